@@ -1,0 +1,159 @@
+"""Time and memory of one forward + backward pass of every loss, beside torch's own BCE.
+
+    python benchmarks/losses.py [--device cuda] [--losses db,bce] [--quick]
+
+Prints one table: milliseconds (median), MiB needed beyond logits and targets (the gradient
+included), the same in units of the logits, and the ratio to
+torch.nn.functional.binary_cross_entropy_with_logits measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+
+from longtail import LOSSES, LabelStats, build_loss
+
+SIZES = [(32, 90), (32, 18_211), (256, 18_211), (128, 670_091)]
+LABELS_PER_DOCUMENT = 12
+N_SAMPLES = 225_000
+Pass = Callable[[], None]
+
+
+def milliseconds(step: Pass, device: str, seconds: float) -> float:
+    """Median over as many runs as fit into `seconds`, at least three."""
+    step()
+    times: list[float] = []
+    deadline = time.perf_counter() + seconds
+    while len(times) < 3 or (time.perf_counter() < deadline and len(times) < 200):
+        if device == "cuda":
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            step()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end))
+        else:
+            begin = time.perf_counter()
+            step()
+            times.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(times)
+
+
+def peak_mebibytes(step: Pass, device: str) -> float:
+    """Peak memory of one pass above what was held before it."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        torch.cuda.synchronize()
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
+    if not os.access("/proc/self/clear_refs", os.W_OK):
+        return float("nan")
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+    before = _status("VmRSS")
+    step()
+    return (_status("VmHWM") - before) / 2**10
+
+
+def _status(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1])
+    raise RuntimeError(f"no {field} in /proc/self/status")
+
+
+def make_batch(size: tuple[int, int], device: str) -> tuple[torch.Tensor, torch.Tensor, LabelStats]:
+    documents, labels = size
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(documents, labels, generator=generator).to(device).requires_grad_()
+    target = torch.zeros(documents, labels)
+    chosen = torch.randint(labels, (documents, LABELS_PER_DOCUMENT), generator=generator)
+    target.scatter_(1, chosen, 1.0)
+    counts = (N_SAMPLES / torch.arange(2, labels + 2)).int().numpy()
+    return logits, target.to(device), LabelStats.from_counts(counts, N_SAMPLES)
+
+
+def passes(
+    names: list[str], logits: torch.Tensor, target: torch.Tensor, stats: LabelStats, device: str
+) -> dict[str, Pass]:
+    """One forward + backward pass per row of the table."""
+
+    def step(loss: Callable[..., torch.Tensor], wanted: object) -> Pass:
+        def run() -> None:
+            logits.grad = None
+            loss(logits, wanted).backward()
+
+        return run
+
+    rows: dict[str, Pass] = {
+        "torch BCE": step(F.binary_cross_entropy_with_logits, target),
+    }
+    modules = {name: build_loss(name, stats).to(device) for name in names}
+    for name, module in modules.items():
+        rows[name] = step(module, target)
+    if "db" in modules:
+        rows["db, sparse targets"] = step(modules["db"], sparse(target))
+        whole = build_loss("db", stats, reduction="none").to(device)
+        rows["db, plain autograd"] = step(lambda z, y: whole(z, y).mean(), target)
+        if device == "cuda":
+            rows["db, torch.compile"] = step(torch.compile(modules["db"], fullgraph=True), target)
+    return rows
+
+
+def sparse(target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    rows, labels = target.nonzero(as_tuple=True)
+    edges = torch.arange(target.shape[0] + 1, device=target.device)
+    return labels, torch.searchsorted(rows, edges)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--losses", default=",".join(LOSSES), help="comma-separated names")
+    parser.add_argument("--quick", action="store_true", help="skip the largest size")
+    arguments = parser.parse_args()
+    device, names = arguments.device, arguments.losses.split(",")
+    hardware = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or "CPU"
+    title = f"forward + backward, float32, {hardware}, torch {torch.__version__}"
+    if device == "cpu":
+        title += f", {torch.get_num_threads()} threads"
+    table = Table(title=title)
+    for column in ("documents x labels", "loss", "ms", "ratio to BCE", "MiB", "x logits"):
+        table.add_column(column, justify="left" if column == "loss" else "right")
+    for size in SIZES[:-1] if arguments.quick else SIZES:
+        logits, target, stats = make_batch(size, device)
+        logits_mebibytes = logits.numel() * logits.element_size() / 2**20
+        baseline = 0.0
+        for name, step in passes(names, logits, target, stats, device).items():
+            taken = milliseconds(step, device, seconds=1.0)
+            baseline = baseline or taken
+            logits.grad = None
+            memory = peak_mebibytes(step, device)
+            table.add_row(
+                f"{size[0]} x {size[1]:,}",
+                name,
+                f"{taken:.3f}",
+                f"{taken / baseline:.2f}",
+                f"{memory:,.1f}",
+                f"{memory / logits_mebibytes:.2f}",
+            )
+        table.add_section()
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()

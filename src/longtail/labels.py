@@ -1,0 +1,226 @@
+"""What is known about the labels before training: how often each occurs, and with which others.
+
+`LabelStats` feeds the balancing losses; `label_groups` cuts the labels into head, medium and tail.
+numpy and scipy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from longtail.errors import InputError
+
+FloatArray = NDArray[np.float64]
+GROUP_NAMES = ("head", "medium", "tail")
+
+
+@dataclass(frozen=True, eq=False)
+class LabelStats:
+    """Counts of every label in the training documents, and what follows from them.
+
+    Make one with `from_matrix`, `from_lists` or `from_counts`; the first two also see which labels
+    share documents, which the rebalancing losses use to choose `mu`.
+
+    Example:
+        >>> stats = LabelStats.from_lists([["copper"], ["copper", "nickel"], ["copper"]])
+        >>> stats.label_names, stats.label_counts.tolist(), stats.n_samples
+        (('copper', 'nickel'), [3.0, 1.0], 3)
+        >>> round(stats.mu, 4), stats.mu_source
+        (0.875, 'pairs')
+    """
+
+    label_counts: FloatArray
+    n_samples: int
+    label_names: tuple[str, ...] | None = None
+    mu: float = 1.0
+    """The rebalancing centre: half the mean plus half the median of r, see `mu_source`."""
+    mu_source: Literal["pairs", "counts"] = "counts"
+    """`pairs`: mu by the paper's rule. `counts`: the pairs are unknown, mu is the mean of r alone
+    (n_samples / total count, exact when every document has a label); the median needs the pairs."""
+    matrix: sp.csr_matrix | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        counts = np.asarray(self.label_counts, dtype=np.float64)
+        if counts.ndim != 1 or counts.size == 0:
+            raise InputError(
+                f"label_counts must be one number per label, got shape {counts.shape}. "
+                "Pass a flat, non-empty sequence."
+            )
+        if not isinstance(self.n_samples, (int, np.integer)) or self.n_samples < 1:
+            raise InputError(
+                f"n_samples must be a whole number of at least 1, got {self.n_samples!r}. "
+                "It is the number of training documents."
+            )
+        _check_counts(counts, int(self.n_samples))
+        if self.label_names is not None and len(self.label_names) != counts.size:
+            raise InputError(
+                f"expected {counts.size} label names, one per count, got {len(self.label_names)}."
+            )
+        counts.setflags(write=False)
+        object.__setattr__(self, "label_counts", counts)
+        object.__setattr__(self, "n_samples", int(self.n_samples))
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.label_counts.size)
+
+    @classmethod
+    def from_counts(
+        cls,
+        label_counts: Mapping[str, float] | ArrayLike,
+        n_samples: int,
+        label_names: Sequence[str] | None = None,
+    ) -> LabelStats:
+        """From the number of training documents of each label: a sequence, or name -> count.
+
+        Without the pairs `mu` falls back to n_samples / total count (see `mu_source`).
+        """
+        if isinstance(label_counts, Mapping):
+            label_names = list(label_counts)
+            label_counts = list(label_counts.values())
+        try:
+            counts = np.asarray(label_counts, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"label_counts must be numbers, got {label_counts!r}.") from error
+        total = float(counts.sum()) if counts.size else 0.0
+        mean_ratio = min(1.0, n_samples / total) if total > 0 else 1.0
+        names = None if label_names is None else tuple(label_names)
+        return cls(counts, n_samples, names, mean_ratio, "counts")
+
+    @classmethod
+    def from_matrix(cls, Y: Any, label_names: Sequence[str] | None = None) -> LabelStats:
+        """From a documents x labels indicator matrix: scipy sparse, numpy, or nested lists."""
+        matrix = _as_csr(Y)
+        counts = np.asarray(matrix.sum(axis=0), dtype=np.float64).ravel()
+        names = None if label_names is None else tuple(label_names)
+        mu = _mu_from_pairs(matrix, counts)
+        return cls(counts, matrix.shape[0], names, mu, "pairs", matrix)
+
+    @classmethod
+    def from_lists(
+        cls, labels: Iterable[Iterable[str]], label_names: Sequence[str] | None = None
+    ) -> LabelStats:
+        """From one list of label names per document; names are sorted unless given."""
+        matrix, names = encode_labels(labels, label_names)
+        return cls.from_matrix(matrix, names)
+
+    def cooccurrence(self) -> sp.csr_matrix:
+        """Documents shared by every two labels (labels x labels, sparse; counts on the diagonal)."""
+        if self.matrix is None:
+            raise InputError(
+                "co-occurrence needs the documents, but these statistics were made from counts. "
+                "Use LabelStats.from_matrix or LabelStats.from_lists."
+            )
+        return sp.csr_matrix(self.matrix.T @ self.matrix)
+
+
+def encode_labels(
+    labels: Iterable[Iterable[str]], label_names: Sequence[str] | None = None
+) -> tuple[sp.csr_matrix, tuple[str, ...]]:
+    """Label lists to a sparse indicator matrix and its column names, in one pass.
+
+    A label listed twice in a document counts once. With `label_names` given, any other label is an
+    error: nothing is dropped in silence.
+    """
+    index: dict[str, int] = {} if label_names is None else {n: i for i, n in enumerate(label_names)}
+    columns: list[int] = []
+    row_starts = [0]
+    for row, document_labels in enumerate(labels):
+        if isinstance(document_labels, str):
+            raise InputError(
+                f"document {row}: expected a list of labels, got the string {document_labels!r}. "
+                f"Write [{document_labels!r}]."
+            )
+        for name in dict.fromkeys(document_labels):
+            if not isinstance(name, str):
+                raise InputError(
+                    f"document {row}: a label must be a string, got {name!r} "
+                    f"({type(name).__name__}). Convert it with str()."
+                )
+            if label_names is None:
+                columns.append(index.setdefault(name, len(index)))
+            elif name in index:
+                columns.append(index[name])
+            else:
+                raise InputError(
+                    f"document {row}: label {name!r} is not one of the {len(index)} known labels. "
+                    "Remove it, or train on documents that have it."
+                )
+        row_starts.append(len(columns))
+    names = sorted(index) if label_names is None else list(label_names)
+    column_array = np.asarray(columns, dtype=np.int64)
+    if label_names is None and names:
+        position = np.empty(len(names), dtype=np.int64)
+        position[[index[name] for name in names]] = np.arange(len(names))
+        column_array = position[column_array]
+    values = np.ones(len(columns), dtype=np.float32)
+    shape = (len(row_starts) - 1, len(names))
+    matrix = sp.csr_matrix((values, column_array, np.asarray(row_starts)), shape=shape)
+    matrix.sort_indices()
+    return matrix, tuple(names)
+
+
+def label_groups(
+    label_counts: ArrayLike, cuts: tuple[float, float] | None = None
+) -> dict[str, NDArray[np.bool_]]:
+    """Boolean masks of the head, medium and tail labels.
+
+    Tail: count below the first cut; head: count above the second. The cuts default to the .33 and
+    .66 quantiles of the counts, as in the paper.
+    """
+    counts = np.asarray(label_counts, dtype=np.float64)
+    low, high = np.quantile(counts, [0.33, 0.66]) if cuts is None else cuts
+    if low > high:
+        raise InputError(f"the first cut must not exceed the second, got {low} and {high}.")
+    tail, head = counts < low, counts > high
+    return {"head": head, "medium": ~(head | tail), "tail": tail}
+
+
+def _check_counts(counts: FloatArray, n_samples: int) -> None:
+    bad = np.flatnonzero(~np.isfinite(counts) | (counts < 0))
+    if bad.size:
+        raise InputError(
+            f"label counts must be finite and not negative, got {counts[bad[0]]} for label "
+            f"{bad[0]}. Use 0 for a label that no training document carries."
+        )
+    bad = np.flatnonzero(counts > n_samples)
+    if bad.size:
+        raise InputError(
+            f"label {bad[0]} has a count of {counts[bad[0]]:g}, more than the {n_samples} training "
+            "documents. Count documents per label, and pass their total number as n_samples."
+        )
+
+
+def _as_csr(Y: Any) -> sp.csr_matrix:
+    try:
+        matrix = sp.csr_matrix(Y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "expected a documents x labels matrix of numbers. For lists of label names use "
+            "LabelStats.from_lists."
+        ) from error
+    matrix.eliminate_zeros()
+    if matrix.data.size and not (matrix.data.min() >= 0 and matrix.data.max() <= 1):
+        raise InputError(
+            f"label indicators must lie in [0, 1], got values from {matrix.data.min():g} to "
+            f"{matrix.data.max():g}. For counts use LabelStats.from_counts."
+        )
+    return matrix
+
+
+def _mu_from_pairs(matrix: sp.csr_matrix, counts: FloatArray) -> float:
+    """(mean(r) + median(r)) / 2 over all positive pairs, r = (1/n_i) / sum_j (1/n_j)."""
+    if matrix.nnz == 0:
+        return 1.0
+    inverse = np.zeros_like(counts)
+    np.divide(1.0, counts, out=inverse, where=counts > 0)
+    per_document = matrix @ inverse
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    ratio = inverse[matrix.indices] / per_document[rows]
+    return float((ratio.mean() + np.median(ratio)) / 2)

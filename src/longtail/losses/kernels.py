@@ -1,0 +1,251 @@
+"""Triton kernels for the balanced loss: the forward and the backward pass read the logits once each.
+
+Nothing of the logits' size is kept or written but the gradient itself. Imported only on a GPU, or
+under Triton's interpreter in the tests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from longtail.losses.targets import Targets
+
+if TYPE_CHECKING:
+    from longtail.losses.analytic import BalancedTerms, BatchWeights
+
+BLOCK = 2048
+
+
+@triton.jit
+def _cost_and_slope(x, GAMMA: tl.constexpr):
+    e = tl.exp(-tl.abs(x))
+    r = 1.0 / (1.0 + e)
+    s = tl.where(x >= 0, r, e * r)
+    t = tl.where(x >= 0, e * r, r)
+    # log(1 + e) loses all digits for small e; three terms of its series keep them.
+    log1p = tl.where(e < 0.01, e * (1.0 - e * (0.5 - e * 0.33333334)), tl.log(1.0 + e))
+    cost = tl.maximum(x, 0.0) + log1p
+    slope = s
+    if GAMMA == 2.0:
+        slope = s * s * (2.0 * t * cost + s)
+        cost = s * s * cost
+    elif GAMMA != 0.0:
+        f = tl.exp(GAMMA * (tl.minimum(x, 0.0) - log1p))
+        slope = f * (GAMMA * t * cost + s)
+        cost = f * cost
+    return cost, slope
+
+
+@triton.jit
+def _load_target(
+    row, cols, inside, dense_ptr, dense_stride, starts_ptr, labels_ptr, values_ptr,
+    DENSE: tl.constexpr, HAS_VALUES: tl.constexpr,
+):  # fmt: skip
+    if DENSE:
+        y = tl.load(dense_ptr + row * dense_stride + cols, mask=inside, other=0).to(tl.float32)
+    else:
+        y = tl.zeros(cols.shape, dtype=tl.float32)
+        first = tl.load(starts_ptr + row)
+        last = tl.load(starts_ptr + row + 1)
+        for position in range(first, last):
+            label = tl.load(labels_ptr + position)
+            value = 1.0
+            if HAS_VALUES:
+                value = tl.load(values_ptr + position).to(tl.float32)
+            y = tl.where(cols == label, value, y)
+    return y
+
+
+@triton.jit
+def _mass_kernel(
+    out_ptr, inverse_ptr, mask_ptr, mask_stride, n_labels, n_blocks,
+    dense_ptr, dense_stride, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    row = (pid // n_blocks).to(tl.int64)
+    cols = (pid % n_blocks) * BLOCK + tl.arange(0, BLOCK)
+    inside = cols < n_labels
+    y = tl.load(dense_ptr + row * dense_stride + cols, mask=inside, other=0).to(tl.float32)
+    if HAS_MASK:
+        y = tl.where(tl.load(mask_ptr + row * mask_stride + cols, mask=inside, other=0) != 0, y, 0.0)
+    inverse = tl.load(inverse_ptr + cols, mask=inside, other=0.0)
+    tl.store(out_ptr + pid, tl.sum(y * inverse, axis=0))
+
+
+@triton.jit
+def _pass_kernel(
+    out_ptr, out_stride, logits_ptr, logits_stride, grad_output_ptr,
+    dense_ptr, dense_stride, starts_ptr, labels_ptr, values_ptr,
+    shift_ptr, label_weight_ptr, inverse_ptr, mass_ptr, sample_weight_ptr, mask_ptr, mask_stride,
+    n_labels, n_blocks, lambda_, negative_scale, alpha, beta, mu,
+    GAMMA: tl.constexpr, BACKWARD: tl.constexpr, DENSE: tl.constexpr, HAS_VALUES: tl.constexpr,
+    HAS_SHIFT: tl.constexpr, HAS_LABEL_WEIGHT: tl.constexpr, REBALANCED: tl.constexpr,
+    HAS_SAMPLE_WEIGHT: tl.constexpr, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    row = (pid // n_blocks).to(tl.int64)
+    cols = (pid % n_blocks) * BLOCK + tl.arange(0, BLOCK)
+    inside = cols < n_labels
+    z = tl.load(logits_ptr + row * logits_stride + cols, mask=inside, other=0.0).to(tl.float32)
+    y = _load_target(
+        row, cols, inside, dense_ptr, dense_stride, starts_ptr, labels_ptr, values_ptr,
+        DENSE, HAS_VALUES,
+    )  # fmt: skip
+    if HAS_SHIFT:
+        z = z - tl.load(shift_ptr + cols, mask=inside, other=0.0)
+    cost, slope = _cost_and_slope(z * lambda_, GAMMA)
+    cost = cost * negative_scale
+    slope = slope * (negative_scale * lambda_)
+    # Most blocks of a large label set hold no label of the document: skip the positive side there.
+    if tl.max(y, axis=0) > 0:
+        cost_here, slope_here = _cost_and_slope(-z, GAMMA)
+        cost = y * cost_here + (1.0 - y) * cost
+        slope = (1.0 - y) * slope - y * slope_here
+    if REBALANCED:
+        inverse = tl.load(inverse_ptr + cols, mask=inside, other=0.0)
+        mass = tl.maximum(tl.load(mass_ptr + row), 1.1754944e-38)
+        x = beta * (inverse / mass - mu)
+        weight = alpha + 1.0 / (1.0 + tl.exp(-x))
+        cost = cost * weight
+        slope = slope * weight
+    if HAS_LABEL_WEIGHT:
+        label_weight = tl.load(label_weight_ptr + cols, mask=inside, other=0.0)
+        cost = cost * label_weight
+        slope = slope * label_weight
+    if HAS_SAMPLE_WEIGHT:
+        sample_weight = tl.load(sample_weight_ptr + row)
+        cost = cost * sample_weight
+        slope = slope * sample_weight
+    counted = inside
+    if HAS_MASK:
+        known = tl.load(mask_ptr + row * mask_stride + cols, mask=inside, other=0) != 0
+        counted = counted & known
+    if BACKWARD:
+        slope = tl.where(counted, slope, 0.0) * tl.load(grad_output_ptr)
+        target = out_ptr + row * out_stride + cols
+        tl.store(target, slope.to(out_ptr.dtype.element_ty), mask=inside)
+    else:
+        tl.store(out_ptr + pid, tl.sum(tl.where(counted, cost, 0.0), axis=0))
+
+
+def document_mass(dense: Tensor, inverse_counts: Tensor, mask: Tensor | None) -> Tensor:
+    """Per document, the sum of 1/n over its labels, without a float copy of the targets."""
+    n_rows, n_labels = dense.shape
+    n_blocks = triton.cdiv(n_labels, BLOCK)
+    dense, mask = _bytes(dense), _bytes(mask)
+    partial = inverse_counts.new_empty(n_rows, n_blocks, dtype=torch.float32)
+    _mass_kernel[(n_rows * n_blocks,)](
+        partial,
+        inverse_counts,
+        dense if mask is None else mask,
+        0 if mask is None else mask.stride(0),
+        n_labels,
+        n_blocks,
+        dense,
+        dense.stride(0),
+        HAS_MASK=mask is not None,
+        BLOCK=BLOCK,
+    )
+    return partial.sum(dim=1)
+
+
+class KernelSum(torch.autograd.Function):
+    """`balanced_sum` with both passes as one kernel each."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, targets: Targets, terms: BalancedTerms, weights: BatchWeights
+    ) -> Tensor:
+        # The rest is saved only so that autograd notices if it is changed before the backward pass.
+        ctx.save_for_backward(logits, targets.dense, weights.mask, weights.sample_weight)
+        ctx.targets, ctx.terms, ctx.weights = targets, terms, weights
+        logits = logits.detach() if logits.stride(1) == 1 else logits.detach().contiguous()
+        n_blocks = triton.cdiv(logits.shape[1], BLOCK)
+        partial = logits.new_empty(logits.shape[0], n_blocks, dtype=torch.float32)
+        _launch(partial, None, logits, targets, terms, weights)
+        return partial.sum()
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        logits = ctx.saved_tensors[0].detach()
+        logits = logits if logits.stride(1) == 1 else logits.contiguous()
+        grad = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+        scale = grad_output.float().reshape(1).contiguous()
+        _launch(grad, scale, logits, ctx.targets, ctx.terms, ctx.weights)
+        return grad, None, None, None
+
+
+def _launch(
+    out: Tensor,
+    grad_output: Tensor | None,
+    logits: Tensor,
+    targets: Targets,
+    terms: BalancedTerms,
+    weights: BatchWeights,
+) -> None:
+    n_rows, n_labels = logits.shape
+    n_blocks = triton.cdiv(n_labels, BLOCK)
+    unused = logits  # a pointer that a switched-off branch never reads
+    dense, mask = _bytes(targets.dense), _bytes(weights.mask)
+    starts = labels = values = None
+    if dense is None:
+        rows, labels = targets.positions()
+        edges = torch.arange(n_rows + 1, device=rows.device)
+        starts = torch.searchsorted(rows, edges)
+        values = targets.values if targets.values is None else _bytes(targets.values)
+    _pass_kernel[(n_rows * n_blocks,)](
+        out,
+        out.stride(0),
+        logits,
+        logits.stride(0),
+        unused if grad_output is None else grad_output,
+        unused if dense is None else dense,
+        0 if dense is None else dense.stride(0),
+        unused if starts is None else starts,
+        unused if labels is None else labels,
+        unused if values is None else values,
+        _float(terms.shift, unused),
+        _float(terms.label_weight, unused),
+        _float(terms.inverse_counts, unused),
+        _float(weights.document_mass, unused),
+        _float(weights.sample_weight, unused),
+        unused if mask is None else mask,
+        0 if mask is None else mask.stride(0),
+        n_labels,
+        n_blocks,
+        float(terms.lambda_),
+        float(terms.negative_scale),
+        float(terms.alpha),
+        float(terms.beta),
+        float(terms.mu),
+        GAMMA=float(terms.gamma),
+        BACKWARD=grad_output is not None,
+        DENSE=dense is not None,
+        HAS_VALUES=values is not None,
+        HAS_SHIFT=terms.shift is not None,
+        HAS_LABEL_WEIGHT=terms.label_weight is not None,
+        REBALANCED=terms.inverse_counts is not None,
+        HAS_SAMPLE_WEIGHT=weights.sample_weight is not None,
+        HAS_MASK=mask is not None,
+        BLOCK=BLOCK,
+    )
+
+
+def _bytes(matrix: Tensor | None) -> Any:
+    """Boolean matrices as bytes, and columns side by side: what the kernels can address."""
+    if matrix is None:
+        return None
+    if matrix.dim() == 2 and matrix.stride(1) != 1:
+        matrix = matrix.contiguous()
+    return matrix.view(torch.uint8) if matrix.dtype == torch.bool else matrix
+
+
+def _float(values: Tensor | None, unused: Tensor) -> Tensor:
+    return unused if values is None else values.detach().float().contiguous()

@@ -1,0 +1,292 @@
+"""Losses of later literature as torch modules: asymmetric, Hill, ZLPR, two-way and Dice.
+
+They share reading, masking and reduction with the balanced losses; each adds its own maths only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longtail.errors import InputError
+from longtail.losses import functional
+from longtail.losses.functional import ElementCosts
+from longtail.losses.modules import ElementwiseLoss, MultiLabelLoss
+from longtail.losses.targets import Targets
+
+
+class AsymmetricLoss(ElementwiseLoss):
+    r"""Focuses negatives harder than positives and forgets the very easy ones.
+
+    Formula:
+        positives:  -(1-p)^g+ log p
+        negatives:  -p_m^g- log(1-p_m),  p_m = max(p - m, 0),  p = sigmoid(z)
+
+    Args:
+        gamma_positive, gamma_negative: focal exponents g+ and g- (paper: 1 and 4).
+        margin: probability m below which a negative costs nothing (paper: 0.05).
+        label_weight, reduction, check_targets: see MultiLabelLoss.
+
+    Shape:
+        see MultiLabelLoss. The gradient runs through the focal factors too.
+
+    Relations:
+        equal exponents and margin 0 give the focal loss `fl`.
+
+    Example:
+        >>> loss = AsymmetricLoss()
+        >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
+        0.1855
+
+    Reference:
+        Ridnik et al., Asymmetric Loss For Multi-Label Classification, ICCV 2021.
+    """
+
+    def __init__(
+        self,
+        *,
+        gamma_positive: float = 1.0,
+        gamma_negative: float = 4.0,
+        margin: float = 0.05,
+        **common: Any,
+    ) -> None:
+        super().__init__(**common)
+        if not (gamma_positive >= 0 and gamma_negative >= 0 and 0 <= margin < 1):
+            raise InputError(
+                "expected gamma_positive and gamma_negative of at least 0 and a margin in [0, 1), "
+                f"got {gamma_positive}, {gamma_negative} and {margin}."
+            )
+        self.gamma_positive, self.gamma_negative = float(gamma_positive), float(gamma_negative)
+        self.margin = float(margin)
+
+    def _costs(self, dtype: torch.dtype) -> ElementCosts:
+        return ElementCosts(
+            lambda logits, labels: functional.asymmetric_positive(logits, self.gamma_positive),
+            lambda logits, labels: functional.asymmetric_negative(
+                logits, self.gamma_negative, self.margin
+            ),
+        )
+
+
+class HillLoss(ElementwiseLoss):
+    r"""Doubts very confident negatives: they may be labels that the annotators missed.
+
+    Formula:
+        positives:  -(1-p)^gamma log p,  p = sigmoid(z - margin)
+        negatives:  (peak - p) p^2,      p = sigmoid(z)
+
+    Args:
+        gamma, margin: focal exponent and logit margin of the positives (paper: 2 and 1).
+        peak: where the weight of a negative reaches 0 (paper: 1.5).
+        label_weight, reduction, check_targets: see MultiLabelLoss.
+
+    Shape:
+        see MultiLabelLoss.
+
+    Relations:
+        its positives are those of `fl` on z - 1; its negatives are bounded, unlike all of `bce`'s.
+
+    Example:
+        >>> loss = HillLoss()
+        >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
+        0.4759
+
+    Reference:
+        Zhang et al., Simple and Robust Loss Design for Multi-Label Learning with Missing Labels,
+        arXiv:2112.07368.
+    """
+
+    def __init__(
+        self, *, gamma: float = 2.0, margin: float = 1.0, peak: float = 1.5, **common: Any
+    ) -> None:
+        super().__init__(**common)
+        if not (gamma >= 0 and peak >= 1):
+            raise InputError(
+                f"expected gamma of at least 0 and peak of at least 1, got {gamma} and {peak}. "
+                "A lower peak would reward confident negatives."
+            )
+        self.gamma, self.margin, self.peak = float(gamma), float(margin), float(peak)
+
+    def _costs(self, dtype: torch.dtype) -> ElementCosts:
+        return ElementCosts(
+            lambda logits, labels: functional.hill_positive(logits, self.gamma, self.margin),
+            lambda logits, labels: functional.hill_negative(logits, self.peak),
+        )
+
+
+class DocumentLoss(MultiLabelLoss):
+    """A loss with one term per document: `none` gives shape (documents,), `mean` is `batchmean`.
+
+    Label weights and the mask weigh the elements inside a document's term.
+    """
+
+    def _document_terms(
+        self, logits: Tensor, targets: Targets, element_weight: Tensor | None
+    ) -> Tensor:
+        raise NotImplementedError
+
+    def _reduce(
+        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
+    ) -> Tensor:
+        terms = self._document_terms(logits, targets, self._inside_weight(logits, mask))
+        if sample_weight is not None:
+            terms = terms * sample_weight.to(terms.dtype)
+        if self.reduction in ("none", "sum"):
+            return terms if self.reduction == "none" else terms.sum()
+        return _mean(terms, None if mask is None else mask.any(dim=1))
+
+    def _inside_weight(self, logits: Tensor, mask: Tensor | None) -> Tensor | None:
+        weight = None
+        if self.label_weight is not None:
+            weight = self.label_weight.to(logits.dtype).unsqueeze(0).expand(logits.shape)
+        if mask is not None:
+            known = mask.to(logits.dtype)
+            weight = known if weight is None else weight * known
+        return weight
+
+
+class ZLPRLoss(DocumentLoss):
+    r"""Ranks a document's labels above zero and all others below it.
+
+    Formula:
+        log(1 + sum over negatives of e^z) + log(1 + sum over positives of e^-z), per document
+
+    Args:
+        label_weight, reduction, check_targets: see MultiLabelLoss; one term per document.
+
+    Shape:
+        see MultiLabelLoss. Soft targets weigh the two sums by y and 1 - y.
+
+    Relations:
+        the softmax cross-entropy of many labels; its natural threshold is a logit of 0.
+
+    Example:
+        >>> loss = ZLPRLoss()
+        >>> print(f"{loss(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 0.0]])).item():.4f}")
+        1.7918
+
+    Reference:
+        Su et al., ZLPR: A Novel Loss for Multi-label Classification, arXiv:2208.02955.
+    """
+
+    def _document_terms(
+        self, logits: Tensor, targets: Targets, element_weight: Tensor | None
+    ) -> Tensor:
+        return functional.zlpr(logits, targets, element_weight)
+
+
+class DiceLoss(DocumentLoss):
+    r"""One minus the soft F1 score of each document.
+
+    Formula:
+        1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s), p = sigmoid(z), per document
+
+    Args:
+        smooth: s, which defines a document without labels (1, as Li et al. suggest).
+        label_weight, reduction, check_targets: see MultiLabelLoss; one term per document.
+
+    Shape:
+        see MultiLabelLoss.
+
+    Relations:
+        optimises F1 directly; its gradient vanishes for confident errors, so warm up with `bce`.
+
+    Example:
+        >>> loss = DiceLoss()
+        >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
+        0.2000
+
+    Reference:
+        Milletari et al., V-Net, 3DV 2016; Li et al., Dice Loss for Data-imbalanced NLP Tasks,
+        ACL 2020.
+    """
+
+    def __init__(self, *, smooth: float = 1.0, **common: Any) -> None:
+        super().__init__(**common)
+        if not smooth > 0:
+            raise InputError(
+                f"smooth must be positive, got {smooth}: with 0 a document without labels would "
+                "divide by zero."
+            )
+        self.smooth = float(smooth)
+
+    def _document_terms(
+        self, logits: Tensor, targets: Targets, element_weight: Tensor | None
+    ) -> Tensor:
+        return functional.dice(logits, targets, self.smooth, element_weight)
+
+
+class TwoWayLoss(DocumentLoss):
+    r"""Separates positives from negatives within every document and within every label.
+
+    Formula:
+        softplus(T- lse over negatives of z/T-  +  T+ lse over positives of -z/T+)
+        mean over documents that have a label, plus mean over labels that the batch has
+
+    Args:
+        positive_temperature, negative_temperature: T+ and T- (paper: 4 and 1).
+        label_weight, reduction, check_targets: see MultiLabelLoss. `mean` and `batchmean` are both
+            the formula above; `sum` adds all terms; `none` gives documents + labels terms, the
+            documents first.
+
+    Shape:
+        see MultiLabelLoss. Weights of labels multiply the label terms and weigh the elements inside
+        the document terms; weights of documents the other way round.
+
+    Relations:
+        within documents it is a temperatured `zlpr` without the zero; the second way looks at the
+        other documents of the batch, so it wants batches with several documents per label.
+
+    Example:
+        >>> loss = TwoWayLoss()
+        >>> print(f"{loss(torch.zeros(2, 2), torch.eye(2)).item():.4f}")
+        1.3863
+
+    Reference:
+        Kobayashi, Two-way Multi-Label Loss, CVPR 2023.
+    """
+
+    def __init__(
+        self,
+        *,
+        positive_temperature: float = 4.0,
+        negative_temperature: float = 1.0,
+        **common: Any,
+    ) -> None:
+        super().__init__(**common)
+        if not (positive_temperature > 0 and negative_temperature > 0):
+            raise InputError(
+                "both temperatures must be positive, got "
+                f"{positive_temperature} and {negative_temperature}."
+            )
+        self.positive_temperature = float(positive_temperature)
+        self.negative_temperature = float(negative_temperature)
+
+    def _reduce(
+        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
+    ) -> Tensor:
+        known = None if mask is None else mask.to(logits.dtype)
+        ways = []
+        outer = (sample_weight, self.label_weight)
+        for dim, own, across in ((1, outer[0], outer[1]), (0, outer[1], outer[0])):
+            inside = known
+            if across is not None:
+                spread = across.to(logits.dtype).unsqueeze(1 - dim).expand(logits.shape)
+                inside = spread if known is None else spread * known
+            terms, present = functional.two_way(
+                logits, targets, dim, self.positive_temperature, self.negative_temperature, inside
+            )
+            ways.append((terms if own is None else terms * own.to(terms.dtype), present))
+        if self.reduction == "none":
+            return torch.cat([terms for terms, _ in ways])
+        if self.reduction == "sum":
+            return ways[0][0].sum() + ways[1][0].sum()
+        return _mean(*ways[0]) + _mean(*ways[1])
+
+
+def _mean(terms: Tensor, counted: Tensor | None) -> Tensor:
+    if counted is None:
+        return terms.sum() / max(1, terms.numel())
+    return terms.sum() / counted.sum().clamp(min=1)

@@ -1,0 +1,221 @@
+"""LOSSES: every loss by name, as one table; `build_loss` makes the module of a row.
+
+The paper's eight rows are eight settings of one module. A new loss is one row here, plus one
+function in `functional` if its maths is new; the command, docs/losses.md and the tests follow.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from longtail.errors import InputError, UnknownNameError
+from longtail.labels import LabelStats
+from longtail.losses.literature import (
+    AsymmetricLoss,
+    DiceLoss,
+    HillLoss,
+    TwoWayLoss,
+    ZLPRLoss,
+)
+from longtail.losses.modules import BalancedLoss, MultiLabelLoss
+
+# The paper's constants, by corpus; the published ones differ in mu alone.
+CONSTANTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
+    {
+        "reuters": MappingProxyType(
+            dict(gamma=2, cb_beta=0.9, alpha=0.1, beta=10, mu=0.9, kappa=0.05, lambda_=2)
+        ),
+        "pubmed": MappingProxyType(
+            dict(gamma=2, cb_beta=0.9, alpha=0.1, beta=10, mu=0.05, kappa=0.05, lambda_=2)
+        ),
+    }
+)
+
+HUANG = "Huang et al., EMNLP 2021"
+WU = "Wu et al., ECCV 2020"
+
+
+@dataclass(frozen=True)
+class LossRow:
+    """One row of LOSSES: which module, with which constants, and what to say about it."""
+
+    title: str
+    formula: str
+    paper: str
+    when: str
+    module: type[MultiLabelLoss] = BalancedLoss
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    needs_stats: bool = False
+
+
+def _balanced(
+    title: str, formula: str, paper: str, when: str, *, focal: bool = True, ntr: bool = False,
+    weighting: str = "none",
+) -> LossRow:  # fmt: skip
+    """A row of the paper's family: three switches, each with the paper's constants."""
+    constants: dict[str, Any] = {"gamma": 2.0 if focal else 0.0, "weighting": weighting}
+    if ntr:
+        constants |= {"kappa": 0.05, "lambda_": 2.0}
+    if weighting == "class-balanced":
+        constants |= {"cb_beta": 0.9}
+    if weighting == "rebalanced":
+        constants |= {"alpha": 0.1, "beta": 10.0, "mu": "auto"}
+    needs_stats = ntr or weighting != "none"
+    return LossRow(title, formula, paper, when, BalancedLoss, constants, needs_stats)
+
+
+LOSSES: Mapping[str, LossRow] = MappingProxyType(
+    {
+        "bce": _balanced(
+            "binary cross-entropy", "-log p | -log(1-p)", "standard",
+            "a baseline; labels of similar frequency", focal=False,
+        ),
+        "fl": _balanced(
+            "focal loss", "-(1-p)^g log p | -p^g log(1-p)", "Lin et al., ICCV 2017",
+            "many easy negatives, no label counts at hand",
+        ),
+        "cb": _balanced(
+            "class-balanced focal loss", "r_CB x fl, r_CB = (1-b)/(1-b^n)",
+            "Cui et al., CVPR 2019", "counts differ, labels seldom share a document",
+            weighting="class-balanced",
+        ),
+        "r-fl": _balanced(
+            "rebalanced focal loss", "r_DB x fl, r_DB = a + sigmoid(b (r - mu))", WU,
+            "rare labels ride on frequent ones", weighting="rebalanced",
+        ),
+        "ntr-fl": _balanced(
+            "negative-tolerant focal loss", "fl on q = sigmoid(z - v) | sigmoid(l (z - v)) / l", WU,
+            "rare labels drown in negatives", ntr=True,
+        ),
+        "db-0fl": _balanced(
+            "distribution-balanced loss without focal factor", "r_DB x ntr-bce", HUANG,
+            "an ablation of db", focal=False, ntr=True, weighting="rebalanced",
+        ),
+        "cb-ntr": _balanced(
+            "class-balanced negative-tolerant focal loss", "r_CB x ntr-fl", HUANG,
+            "a long tail, best micro-F1 in the paper", ntr=True, weighting="class-balanced",
+        ),
+        "db": _balanced(
+            "distribution-balanced loss", "r_DB x ntr-fl", f"{WU}; {HUANG}",
+            "a long tail with linked labels: the default", ntr=True, weighting="rebalanced",
+        ),
+        "cb-bce": _balanced(
+            "class-balanced binary cross-entropy", "r_CB x bce", "Cui et al., CVPR 2019",
+            "an ablation of cb", focal=False, weighting="class-balanced",
+        ),
+        "r-bce": _balanced(
+            "rebalanced binary cross-entropy", "r_DB x bce", WU,
+            "an ablation of r-fl", focal=False, weighting="rebalanced",
+        ),
+        "ntr-bce": _balanced(
+            "negative-tolerant binary cross-entropy", "bce on q", WU,
+            "an ablation of ntr-fl", focal=False, ntr=True,
+        ),
+        "asl": LossRow(
+            "asymmetric loss", "-(1-p)^g+ log p | -p_m^g- log(1-p_m), p_m = max(p-m, 0)",
+            "Ridnik et al., ICCV 2021", "very many easy negatives per document", AsymmetricLoss,
+            {"gamma_positive": 1.0, "gamma_negative": 4.0, "margin": 0.05},
+        ),
+        "hill": LossRow(
+            "Hill loss", "-(1-p')^g log p', p' = sigmoid(z-1) | (1.5-p) p^2",
+            "Zhang et al., arXiv:2112.07368", "labels are missing from the annotation", HillLoss,
+            {"gamma": 2.0, "margin": 1.0, "peak": 1.5},
+        ),
+        "zlpr": LossRow(
+            "zero-bounded log-sum-exp pairwise rank loss",
+            "log(1 + sum_neg e^z) + log(1 + sum_pos e^-z)", "Su et al., arXiv:2208.02955",
+            "ranking matters, or no threshold shall be tuned", ZLPRLoss,
+        ),
+        "two-way": LossRow(
+            "two-way multi-label loss",
+            "softplus(T- lse_neg(z/T-) + T+ lse_pos(-z/T+)), over labels and over documents",
+            "Kobayashi, CVPR 2023", "large batches with several documents per label", TwoWayLoss,
+            {"positive_temperature": 4.0, "negative_temperature": 1.0},
+        ),
+        "dice": LossRow(
+            "soft Dice loss", "1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s)",
+            "Milletari et al., 3DV 2016; Li et al., ACL 2020",
+            "fine-tuning for F1 after another loss", DiceLoss, {"smooth": 1.0},
+        ),
+        "logit-adjusted": LossRow(
+            "logit-adjusted binary cross-entropy", "bce on z + tau logit(n/N)",
+            "Menon et al., ICLR 2021",
+            "macro-averaged measures, at the price of micro-F1", BalancedLoss,
+            {"gamma": 0.0, "weighting": "none", "kappa": 1.0}, needs_stats=True,
+        ),
+    }
+)  # fmt: skip
+
+
+def list_losses() -> list[str]:
+    """The names that `build_loss` knows, the paper's rows first."""
+    return list(LOSSES)
+
+
+def build_loss(
+    name: str, stats: LabelStats | None = None, *, constants: str | None = None, **overrides: Any
+) -> MultiLabelLoss:
+    """Make a loss by name.
+
+    Args:
+        name: a name of `list_losses()`.
+        stats: LabelStats of the training documents; needed by every loss that balances.
+        constants: "reuters" or "pubmed" for the paper's exact constants. By default they are the
+            same, with mu from the data: (mean(r) + median(r)) / 2 over all positive pairs of a
+            document and a label. Where stats come from counts alone, the pairs are unknown and mu
+            is the mean of r, n_samples / total count.
+        overrides: any argument of the module, such as gamma=1, reduction="batchmean". `tau` is the
+            strength of "logit-adjusted".
+
+    Example:
+        >>> import torch
+        >>> from longtail import LabelStats, build_loss
+        >>> stats = LabelStats.from_counts([900, 9], n_samples=1000)
+        >>> loss = build_loss("db", stats, reduction="batchmean")
+        >>> loss(torch.zeros(4, 2), torch.tensor([[1, 0]] * 4)).shape
+        torch.Size([])
+    """
+    if name not in LOSSES:
+        raise UnknownNameError("loss", name, LOSSES)
+    row = LOSSES[name]
+    if stats is not None and not isinstance(stats, LabelStats):
+        raise InputError(
+            f"stats must be a LabelStats, got {type(stats).__name__}. Use "
+            "LabelStats.from_matrix(Y), .from_lists(labels) or .from_counts(counts, n_samples)."
+        )
+    settings = dict(row.constants)
+    if constants is not None:
+        if constants not in CONSTANTS:
+            raise UnknownNameError("set of constants", constants, CONSTANTS)
+        switched_on = {key for key, value in settings.items() if value != 0}
+        published = CONSTANTS[constants]
+        settings |= {key: value for key, value in published.items() if key in switched_on}
+    if name == "logit-adjusted" and "tau" in overrides:
+        overrides["kappa"] = overrides.pop("tau")
+    _check_overrides(name, row, overrides)
+    settings |= overrides
+    if row.module is not BalancedLoss:
+        return row.module(**settings)
+    if stats is None:
+        if row.needs_stats:
+            raise InputError(
+                f"loss {name!r} needs the label counts: build_loss({name!r}, stats) with stats = "
+                "LabelStats.from_matrix(Y), .from_lists(labels) or .from_counts(counts, n_samples)."
+            )
+        return row.module(**settings)
+    if settings.get("mu") == "auto":
+        settings["mu"] = stats.mu
+    return BalancedLoss(stats.label_counts, stats.n_samples, **settings)
+
+
+def _check_overrides(name: str, row: LossRow, overrides: Mapping[str, Any]) -> None:
+    known = set(inspect.signature(row.module.__init__).parameters)
+    known |= set(inspect.signature(MultiLabelLoss.__init__).parameters)
+    known -= {"self", "common", "label_counts", "n_samples"}
+    for key in overrides:
+        if key not in known:
+            raise UnknownNameError(f"argument of loss {name!r}:", key, known)
