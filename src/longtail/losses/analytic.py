@@ -7,6 +7,7 @@ kernels make both passes straight from the logits. Same maths as `functional`, t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from longtail.losses.targets import Targets
 
 # Elements worked on at a time on the CPU: few enough to stay in the cache, enough for two threads.
-CHUNK_ELEMENTS = 1 << 17
+CHUNK_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -105,107 +106,166 @@ class _EagerSum(torch.autograd.Function):
         weights: BatchWeights,
         with_grad: bool,
     ) -> Tensor:
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        positions = targets.sparse()
-        grad = torch.empty_like(logits) if with_grad else None
-        # float64 costs nothing for one number, but some accelerators do not have it.
-        exact = torch.float64 if logits.device.type == "cpu" else dtype
-        total = torch.zeros((), dtype=exact, device=logits.device)
-        step = max(1, CHUNK_ELEMENTS // max(1, logits.shape[1]))
-        starts = _chunk_starts(positions, step)
-        for number, start in enumerate(range(0, logits.shape[0], step)):
-            rows = slice(start, min(start + step, logits.shape[0]))
-            picked = slice(starts[number], starts[number + 1])
-            chunk = logits.detach()[rows].to(dtype)
-            part, slope = _chunk(chunk, positions, picked, rows, terms, weights, with_grad)
-            total += part
-            if grad is not None and slope is not None:
-                grad[rows] = slope
-        if grad is not None:
-            ctx.save_for_backward(grad)
-        return total.to(dtype)
+        total, ctx.grad = _sum_and_grad(logits.detach(), targets, terms, weights, with_grad)
+        ctx.save_for_backward(logits)
+        ctx.rest = (targets, terms, weights)
+        return total
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,) = ctx.saved_tensors
-        return (grad * grad_output).to(grad.dtype), None, None, None, None
+        # The first backward pass hands its gradient out, scaled in place: a second logit-sized
+        # buffer would cost as much as all the maths. A later one (retain_graph) makes it anew.
+        grad, ctx.grad = ctx.grad, None
+        if grad is None:
+            (logits,) = ctx.saved_tensors
+            _, grad = _sum_and_grad(logits.detach(), *ctx.rest, with_grad=True)
+        assert grad is not None
+        return grad.mul_(grad_output.to(grad.dtype)), None, None, None, None
 
 
-def _chunk_starts(positions: Targets, step: int) -> list[int]:
-    """Where the positions of each chunk of `step` documents begin; positions go by document."""
-    rows, _ = positions.positions()
-    bounds = torch.arange(0, positions.shape[0] + step, step, device=rows.device)
-    return torch.searchsorted(rows, bounds).tolist()  # type: ignore[no-any-return]
-
-
-def _chunk(
+def _sum_and_grad(
     logits: Tensor,
-    positions: Targets,
-    picked: slice,
-    rows: slice,
+    targets: Targets,
     terms: BalancedTerms,
     weights: BatchWeights,
     with_grad: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Weighted sum and gradient of a few documents."""
-    all_rows, all_labels = positions.positions()
-    at = (all_rows[picked] - rows.start, all_labels[picked])
-    y = positions.position_values(logits.dtype)[picked]
-    shifted = logits if terms.shift is None else logits - terms.shift
-    wrongness = shifted if terms.lambda_ == 1 else shifted * terms.lambda_
-    cost, slope = _cost_and_slope(wrongness, terms.gamma, with_grad)
-    if terms.negative_scale != 1:
-        cost.mul_(terms.negative_scale)
-    slope_scale = terms.negative_scale * terms.lambda_
-    if slope is not None and slope_scale != 1:
-        slope.mul_(slope_scale)
-    cost_here, slope_here = _cost_and_slope(-shifted[at], terms.gamma, with_grad)
-    cost[at] = y * cost_here + (1 - y) * cost[at]
-    if slope is not None and slope_here is not None:
-        slope[at] = (1 - y) * slope[at] - y * slope_here
-    weight = _chunk_weight(logits, rows, terms, weights)
-    for matrix in (cost, slope):
-        if matrix is None:
-            continue
-        if weight is not None:
-            matrix.mul_(weight)
-        if weights.mask is not None:
-            matrix.masked_fill_(~weights.mask[rows], 0.0)
-    return cost.sum(), slope
+    """All elements as negatives, but for the labels of each document, which are added after."""
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    n_rows, n_labels = logits.shape
+    positions = targets.sparse()
+    rows, labels = positions.positions()
+    grad = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    # float64 costs nothing for one number, but some accelerators do not have it.
+    exact = torch.float64 if logits.device.type == "cpu" else dtype
+    total = torch.zeros((), dtype=exact, device=logits.device)
+    step = max(1, min(n_rows, CHUNK_ELEMENTS // max(1, n_labels)))
+    starts = torch.searchsorted(rows, torch.arange(0, n_rows + step, step, device=rows.device))
+    edges = starts.tolist()
+    flat = rows * n_labels + labels
+    work = _Workspace(step, n_labels, dtype, logits.device)
+    for number, start in enumerate(range(0, n_rows, step)):
+        chunk = slice(start, min(start + step, n_rows))
+        skipped = flat[edges[number] : edges[number + 1]] - start * n_labels
+        z = logits[chunk].to(dtype)
+        slope = grad[chunk] if grad.dtype == dtype else work.slope[: z.shape[0]]
+        total += _negatives(work, z, skipped, chunk, terms, weights, slope)
+        if grad.dtype != dtype:
+            grad[chunk] = slope
+    cost, slope = _positives(logits[rows, labels].to(dtype), positions, terms, weights)
+    grad[rows, labels] = slope.to(grad.dtype)
+    return (total + cost.sum()).to(dtype), grad if with_grad else None
 
 
-def _cost_and_slope(
-    wrongness: Tensor, gamma: float, with_slope: bool
-) -> tuple[Tensor, Tensor | None]:
-    """sigmoid(x)^gamma softplus(x) and its derivative sigmoid^gamma (gamma (1-s) softplus + s)."""
-    cost = F.softplus(wrongness)
-    if gamma == 0:
-        return cost, torch.sigmoid(wrongness) if with_slope else None
-    sigmoid = torch.sigmoid(wrongness)
-    if gamma == 2:
-        focus = sigmoid * sigmoid
+class _Workspace:
+    """Buffers that all chunks reuse: fresh ones would cost more in page faults than the maths."""
+
+    def __init__(self, rows: int, labels: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.wrongness, self.sigmoid, self.cost, self.slope = (
+            torch.empty(rows, labels, dtype=dtype, device=device) for _ in range(4)
+        )
+
+
+def _negatives(
+    work: _Workspace,
+    logits: Tensor,
+    skipped: Tensor,
+    chunk: slice,
+    terms: BalancedTerms,
+    weights: BatchWeights,
+    slope: Tensor,
+) -> Tensor:
+    """Weighted cost of a few documents without the elements `skipped`; the gradient in `slope`."""
+    buffers = (work.wrongness, work.sigmoid, work.cost)
+    wrongness, sigmoid, cost = (buffer[: logits.shape[0]] for buffer in buffers)
+    if terms.shift is None:
+        torch.mul(logits, terms.lambda_, out=wrongness)
     else:
-        focus = torch.exp(gamma * F.logsigmoid(wrongness))
-    slope = None
-    if with_slope:
-        slope = torch.sub(1, sigmoid).mul_(cost).mul_(gamma).add_(sigmoid).mul_(focus)
-    return cost.mul_(focus), slope
+        torch.add(terms.shift * -terms.lambda_, logits, alpha=terms.lambda_, out=wrongness)
+    # Cost and slope of the skipped elements are then exactly 0.
+    wrongness.view(-1).index_fill_(0, skipped, -1e4)
+    torch.ops.aten.softplus.out(wrongness, 1, 20, out=cost)
+    factor = None
+    if terms.gamma == 0:
+        torch.sigmoid(wrongness, out=slope)
+    else:
+        torch.sigmoid(wrongness, out=sigmoid)
+        focus = None
+        if terms.gamma != 2:
+            focus = F.logsigmoid(wrongness).mul_(terms.gamma).exp_()
+        rest = torch.sub(1, sigmoid, out=wrongness)
+        torch.addcmul(sigmoid, cost, rest, value=terms.gamma, out=slope)
+        factor = sigmoid.mul_(sigmoid) if focus is None else focus
+    for weight in _weights(wrongness, chunk, terms, weights):
+        factor = weight if factor is None else torch.mul(factor, weight, out=sigmoid)
+    if factor is not None:
+        slope.mul_(factor)
+    if terms.negative_scale * terms.lambda_ != 1:
+        slope.mul_(terms.negative_scale * terms.lambda_)
+    if weights.mask is not None:
+        unknown = ~weights.mask[chunk]
+        slope.masked_fill_(unknown, 0.0)
+        cost = cost if factor is None else cost.mul_(factor)
+        return cost.masked_fill_(unknown, 0.0).sum().mul_(terms.negative_scale)
+    if factor is None:
+        return cost.sum().mul_(terms.negative_scale)
+    if factor.shape == cost.shape:
+        return torch.dot(cost.view(-1), factor.view(-1)).mul_(terms.negative_scale)
+    return cost.mul_(factor).sum().mul_(terms.negative_scale)
 
 
-def _chunk_weight(
-    logits: Tensor, rows: slice, terms: BalancedTerms, weights: BatchWeights
-) -> Tensor | None:
-    weight = None
+def _weights(
+    buffer: Tensor, chunk: slice, terms: BalancedTerms, weights: BatchWeights
+) -> Iterator[Tensor]:
+    """What multiplies the elements: a matrix, a row of label weights, a column of documents'."""
     if terms.inverse_counts is not None:
         assert weights.document_mass is not None
-        tiny = torch.finfo(logits.dtype).tiny
-        scale = terms.beta / weights.document_mass[rows].clamp(min=tiny).unsqueeze(1)
-        weight = (terms.inverse_counts * scale).sub_(terms.beta * terms.mu)
-        weight.sigmoid_().add_(terms.alpha)
+        tiny = torch.finfo(buffer.dtype).tiny
+        scale = terms.beta / weights.document_mass[chunk].clamp(min=tiny).unsqueeze(1)
+        torch.mul(terms.inverse_counts, scale, out=buffer).sub_(terms.beta * terms.mu)
+        yield buffer.sigmoid_().add_(terms.alpha)
     if terms.label_weight is not None:
-        weight = terms.label_weight if weight is None else weight.mul_(terms.label_weight)
+        yield terms.label_weight
     if weights.sample_weight is not None:
-        per_document = weights.sample_weight[rows].to(logits.dtype).unsqueeze(1)
-        weight = per_document if weight is None else weight * per_document
-    return weight
+        yield weights.sample_weight[chunk].to(buffer.dtype).unsqueeze(1)
+
+
+def _positives(
+    picked: Tensor, positions: Targets, terms: BalancedTerms, weights: BatchWeights
+) -> tuple[Tensor, Tensor]:
+    """Weighted cost and gradient at the positions; soft targets mix in the negative side."""
+    rows, labels = positions.positions()
+    y = positions.position_values(picked.dtype)
+    shifted = picked if terms.shift is None else picked - terms.shift[labels]
+    cost, slope = _cost_and_slope(-shifted, terms.gamma)
+    cost, slope = y * cost, -y * slope
+    if positions.values is not None:
+        other_cost, other_slope = _cost_and_slope(shifted * terms.lambda_, terms.gamma)
+        cost += (1 - y) * terms.negative_scale * other_cost
+        slope += (1 - y) * terms.negative_scale * terms.lambda_ * other_slope
+    weight = torch.ones_like(cost)
+    if terms.inverse_counts is not None:
+        assert weights.document_mass is not None
+        tiny = torch.finfo(cost.dtype).tiny
+        ratio = terms.inverse_counts[labels] / weights.document_mass[rows].clamp(min=tiny)
+        weight = terms.alpha + torch.sigmoid(terms.beta * (ratio - terms.mu))
+    if terms.label_weight is not None:
+        weight = weight * terms.label_weight[labels]
+    if weights.sample_weight is not None:
+        weight = weight * weights.sample_weight[rows].to(weight.dtype)
+    cost, slope = cost * weight, slope * weight
+    if weights.mask is not None:
+        known = weights.mask[rows, labels]
+        zero = torch.zeros_like(cost)
+        cost, slope = torch.where(known, cost, zero), torch.where(known, slope, zero)
+    return cost, slope
+
+
+def _cost_and_slope(wrongness: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """sigmoid(x)^gamma softplus(x) and its derivative sigmoid^gamma (gamma (1-s) softplus + s)."""
+    cost, sigmoid = F.softplus(wrongness), torch.sigmoid(wrongness)
+    if gamma == 0:
+        return cost, sigmoid
+    focus = torch.exp(gamma * F.logsigmoid(wrongness))
+    return focus * cost, focus * (gamma * (1 - sigmoid) * cost + sigmoid)

@@ -73,11 +73,16 @@ class MultiLabelLoss(nn.Module):
         self._check_logits(input)
         targets = read_targets(input, target, self.check_targets)
         _check_weights(input, mask, sample_weight)
-        logits = input.to(torch.promote_types(input.dtype, torch.float32))
+        total: Tensor | None = None
         if self.reduction != "none":
             total = self._fast_sum(input, targets, mask, sample_weight)
-            if total is not None:
-                return self._divide(total, targets, mask)
+        # The kernels give NaN for targets out of range; on a GPU a look at one number is cheaper
+        # than a pass over all targets.
+        if total is None or not kernels_usable(input) or (targets.unchecked and total.isnan()):
+            targets.check_values()
+        if total is not None:
+            return self._divide(total, targets, mask)
+        logits = input.to(torch.promote_types(input.dtype, torch.float32))
         if mask is not None:
             # A masked logit may be anything, even NaN: it must not reach the maths.
             logits = torch.where(mask, logits, torch.zeros_like(logits))

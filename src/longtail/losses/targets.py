@@ -29,10 +29,14 @@ class Targets:
     labels: Tensor | None = None
     values: Tensor | None = None
     """Values at the positions; None where all are 1."""
+    unchecked: bool = False
+    """Dense targets whose values nobody has looked at yet: see `check_values`."""
 
-    @property
-    def is_dense(self) -> bool:
-        return self.dense is not None
+    def check_values(self) -> None:
+        """Raise unless dense targets lie in [0, 1]."""
+        if self.unchecked and self.dense is not None:
+            low, high = torch.aminmax(self.dense.detach())
+            _check_bounds(float(low), float(high))
 
     def positions(self) -> tuple[Tensor, Tensor]:
         assert self.rows is not None and self.labels is not None
@@ -48,7 +52,8 @@ class Targets:
         """The same targets as positions (of a dense matrix: its non-zero elements)."""
         if self.dense is None:
             return self
-        rows, labels = self.dense.nonzero(as_tuple=True)
+        # Twice as fast as the non-zeros of floats on the CPU.
+        rows, labels = self.dense.bool().nonzero(as_tuple=True)
         values = None if self.dense.dtype == torch.bool else self.dense[rows, labels]
         return Targets(self.shape, rows=rows, labels=labels, values=values)
 
@@ -143,8 +148,9 @@ def _floor_logsumexp(scores: Tensor, dim: int, log_zero: float) -> Tensor:
 def read_targets(logits: Tensor, target: Any, check_values: bool = True) -> Targets:
     """Check targets of any accepted form against the logits and give them one shape.
 
-    Values are checked too (range, label indices, duplicates) unless a compiler or a CUDA graph is
-    recording, where a check that depends on data cannot raise.
+    Values are checked too (label indices and duplicates here, the range of dense targets by the
+    caller with `check_values`) unless a compiler or a CUDA graph is recording, where a check that
+    depends on data cannot raise.
     """
     shape = (logits.shape[0], logits.shape[1])
     check_values = check_values and not _recording(logits)
@@ -169,9 +175,8 @@ def read_targets(logits: Tensor, target: Any, check_values: bool = True) -> Targ
         )
     if target.is_complex():
         raise InputError(f"targets must be real numbers, got {target.dtype}. {_HOW}")
-    if check_values:
-        _check_range(target)
-    return Targets(shape, dense=target)
+    unchecked = check_values and target.dtype != torch.bool and target.numel() > 0
+    return Targets(shape, dense=target, unchecked=unchecked)
 
 
 def _recording(logits: Tensor) -> bool:
@@ -188,10 +193,7 @@ def _check_device(target: Tensor, logits: Tensor) -> None:
         )
 
 
-def _check_range(values: Tensor) -> None:
-    if values.dtype == torch.bool or values.numel() == 0:
-        return
-    low, high = (float(bound) for bound in torch.aminmax(values.detach()))
+def _check_bounds(low: float, high: float) -> None:
     if not (low >= 0 and high <= 1):
         raise InputError(
             f"targets must lie in [0, 1], got values from {low:g} to {high:g}. "
@@ -208,7 +210,8 @@ def _from_csr(target: Tensor, shape: tuple[int, int], check_values: bool) -> Tar
     starts, labels = target.crow_indices(), target.col_indices()
     rows = _rows(starts, labels.numel())
     if check_values:
-        _check_range(values)
+        if values.numel():
+            _check_bounds(*(float(bound) for bound in torch.aminmax(values.detach())))
         _check_positions(rows, labels, shape)
     return Targets(shape, rows=rows, labels=labels.long(), values=values)
 
@@ -229,9 +232,9 @@ def _from_offsets(
         )
     if offsets.numel() == shape[0]:
         offsets = torch.cat([offsets, offsets.new_full((1,), labels.numel())])
-    if check:
-        steps_back = bool((offsets.diff() < 0).any()) if offsets.numel() > 1 else False
-        if steps_back or int(offsets[0]) != 0 or int(offsets[-1]) != labels.numel():
+    if check and offsets.numel():
+        rises = (offsets.diff() >= 0).all() & (offsets[0] == 0) & (offsets[-1] == labels.numel())
+        if not bool(rises):
             raise InputError(
                 f"offsets must rise from 0 to the number of label indices ({labels.numel()}), got "
                 f"{offsets.tolist()[:8]}{'...' if offsets.numel() > 8 else ''}."
@@ -250,16 +253,17 @@ def _rows(starts: Tensor, n_positions: int) -> Tensor:
 def _check_positions(rows: Tensor, labels: Tensor, shape: tuple[int, int]) -> None:
     if labels.numel() == 0:
         return
-    low, high = (int(bound) for bound in torch.aminmax(labels))
+    keys = (rows * shape[1] + labels).sort().values
+    twice = keys[1:] == keys[:-1]
+    # One look at the device for all three questions.
+    low, high, repeated = torch.stack([labels.min().long(), labels.max().long(), twice.any().long()]).tolist()
     if low < 0 or high >= shape[1]:
         raise InputError(
             f"label indices must lie in 0..{shape[1] - 1} for {shape[1]} labels, got values from "
             f"{low} to {high}."
         )
-    keys = (rows * shape[1] + labels).sort().values
-    twice = (keys[1:] == keys[:-1]).nonzero()
-    if twice.numel():
-        key = int(keys[int(twice[0])])
+    if repeated:
+        key = int(keys[:-1][twice][0])
         raise InputError(
             f"document {key // shape[1]} lists label {key % shape[1]} twice. "
             "List each label of a document once."
