@@ -111,7 +111,7 @@ class LabelStats:
         return cls.from_matrix(matrix, names)
 
     def cooccurrence(self) -> sp.csr_matrix:
-        """Documents shared by every two labels (labels x labels, sparse; counts on the diagonal)."""
+        """Documents shared by every two labels: labels x labels, counts on the diagonal."""
         if self.matrix is None:
             raise InputError(
                 "co-occurrence needs the documents, but these statistics were made from counts. "
@@ -171,11 +171,11 @@ def label_groups(
 ) -> dict[str, NDArray[np.bool_]]:
     """Boolean masks of the head, medium and tail labels.
 
-    Tail: count below the first cut; head: count above the second. The cuts default to the .33 and
-    .66 quantiles of the counts, as in the paper.
+    Tail: count below the first cut; head: count above the second. The cuts default to the terciles
+    of the counts, as in the paper.
     """
     counts = np.asarray(label_counts, dtype=np.float64)
-    low, high = np.quantile(counts, [0.33, 0.66]) if cuts is None else cuts
+    low, high = np.quantile(counts, [1 / 3, 2 / 3]) if cuts is None else cuts
     if low > high:
         raise InputError(f"the first cut must not exceed the second, got {low} and {high}.")
     tail, head = counts < low, counts > high

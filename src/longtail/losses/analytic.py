@@ -112,16 +112,18 @@ class _EagerSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         # The first backward pass hands its gradient out, scaled in place: a second logit-sized
         # buffer would cost as much as all the maths. A later one (retain_graph) makes it anew.
         grad, ctx.grad = ctx.grad, None
         if grad is None:
             (logits,) = ctx.saved_tensors
-            _, grad = _sum_and_grad(logits.detach(), *ctx.rest, with_grad=True)
+            targets, terms, weights = ctx.rest
+            _, grad = _sum_and_grad(logits.detach(), targets, terms, weights, with_grad=True)
         assert grad is not None
-        return grad.mul_(grad_output.to(grad.dtype)), None, None, None, None
+        # Not cast to half: a loss scale of 65536 would be infinite there, and 1/elements coarse.
+        return grad.mul_(grad_output), None, None, None, None
 
 
 def _sum_and_grad(

@@ -1,4 +1,4 @@
-"""Triton kernels for the balanced loss: the forward and the backward pass read the logits once each.
+"""Triton kernels for the balanced loss: each of the two passes reads the logits once.
 
 Nothing of the logits' size is kept or written but the gradient itself. Imported only on a GPU, or
 under Triton's interpreter in the tests.
@@ -74,7 +74,9 @@ def _mass_kernel(
     inside = cols < n_labels
     y = tl.load(dense_ptr + row * dense_stride + cols, mask=inside, other=0).to(tl.float32)
     if HAS_MASK:
-        y = tl.where(tl.load(mask_ptr + row * mask_stride + cols, mask=inside, other=0) != 0, y, 0.0)
+        y = tl.where(
+            tl.load(mask_ptr + row * mask_stride + cols, mask=inside, other=0) != 0, y, 0.0
+        )
     inverse = tl.load(inverse_ptr + cols, mask=inside, other=0.0)
     tl.store(out_ptr + pid, tl.sum(y * inverse, axis=0))
 
@@ -141,7 +143,9 @@ def _pass_kernel(
 def document_mass(dense: Tensor, inverse_counts: Tensor, mask: Tensor | None) -> Tensor:
     """Per document, the sum of 1/n over its labels, without a float copy of the targets."""
     if mask is None and dense.dtype == inverse_counts.dtype:
-        return torch.mv(dense, inverse_counts)
+        # Autocast would round 1/n and the sum to half precision.
+        with torch.autocast(device_type=dense.device.type, enabled=False):
+            return torch.mv(dense, inverse_counts)
     n_rows, n_labels = dense.shape
     n_blocks = triton.cdiv(n_labels, BLOCK)
     dense, mask = _bytes(dense), _bytes(mask)
@@ -178,7 +182,7 @@ class KernelSum(torch.autograd.Function):
         return partial.sum()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         logits = ctx.saved_tensors[0].detach()
         logits = logits if logits.stride(1) == 1 else logits.contiguous()

@@ -79,9 +79,10 @@ class MultiLabelLoss(nn.Module):
         # The kernels give NaN for targets out of range; on a GPU a look at one number is cheaper
         # than a pass over all targets.
         if total is None or not kernels_usable(input) or (targets.unchecked and total.isnan()):
+            targets = targets.known(mask)
             targets.check_values()
         if total is not None:
-            return self._divide(total, targets, mask)
+            return self.divide(total, targets, mask)
         logits = input.to(torch.promote_types(input.dtype, torch.float32))
         if mask is not None:
             # A masked logit may be anything, even NaN: it must not reach the maths.
@@ -93,7 +94,8 @@ class MultiLabelLoss(nn.Module):
 
         The Trainer sums what this returns over the micro-batches of an accumulated step without
         dividing by their number, so each is scaled by its share of the step's elements: the
-        gradient is the same however the step is cut. Labels equal to `ignore_index` are masked.
+        gradient is the same however the step is cut (`two-way` looks across documents, and a mean
+        over documents with some labels ignored is only near). `ignore_index` marks masked labels.
         """
         if self.reduction == "none":
             raise InputError("as_hf needs a reduction to a number; use 'mean' or 'batchmean'.")
@@ -110,7 +112,8 @@ class MultiLabelLoss(nn.Module):
             if num_items_in_batch is None or self.reduction == "sum":
                 return loss
             items = labels.numel() if mask is None else mask.sum()
-            return loss * (items / num_items_in_batch)
+            # A step in which every label is ignored has no items, and a loss of 0.
+            return loss * (items / torch.as_tensor(num_items_in_batch).clamp(min=1))
 
         return compute_loss
 
@@ -125,7 +128,7 @@ class MultiLabelLoss(nn.Module):
     ) -> Tensor:
         raise NotImplementedError
 
-    def _divide(self, total: Tensor, targets: Targets, mask: Tensor | None) -> Tensor:
+    def divide(self, total: Tensor, targets: Targets, mask: Tensor | None = None) -> Tensor:
         """The sum over elements, divided as the reduction says."""
         if self.reduction == "sum":
             return total
@@ -199,7 +202,7 @@ class ElementwiseLoss(MultiLabelLoss):
             elements = elements * sample_weight.to(logits.dtype).unsqueeze(1)
         if mask is not None:
             elements = torch.where(mask, elements, torch.zeros_like(elements))
-        return elements if self.reduction == "none" else self._divide(elements.sum(), targets, mask)
+        return elements if self.reduction == "none" else self.divide(elements.sum(), targets, mask)
 
 
 class BalancedLoss(ElementwiseLoss):
@@ -342,9 +345,7 @@ class BalancedLoss(ElementwiseLoss):
             mu=self.mu,
         )
 
-    def document_mass(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None
-    ) -> Tensor | None:
+    def document_mass(self, logits: Tensor, targets: Targets, mask: Tensor | None) -> Tensor | None:
         """Per document the sum of 1/n over its labels; None where nothing is rebalanced."""
         if self.inverse_counts is None:
             return None
@@ -410,6 +411,11 @@ def _label_weight(label_weight: Any, dtype: torch.dtype) -> Tensor | None:
 
 
 def _check_weights(logits: Tensor, mask: Tensor | None, sample_weight: Tensor | None) -> None:
+    for name, value in (("mask", mask), ("sample_weight", sample_weight)):
+        if value is not None and not isinstance(value, Tensor):
+            raise InputError(
+                f"{name} must be a tensor, got {type(value).__name__}. Use torch.as_tensor({name})."
+            )
     if mask is not None and (mask.dtype != torch.bool or mask.shape != logits.shape):
         raise InputError(
             f"mask must be a boolean tensor of the logits' shape {tuple(logits.shape)}, got "

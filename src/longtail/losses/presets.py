@@ -50,6 +50,8 @@ class LossRow:
     module: type[MultiLabelLoss] = BalancedLoss
     constants: Mapping[str, Any] = field(default_factory=dict)
     needs_stats: bool = False
+    published: bool = False
+    """Whether CONSTANTS are about this row; the kappa of another loss is not the paper's."""
 
 
 def _balanced(
@@ -65,7 +67,7 @@ def _balanced(
     if weighting == "rebalanced":
         constants |= {"alpha": 0.1, "beta": 10.0, "mu": "auto"}
     needs_stats = ntr or weighting != "none"
-    return LossRow(title, formula, paper, when, BalancedLoss, constants, needs_stats)
+    return LossRow(title, formula, paper, when, BalancedLoss, constants, needs_stats, True)
 
 
 LOSSES: Mapping[str, LossRow] = MappingProxyType(
@@ -179,7 +181,7 @@ def build_loss(
         >>> loss(torch.zeros(4, 2), torch.tensor([[1, 0]] * 4)).shape
         torch.Size([])
     """
-    if name not in LOSSES:
+    if not isinstance(name, str) or name not in LOSSES:
         raise UnknownNameError("loss", name, LOSSES)
     row = LOSSES[name]
     if stats is not None and not isinstance(stats, LabelStats):
@@ -189,9 +191,9 @@ def build_loss(
         )
     settings = dict(row.constants)
     if constants is not None:
-        if constants not in CONSTANTS:
+        if not isinstance(constants, str) or constants not in CONSTANTS:
             raise UnknownNameError("set of constants", constants, CONSTANTS)
-        switched_on = {key for key, value in settings.items() if value != 0}
+        switched_on = {key for key, value in settings.items() if row.published and value != 0}
         published = CONSTANTS[constants]
         settings |= {key: value for key, value in published.items() if key in switched_on}
     if name == "logit-adjusted" and "tau" in overrides:

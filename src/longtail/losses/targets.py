@@ -1,6 +1,6 @@
 """What the losses accept as targets: a dense matrix, a CSR tensor, or label indices with offsets.
 
-`read_targets` checks them once against the logits; sparse ones are never turned into a dense matrix.
+`read_targets` checks them once against the logits; sparse ones are never made dense.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ class Targets:
             low, high = torch.aminmax(self.dense.detach())
             _check_bounds(float(low), float(high))
 
+    def known(self, mask: Tensor | None) -> Targets:
+        """The same targets with 0 at unknown dense elements: what stands there may be anything."""
+        if mask is None or self.dense is None:
+            return self
+        dense = self.dense.masked_fill(~mask, 0)
+        return Targets(self.shape, dense=dense, unchecked=self.unchecked)
+
     def positions(self) -> tuple[Tensor, Tensor]:
         assert self.rows is not None and self.labels is not None
         return self.rows, self.labels
@@ -72,7 +79,9 @@ class Targets:
         dtype = label_values.dtype
         if self.dense is not None:
             y = self.dense.to(dtype)
-            return torch.mv(y if mask is None else torch.where(mask, y, 0.0), label_values)
+            y = y if mask is None else torch.where(mask, y, 0.0)
+            # Not torch.mv, which autocast would round to half precision on a GPU.
+            return (y * label_values).sum(dim=1)
         rows, labels = self.positions()
         mass = label_values[labels] * self.position_values(dtype)
         if mask is not None:
@@ -103,14 +112,13 @@ class Targets:
         factor = self.position_values(scores.dtype)
         if weight is not None:
             factor = factor * weight.expand(self.shape)[rows, labels]
-        picked = scores[rows, labels]
+        # The factor joins in the exponent: an element of weight 0 must not become the top.
+        picked = _weighted_scores(scores[rows, labels], factor, log_zero)
         empty = scores.new_full((self.shape[1 - dim],), log_zero)
         top = empty.scatter_reduce(0, segments, picked.detach(), "amax")
-        terms = factor * torch.exp(picked - top[segments])
+        terms = torch.exp(picked - top[segments])
         total = torch.zeros_like(empty).index_add(0, segments, terms)
-        return torch.where(
-            total > 0, top + torch.log(torch.where(total > 0, total, 1.0)), log_zero
-        )
+        return torch.where(total > 0, top + torch.log(torch.where(total > 0, total, 1.0)), log_zero)
 
     def negative_logsumexp(
         self, scores: Tensor, weight: Tensor | None, dim: int, log_zero: float
@@ -134,9 +142,13 @@ class Targets:
 
 
 def _weighted_logsumexp(scores: Tensor, weight: Tensor, dim: int, log_zero: float) -> Tensor:
+    return _floor_logsumexp(_weighted_scores(scores, weight, log_zero), dim, log_zero)
+
+
+def _weighted_scores(scores: Tensor, weight: Tensor, log_zero: float) -> Tensor:
     usable = weight > 0
     logs = torch.log(torch.where(usable, weight, 1.0))
-    return _floor_logsumexp(torch.where(usable, scores + logs, log_zero), dim, log_zero)
+    return torch.where(usable, scores + logs, log_zero)
 
 
 def _floor_logsumexp(scores: Tensor, dim: int, log_zero: float) -> Tensor:
@@ -154,11 +166,10 @@ def read_targets(logits: Tensor, target: Any, check_values: bool = True) -> Targ
     """
     shape = (logits.shape[0], logits.shape[1])
     check_values = check_values and not _recording(logits)
-    if isinstance(target, (tuple, list)) and len(target) == 2:
-        if all(isinstance(part, Tensor) for part in target):
-            for part in target:
-                _check_device(part, logits)
-            return _from_offsets(target[0], target[1], shape, check_values)
+    if isinstance(target, (tuple, list)) and [isinstance(t, Tensor) for t in target] == [True] * 2:
+        for part in target:
+            _check_device(part, logits)
+        return _from_offsets(target[0], target[1], shape, check_values)
     if not isinstance(target, Tensor):
         raise InputError(f"expected a target tensor, got {type(target).__name__}. {_HOW}")
     _check_device(target, logits)
@@ -216,9 +227,7 @@ def _from_csr(target: Tensor, shape: tuple[int, int], check_values: bool) -> Tar
     return Targets(shape, rows=rows, labels=labels.long(), values=values)
 
 
-def _from_offsets(
-    labels: Tensor, offsets: Tensor, shape: tuple[int, int], check: bool
-) -> Targets:
+def _from_offsets(labels: Tensor, offsets: Tensor, shape: tuple[int, int], check: bool) -> Targets:
     for name, part in (("label_indices", labels), ("offsets", offsets)):
         if part.dim() != 1 or part.is_floating_point() or part.dtype == torch.bool:
             raise InputError(
@@ -256,7 +265,9 @@ def _check_positions(rows: Tensor, labels: Tensor, shape: tuple[int, int]) -> No
     keys = (rows * shape[1] + labels).sort().values
     twice = keys[1:] == keys[:-1]
     # One look at the device for all three questions.
-    low, high, repeated = torch.stack([labels.min().long(), labels.max().long(), twice.any().long()]).tolist()
+    low, high, repeated = torch.stack(
+        [labels.min().long(), labels.max().long(), twice.any().long()]
+    ).tolist()
     if low < 0 or high >= shape[1]:
         raise InputError(
             f"label indices must lie in 0..{shape[1] - 1} for {shape[1]} labels, got values from "

@@ -1,0 +1,56 @@
+# longtail: `make demo` shows it, `make test` checks it; both set up what they need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format typecheck pytest docs bench clean
+
+help: ## List what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | awk -F: '{printf "  make %-10s%s\n", $$1, $$2}'
+
+demo: $(VENV)/.base ## Install and compare BCE with the DB loss on a made newswire
+	@$(BIN)/longtail demo
+
+test: lint typecheck pytest ## Install and run all checks: ruff, mypy --strict, pytest
+
+lint: $(VENV)/.dev ## Lint and check the formatting
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+typecheck: $(VENV)/.dev ## Check the types of src
+	$(BIN)/mypy --strict src
+
+pytest: $(VENV)/.dev ## Run the tests, warnings being errors
+	$(BIN)/python -m pytest -q -n auto
+
+format: $(VENV)/.dev ## Format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(VENV)/.base ## Write docs/losses.md from the table of losses
+	$(BIN)/python docs/make_losses.py
+
+bench: $(VENV)/.base ## Time and memory of every loss
+	$(BIN)/python benchmarks/losses.py
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "longtail needs Python 3.11 or newer, found: $$($(PYTHON) --version). Use make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "Could not make a virtual environment. On Debian: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing longtail into $(VENV) (a few minutes the first time) ..."
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing longtail and its tools into $(VENV) (a few minutes the first time) ..."
+	@$(INSTALL) -e '.[dev]'
+	@touch $(VENV)/.base $@

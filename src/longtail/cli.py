@@ -1,0 +1,313 @@
+"""The command `longtail`: one verb per function, heavy imports inside the verbs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail import __version__
+from longtail.errors import LongtailError
+
+if TYPE_CHECKING:
+    from longtail.data import TextData
+
+app = typer.Typer(
+    name="longtail",
+    help="Classify texts with many labels, most of them rare.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+corpus_app = typer.Typer(help="Named corpora.", no_args_is_help=True)
+app.add_typer(corpus_app, name="corpus")
+
+Data = Annotated[str, typer.Argument(help="A corpus name, a .jsonl file, or a folder of parts.")]
+Run = Annotated[Path, typer.Argument(help="A folder written by `longtail train`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"longtail {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Classify texts with many labels, most of them rare."""
+
+
+@app.command()
+def demo() -> None:
+    """Train a small model with BCE and with DB on a made newswire and compare them."""
+    from rich.console import Console
+    from rich.panel import Panel
+
+    from longtail.demo import run_demo
+
+    console = Console()
+    with _progress() as progress:
+        tasks: dict[str, Any] = {}
+
+        def stage(loss: str, done: int, total: int) -> None:
+            if loss not in tasks:
+                tasks[loss] = progress.add_task(f"training with {loss}", total=total)
+            progress.update(tasks[loss], completed=done)
+
+        result = run_demo(stage)
+    labels = ", ".join(result.example_labels)
+    console.print(Panel(result.example, title="a document", subtitle=f"labels: {labels}"))
+    _print_table(result.evaluations, "micro-F1 / macro-F1 on the test part, by label frequency")
+    console.print(result.sentence, highlight=False)
+
+
+@app.command()
+def stats(data: Data, as_json: AsJson = False) -> None:
+    """Count documents and labels, and suggest mu."""
+    from longtail.labels import label_groups
+
+    parts = _load(data)
+    found = parts["train"].stats()
+    groups = {name: int(mask.sum()) for name, mask in label_groups(found.label_counts).items()}
+    facts: dict[str, Any] = {
+        "documents": {part: len(documents) for part, documents in parts.items()},
+        "labels": found.n_labels,
+        "labels_per_document": float(found.label_counts.sum() / found.n_samples),
+        "label_groups": groups,
+        "suggested_mu": found.mu,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        shown = (
+            value
+            if not isinstance(value, dict)
+            else ", ".join(f"{k} {v}" for k, v in value.items())
+        )
+        typer.echo(f"{name.replace('_', ' '):<20} {shown}")
+
+
+@app.command()
+def train(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Folder to write the model to.")],
+    model: Annotated[str, typer.Option(help="bag, encoder or svm.")] = "bag",
+    loss: Annotated[str, typer.Option(help="A loss of docs/losses.md, such as db or bce.")] = "db",
+    encoder: Annotated[
+        str | None, typer.Option(help="With --model encoder: name or folder.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1)] = 20,
+    batch_size: Annotated[int, typer.Option(min=1)] = 64,
+    learning_rate: Annotated[float, typer.Option()] = 5e-3,
+    seed: Annotated[int, typer.Option()] = 0,
+) -> None:
+    """Train a model, tune its threshold on the validation part, and save it."""
+    from longtail.classifier import LongTailClassifier
+    from longtail.errors import InputError
+
+    if encoder is not None and model != "encoder":
+        raise InputError(f"--encoder goes with --model encoder, got --model {model}.")
+    parts = _load(data)
+    classifier = LongTailClassifier(
+        model=model,
+        loss=loss,
+        model_settings=None if encoder is None else {"encoder": encoder},
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
+    )
+    with _progress() as progress:
+        task = progress.add_task(f"training {model} with {loss}", total=None)
+        classifier.fit(
+            parts["train"],
+            validation=parts["validation"],
+            progress=lambda done, total, _: progress.update(task, completed=done, total=total),
+        )
+    classifier.save_pretrained(out)
+    typer.echo(f"Saved to {out}. Judge it with: longtail evaluate {out} {data}")
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    data: Data,
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    as_json: AsJson = False,
+) -> None:
+    """Judge a trained model on a part of the data."""
+    from longtail.classifier import LongTailClassifier
+    from longtail.errors import UnknownNameError
+
+    parts = _load(data)
+    if split not in parts:
+        raise UnknownNameError("part", split, parts)
+    result = LongTailClassifier.from_pretrained(run).evaluate(parts[split])
+    if as_json:
+        typer.echo(json.dumps(result.to_dict(), indent=2))
+        return
+    _print_table({str(run): result}, f"micro-F1 / macro-F1 on {data}, {split}")
+
+
+@app.command()
+def predict(
+    run: Run,
+    file: Annotated[str, typer.Argument(help="A text file with one text per line, or -.")] = "-",
+) -> None:
+    """Predict the labels of texts, one per line; writes one JSON object per line."""
+    from longtail.classifier import LongTailClassifier
+    from longtail.errors import DataError
+
+    classifier = LongTailClassifier.from_pretrained(run)
+    try:
+        with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
+            batch: list[str] = []
+            for line in lines:
+                batch.append(line.rstrip("\n"))
+                if len(batch) == 256:
+                    _predict_batch(classifier, batch)
+                    batch = []
+            _predict_batch(classifier, batch)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read: {error}.") from error
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders written by `longtail train`.")],
+    data: Annotated[str, typer.Option(help="The data to judge them on.")],
+) -> None:
+    """Compare trained models on the test part, as a Markdown table."""
+    from longtail.classifier import LongTailClassifier
+    from longtail.report import to_markdown
+
+    test = _load(data)["test"]
+    found = {str(run): LongTailClassifier.from_pretrained(run).evaluate(test) for run in runs}
+    typer.echo(to_markdown(found), nl=False)
+
+
+@app.command()
+def reproduce(
+    data: Data,
+    recipes: Annotated[Path, typer.Option(help="A folder of recipes, one .yaml per row.")],
+    out: Annotated[Path, typer.Option(help="Folder for table.md and table.json.")],
+    rows: Annotated[str | None, typer.Option(help="Comma-separated rows; default: all.")] = None,
+) -> None:
+    """Train every row of a table from its recipe and set the results side by side."""
+    from longtail.reproduce import read_recipes
+    from longtail.reproduce import reproduce as run_rows
+
+    chosen = read_recipes(recipes, rows.split(",") if rows else None)
+    parts = _load(data)
+    with _progress() as progress:
+        task = progress.add_task("starting", total=len(chosen))
+
+        def started(row: str) -> None:
+            progress.update(task, advance=0 if row == next(iter(chosen)) else 1, description=row)
+
+        found = run_rows(parts, chosen, out, started)
+        progress.update(task, completed=len(chosen), description="done")
+    _print_table(found, f"micro-F1 / macro-F1 on the test part of {data}")
+
+
+@app.command()
+def serve(
+    run: Run,
+    host: Annotated[str, typer.Option()] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+) -> None:
+    """Serve predictions over HTTP; needs the extra `serve`."""
+    from longtail.classifier import LongTailClassifier
+    from longtail.errors import MissingExtraError
+    from longtail.serve import create_app
+
+    service = create_app(LongTailClassifier.from_pretrained(run))
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtraError("the service", "uvicorn", "serve") from error
+    uvicorn.run(service, host=host, port=port)
+
+
+@corpus_app.command("list")
+def corpus_list() -> None:
+    """The corpora that longtail knows by name."""
+    from longtail.corpora import list_corpora
+
+    for name in list_corpora():
+        typer.echo(name)
+
+
+@corpus_app.command("get")
+def corpus_get(
+    name: Annotated[str, typer.Argument(help="A name of `longtail corpus list`.")],
+    out: Annotated[Path, typer.Option(help="Folder for train, validation and test as JSONL.")],
+) -> None:
+    """Write the parts of a corpus as JSON Lines."""
+    from longtail.corpora import load_corpus
+    from longtail.data import write_jsonl
+
+    parts = load_corpus(name)
+    out.mkdir(parents=True, exist_ok=True)
+    for part, documents in parts.items():
+        write_jsonl(documents, out / f"{part}.jsonl")
+        typer.echo(f"{out / part}.jsonl: {len(documents)} documents")
+
+
+def main() -> None:
+    """Run the command; an error of ours is one message, not a traceback."""
+    try:
+        app()
+    except LongtailError as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        raise SystemExit(1) from None
+
+
+def _load(data: str) -> dict[str, TextData]:
+    from longtail.corpora import list_corpora, load_corpus
+    from longtail.data import load_folder
+
+    return load_corpus(data) if data in list_corpora() else load_folder(data)
+
+
+def _predict_batch(classifier: Any, texts: list[str]) -> None:
+    for text, labels in zip(texts, classifier.predict_labels(texts), strict=True):
+        typer.echo(json.dumps({"text": text, "labels": labels}, ensure_ascii=False))
+
+
+def _progress() -> Any:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+
+
+def _print_table(evaluations: Any, title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from longtail.report import table_rows
+
+    header, *rows = table_rows(evaluations)
+    table = Table(title=title)
+    for position, cell in enumerate(header):
+        table.add_column(cell, justify="left" if position == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

@@ -1,0 +1,242 @@
+"""A made newswire with a long tail: readable stories, linked labels, any size, no download.
+
+Every story is computed from the seed and its number alone, so millions of documents over millions
+of labels cost no memory until they are read. Rare topics share the vocabulary of frequent ones and
+are often mentioned in stories that are not about them, so the tail has to be learnt.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
+
+from longtail.corpora.newswire_lexicon import (
+    ACTORS,
+    ASIDES,
+    FAMILIES,
+    FILLERS,
+    MOVES,
+    PERIODS,
+    PLACES,
+    Family,
+    invented_place,
+)
+from longtail.data import TextData
+from longtail.errors import InputError
+from longtail.labels import encode_labels
+
+TOPICS_PER_FAMILY = len(FAMILIES[0].topics)
+N_NAMED = len(FAMILIES) * TOPICS_PER_FAMILY
+# Documents that the rarest label gets, where there are enough documents for that.
+RAREST = 6.0
+GOLDEN = (math.sqrt(5) - 1) / 2
+LINKED, ASIDE = 0.8, 0.55
+
+
+class Story(NamedTuple):
+    id: str
+    text: str
+    labels: tuple[str, ...]
+
+
+class Newswire(Sequence[Story]):
+    """The stories 0..n_documents-1 over n_labels labels; `newswire[k]` makes story k.
+
+    Args:
+        n_documents, n_labels: sizes; neither needs memory.
+        mean_labels: labels per document on average; many documents have one.
+        seed: the same seed gives the same stories on every machine.
+
+    Example:
+        >>> wire = Newswire(n_documents=10_000_000, n_labels=1_000_000)
+        >>> wire[9_999_999].labels == wire[9_999_999].labels
+        True
+    """
+
+    def __init__(
+        self,
+        n_documents: int = 10_788,
+        n_labels: int = 90,
+        mean_labels: float = 1.24,
+        seed: int = 0,
+    ) -> None:
+        if n_documents < 1 or n_labels < 1 or not 1 <= mean_labels <= max(1, n_labels / 2):
+            raise InputError(
+                "newswire needs at least one document, one label, and between 1 and n_labels / 2 "
+                f"labels per document, got n_documents={n_documents}, n_labels={n_labels}, "
+                f"mean_labels={mean_labels}."
+            )
+        self.n_documents, self.n_labels = n_documents, n_labels
+        self.mean_labels, self.seed = mean_labels, seed
+        self._exponent = _exponent(n_documents, n_labels)
+        self._start = random.Random(seed).random()
+
+    def __len__(self) -> int:
+        return self.n_documents
+
+    @overload
+    def __getitem__(self, index: int) -> Story: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Story]: ...
+
+    def __getitem__(self, index: int | slice) -> Story | list[Story]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(self.n_documents))]
+        if not -self.n_documents <= index < self.n_documents:
+            raise IndexError(f"story {index} of {self.n_documents}")
+        return self._story(index % self.n_documents)
+
+    def __iter__(self) -> Iterator[Story]:
+        return (self._story(k) for k in range(self.n_documents))
+
+    def label_name(self, label: int) -> str:
+        """The name of a label by its frequency rank: named topics first, then topics by place."""
+        topic = FAMILIES[label % len(FAMILIES)].topics[label % N_NAMED // len(FAMILIES)]
+        if label < N_NAMED:
+            return topic.name
+        return f"{topic.name}-{invented_place(label // N_NAMED).lower()}"
+
+    def label_names(self) -> list[str]:
+        return [self.label_name(label) for label in range(self.n_labels)]
+
+    def linked_label(self, label: int) -> int:
+        """The more frequent label that a label is linked to; the first of a family to itself."""
+        if label >= N_NAMED:
+            return label % N_NAMED
+        return label if label < len(FAMILIES) else label % len(FAMILIES)
+
+    def _story(self, number: int) -> Story:
+        rng = random.Random(self.seed * 1_000_003 + number * 2 + 1)
+        # Golden-ratio steps spread every label evenly over the stories, the rare ones too.
+        labels = self._labels(self._rank((self._start + number * GOLDEN) % 1.0), rng)
+        text = _write(rng, [self._subject(label, rng) for label in labels])
+        return Story(f"newswire/{number}", text, tuple(self.label_name(label) for label in labels))
+
+    def _labels(self, primary: int, rng: random.Random) -> list[int]:
+        labels = [primary]
+        wanted = 1 + _extra_labels(rng, self.mean_labels - 1)
+        linked = self.linked_label(primary)
+        if wanted > 1 and linked != primary and rng.random() < LINKED:
+            labels.append(linked)
+        for _ in range(20 * wanted):
+            if len(labels) >= wanted:
+                break
+            other = self._rank(rng.random())
+            if rng.random() < LINKED:
+                other = (
+                    self.linked_label(other) if rng.random() < 0.5 else self._sibling(primary, rng)
+                )
+            if other not in labels:
+                labels.append(other)
+        return labels
+
+    def _rank(self, uniform: float) -> int:
+        """The label at a quantile of the power law, in closed form: no table of labels."""
+        power = 1 - self._exponent
+        low, high = 1.0, (self.n_labels + 1.0) ** power
+        position = ((1 - uniform) * low + uniform * high) ** (1 / power) - 1
+        return min(int(position), self.n_labels - 1)
+
+    def _sibling(self, label: int, rng: random.Random) -> int:
+        """A topic of the same family, rare and frequent ones alike."""
+        sibling = label % len(FAMILIES) + len(FAMILIES) * rng.randrange(TOPICS_PER_FAMILY)
+        return sibling if sibling < self.n_labels else label % len(FAMILIES) % self.n_labels
+
+    def _subject(self, label: int, rng: random.Random) -> _Subject:
+        family = FAMILIES[label % len(FAMILIES)]
+        topic = family.topics[label % N_NAMED // len(FAMILIES)]
+        prefix = "" if label < N_NAMED else invented_place(label // N_NAMED) + " "
+        aside = self._sibling(label, rng)
+        if aside == label:
+            aside = (label + len(FAMILIES)) % N_NAMED
+        mentioned = FAMILIES[aside % len(FAMILIES)].topics[aside % N_NAMED // len(FAMILIES)]
+        return _Subject(family, tuple(prefix + term for term in topic.terms), mentioned.terms[0])
+
+
+class _Subject(NamedTuple):
+    family: Family
+    terms: tuple[str, ...]
+    mentioned: str
+
+
+def _write(rng: random.Random, subjects: list[_Subject]) -> str:
+    """A headline and a few sentences on every subject, with asides on topics of the family."""
+    headline = _fill(rng, rng.choice(subjects[0].family.leads), subjects[0])
+    main_terms = {subject.terms[0] for subject in subjects}
+    sentences = []
+    for subject in subjects:
+        sentences.append(_fill(rng, rng.choice(subject.family.leads), subject))
+        scenes = list(subject.family.scenes)
+        rng.shuffle(scenes)
+        sentences += [_fill(rng, scene, subject) for scene in scenes[: 1 + rng.randrange(3)]]
+        if rng.random() < ASIDE and subject.mentioned not in main_terms:
+            aside = rng.choice(ASIDES).replace("{term}", subject.mentioned)
+            sentences.append(_fill(rng, aside, subject))
+    sentences.append(_fill(rng, rng.choice(FILLERS), subjects[0]))
+    body = " ".join(sentence[0].upper() + sentence[1:] + "." for sentence in sentences)
+    return f"{headline.upper()}\n{body}"
+
+
+def _fill(rng: random.Random, template: str, subject: _Subject) -> str:
+    # The plain name two times in three, else another word for the same topic.
+    terms = subject.terms
+    term = terms[0] if rng.random() < 0.67 else terms[rng.randrange(len(terms))]
+    return template.format(
+        actor=rng.choice(ACTORS),
+        term=term,
+        noun=rng.choice(subject.family.nouns),
+        moved=rng.choice(MOVES),
+        percent=f"{rng.randrange(1, 30)}.{rng.randrange(10)}",
+        period=rng.choice(PERIODS),
+        place=rng.choice(PLACES),
+    )
+
+
+def _extra_labels(rng: random.Random, mean: float) -> int:
+    """Labels beyond the first: geometric for a small mean, a sum of several for a large one."""
+    parts = max(1, round(mean / 3))
+    stop = 1 / (1 + mean / parts)
+    total = 0
+    for _ in range(parts):
+        while rng.random() > stop:
+            total += 1
+    return total
+
+
+def _exponent(n_documents: int, n_labels: int) -> float:
+    """The power-law exponent at which the rarest label has about RAREST documents."""
+    low, high = 0.05, 3.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        power = 1 - middle if abs(1 - middle) > 1e-9 else 1e-9
+        total = ((n_labels + 1) ** power - 1) / power
+        rarest = n_documents * float(n_labels) ** -middle / total
+        low, high = (middle, high) if rarest > RAREST else (low, middle)
+    return low if abs(1 - low) > 1e-6 else low + 1e-6
+
+
+def load(
+    n_documents: int = 10_788,
+    n_labels: int = 90,
+    mean_labels: float = 1.24,
+    seed: int = 0,
+) -> dict[str, TextData]:
+    """The stories as train, validation and test parts in the proportions of Reuters."""
+    wire = Newswire(n_documents, n_labels, mean_labels, seed)
+    n_train, n_validation = int(n_documents * 0.6275), int(n_documents * 0.0927)
+    bounds = {
+        "train": (0, n_train),
+        "validation": (n_train, n_train + n_validation),
+        "test": (n_train + n_validation, n_documents),
+    }
+    names = wire.label_names()
+    parts = {}
+    for part, (start, stop) in bounds.items():
+        stories = wire[start:stop]
+        matrix, _ = encode_labels((story.labels for story in stories), names)
+        texts = [story.text for story in stories]
+        parts[part] = TextData(texts, matrix, tuple(names), tuple(story.id for story in stories))
+    return parts

@@ -1,0 +1,77 @@
+"""`linear_loss` in plain torch: labels a few thousand at a time, logits made twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from longtail.errors import InputError
+from longtail.losses import BalancedLoss
+from longtail.losses.analytic import BalancedTerms, BatchWeights, balanced_sum
+from longtail.losses.targets import Targets, read_targets
+
+
+def linear_loss(
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Any,
+    loss: BalancedLoss,
+    *,
+    chunk_labels: int = 8192,
+) -> Tensor:
+    """`loss(F.linear(features, weight, bias), target)`, holding one chunk of logits at a time.
+
+    Args:
+        features: (documents, width). weight: (labels, width). bias: (labels,) or None.
+        target: as for the loss itself.
+        loss: a BalancedLoss that reduces to a number; its terms need no other label's logit.
+        chunk_labels: labels whose logits exist at the same time.
+    """
+    if not isinstance(loss, BalancedLoss) or loss.reduction == "none":
+        raise InputError(
+            "linear_loss needs a BalancedLoss with a reduction to a number, got "
+            f"{loss!r}. Compute the logits for other losses."
+        )
+    if features.dim() != 2 or weight.dim() != 2 or features.shape[1] != weight.shape[1]:
+        raise InputError(
+            "expected features (documents, width) and weight (labels, width), got "
+            f"{tuple(features.shape)} and {tuple(weight.shape)}."
+        )
+    n_labels = weight.shape[0]
+    # Stands in for the logits where only their shape, type and device are asked for.
+    outline = features.new_empty(1).expand(features.shape[0], n_labels)
+    targets = read_targets(outline, target, loss.check_targets)
+    targets.check_values()
+    terms = loss.terms(torch.promote_types(features.dtype, torch.float32))
+    mass = loss.document_mass(outline, targets, None)
+    total = features.new_zeros((), dtype=torch.promote_types(features.dtype, torch.float32))
+    for start in range(0, n_labels, chunk_labels):
+        stop = min(start + chunk_labels, n_labels)
+        part = checkpoint(
+            _chunk_loss,
+            features,
+            weight[start:stop],
+            None if bias is None else bias[start:stop],
+            targets.columns(start, stop),
+            terms.columns(start, stop),
+            mass,
+            use_reentrant=False,
+        )
+        total = total + part
+    return loss.divide(total, targets)
+
+
+def _chunk_loss(
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Targets,
+    terms: BalancedTerms,
+    mass: Tensor | None,
+) -> Tensor:
+    return balanced_sum(F.linear(features, weight, bias), targets, terms, BatchWeights(mass))

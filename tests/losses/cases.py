@@ -1,0 +1,82 @@
+"""What the loss tests share: label statistics with every edge, batches, and sparse forms of targets.
+
+All is made from a seed; nothing is read from outside the repository.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longtail.labels import LabelStats
+from longtail.losses import DiceLoss, TwoWayLoss, ZLPRLoss, build_loss, list_losses
+from longtail.losses.modules import MultiLabelLoss
+
+NAMES = list_losses()
+# One term per document (or per document and per label), not one per element.
+SET_WISE = (ZLPRLoss, DiceLoss, TwoWayLoss)
+N_SAMPLES = 40
+
+
+def edge_stats(n_labels: int) -> LabelStats:
+    """Counts that cycle through a label of no document, of every document, and between."""
+    cycle = [7, 0, N_SAMPLES, 1, 20]
+    counts = [cycle[label % len(cycle)] for label in range(n_labels)]
+    return LabelStats.from_counts(counts, N_SAMPLES)
+
+
+def make_loss(name: str, n_labels: int, **overrides: Any) -> MultiLabelLoss:
+    return build_loss(name, edge_stats(n_labels), **overrides)
+
+
+def make_batch(
+    n_documents: int, n_labels: int, seed: int = 0, scale: float = 3.0, soft: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Float64 logits and 0/1 (or soft) targets; the first document of several has no label."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (n_documents, n_labels)
+    logits = scale * torch.randn(shape, generator=generator, dtype=torch.float64)
+    target = (torch.rand(shape, generator=generator) < 0.4).double()
+    if n_documents > 1:
+        target[0] = 0
+    if soft:
+        target *= torch.rand(shape, generator=generator, dtype=torch.float64)
+    return logits, target
+
+
+def loss_and_grad(
+    loss: MultiLabelLoss, logits: Tensor, target: Any, **kw: Any
+) -> tuple[Tensor, Tensor]:
+    """The loss (summed where it is not a number) and its gradient at a fresh leaf."""
+    leaf = logits.detach().clone().requires_grad_()
+    value = loss(leaf, target, **kw)
+    value.sum().backward()
+    assert leaf.grad is not None
+    return value.detach(), leaf.grad
+
+
+def to_csr(dense: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        # torch warns once per process that its CSR tensors are in beta.
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        return dense.to_sparse_csr()
+
+
+def to_offsets(dense: Tensor, with_end: bool = True) -> tuple[Tensor, Tensor]:
+    """(label_indices, offsets) of 0/1 targets, with or without the last offset."""
+    rows, labels = dense.nonzero(as_tuple=True)
+    n_documents = dense.shape[0]
+    edges = torch.arange(n_documents + 1 if with_end else n_documents)
+    return labels, torch.searchsorted(rows, edges)
+
+
+def sparse_forms(dense: Tensor) -> dict[str, Any]:
+    """All sparse forms of 0/1 targets."""
+    return {
+        "csr": to_csr(dense),
+        "offsets": to_offsets(dense, with_end=False),
+        "offsets with end": to_offsets(dense),
+    }
