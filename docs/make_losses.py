@@ -82,7 +82,8 @@ def _table_row(name: str, row: LossRow) -> str:
     family = row.module is BalancedLoss
     weight = constants["weighting"] if family else "-"
     focal = ("yes" if constants["gamma"] else "no") if family else "-"
-    tolerant = ("yes" if constants.get("kappa") else "no") if family else "-"
+    shifted = "yes" if constants.get("lambda_", 1) != 1 else "shift only"
+    tolerant = (shifted if constants.get("kappa") else "no") if family else "-"
     shown = ", ".join(
         f"{key} {value}" for key, value in constants.items() if key != "weighting" and value != 0
     )

@@ -146,7 +146,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, texts: Sequence[str]) -> sp.csr_matrix:
         """The decisions as a sparse indicator matrix, columns in the order of `classes_`."""
-        return self.threshold_.apply(self.decision_function(texts))
+        scores = self.decision_function(texts)
+        return self.threshold_.apply(scores)
 
     def predict_labels(self, texts: Sequence[str]) -> list[list[str]]:
         """The names of the labels of each text."""

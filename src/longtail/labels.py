@@ -32,7 +32,7 @@ class LabelStats:
         >>> stats.label_names, stats.label_counts.tolist(), stats.n_samples
         (('copper', 'nickel'), [3.0, 1.0], 3)
         >>> round(stats.mu, 4), stats.mu_source
-        (0.875, 'pairs')
+        (0.8125, 'pairs')
     """
 
     label_counts: FloatArray

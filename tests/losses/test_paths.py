@@ -8,10 +8,11 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from longtail.losses import LOSSES, BalancedLoss, TwoWayLoss
+from longtail.labels import LabelStats
+from longtail.losses import LOSSES, BalancedLoss, build_loss
 from longtail.losses.modules import MultiLabelLoss
 
-from .cases import NAMES, SET_WISE, loss_and_grad, make_batch, make_loss, sparse_forms, to_csr
+from .cases import NAMES, loss_and_grad, make_batch, make_loss, sparse_forms, to_csr
 from .strategies import LOGIT_DTYPES, Batch, exact_batches, property_test
 
 BALANCED = [name for name, row in LOSSES.items() if row.module is BalancedLoss]
@@ -160,10 +161,30 @@ def test_soft_targets_may_carry_gradient(name: str) -> None:
     assert torch.autograd.gradcheck(lambda y: loss(logits, y), (leaf,))
 
 
+@pytest.mark.parametrize("name", ["zlpr", "two-way"])
+def test_an_unknown_label_does_not_drown_the_known_ones(name: str) -> None:
+    # Its stand-in logit of 0 is e^100 above the known label's term, which would round to nothing.
+    logits, target = torch.tensor([[0.0, 400.0, 420.0]]), torch.tensor([[1.0, 1.0, 0.0]])
+    mask = torch.tensor([[False, True, True]])
+    batch = Batch(logits, target, mask, None, None)
+    check_same(make_loss(name, 3, reduction="none"), batch, sparse_forms(target))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_autocast_on_a_gpu_does_not_round_the_counts(reduction: str) -> None:
+    # 1/n of a frequent label is below float16's smallest step, and autocast halves torch.mv.
+    stats = LabelStats.from_counts([10_000_000, 9_000_000, 20], n_samples=10_000_000)
+    loss = build_loss("db", stats, reduction=reduction, constants="reuters").to("cuda")
+    logits, target = torch.zeros(1, 3, device="cuda"), torch.tensor([[1.0, 1, 0]], device="cuda")
+    with torch.autocast("cuda", dtype=torch.float16):
+        inside = loss(logits, target)
+    torch.testing.assert_close(inside, loss(logits, target))
+
+
 def test_the_fast_path_is_taken_where_it_should_be() -> None:
     logits = torch.zeros(2, 5, requires_grad=True)
     for name in NAMES:
         loss = make_loss(name, 5, reduction="sum")
         fast = "_EagerSum" in type(loss(logits, torch.zeros(2, 5)).grad_fn).__name__
         assert fast == (name in BALANCED)
-    assert all(issubclass(kind, MultiLabelLoss) for kind in (*SET_WISE, TwoWayLoss))

@@ -114,7 +114,7 @@ def _pass_kernel(
     weight = tl.full([BLOCK], 1.0, tl.float32)
     if REBALANCED:
         inverse = tl.load(inverse_ptr + cols, mask=inside, other=0.0)
-        scale = beta / tl.maximum(tl.load(mass_ptr + row), 1.1754944e-38)
+        scale = beta / tl.maximum(tl.load(mass_ptr + row), 1e-30)
         weight = alpha + 1.0 / (1.0 + tl.exp(beta * mu - inverse * scale))
     if HAS_LABEL_WEIGHT:
         weight = weight * tl.load(label_weight_ptr + cols, mask=inside, other=0.0)

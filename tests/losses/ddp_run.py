@@ -1,0 +1,64 @@
+"""Gradients of every loss inside DistributedDataParallel, in two gloo processes on the CPU.
+
+Run as a program by test_distributed.py, so that the processes can find it again by its path:
+python ddp_run.py FOLDER leaves gradients-0.pt, gradients-1.pt and gradients-whole.pt there.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from longtail import LabelStats, build_loss, list_losses
+
+WORLD_SIZE = 2
+STATS = LabelStats.from_counts([7, 0, 40, 1, 20], n_samples=40)
+# Two-way compares documents with each other, so half a batch is another loss.
+SEPARABLE = [name for name in list_losses() if name != "two-way"]
+
+
+class WithLoss(nn.Module):
+    """A layer with its loss inside: the loss's buffers are the wrapper's to send around."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, STATS.n_labels)
+        nn.init.constant_(self.layer.weight, 0.3)
+        nn.init.zeros_(self.layer.bias)
+        self.loss = build_loss(name, STATS, reduction="batchmean")
+
+    def forward(self, features: Tensor, target: Tensor) -> Tensor:
+        value: Tensor = self.loss(self.layer(features), target)
+        return value
+
+
+def gradients(wrap: type[nn.Module] | None, documents: slice) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    features = torch.randn(6, 4, generator=generator)[documents]
+    target = (torch.rand(6, STATS.n_labels, generator=generator) < 0.4)[documents]
+    found = {}
+    for name in SEPARABLE:
+        inner = WithLoss(name)
+        model = inner if wrap is None else wrap(inner)
+        model(features, target).backward()
+        assert inner.layer.weight.grad is not None
+        found[name] = inner.layer.weight.grad
+    return found
+
+
+def process(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=WORLD_SIZE)
+    half = slice(3 * rank, 3 * rank + 3)
+    found = gradients(nn.parallel.DistributedDataParallel, half)
+    torch.save(found, f"{folder}/gradients-{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(process, args=(sys.argv[1],), nprocs=WORLD_SIZE)
+    torch.save(gradients(None, slice(None)), f"{sys.argv[1]}/gradients-whole.pt")

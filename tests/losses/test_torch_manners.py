@@ -1,0 +1,164 @@
+"""The losses as good citizens of torch: compile, copy, save, move, gradcheck, repeated backward."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from longtail.labels import LabelStats
+from longtail.losses import LOSSES, BalancedLoss, build_loss
+from longtail.losses.modules import MultiLabelLoss
+
+from .cases import NAMES, loss_and_grad, make_batch, make_loss, to_csr, to_offsets
+
+N_LABELS = 5
+LABEL_WEIGHT = torch.tensor([1.0, 0.5, 2.0, 1.0, 0.25])
+CAN_BUILD = (
+    shutil.which("g++") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+)
+BUFFERED = [name for name in NAMES if LOSSES[name].needs_stats]
+
+
+def check_compiled(name: str, form: str, backend: str) -> None:
+    """Dense targets alone, and sparse ones with mask and weights: each path compiled once."""
+    torch._dynamo.reset()
+    loss = make_loss(name, N_LABELS, label_weight=LABEL_WEIGHT)
+    logits, dense = make_batch(3, N_LABELS)
+    target: Any = dense.float()
+    kw: dict[str, torch.Tensor] = {}
+    if form == "offsets":
+        target = to_offsets(dense)
+        generator = torch.Generator().manual_seed(1)
+        kw["mask"] = torch.rand(3, N_LABELS, generator=generator) < 0.8
+        kw["sample_weight"] = torch.tensor([1.0, 2.0, 0.5])
+    compiled = torch.compile(loss, fullgraph=True, backend=backend)
+    expected, expected_grad = loss_and_grad(loss, logits.float(), target, **kw)
+    value, grad = loss_and_grad(compiled, logits.float(), target, **kw)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(grad, expected_grad)
+
+
+@pytest.mark.parametrize("form", ["dense", "offsets"])
+@pytest.mark.parametrize("name", NAMES)
+def test_compiles_as_one_graph(name: str, form: str) -> None:
+    check_compiled(name, form, "aot_eager")
+
+
+@pytest.mark.skipif(not CAN_BUILD, reason="inductor needs g++ and the headers of Python")
+# Importing torch's own compiler uses its own deprecated decorator.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("form", ["dense", "offsets"])
+def test_compiles_with_inductor(form: str) -> None:
+    check_compiled("db", form, "inductor")
+
+
+def same_loss(first: MultiLabelLoss, second: MultiLabelLoss) -> None:
+    logits, target = make_batch(3, N_LABELS)
+    expected, expected_grad = loss_and_grad(first, logits, target)
+    value, grad = loss_and_grad(second, logits, target)
+    assert torch.equal(value, expected) and torch.equal(grad, expected_grad)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_and_pickles(name: str) -> None:
+    loss = make_loss(name, N_LABELS, label_weight=LABEL_WEIGHT)
+    same_loss(loss, copy.deepcopy(loss))
+    same_loss(loss, pickle.loads(pickle.dumps(loss)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_dict_carries_the_labels_constants(name: str) -> None:
+    loss = make_loss(name, N_LABELS, label_weight=LABEL_WEIGHT, constants="reuters")
+    stored = io.BytesIO()
+    torch.save(loss.state_dict(), stored)
+    stored.seek(0)
+    other_stats = LabelStats.from_counts([3, 3, 3, 3, 3], n_samples=90)
+    other = build_loss(
+        name, other_stats, label_weight=torch.ones(N_LABELS), constants="reuters"
+    )
+    assert other.load_state_dict(torch.load(stored)).missing_keys == []
+    same_loss(loss, other)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_moves_and_keeps_the_constants_precision(name: str) -> None:
+    loss = make_loss(name, N_LABELS, label_weight=LABEL_WEIGHT)
+    reference = copy.deepcopy(loss)
+    for move in (
+        lambda: loss.to("cpu"),
+        loss.half,
+        loss.bfloat16,
+        lambda: loss.to(torch.float16),
+    ):
+        assert move() is loss
+        assert {buffer.dtype for buffer in loss.buffers()} == {torch.float32}
+        same_loss(reference, loss)
+    assert {buffer.dtype for buffer in loss.double().buffers()} == {torch.float64}
+    assert {buffer.dtype for buffer in loss.float().buffers()} == {torch.float32}
+    same_loss(reference, loss)
+
+
+@pytest.mark.parametrize("name", BUFFERED)
+def test_per_label_constants_are_buffers_not_parameters(name: str) -> None:
+    loss = make_loss(name, N_LABELS)
+    assert list(loss.buffers()) and not list(loss.parameters())
+    assert all(not buffer.requires_grad for buffer in loss.buffers())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradcheck(name: str) -> None:
+    logits, target = make_batch(3, 4, seed=7, scale=1.0)
+    leaf = logits.requires_grad_()
+    mask = torch.tensor([[True] * 4, [True, False, True, True], [True] * 4])
+    weight = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    for reduction in ("mean", "none"):
+        loss = make_loss(name, 4, reduction=reduction, label_weight=LABEL_WEIGHT[:4]).double()
+
+        def value(z: torch.Tensor, y: Any, loss: MultiLabelLoss = loss) -> torch.Tensor:
+            # Terms with unequal factors in one number: a check of every term costs seconds.
+            terms = loss(z, y, mask=mask, sample_weight=weight)
+            return (terms * torch.arange(1.0, terms.numel() + 1).view(terms.shape)).sum()
+
+        for form in (target * 0.7, to_csr(target * 0.7), to_offsets(target)):
+            assert torch.autograd.gradcheck(lambda z, y=form, f=value: f(z, y), (leaf,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_backward_gives_the_same_gradient(name: str) -> None:
+    logits, target = make_batch(3, N_LABELS)
+    leaf = logits.requires_grad_()
+    value = 3 * make_loss(name, N_LABELS)(leaf, target)
+    (first,) = torch.autograd.grad(value, leaf, retain_graph=True)
+    kept = first.clone()
+    (second,) = torch.autograd.grad(value, leaf, retain_graph=True)
+    (tripled,) = torch.autograd.grad(value, leaf, torch.tensor(3.0, dtype=value.dtype))
+    assert torch.equal(first, kept)
+    torch.testing.assert_close(second, kept)
+    torch.testing.assert_close(tripled, 3 * kept)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_strided_logits_are_read_right(name: str) -> None:
+    logits, target = make_batch(4, N_LABELS)
+    loss = make_loss(name, N_LABELS)
+    expected, expected_grad = loss_and_grad(loss, logits, target)
+    leaf = logits.t().contiguous().requires_grad_()
+    value = loss(leaf.t(), target.t().contiguous().t())
+    value.backward()
+    torch.testing.assert_close(value.detach(), expected)
+    assert leaf.grad is not None
+    torch.testing.assert_close(leaf.grad.t(), expected_grad)
+
+
+def test_repr_names_the_switches() -> None:
+    text = repr(make_loss("db", N_LABELS, constants="pubmed"))
+    assert text.startswith(BalancedLoss.__name__)
+    assert "weighting='rebalanced'" in text and "mu=0.05" in text and "reduction='mean'" in text

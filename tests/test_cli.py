@@ -1,0 +1,149 @@
+"""The command as a user meets it: real verbs on tiny data, messages and exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from longtail import demo
+from longtail.cli import main
+from longtail.corpora.newswire import load
+from longtail.data import write_jsonl
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object
+) -> tuple[int, str, str]:
+    """Exit code, output and error output of one call of the command."""
+    monkeypatch.setattr(sys, "argv", ["longtail", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "120")
+    code: object = 0
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code
+    output = capsys.readouterr()
+    return (code if isinstance(code, int) else 0), output.out, output.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("wire")
+    for part, data in load(n_documents=300, n_labels=12).items():
+        write_jsonl(data, path / f"{part}.jsonl")
+    return path
+
+
+def test_train_evaluate_predict_report(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    tmp_path: Path,
+) -> None:
+    for loss in ("db", "bce"):
+        code, out, _ = run(
+            capsys, monkeypatch, "train", folder, "--out", tmp_path / loss,
+            "--loss", loss, "--epochs", 5,
+        )  # fmt: skip
+        assert code == 0 and "longtail evaluate" in out
+    code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "db", folder, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert 0 < found["overall"]["micro_f1"] <= 1 and {"head", "medium", "tail"} <= set(found)
+    code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "db", folder)
+    assert code == 0 and "tail (" in out
+    code, out, _ = run(
+        capsys, monkeypatch, "report", tmp_path / "db", tmp_path / "bce", "--data", folder
+    )
+    assert code == 0 and out.count("\n") == 4
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Earnings figures rose\nwheat harvest\n"))
+    code, out, _ = run(capsys, monkeypatch, "predict", tmp_path / "db")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["text"] for line in lines] == ["Earnings figures rose", "wheat harvest"]
+    assert all(isinstance(line["labels"], list) for line in lines)
+
+
+def test_stats(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    code, out, _ = run(capsys, monkeypatch, "stats", folder, "--json")
+    facts = json.loads(out)
+    assert code == 0 and facts["labels"] == 12
+    assert sum(facts["documents"].values()) == 300
+    code, out, _ = run(capsys, monkeypatch, "stats", folder)
+    assert "labels per document" in out
+
+
+def test_reproduce_runs_recipes(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    tmp_path: Path,
+) -> None:
+    recipes = tmp_path / "recipes"
+    recipes.mkdir()
+    for loss in ("bce", "db"):
+        (recipes / f"{loss}.yaml").write_text(f"loss: {loss}\nepochs: 3\ndevice: cpu\n")
+    code, out, _ = run(
+        capsys, monkeypatch, "reproduce", folder, "--recipes", recipes, "--out", tmp_path / "out"
+    )
+    assert code == 0 and "bce" in out
+    table = json.loads((tmp_path / "out" / "table.json").read_text())
+    assert set(table) == {"bce", "db"}
+    assert (tmp_path / "out" / "table.md").read_text().count("\n") == 4
+
+
+def test_corpus(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert run(capsys, monkeypatch, "corpus", "list")[1].split() == ["newswire"]
+    code, out, _ = run(capsys, monkeypatch, "corpus", "get", "newswire", "--out", tmp_path)
+    assert code == 0 and "6769 documents" in out
+    assert len((tmp_path / "test.jsonl").read_text().splitlines()) == 3019
+
+
+def test_demo_prints_a_document_a_table_and_a_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "load_corpus", lambda name: load(n_documents=600, n_labels=30))
+    code, out, _ = run(capsys, monkeypatch, "demo")
+    assert code == 0
+    assert "labels: " in out and "bce" in out and "tail (" in out and "What you see" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "newswires", "--out", "x"], "neither a known corpus"),
+        (["train", "newswire", "--out", "x", "--loss", "dbb"], "Did you mean 'db'"),
+        (["train", "newswire", "--out", "x", "--encoder", "y"], "--encoder goes with --model"),
+        (["evaluate", "nowhere", "newswire"], "holds no longtail model"),
+        (["evaluate", "nowhere", "newswire", "--split", "tests"], "Did you mean 'test'"),
+        (["corpus", "get", "reuter", "--out", "x"], "unknown corpus 'reuter'"),
+        (["reproduce", "newswire", "--recipes", "none", "--out", "x"], "no recipe for any row"),
+    ],
+)
+def test_errors_are_one_message_without_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, monkeypatch, *arguments)
+    assert code == 1
+    assert err.splitlines()[-1].startswith("error: ") and message in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_usage_errors_exit_with_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run(capsys, monkeypatch, "train", "newswire")
+    assert code == 2 and "--out" in err

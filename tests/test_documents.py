@@ -1,0 +1,109 @@
+"""README, docs and tables say what is true: the example runs, the tree and the commands exist."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from longtail.cli import app
+from longtail.losses import LOSSES
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of one language; fences open and close in turn."""
+    parts = re.split(r"^```(\w*)\n", README, flags=re.MULTILINE)
+    fenced = list(zip(parts[1::4], parts[2::4], strict=False))
+    return [text for found, text in fenced if found == language]
+
+
+def test_the_first_example_ends_by_line_15_and_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    first = blocks("python")[0]
+    end = README[: README.index(first) + len(first)].count("\n") + 1
+    assert end <= 15
+    exec(compile(first, "README.md", "exec"), {})
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == re.findall(r"# (\[\[.*)", first)[0]
+    assert "macro_f1=" in out
+
+
+def test_the_other_examples_run() -> None:
+    for block in blocks("python")[1:]:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_tree_is_the_tree() -> None:
+    tree = next(block for block in blocks("") if block.startswith("src/longtail/"))
+    source = ROOT / "src" / "longtail"
+    named: set[str] = set()
+    inside = ""
+    for line in tree.splitlines()[1:]:
+        entry = line.split()[0]
+        depth = len(line) - len(line.lstrip())
+        if depth == 0:
+            assert (ROOT / entry).is_dir(), entry
+            continue
+        inside = inside if depth > 2 else (entry if entry.endswith("/") else "")
+        path = source / (inside + entry if depth > 2 else entry)
+        assert path.exists(), f"{entry} is in the README's tree but not in src"
+        named.add(path.relative_to(source).as_posix())
+    there = {path.name for path in source.iterdir() if path.suffix == ".py" or path.is_dir()} - {
+        "__init__.py",
+        "__pycache__",
+    }
+    assert there == {name for name in named if "/" not in name}
+    losses = {f"losses/{path.name}" for path in (source / "losses").glob("*.py")}
+    assert losses - {"losses/__init__.py"} == {name for name in named if name.startswith("losses/")}
+
+
+def test_every_verb_is_in_the_readme_and_every_command_there_exists() -> None:
+    verbs = set(get_command(app).commands)  # type: ignore[attr-defined]
+    named = set(re.findall(r"^longtail (\w+)", README, flags=re.MULTILINE))
+    assert named == verbs
+
+
+def test_make_targets_in_the_readme_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", README, flags=re.MULTILINE))
+    assert named <= targets
+    assert {"demo", "test"} <= named
+
+
+def test_every_loss_is_in_the_readme() -> None:
+    named = set(" ".join(re.findall(r"^\| `([^`]+)` \|", README, flags=re.MULTILINE)).split())
+    assert named == set(LOSSES)
+
+
+def test_losses_page_is_current() -> None:
+    spec = importlib.util.spec_from_file_location("make_losses", ROOT / "docs" / "make_losses.py")
+    assert spec is not None and spec.loader is not None
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    written = (ROOT / "docs" / "losses.md").read_text("utf-8")
+    assert written == maker.render(), "docs/losses.md is out of date: run make docs"
+
+
+@pytest.mark.parametrize("name", ["labels", "classifier", "corpora.newswire", "losses.presets"])
+def test_docstring_examples(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"longtail.{name}"))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_ci_runs_exactly_the_test_command() -> None:
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert script.strip().splitlines()[-1] == "exec make test"
+    assert "make test" in (ROOT / ".github" / "workflows" / "test.yml").read_text("utf-8")
+
+
+def test_the_torch_pin_satisfies_the_range() -> None:
+    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    assert '"torch>=2.9"' in (ROOT / "pyproject.toml").read_text("utf-8")

@@ -1,0 +1,60 @@
+"""The fused head and loss equals the head followed by the loss, in value and all gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from longtail import LabelStats, build_loss
+from longtail.errors import InputError
+from longtail.fused import linear_loss
+from longtail.losses import LOSSES, BalancedLoss
+
+BALANCED = [name for name, row in LOSSES.items() if row.module is BalancedLoss]
+
+
+def make(
+    seed: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, LabelStats]:
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(5, 4, generator=generator, dtype=torch.float64)
+    weight = torch.randn(11, 4, generator=generator, dtype=torch.float64)
+    bias = torch.randn(11, generator=generator, dtype=torch.float64)
+    target = (torch.rand(5, 11, generator=generator) < 0.3).double()
+    counts = torch.randint(0, 30, (11,), generator=generator).numpy()
+    return features, weight, bias, target, LabelStats.from_counts(counts, 40)
+
+
+@pytest.mark.parametrize("name", BALANCED)
+@pytest.mark.parametrize("reduction", ["mean", "batchmean", "sum"])
+@pytest.mark.parametrize("chunk_labels", [1, 4, 100])
+def test_equals_head_then_loss(name: str, reduction: str, chunk_labels: int) -> None:
+    features, weight, bias, target, stats = make()
+    loss = build_loss(name, stats, reduction=reduction, dtype=torch.float64)
+    rows, labels = target.nonzero(as_tuple=True)
+    offsets = torch.searchsorted(rows, torch.arange(6))
+    results = []
+    for form in ("plain", "dense", "sparse"):
+        inputs = [tensor.clone().requires_grad_() for tensor in (features, weight, bias)]
+        if form == "plain":
+            value = loss(F.linear(*inputs), target)
+        else:
+            wanted = target if form == "dense" else (labels, offsets)
+            value = linear_loss(*inputs, wanted, loss, chunk_labels=chunk_labels)
+        value.backward()
+        results.append([value.detach(), *(tensor.grad for tensor in inputs)])
+    for other in results[1:]:
+        for expected, actual in zip(results[0], other, strict=True):
+            torch.testing.assert_close(actual, expected)
+
+
+def test_unusable_arguments_are_refused() -> None:
+    features, weight, bias, target, stats = make()
+    loss = build_loss("db", stats, dtype=torch.float64)
+    with pytest.raises(InputError, match="BalancedLoss"):
+        linear_loss(features, weight, bias, target, build_loss("zlpr"))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"weight \(labels, width\)"):
+        linear_loss(features, weight.T, bias, target, loss)
+    with pytest.raises(InputError, match=r"\[0, 1\]"):
+        linear_loss(features, weight, bias, target * 3, loss)

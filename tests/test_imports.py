@@ -1,0 +1,56 @@
+"""Starting up is light: help and `import longtail` load none of the heavy packages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import longtail
+
+HEAVY = ("torch", "transformers", "sklearn", "accelerate", "scipy", "matplotlib")
+
+
+def loaded_by(code: str) -> set[str]:
+    """The heavy packages in sys.modules after the code ran in a fresh interpreter."""
+    probe = (
+        f"{code}\nimport sys\nprint('LOADED', *[name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    last = run.stdout.strip().splitlines()[-1]
+    assert last.startswith("LOADED")
+    return set(last.split()[1:])
+
+
+HELP = """
+import sys
+sys.argv = ["longtail", *{arguments!r}]
+from longtail.cli import main
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["train", "--help"], ["corpus", "--help"]]
+)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    assert loaded_by(HELP.format(arguments=arguments)) == set()
+
+
+def test_import_longtail_is_light() -> None:
+    assert loaded_by("import longtail; dir(longtail)") == set()
+
+
+def test_the_probe_sees_what_is_loaded() -> None:
+    assert "scipy" in loaded_by("from longtail import LabelStats")
+
+
+def test_public_names_load() -> None:
+    for name in longtail.__all__:
+        assert getattr(longtail, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = longtail.no_such_name

@@ -1,0 +1,95 @@
+"""The made newswire: the same everywhere, lazy, long-tailed, linked, and hard for BCE."""
+
+from __future__ import annotations
+
+import hashlib
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from longtail.corpora import list_corpora, load_corpus
+from longtail.corpora.newswire import FAMILIES, N_NAMED, Newswire
+from longtail.corpora.newswire_lexicon import invented_place
+from longtail.errors import InputError, UnknownNameError
+
+
+def test_the_same_seed_gives_the_same_stories_on_every_machine() -> None:
+    text = "".join(story.text + "|".join(story.labels) for story in Newswire(200, 90)[:200])
+    # Only integers, random.Random and one power make a story: the digest holds on any platform.
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "585d7c5f2468a293"
+    assert Newswire(seed=1)[0].text != Newswire(seed=2)[0].text
+
+
+def test_a_story_names_its_labels_in_its_text() -> None:
+    terms = {topic.name: topic.terms for family in FAMILIES for topic in family.topics}
+    for story in Newswire(300, 90)[:300]:
+        for label in story.labels:
+            assert any(term in story.text.lower() for term in terms[label]), (label, story.text)
+
+
+def test_counts_follow_a_power_law_and_every_label_is_learnable() -> None:
+    parts = load_corpus("newswire")
+    assert [len(part) for part in parts.values()] == [6769, 1000, 3019]
+    counts = np.sort(parts["train"].stats().label_counts)[::-1]
+    assert counts.min() >= 1
+    assert np.asarray(parts["test"].Y.sum(axis=0)).min() >= 1
+    ranks = np.log(np.arange(len(counts)) + 2)
+    slope, _ = np.polyfit(ranks, np.log(counts), 1)
+    fit = np.corrcoef(ranks, np.log(counts))[0, 1]
+    assert slope < -1 and fit < -0.97
+    assert counts[0] / counts[-1] > 300
+
+
+def test_rare_labels_are_linked_to_frequent_ones() -> None:
+    wire = Newswire(10_788, 90)
+    names = wire.label_names()
+    nickel, copper = names.index("nickel"), names.index("copper")
+    assert wire.linked_label(nickel) == copper
+    shared = load_corpus("newswire")["train"].stats().cooccurrence()
+    counts = shared.diagonal()
+    assert counts[nickel] < counts[copper] / 3
+    given_nickel = np.asarray(shared[nickel].todense()).ravel() / counts[nickel]
+    given_nickel[nickel] = 0
+    assert int(np.argmax(given_nickel)) == copper
+
+
+def test_some_documents_have_one_label_and_some_many() -> None:
+    each = [len(story.labels) for story in Newswire(5000, 90)]
+    assert np.mean(each) == pytest.approx(1.24, abs=0.06)
+    assert 0.7 < np.mean(np.array(each) == 1) < 0.9
+    assert max(each) >= 4
+    many = [len(story.labels) for story in Newswire(2000, 18_211, mean_labels=12.3)]
+    assert np.mean(many) == pytest.approx(12.3, rel=0.1)
+
+
+def test_millions_of_documents_and_labels_cost_nothing_until_read() -> None:
+    tracemalloc.start()
+    wire = Newswire(50_000_000, 5_000_000, mean_labels=5)
+    stories = [wire[k] for k in (0, 1, 49_999_999)]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+    assert stories[2].id == "newswire/49999999"
+    assert len({wire.label_name(k) for k in range(N_NAMED * 50)}) == N_NAMED * 50
+    assert len({invented_place(k) for k in range(10_000)}) == 10_000
+
+
+def test_indexing_like_a_sequence() -> None:
+    wire = Newswire(10, 5)
+    assert len(wire) == 10
+    assert wire[-1] == wire[9] == list(wire)[9] == wire[8:][1]
+    with pytest.raises(IndexError):
+        wire[10]
+
+
+@pytest.mark.parametrize("settings", [{"n_documents": 0}, {"n_labels": 0}, {"mean_labels": 0.5}])
+def test_wrong_sizes_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="at least one document"):
+        Newswire(**settings)  # type: ignore[arg-type]
+
+
+def test_unknown_corpus() -> None:
+    assert list_corpora() == ["newswire"]
+    with pytest.raises(UnknownNameError, match="Did you mean 'newswire'"):
+        load_corpus("newswires")
