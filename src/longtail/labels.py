@@ -46,7 +46,7 @@ class LabelStats:
     matrix: sp.csr_matrix | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        counts = np.asarray(self.label_counts, dtype=np.float64)
+        counts = np.array(self.label_counts, dtype=np.float64)
         if counts.ndim != 1 or counts.size == 0:
             raise InputError(
                 f"label_counts must be one number per label, got shape {counts.shape}. "
@@ -89,7 +89,8 @@ class LabelStats:
         except (TypeError, ValueError) as error:
             raise InputError(f"label_counts must be numbers, got {label_counts!r}.") from error
         total = float(counts.sum()) if counts.size else 0.0
-        mean_ratio = min(1.0, n_samples / total) if total > 0 else 1.0
+        known = isinstance(n_samples, (int, np.integer)) and total > 0
+        mean_ratio = min(1.0, n_samples / total) if known else 1.0
         names = None if label_names is None else tuple(label_names)
         return cls(counts, n_samples, names, mean_ratio, "counts")
 

@@ -81,11 +81,6 @@ def train(
         for rows in _shuffled(order, len(encoded), config):
             inputs = {k: v.to(accelerator.device) for k, v in encoded.batch(rows).items()}
             value = loss(network(**inputs), sparse_targets(Y, rows, accelerator.device))
-            accelerator.backward(value)
-            accelerator.clip_grad_norm_(network.parameters(), config.clip)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
             done += 1
             current = float(value.detach())
             if not math.isfinite(current):
@@ -93,6 +88,11 @@ def train(
                     f"the loss became {current} at step {done} of {total} (documents "
                     f"{rows[:5].tolist()}...). Lower the learning rate, now {config.learning_rate}."
                 )
+            accelerator.backward(value)
+            accelerator.clip_grad_norm_(network.parameters(), config.clip)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
             if progress is not None:
                 progress(done, total, current)
     accelerator.unwrap_model(network).cpu()

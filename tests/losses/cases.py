@@ -1,4 +1,4 @@
-"""What the loss tests share: label statistics with every edge, batches, and sparse forms of targets.
+"""What the loss tests share: label statistics with every edge, batches, sparse forms of targets.
 
 All is made from a seed; nothing is read from outside the repository.
 """

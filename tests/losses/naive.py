@@ -49,8 +49,8 @@ def balanced(
             out.append([])
             for j, z in enumerate(row):
                 n = min(max(counts[j], 0.5), n_samples - 0.5)
-                prior = n / n_samples
-                v = kappa * log(n_samples / n - 1) if tau is None else -tau * log(prior / (1 - prior))
+                p = n / n_samples
+                v = kappa * log(n_samples / n - 1) if tau is None else -tau * log(p / (1 - p))
                 y = targets[i][j]
                 cost = y * positive(sigmoid(z - v))
                 cost += (1 - y) * negative(sigmoid(lambda_ * (z - v))) / lambda_

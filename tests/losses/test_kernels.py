@@ -67,7 +67,9 @@ def make_case(shape: tuple[int, int], seed: int):
 
 def check_agrees(name: str, logits: torch.Tensor, target: object, stats: LabelStats, **kw) -> None:
     gamma = {"gamma": 1.5} if name == "fl" else {}
-    loss = build_loss(name, stats, reduction="sum", label_weight=kw.pop("label_weight", None), **gamma)
+    loss = build_loss(
+        name, stats, reduction="sum", label_weight=kw.pop("label_weight", None), **gamma
+    )
     exact = build_loss(name, stats, reduction="none", dtype=torch.float64, **gamma)
     if loss.label_weight is not None:
         exact.label_weight = loss.label_weight.double()
@@ -77,7 +79,11 @@ def check_agrees(name: str, logits: torch.Tensor, target: object, stats: LabelSt
     expected.backward()
     here = logits.to(DEVICE).requires_grad_()
     moved = {key: value.to(DEVICE) for key, value in kw.items()}
-    there = target.to(DEVICE) if isinstance(target, torch.Tensor) else tuple(t.to(DEVICE) for t in target)
+    there = (
+        target.to(DEVICE)
+        if isinstance(target, torch.Tensor)
+        else tuple(t.to(DEVICE) for t in target)
+    )
     actual = kernel_sum(loss.to(DEVICE), here, there, **moved)
     (actual * 3).backward()
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-5, atol=1e-5)

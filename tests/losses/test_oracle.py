@@ -1,6 +1,6 @@
 """Agreement with the authors' own loss code, recorded in fixtures/oracle.json.
 
-The scripts multiply the paper's formula by a factor per loss; NTR-FL alone is another formula there.
+The scripts multiply the paper's formula by a factor per loss; their NTR-FL is another formula.
 """
 
 from __future__ import annotations

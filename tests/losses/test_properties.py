@@ -169,7 +169,8 @@ def test_label_weights_multiply_the_terms_of_their_label(name: str, batch: Batch
 
 def _parts(target: object) -> list[Tensor]:
     if isinstance(target, Tensor):
-        sparse = target.layout == torch.sparse_csr
-        return [target.values(), target.col_indices(), target.crow_indices()] if sparse else [target]
+        if target.layout == torch.sparse_csr:
+            return [target.values(), target.col_indices(), target.crow_indices()]
+        return [target]
     assert isinstance(target, tuple)
     return list(target)

@@ -81,9 +81,7 @@ def test_state_dict_carries_the_labels_constants(name: str) -> None:
     torch.save(loss.state_dict(), stored)
     stored.seek(0)
     other_stats = LabelStats.from_counts([3, 3, 3, 3, 3], n_samples=90)
-    other = build_loss(
-        name, other_stats, label_weight=torch.ones(N_LABELS), constants="reuters"
-    )
+    other = build_loss(name, other_stats, label_weight=torch.ones(N_LABELS), constants="reuters")
     assert other.load_state_dict(torch.load(stored)).missing_keys == []
     same_loss(loss, other)
 

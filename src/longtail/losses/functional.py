@@ -122,28 +122,32 @@ def hill_negative(logits: Tensor, peak: float) -> Tensor:
     return (peak - probability) * probability**2
 
 
-def elementwise(logits: Tensor, targets: Targets, costs: ElementCosts) -> Tensor:
+def elementwise(input: Tensor, target: Tensor | Targets, costs: ElementCosts) -> Tensor:
     """y * positive(z) + (1 - y) * negative(z) for every element."""
+    targets = Targets.of(target)
     if targets.dense is not None:
-        y = targets.dense.to(logits.dtype)
-        return y * costs.positive(logits, None) + (1 - y) * costs.negative(logits, None)
+        y = targets.dense.to(input.dtype)
+        return y * costs.positive(input, None) + (1 - y) * costs.negative(input, None)
     rows, labels = targets.positions()
-    y = targets.position_values(logits.dtype)
-    picked = logits[rows, labels]
+    y = targets.position_values(input.dtype)
+    picked = input[rows, labels]
     mixed = y * costs.positive(picked, labels) + (1 - y) * costs.negative(picked, labels)
-    return costs.negative(logits, None).index_put((rows, labels), mixed)
+    return costs.negative(input, None).index_put((rows, labels), mixed)
 
 
-def zlpr(logits: Tensor, targets: Targets, element_weight: Tensor | None = None) -> Tensor:
+def zlpr_with_logits(
+    input: Tensor, target: Tensor | Targets, element_weight: Tensor | None = None
+) -> Tensor:
     """log(1 + sum over negatives of e^z) + log(1 + sum over positives of e^-z), per document."""
-    positives = targets.positive_logsumexp(-logits, element_weight, dim=1, log_zero=LOG_ZERO)
-    negatives = targets.negative_logsumexp(logits, element_weight, dim=1, log_zero=LOG_ZERO)
+    targets = Targets.of(target)
+    positives = targets.positive_logsumexp(-input, element_weight, dim=1, log_zero=LOG_ZERO)
+    negatives = targets.negative_logsumexp(input, element_weight, dim=1, log_zero=LOG_ZERO)
     return F.softplus(negatives) + F.softplus(positives)
 
 
-def two_way(
-    logits: Tensor,
-    targets: Targets,
+def two_way_with_logits(
+    input: Tensor,
+    target: Tensor | Targets,
     dim: int,
     positive_temperature: float,
     negative_temperature: float,
@@ -154,11 +158,12 @@ def two_way(
     `dim=1` gives one value per document, `dim=0` one per label, and beside it whether there is a
     positive at all; the value is 0 where there is none.
     """
+    targets = Targets.of(target)
     positives = targets.positive_logsumexp(
-        -logits / positive_temperature, element_weight, dim=dim, log_zero=LOG_ZERO
+        -input / positive_temperature, element_weight, dim=dim, log_zero=LOG_ZERO
     )
     negatives = targets.negative_logsumexp(
-        logits / negative_temperature, element_weight, dim=dim, log_zero=LOG_ZERO
+        input / negative_temperature, element_weight, dim=dim, log_zero=LOG_ZERO
     )
     present = positives > LOG_ZERO / 2
     joint = negative_temperature * negatives + positive_temperature * positives
@@ -166,11 +171,12 @@ def two_way(
     return torch.where(present, F.softplus(safe), torch.zeros_like(joint)), present
 
 
-def dice(
-    logits: Tensor, targets: Targets, smooth: float, element_weight: Tensor | None = None
+def dice_with_logits(
+    input: Tensor, target: Tensor | Targets, smooth: float, element_weight: Tensor | None = None
 ) -> Tensor:
     """1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s), per document."""
-    probability = torch.sigmoid(logits)
+    targets = Targets.of(target)
+    probability = torch.sigmoid(input)
     weighted = probability if element_weight is None else probability * element_weight
     overlap = targets.row_sum(weighted)
     squares = (weighted * probability).sum(dim=1)

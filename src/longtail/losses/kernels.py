@@ -114,6 +114,7 @@ def _pass_kernel(
     weight = tl.full([BLOCK], 1.0, tl.float32)
     if REBALANCED:
         inverse = tl.load(inverse_ptr + cols, mask=inside, other=0.0)
+        # Far below any mass, yet large enough that beta over it stays finite.
         scale = beta / tl.maximum(tl.load(mass_ptr + row), 1e-30)
         weight = alpha + 1.0 / (1.0 + tl.exp(beta * mu - inverse * scale))
     if HAS_LABEL_WEIGHT:

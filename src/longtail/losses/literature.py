@@ -12,8 +12,8 @@ from torch import Tensor
 
 from longtail.errors import InputError
 from longtail.losses import functional
+from longtail.losses.base import DocumentLoss, ElementwiseLoss, mean_of
 from longtail.losses.functional import ElementCosts
-from longtail.losses.modules import ElementwiseLoss, MultiLabelLoss
 from longtail.losses.targets import Targets
 
 
@@ -116,37 +116,6 @@ class HillLoss(ElementwiseLoss):
         )
 
 
-class DocumentLoss(MultiLabelLoss):
-    """A loss with one term per document: `none` gives shape (documents,), `mean` is `batchmean`.
-
-    Label weights and the mask weigh the elements inside a document's term.
-    """
-
-    def _document_terms(
-        self, logits: Tensor, targets: Targets, element_weight: Tensor | None
-    ) -> Tensor:
-        raise NotImplementedError
-
-    def _reduce(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
-    ) -> Tensor:
-        terms = self._document_terms(logits, targets, self._inside_weight(logits, mask))
-        if sample_weight is not None:
-            terms = terms * sample_weight.to(terms.dtype)
-        if self.reduction in ("none", "sum"):
-            return terms if self.reduction == "none" else terms.sum()
-        return _mean(terms, None if mask is None else mask.any(dim=1))
-
-    def _inside_weight(self, logits: Tensor, mask: Tensor | None) -> Tensor | None:
-        weight = None
-        if self.label_weight is not None:
-            weight = self.label_weight.to(logits.dtype).unsqueeze(0).expand(logits.shape)
-        if mask is not None:
-            known = mask.to(logits.dtype)
-            weight = known if weight is None else weight * known
-        return weight
-
-
 class ZLPRLoss(DocumentLoss):
     r"""Ranks a document's labels above zero and all others below it.
 
@@ -174,7 +143,7 @@ class ZLPRLoss(DocumentLoss):
     def _document_terms(
         self, logits: Tensor, targets: Targets, element_weight: Tensor | None
     ) -> Tensor:
-        return functional.zlpr(logits, targets, element_weight)
+        return functional.zlpr_with_logits(logits, targets, element_weight)
 
 
 class DiceLoss(DocumentLoss):
@@ -215,7 +184,7 @@ class DiceLoss(DocumentLoss):
     def _document_terms(
         self, logits: Tensor, targets: Targets, element_weight: Tensor | None
     ) -> Tensor:
-        return functional.dice(logits, targets, self.smooth, element_weight)
+        return functional.dice_with_logits(logits, targets, self.smooth, element_weight)
 
 
 class TwoWayLoss(DocumentLoss):
@@ -275,7 +244,7 @@ class TwoWayLoss(DocumentLoss):
             if across is not None:
                 spread = across.to(logits.dtype).unsqueeze(1 - dim).expand(logits.shape)
                 inside = spread if known is None else spread * known
-            terms, present = functional.two_way(
+            terms, present = functional.two_way_with_logits(
                 logits, targets, dim, self.positive_temperature, self.negative_temperature, inside
             )
             ways.append((terms if own is None else terms * own.to(terms.dtype), present))
@@ -283,10 +252,4 @@ class TwoWayLoss(DocumentLoss):
             return torch.cat([terms for terms, _ in ways])
         if self.reduction == "sum":
             return ways[0][0].sum() + ways[1][0].sum()
-        return _mean(*ways[0]) + _mean(*ways[1])
-
-
-def _mean(terms: Tensor, counted: Tensor | None) -> Tensor:
-    if counted is None:
-        return terms.sum() / max(1, terms.numel())
-    return terms.sum() / counted.sum().clamp(min=1)
+        return mean_of(*ways[0]) + mean_of(*ways[1])

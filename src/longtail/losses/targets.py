@@ -32,6 +32,13 @@ class Targets:
     unchecked: bool = False
     """Dense targets whose values nobody has looked at yet: see `check_values`."""
 
+    @classmethod
+    def of(cls, target: Tensor | Targets) -> Targets:
+        """Dense targets as they are, unchecked by wish of the caller; Targets pass through."""
+        if isinstance(target, Targets):
+            return target
+        return cls((target.shape[0], target.shape[1]), dense=target)
+
     def check_values(self) -> None:
         """Raise unless dense targets lie in [0, 1]."""
         if self.unchecked and self.dense is not None:

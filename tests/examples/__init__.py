@@ -1,0 +1,1 @@
+"""Tests of the programs under examples/ and of the bridges that they show."""

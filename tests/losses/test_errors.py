@@ -1,0 +1,214 @@
+"""Bad input raises an error of our family that says what was expected, what came, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from longtail.errors import InputError, LongtailError, UnknownNameError
+from longtail.labels import LabelStats
+from longtail.losses import (
+    AsymmetricLoss,
+    BalancedLoss,
+    DiceLoss,
+    HillLoss,
+    TwoWayLoss,
+    build_loss,
+)
+
+from .cases import NAMES, make_batch, make_loss, to_csr
+
+COUNTS = [7, 0, 40, 1, 20]
+STATS = LabelStats.from_counts(COUNTS, n_samples=40)
+LOGITS = make_batch(3, 5)[0].float()
+TARGET = torch.tensor([[1, 0, 0, 1, 0], [0, 0, 0, 0, 0], [0, 0, 1, 0, 0]])
+
+
+def check_raises(
+    call: Callable[[], Any], *words: str, kind: type[LongtailError] = InputError
+) -> None:
+    """All words must be in the message, in this order: expected, what came, what to do."""
+    with pytest.raises(LongtailError, match="(?s)" + ".*".join(map(re.escape, words))) as caught:
+        call()
+    assert type(caught.value) is kind
+    # Code that catches what torch and scikit-learn raise catches ours.
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: build_loss("dbb", STATS), ["unknown loss 'dbb'", "Did you mean 'db'", "Known:"]),
+        (lambda: build_loss("focal", STATS), ["unknown loss 'focal'", "Known:", "fl"]),
+        (lambda: build_loss("DB", STATS), ["unknown loss 'DB'", "Known:", "db"]),
+        (lambda: build_loss(None), ["unknown loss None", "Known:"]),
+        (lambda: build_loss(["db"], STATS), ["unknown loss ['db']", "Known:"]),
+        (
+            lambda: build_loss("db", STATS, constants="reuter"),
+            ["unknown set of constants 'reuter'", "Did you mean 'reuters'", "pubmed"],
+        ),
+        (
+            lambda: build_loss("db", STATS, constants={"mu": 0.9}),
+            ["unknown set of constants {'mu': 0.9}", "Known: pubmed, reuters"],
+        ),
+        (
+            lambda: build_loss("db", STATS, gama=1),
+            ["argument of loss 'db'", "'gama'", "Did you mean", "'gamma'", "Known:"],
+        ),
+        (lambda: build_loss("zlpr", gamma=1), ["argument of loss 'zlpr'", "'gamma'", "reduction"]),
+        (lambda: build_loss("db", STATS, tau=1), ["argument of loss 'db'", "'tau'"]),
+        (lambda: build_loss("db", STATS, n_samples=9), ["argument of loss 'db'", "'n_samples'"]),
+    ],
+)  # fmt: skip
+def test_unknown_names(call: Callable[[], Any], words: list[str]) -> None:
+    check_raises(call, *words, kind=UnknownNameError)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: build_loss("db"), ["'db' needs the label counts", "LabelStats.from_matrix"]),
+        (lambda: build_loss("db", COUNTS), ["must be a LabelStats", "got list", "from_counts"]),
+        (lambda: build_loss("bce", 5), ["must be a LabelStats", "got int", "from_lists"]),
+        (lambda: BalancedLoss(kappa=0.05), ["needs the number", "label_counts and n_samples"]),
+        (lambda: BalancedLoss(COUNTS, weighting="rebalanced"), ["needs the number", "n_samples"]),
+        (lambda: BalancedLoss(weighting="balanced"), ["weighting must be one of", "'balanced'"]),
+        (
+            lambda: build_loss("db", STATS, reduction="avg"),
+            ["reduction must be one of none, mean, batchmean, sum", "'avg'"],
+        ),
+        (lambda: build_loss("fl", gamma=-1), ["gamma must not be negative", "-1", "Use 0"]),
+        (lambda: build_loss("fl", gamma=float("nan")), ["gamma must not be negative", "nan"]),
+        (lambda: build_loss("db", STATS, lambda_=0), ["lambda_ must be positive", "0", "Use 1"]),
+        (lambda: build_loss("cb", STATS, cb_beta=1), ["cb_beta must lie in [0, 1)", "1", "0.9"]),
+        (lambda: AsymmetricLoss(gamma_negative=-1), ["at least 0", "got 1.0, -1 and 0.05"]),
+        (lambda: AsymmetricLoss(margin=1), ["margin in [0, 1)", "got 1.0, 4.0 and 1"]),
+        (lambda: HillLoss(peak=0.5), ["peak of at least 1", "0.5", "reward"]),
+        (lambda: TwoWayLoss(positive_temperature=0), ["must be positive", "got 0 and 1.0"]),
+        (lambda: DiceLoss(smooth=0), ["smooth must be positive", "got 0"]),
+        (
+            lambda: build_loss("db", STATS, label_weight=torch.ones(4)),
+            ["label_weight must hold one number for each of the 5 labels", "got 4"],
+        ),
+        (
+            lambda: build_loss("bce", label_weight=torch.tensor([1.0, -1.0])),
+            ["label_weight must be one finite, non-negative number"],
+        ),
+        (
+            lambda: build_loss("bce", label_weight=torch.ones(2, 2)),
+            ["label_weight must be one", "got shape (2, 2)"],
+        ),
+        (
+            lambda: build_loss("bce", reduction="none").as_hf(),
+            ["as_hf needs a reduction to a number", "'mean'"],
+        ),
+    ],
+)
+def test_unusable_settings(call: Callable[[], Any], words: list[str]) -> None:
+    check_raises(call, *words)
+
+
+@pytest.mark.parametrize(
+    ("counts", "n_samples", "words"),
+    [
+        ([3, -1], 9, ["not negative", "-1", "label 1", "Use 0"]),
+        ([3, float("nan")], 9, ["finite", "nan", "label 1"]),
+        ([3, 10], 9, ["label 1", "count of 10", "more than the 9", "Count documents"]),
+        ([3, 1], 0, ["n_samples must be a whole number of at least 1", "got 0"]),
+        ([3, 1], 9.5, ["n_samples must be a whole number", "got 9.5"]),
+        ([], 9, ["one number per label", "got shape (0,)", "non-empty"]),
+        ([[3, 1]], 9, ["one number per label", "got shape (1, 2)", "flat"]),
+        (["three"], 9, ["must be numbers", "three"]),
+    ],
+)
+def test_unusable_counts(counts: Any, n_samples: Any, words: list[str]) -> None:
+    check_raises(lambda: LabelStats.from_counts(counts, n_samples), *words)
+    check_raises(lambda: BalancedLoss(counts, n_samples, kappa=0.05), *words)
+
+
+BATCHES: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
+    (LOGITS.long(), TARGET, {}, ["floating-point", "torch.int64", "raw outputs"]),
+    (TARGET, LOGITS, {}, ["floating-point", "torch.int64", "first and the targets second"]),
+    (LOGITS.tolist(), TARGET, {}, ["floating-point tensor", "got list", "raw outputs"]),
+    (LOGITS[0], TARGET[0], {}, ["(documents, labels)", "got (5,)", "unsqueeze(0)"]),
+    (LOGITS[None], TARGET[None], {}, ["(documents, labels)", "got (1, 3, 5)"]),
+    (LOGITS, TARGET[:2], {}, ["shape (2, 5) do not fit", "(3, 5)", "Pass a"]),
+    (LOGITS, TARGET.t(), {}, ["shape (5, 3) do not fit", "(3, 5)", "Pass a"]),
+    (LOGITS, TARGET[0], {}, ["shape (5,) do not fit", "(3, 5)", "Pass a"]),
+    (LOGITS, to_csr(TARGET.float()[:2]), {}, ["CSR", "shape (2, 5) do not fit", "(3, 5)"]),
+    (LOGITS, TARGET.tolist(), {}, ["expected a target tensor", "got list", "Pass a"]),
+    (LOGITS, TARGET.numpy(), {}, ["expected a target tensor", "got ndarray", "Pass a"]),
+    (LOGITS, TARGET.to_sparse_coo(), {}, ["layout torch.sparse_coo", "to_sparse_csr()"]),
+    (LOGITS, TARGET.to(torch.complex64), {}, ["real numbers", "torch.complex64", "Pass a"]),
+    (LOGITS, TARGET * 2, {}, ["lie in [0, 1]", "from 0 to 2", "Use 1 where"]),
+    (LOGITS, TARGET - 1.0, {}, ["lie in [0, 1]", "from -1 to 0", "Use 1 where"]),
+    (LOGITS, TARGET * 1.5, {}, ["lie in [0, 1]", "to 1.5", "Use 1 where"]),
+    (LOGITS, TARGET * -100, {}, ["lie in [0, 1]", "from -100", "unknown labels with mask"]),
+    (LOGITS, TARGET * float("nan"), {}, ["lie in [0, 1]", "from nan to nan"]),
+    (LOGITS, to_csr(TARGET * 2.0), {}, ["lie in [0, 1]", "from 2 to 2", "Use 1 where"]),
+    (LOGITS, to_csr(TARGET * -100.0), {}, ["lie in [0, 1]", "from -100", "with mask"]),
+    (LOGITS, to_csr(TARGET * float("nan")), {}, ["lie in [0, 1]", "from nan to nan"]),
+    (LOGITS, TARGET, {"mask": TARGET}, ["mask must be a boolean", "int64", "True where"]),
+    (LOGITS, TARGET, {"mask": TARGET[0].bool()}, ["mask must be", "(3, 5)", "got (5,)"]),
+    (LOGITS, TARGET, {"mask": [[True] * 5] * 3}, ["mask must be a tensor", "got list", "as_ten"]),
+    (LOGITS, TARGET, {"sample_weight": torch.ones(5)}, ["each of the 3 documents", "shape (5,)"]),
+    (LOGITS, TARGET, {"sample_weight": torch.ones(3, 1)}, ["3 documents", "shape (3, 1)"]),
+    (LOGITS, TARGET, {"sample_weight": np.ones(3)}, ["must be a tensor", "ndarray", "as_tensor"]),
+]
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("name", NAMES)
+def test_unusable_batches(name: str, reduction: str) -> None:
+    loss = make_loss(name, 5, reduction=reduction)
+    for logits, target, arguments, words in BATCHES:
+        check_raises(lambda z=logits, y=target, kw=arguments: loss(z, y, **kw), *words)
+
+
+def pair(labels: list[Any], offsets: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor(labels), torch.tensor(offsets)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (pair([0, 5], [0, 1, 1]), ["0..4 for 5 labels", "from 0 to 5"]),
+        (pair([-1, 2], [0, 1, 1]), ["0..4 for 5 labels", "from -1 to 2"]),
+        (pair([0, 3, 3, 1], [0, 1, 3]), ["document 1 lists label 3 twice", "once"]),
+        (pair([0, 1], [0, 1]), ["each of the 3 documents", "got 2 numbers"]),
+        (pair([0, 1], [0, 1, 1, 2, 2]), ["each of the 3 documents", "got 5 numbers"]),
+        (pair([0, 1], [0, 2, 1]), ["rise from 0", "(2)", "[0, 2, 1, 2]"]),
+        (pair([0, 1], [1, 1, 2]), ["rise from 0", "(2)", "[1, 1, 2, 2]"]),
+        (pair([0, 1], [0, 1, 1, 1]), ["rise from 0", "(2)", "[0, 1, 1, 1]"]),
+        (pair([0.0, 1.0], [0, 1, 1]), ["label_indices must be a flat", "of integers", "float32"]),
+        (pair([0, 1], [0.0, 1.0, 1.0]), ["offsets must be a flat tensor of integers", "float32"]),
+        (pair([[0, 1]], [0, 1, 1]), ["label_indices must be a flat tensor", "shape (1, 2)"]),
+        (([0, 1], [0, 1, 1]), ["expected a target tensor", "got tuple", "(label_indices"]),
+    ],
+)  # fmt: skip
+def test_unusable_label_indices(target: Any, words: list[str]) -> None:
+    for name in ("db", "bce", "zlpr"):
+        check_raises(lambda n=name: make_loss(n, 5)(LOGITS, target), *words)
+
+
+@pytest.mark.parametrize("name", ["db", "cb", "ntr-fl", "logit-adjusted"])
+def test_wrong_number_of_labels(name: str) -> None:
+    words = ("built for 5 labels", "4 columns", "same label set")
+    check_raises(lambda: make_loss(name, 5)(LOGITS[:, :4], TARGET[:, :4]), *words)
+
+
+def test_every_label_weight_fixes_the_number_of_labels() -> None:
+    loss = build_loss("zlpr", label_weight=torch.ones(4))
+    check_raises(lambda: loss(LOGITS, TARGET), "built for 4 labels", "5 columns")
+
+
+def test_unchecked_targets_are_the_callers_business() -> None:
+    loss = build_loss("bce", check_targets=False)
+    assert loss(LOGITS, TARGET * 2.0).isfinite()
+    # Shapes are checked all the same: they cost nothing.
+    check_raises(lambda: loss(LOGITS, TARGET[:2]), "do not fit")

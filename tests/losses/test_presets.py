@@ -1,0 +1,142 @@
+"""The table LOSSES: names and order, the paper's constants, mu from the data, the docstrings."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+
+import pytest
+import torch
+
+from longtail.errors import UnknownNameError
+from longtail.labels import LabelStats
+from longtail.losses import CONSTANTS, LOSSES, BalancedLoss, build_loss, list_losses
+
+PAPER = ["bce", "fl", "cb", "r-fl", "ntr-fl", "db-0fl", "cb-ntr", "db"]
+ABLATIONS = ["cb-bce", "r-bce", "ntr-bce"]
+LATER = ["asl", "hill", "zlpr", "two-way", "dice", "logit-adjusted"]
+STATS = LabelStats.from_counts([900, 9, 300], n_samples=1000)
+REBALANCED = ["r-fl", "db-0fl", "db", "r-bce"]
+
+
+def test_names_and_order() -> None:
+    assert list_losses() == list(LOSSES) == PAPER + ABLATIONS + LATER
+
+
+def test_the_table_cannot_be_changed_by_accident() -> None:
+    with pytest.raises(TypeError):
+        LOSSES["mine"] = LOSSES["db"]  # type: ignore[index]
+    names = list_losses()
+    names.clear()
+    assert list_losses()
+
+
+@pytest.mark.parametrize("name", list_losses())
+def test_rows_say_what_they_are(name: str) -> None:
+    row = LOSSES[name]
+    assert all((row.title, row.formula, row.paper, row.when))
+    assert type(build_loss(name, STATS)) is row.module
+    if row.needs_stats:
+        assert list(build_loss(name, STATS).buffers())
+    else:
+        assert type(build_loss(name)) is row.module
+
+
+@pytest.mark.parametrize("name", REBALANCED)
+@pytest.mark.parametrize(("constants", "mu"), [("reuters", 0.9), ("pubmed", 0.05)])
+def test_the_papers_constants(name: str, constants: str, mu: float) -> None:
+    loss = build_loss(name, STATS, constants=constants)
+    assert isinstance(loss, BalancedLoss)
+    assert (loss.alpha, loss.beta, loss.mu) == (0.1, 10, mu)
+
+
+@pytest.mark.parametrize("constants", list(CONSTANTS))
+@pytest.mark.parametrize("name", list_losses())
+def test_constants_change_nothing_but_mu(name: str, constants: str) -> None:
+    plain, published = build_loss(name, STATS), build_loss(name, STATS, constants=constants)
+    kept = {key: value for key, value in vars(plain).items() if not key.startswith("_")}
+    for key, value in kept.items():
+        if key != "mu":
+            assert getattr(published, key) == value, key
+    for (key, first), second in zip(plain.named_buffers(), published.buffers(), strict=True):
+        assert torch.equal(first, second), key
+
+
+def test_switches_of_the_rows() -> None:
+    for name in PAPER + ABLATIONS:
+        loss = build_loss(name, STATS)
+        assert isinstance(loss, BalancedLoss)
+        focal = name not in ("bce", "db-0fl", "cb-bce", "r-bce", "ntr-bce")
+        ntr = "ntr" in name or name in ("db", "db-0fl")
+        assert loss.gamma == (2 if focal else 0)
+        assert (loss.kappa, loss.lambda_) == ((0.05, 2) if ntr else (0, 1))
+        assert (loss.shift is not None) == ntr
+        assert (loss.weighting == "rebalanced") == (name in REBALANCED)
+        assert (loss.weighting == "class-balanced") == name.startswith("cb")
+        assert loss.cb_beta == 0.9
+
+
+def test_overrides_win_over_rows_and_constants() -> None:
+    loss = build_loss("db", STATS, constants="pubmed", mu=0.3, gamma=1, reduction="batchmean")
+    assert isinstance(loss, BalancedLoss)
+    assert (loss.mu, loss.gamma, loss.alpha, loss.reduction) == (0.3, 1, 0.1, "batchmean")
+    adjusted = build_loss("logit-adjusted", STATS, tau=0.5)
+    assert isinstance(adjusted, BalancedLoss) and adjusted.kappa == 0.5
+
+
+def test_mu_by_the_papers_rule_from_pairs() -> None:
+    # Counts a 3, b 1, c 1. Documents {a, b}: r = 1/4 and 3/4; {a, c}: the same; {a}: r = 1.
+    stats = LabelStats.from_lists([["a", "b"], ["a", "c"], ["a"]])
+    ratios = [1 / 4, 3 / 4, 1 / 4, 3 / 4, 1]
+    mean, median = sum(ratios) / 5, 3 / 4
+    assert stats.mu_source == "pairs"
+    assert stats.mu == pytest.approx((mean + median) / 2)
+    for name in REBALANCED:
+        loss = build_loss(name, stats)
+        assert isinstance(loss, BalancedLoss) and loss.mu == pytest.approx(0.675)
+        explicit = build_loss(name, stats, mu="auto")
+        assert isinstance(explicit, BalancedLoss) and explicit.mu == loss.mu
+
+
+def test_mu_falls_back_to_the_mean_where_pairs_are_unknown() -> None:
+    pairs = LabelStats.from_lists([["a", "b"], ["a", "c"], ["a"]])
+    stats = LabelStats.from_counts(pairs.label_counts, pairs.n_samples)
+    assert stats.mu_source == "counts"
+    # Every document has a label, so the mean of r over the five pairs is exactly 3 / 5.
+    assert stats.mu == pytest.approx(3 / 5)
+    loss = build_loss("db", stats)
+    assert isinstance(loss, BalancedLoss) and loss.mu == pytest.approx(3 / 5)
+
+
+def test_mu_is_defined_without_any_label() -> None:
+    for stats in (LabelStats.from_counts([0, 0], 5), LabelStats.from_matrix([[0, 0], [0, 0]])):
+        loss = build_loss("db", stats)
+        assert isinstance(loss, BalancedLoss) and loss.mu == 1.0
+        assert loss(torch.zeros(1, 2), torch.zeros(1, 2)).isfinite()
+
+
+@pytest.mark.parametrize("name", ["", "BCE", "db ", "dbfl", "focal", "ntr", "CB-NTR", "r_fl"])
+def test_an_unknown_name_never_trains_something_else(name: str) -> None:
+    # A trap of others: near misses that quietly train a default loss.
+    with pytest.raises(UnknownNameError):
+        build_loss(name, STATS)
+
+
+@pytest.mark.parametrize("module", sorted({row.module for row in LOSSES.values()}, key=str))
+def test_docstrings_follow_the_template(module: type) -> None:
+    text = inspect.cleandoc(module.__doc__ or "")
+    sections = ["Formula", "Args", "Shape", "Relations", "Example", "Reference"]
+    places = [text.find(f"\n{section}:\n") for section in sections]
+    assert -1 not in places and places == sorted(places)
+    assert ">>>" in text
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["labels", *(f"losses.{part}" for part in ("functional", "modules", "literature", "presets"))],
+)
+def test_doctests(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"longtail.{module}"), report=True)
+    assert result.failed == 0
+    assert result.attempted > 0 or module == "losses.functional"
