@@ -24,7 +24,7 @@ Every loss is a `torch.nn.Module` made by name and called on raw logits:
 ```python
 from longtail import LabelStats, build_loss
 
-stats = LabelStats.from_lists(train_labels)      # or .from_matrix(Y), .from_counts(counts, n)
+stats = LabelStats.from_lists(train_labels)  # or .from_matrix(Y), .from_counts(counts, n)
 loss = build_loss("db", stats, reduction="batchmean")
 value = loss(logits, target, mask=None, sample_weight=None)
 ```
