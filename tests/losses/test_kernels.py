@@ -10,9 +10,10 @@ import sys
 import pytest
 import torch
 
+from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, BalancedLoss, build_loss
-from longtail.losses.analytic import BatchWeights
+from longtail.losses.analytic import BatchWeights, kernels_usable
 from longtail.losses.targets import read_targets
 
 pytest.importorskip("triton", reason="triton is not installed on this platform")
@@ -38,7 +39,9 @@ def test_kernels_agree_when_interpreted() -> None:
     assert "passed" in child.stdout
 
 
-def kernel_sum(loss: BalancedLoss, logits: torch.Tensor, target: object, **kw: torch.Tensor):
+def kernel_results(
+    loss: BalancedLoss, logits: torch.Tensor, target: object, **kw: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     from longtail.losses import kernels
 
     targets = read_targets(logits, target)
@@ -51,7 +54,10 @@ def kernel_sum(loss: BalancedLoss, logits: torch.Tensor, target: object, **kw: t
         else:
             mass = targets.label_mass(terms.inverse_counts, mask)
     weights = BatchWeights(mass, sample_weight, mask)
-    return kernels.KernelSum.apply(logits, targets, terms, weights)
+    alone, nothing = kernels.sum_and_grad(logits, targets, terms, weights, 3.0, with_grad=False)
+    total, grad = kernels.sum_and_grad(logits, targets, terms, weights, 3.0, with_grad=True)
+    assert nothing is None and torch.equal(alone, total)
+    return total / 3, grad
 
 
 def make_case(shape: tuple[int, int], seed: int):
@@ -77,20 +83,17 @@ def check_agrees(name: str, logits: torch.Tensor, target: object, stats: LabelSt
     wide_target = target.double() if isinstance(target, torch.Tensor) else target
     expected = exact(wide, wide_target, **kw).sum()
     expected.backward()
-    here = logits.to(DEVICE).requires_grad_()
     moved = {key: value.to(DEVICE) for key, value in kw.items()}
     there = (
         target.to(DEVICE)
         if isinstance(target, torch.Tensor)
         else tuple(t.to(DEVICE) for t in target)
     )
-    actual = kernel_sum(loss.to(DEVICE), here, there, **moved)
-    (actual * 3).backward()
+    actual, grad = kernel_results(loss.to(DEVICE), logits.to(DEVICE), there, **moved)
+    assert grad.dtype == logits.dtype
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-5, atol=1e-5)
     tolerance = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[logits.dtype]
-    torch.testing.assert_close(
-        here.grad.cpu().double() / 3, wide.grad, rtol=10 * tolerance, atol=tolerance
-    )
+    torch.testing.assert_close(grad.cpu().double(), wide.grad, rtol=10 * tolerance, atol=tolerance)
 
 
 @needs_kernels
@@ -154,8 +157,14 @@ def test_the_module_uses_the_kernels_on_a_gpu() -> None:
     loss = build_loss("db", stats, reduction="batchmean").to("cuda")
     here = logits.cuda().requires_grad_()
     value = loss(here, dense.cuda())
-    assert "KernelSum" in type(value.grad_fn.next_functions[0][0]).__name__
+    assert kernels_usable(here) and not kernels_usable(logits)
+    value.backward(retain_graph=True)
+    first, here.grad = here.grad, None
     value.backward()
+    torch.testing.assert_close(here.grad, first)
+    for bad in (2.0, float("nan")):
+        with pytest.raises(InputError, match="lie in"):
+            loss(here, dense.cuda() * bad + bad)
     reference = logits.clone().requires_grad_()
     expected = loss.to("cpu")(reference, dense)
     expected.backward()

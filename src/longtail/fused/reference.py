@@ -60,10 +60,11 @@ def linear_loss(
             targets.columns(start, stop),
             terms.columns(start, stop),
             mass,
+            loss.scale(targets.shape),
             use_reentrant=False,
         )
         total = total + part
-    return loss.divide(total, targets)
+    return total
 
 
 def _chunk_loss(
@@ -73,5 +74,7 @@ def _chunk_loss(
     targets: Targets,
     terms: BalancedTerms,
     mass: Tensor | None,
+    scale: float,
 ) -> Tensor:
-    return balanced_sum(F.linear(features, weight, bias), targets, terms, BatchWeights(mass))
+    logits = F.linear(features, weight, bias)
+    return balanced_sum(logits, targets, terms, BatchWeights(mass), scale)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -69,16 +70,15 @@ class BatchWeights:
 
 
 def balanced_sum(
-    logits: Tensor, targets: Targets, terms: BalancedTerms, weights: BatchWeights
+    logits: Tensor,
+    targets: Targets,
+    terms: BalancedTerms,
+    weights: BatchWeights,
+    scale: float = 1.0,
 ) -> Tensor:
-    """Sum over the batch of weight * cost, differentiable in the logits."""
+    """`scale` times the sum over the batch of weight * cost, differentiable in the logits."""
     with_grad = torch.is_grad_enabled() and logits.requires_grad
-    if kernels_usable(logits):
-        from longtail.losses.kernels import KernelSum
-
-        result = KernelSum.apply(logits, targets, terms, weights)  # type: ignore[no-untyped-call]
-    else:
-        result = _EagerSum.apply(logits, targets, terms, weights, with_grad)  # type: ignore[no-untyped-call]
+    result = _BalancedSum.apply(logits, targets, terms, weights, scale, with_grad)  # type: ignore[no-untyped-call]
     assert isinstance(result, Tensor)
     return result
 
@@ -87,15 +87,11 @@ def kernels_usable(logits: Tensor) -> bool:
     """Whether the Triton kernels can run on these logits: an NVIDIA or AMD GPU, not float64."""
     if not logits.is_cuda or logits.dtype == torch.float64 or logits.numel() == 0:
         return False
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return find_spec("triton") is not None
 
 
-class _EagerSum(torch.autograd.Function):
-    """The sum in plain torch operations, with the gradient made in the forward pass."""
+class _BalancedSum(torch.autograd.Function):
+    """The sum and, in the same pass over the logits, its gradient."""
 
     @staticmethod
     def forward(
@@ -104,29 +100,48 @@ class _EagerSum(torch.autograd.Function):
         targets: Targets,
         terms: BalancedTerms,
         weights: BatchWeights,
+        scale: float,
         with_grad: bool,
     ) -> Tensor:
-        total, ctx.grad = _sum_and_grad(logits.detach(), targets, terms, weights, with_grad)
-        ctx.save_for_backward(logits)
-        ctx.rest = (targets, terms, weights)
+        # Saved beside the logits only so that autograd notices a change before the backward pass.
+        ctx.save_for_backward(logits, targets.dense, weights.mask, weights.sample_weight)
+        ctx.rest = (targets, terms, weights, scale)
+        total, ctx.grad = _sum_and_grad(logits, targets, terms, weights, scale, with_grad)
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        logits = ctx.saved_tensors[0]
         # The first backward pass hands its gradient out, scaled in place: a second logit-sized
         # buffer would cost as much as all the maths. A later one (retain_graph) makes it anew.
         grad, ctx.grad = ctx.grad, None
         if grad is None:
-            (logits,) = ctx.saved_tensors
-            targets, terms, weights = ctx.rest
-            _, grad = _sum_and_grad(logits.detach(), targets, terms, weights, with_grad=True)
-        assert grad is not None
-        # Not cast to half: a loss scale of 65536 would be infinite there, and 1/elements coarse.
-        return grad.mul_(grad_output), None, None, None, None
+            targets, terms, weights, scale = ctx.rest
+            _, grad = _sum_and_grad(logits, targets, terms, weights, scale, with_grad=True)
+        # Scaled last and in float32: half precision would lose 1 / (number of elements).
+        return grad.mul_(grad_output * ctx.rest[-1]), None, None, None, None, None
 
 
 def _sum_and_grad(
+    logits: Tensor,
+    targets: Targets,
+    terms: BalancedTerms,
+    weights: BatchWeights,
+    scale: float,
+    with_grad: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The scaled sum, and the gradient of the sum before scaling."""
+    logits = logits.detach()
+    if kernels_usable(logits):
+        from longtail.losses.kernels import sum_and_grad
+
+        return sum_and_grad(logits, targets, terms, weights, scale, with_grad)
+    total, grad = _eager_sum_and_grad(logits, targets, terms, weights, with_grad)
+    return total * scale, grad
+
+
+def _eager_sum_and_grad(
     logits: Tensor,
     targets: Targets,
     terms: BalancedTerms,

@@ -74,9 +74,8 @@ class MultiLabelLoss(nn.Module):
         targets = read_targets(input, target, self.check_targets)
         _check_weights(input, mask, sample_weight)
         if self.reduction != "none":
-            total = self._fast_sum(input, targets, mask, sample_weight)
-            if total is not None:
-                result = self.divide(total, targets, mask)
+            result = self._fast_loss(input, targets, mask, sample_weight)
+            if result is not None:
                 # The kernels give NaN for targets out of range; on a GPU a look at one number,
                 # when all is under way, is cheaper than a pass over all targets.
                 if targets.unchecked and (not kernels_usable(input) or math.isnan(result.item())):
@@ -118,10 +117,10 @@ class MultiLabelLoss(nn.Module):
 
         return compute_loss
 
-    def _fast_sum(
+    def _fast_loss(
         self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
     ) -> Tensor | None:
-        """The weighted sum of all elements by a faster way than `_reduce`, where there is one."""
+        """The reduced loss by a faster way than `_reduce`, where there is one."""
         return None
 
     def _reduce(
@@ -129,14 +128,17 @@ class MultiLabelLoss(nn.Module):
     ) -> Tensor:
         raise NotImplementedError
 
-    def divide(self, total: Tensor, targets: Targets, mask: Tensor | None = None) -> Tensor:
-        """The sum over elements, divided as the reduction says."""
+    def scale(self, shape: tuple[int, int]) -> float:
+        """What the sum over all elements of an unmasked batch is multiplied by."""
         if self.reduction == "sum":
-            return total
-        per_document = self.reduction == "batchmean"
-        if mask is None:
-            return total / max(1, targets.shape[0] if per_document else _size(targets.shape))
-        count = mask.any(dim=1).sum() if per_document else mask.sum()
+            return 1.0
+        return 1 / max(1, shape[0] if self.reduction == "batchmean" else shape[0] * shape[1])
+
+    def divide(self, total: Tensor, targets: Targets, mask: Tensor | None) -> Tensor:
+        """The sum over known elements, divided as the reduction says."""
+        if mask is None or self.reduction == "sum":
+            return total * self.scale(targets.shape)
+        count = mask.any(dim=1).sum() if self.reduction == "batchmean" else mask.sum()
         return total / count.clamp(min=1)
 
     def _check_logits(self, logits: Tensor) -> None:
@@ -151,24 +153,9 @@ class MultiLabelLoss(nn.Module):
                 f"logits must have the shape (documents, labels), got {tuple(logits.shape)}. "
                 "For one document use logits.unsqueeze(0)."
             )
-        expected = self._n_labels()
-        if expected is not None and logits.shape[1] != expected:
-            raise InputError(
-                f"this loss was built for {expected} labels, but the logits have "
-                f"{logits.shape[1]} columns. Build it from the statistics of the same label set."
-            )
-
-        for buffer in self.buffers(recurse=False):
-            if buffer.device != logits.device:
-                raise InputError(
-                    f"the logits are on {logits.device}, this loss on {buffer.device}. "
-                    "Move it once with loss.to(logits.device)."
-                )
-
-    def _n_labels(self) -> int | None:
-        for buffer in self.buffers(recurse=False):
-            return int(buffer.shape[0])
-        return None
+        for buffer in self._buffers.values():
+            if buffer is not None:
+                _check_fits(buffer, logits)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> MultiLabelLoss:
         """Moves devices and widens, but never rounds the per-label constants to half precision."""
@@ -274,5 +261,14 @@ def _check_weights(logits: Tensor, mask: Tensor | None, sample_weight: Tensor | 
         )
 
 
-def _size(shape: tuple[int, int]) -> int:
-    return shape[0] * shape[1]
+def _check_fits(buffer: Tensor, logits: Tensor) -> None:
+    if logits.shape[1] != buffer.shape[0]:
+        raise InputError(
+            f"this loss was built for {buffer.shape[0]} labels, but the logits have "
+            f"{logits.shape[1]} columns. Build it from the statistics of the same label set."
+        )
+    if buffer.device != logits.device:
+        raise InputError(
+            f"the logits are on {logits.device}, this loss on {buffer.device}. "
+            "Move it once with loss.to(logits.device)."
+        )

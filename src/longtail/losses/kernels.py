@@ -1,6 +1,6 @@
-"""Triton kernels for the balanced loss: each of the two passes reads the logits once.
+"""Triton kernels for the balanced loss: sum and gradient in one pass over the logits.
 
-Nothing of the logits' size is kept or written but the gradient itself. Imported only on a GPU, or
+Nothing of the logits' size is written but the gradient itself. Imported only on a GPU, or
 under Triton's interpreter in the tests.
 """
 
@@ -12,7 +12,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from longtail.losses.targets import Targets
 
@@ -83,11 +82,11 @@ def _mass_kernel(
 
 @triton.jit
 def _pass_kernel(
-    out_ptr, out_stride, logits_ptr, logits_stride, grad_output_ptr,
+    sum_ptr, grad_ptr, grad_stride, logits_ptr, logits_stride,
     dense_ptr, dense_stride, starts_ptr, labels_ptr, values_ptr,
     shift_ptr, label_weight_ptr, inverse_ptr, mass_ptr, sample_weight_ptr, mask_ptr, mask_stride,
-    n_labels, n_blocks, lambda_, negative_scale, alpha, beta, mu,
-    GAMMA: tl.constexpr, BACKWARD: tl.constexpr, DENSE: tl.constexpr, HAS_VALUES: tl.constexpr,
+    n_labels, n_blocks, lambda_, negative_scale, alpha, beta, mu, scale,
+    GAMMA: tl.constexpr, WITH_GRAD: tl.constexpr, DENSE: tl.constexpr, HAS_VALUES: tl.constexpr,
     HAS_SHIFT: tl.constexpr, HAS_LABEL_WEIGHT: tl.constexpr, REBALANCED: tl.constexpr,
     HAS_SAMPLE_WEIGHT: tl.constexpr, HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -115,8 +114,8 @@ def _pass_kernel(
     if REBALANCED:
         inverse = tl.load(inverse_ptr + cols, mask=inside, other=0.0)
         # Far below any mass, yet large enough that beta over it stays finite.
-        scale = beta / tl.maximum(tl.load(mass_ptr + row), 1e-30)
-        weight = alpha + 1.0 / (1.0 + tl.exp(beta * mu - inverse * scale))
+        slant = beta / tl.maximum(tl.load(mass_ptr + row), 1e-30)
+        weight = alpha + 1.0 / (1.0 + tl.exp(beta * mu - inverse * slant))
     if HAS_LABEL_WEIGHT:
         weight = weight * tl.load(label_weight_ptr + cols, mask=inside, other=0.0)
     if HAS_SAMPLE_WEIGHT:
@@ -126,27 +125,25 @@ def _pass_kernel(
         cost = tl.where(known, cost, 0.0)
         slope = tl.where(known, slope, 0.0)
         weight = tl.where(known, weight, 0.0)
-    if BACKWARD:
-        slope = slope * weight * tl.load(grad_output_ptr)
-        place = out_ptr + row * out_stride + cols
-        tl.store(place, slope.to(out_ptr.dtype.element_ty), mask=inside)
-    else:
-        cost = tl.where(inside, cost * weight, 0.0)
-        if DENSE:
-            # Targets outside [0, 1] make the sum NaN, which the caller looks into.
-            good = (y >= 0.0) & (y <= 1.0)
-            if HAS_MASK:
-                good = good | (known == 0)
-            cost = tl.where(good, cost, float("nan"))
-        tl.store(out_ptr + pid, tl.sum(cost, axis=0))
+    if WITH_GRAD:
+        place = grad_ptr + row * grad_stride + cols
+        tl.store(place, (slope * weight).to(grad_ptr.dtype.element_ty), mask=inside)
+    cost = tl.where(inside, cost * weight * scale, 0.0)
+    if DENSE:
+        # Targets outside [0, 1] make the sum NaN, which the caller looks into.
+        good = (y >= 0.0) & (y <= 1.0)
+        if HAS_MASK:
+            good = good | (known == 0)
+        cost = tl.where(good, cost, float("nan"))
+    tl.store(sum_ptr + pid, tl.sum(cost, axis=0))
 
 
 def document_mass(dense: Tensor, inverse_counts: Tensor, mask: Tensor | None) -> Tensor:
     """Per document, the sum of 1/n over its labels, without a float copy of the targets."""
-    if mask is None and dense.dtype == inverse_counts.dtype:
-        # Autocast would round 1/n and the sum to half precision.
-        with torch.autocast(device_type=dense.device.type, enabled=False):
-            return torch.mv(dense, inverse_counts)
+    # Faster, but autocast would round 1/n and the sum to half precision.
+    autocast = torch.is_autocast_enabled(dense.device.type)
+    if mask is None and dense.dtype == inverse_counts.dtype and not autocast:
+        return torch.mv(dense, inverse_counts)
     n_rows, n_labels = dense.shape
     n_blocks = triton.cdiv(n_labels, BLOCK)
     dense, mask = _bytes(dense), _bytes(mask)
@@ -166,57 +163,33 @@ def document_mass(dense: Tensor, inverse_counts: Tensor, mask: Tensor | None) ->
     return partial.sum(dim=1)
 
 
-class KernelSum(torch.autograd.Function):
-    """`balanced_sum` with both passes as one kernel each."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, targets: Targets, terms: BalancedTerms, weights: BatchWeights
-    ) -> Tensor:
-        # The rest is saved only so that autograd notices if it is changed before the backward pass.
-        ctx.save_for_backward(logits, targets.dense, weights.mask, weights.sample_weight)
-        ctx.targets, ctx.terms, ctx.weights = targets, terms, weights
-        logits = logits.detach() if logits.stride(1) == 1 else logits.detach().contiguous()
-        n_blocks = triton.cdiv(logits.shape[1], BLOCK)
-        partial = logits.new_empty(logits.shape[0] * n_blocks, dtype=torch.float32)
-        _launch(partial, None, logits, targets, terms, weights)
-        return partial.sum()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        logits = ctx.saved_tensors[0].detach()
-        logits = logits if logits.stride(1) == 1 else logits.contiguous()
-        grad = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
-        scale = grad_output.float().reshape(1).contiguous()
-        _launch(grad, scale, logits, ctx.targets, ctx.terms, ctx.weights)
-        return grad, None, None, None
-
-
-def _launch(
-    out: Tensor,
-    grad_output: Tensor | None,
+def sum_and_grad(
     logits: Tensor,
     targets: Targets,
     terms: BalancedTerms,
     weights: BatchWeights,
-) -> None:
+    scale: float,
+    with_grad: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`scale` times the sum of weight * cost, and the gradient of the sum before scaling."""
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
     n_rows, n_labels = logits.shape
     n_blocks = triton.cdiv(n_labels, BLOCK)
+    partial = logits.new_empty(n_rows * n_blocks, dtype=torch.float32)
+    grad = torch.empty_like(logits, memory_format=torch.contiguous_format) if with_grad else None
     unused = logits  # a pointer that a switched-off branch never reads
     dense, mask = _bytes(targets.dense), _bytes(weights.mask)
     starts = labels = values = None
     if dense is None:
         rows, labels = targets.positions()
-        edges = torch.arange(n_rows + 1, device=rows.device)
-        starts = torch.searchsorted(rows, edges)
+        starts = torch.searchsorted(rows, torch.arange(n_rows + 1, device=rows.device))
         values = targets.values if targets.values is None else _bytes(targets.values)
     _pass_kernel[(n_rows * n_blocks,)](
-        out,
-        0 if grad_output is None else out.stride(0),
+        partial,
+        unused if grad is None else grad,
+        0 if grad is None else grad.stride(0),
         logits,
         logits.stride(0),
-        unused if grad_output is None else grad_output,
         unused if dense is None else dense,
         0 if dense is None else dense.stride(0),
         unused if starts is None else starts,
@@ -231,13 +204,14 @@ def _launch(
         0 if mask is None else mask.stride(0),
         n_labels,
         n_blocks,
-        float(terms.lambda_),
-        float(terms.negative_scale),
-        float(terms.alpha),
-        float(terms.beta),
-        float(terms.mu),
-        GAMMA=float(terms.gamma),
-        BACKWARD=grad_output is not None,
+        terms.lambda_,
+        terms.negative_scale,
+        terms.alpha,
+        terms.beta,
+        terms.mu,
+        scale,
+        GAMMA=terms.gamma,
+        WITH_GRAD=with_grad,
         DENSE=dense is not None,
         HAS_VALUES=values is not None,
         HAS_SHIFT=terms.shift is not None,
@@ -248,6 +222,7 @@ def _launch(
         BLOCK=BLOCK,
         num_warps=WARPS,
     )
+    return partial.sum(), grad
 
 
 def _bytes(matrix: Tensor | None) -> Any:
@@ -260,4 +235,8 @@ def _bytes(matrix: Tensor | None) -> Any:
 
 
 def _float(values: Tensor | None, unused: Tensor) -> Tensor:
-    return unused if values is None else values.detach().float().contiguous()
+    if values is None:
+        return unused
+    if values.dtype == torch.float32 and values.is_contiguous():
+        return values
+    return values.detach().float().contiguous()

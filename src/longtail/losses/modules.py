@@ -191,7 +191,7 @@ class BalancedLoss(ElementwiseLoss):
             return document_mass(targets.dense, inverse, mask)
         return targets.label_mass(inverse, mask)
 
-    def _fast_sum(
+    def _fast_loss(
         self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
     ) -> Tensor | None:
         others = (targets.dense, targets.values, sample_weight)
@@ -200,8 +200,10 @@ class BalancedLoss(ElementwiseLoss):
         # On the CPU the positions of the labels serve both the masses and the gradient.
         targets = targets if kernels_usable(logits) else targets.sparse()
         weights = BatchWeights(self.document_mass(logits, targets, mask), sample_weight, mask)
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        return balanced_sum(logits, targets, self.terms(dtype), weights)
+        terms = self.terms(torch.promote_types(logits.dtype, torch.float32))
+        if mask is None:
+            return balanced_sum(logits, targets, terms, weights, self.scale(targets.shape))
+        return self.divide(balanced_sum(logits, targets, terms, weights), targets, mask)
 
     def _costs(self, dtype: torch.dtype) -> ElementCosts:
         shift = None if self.shift is None else self.shift.to(dtype)
