@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from longtail.losses import CONSTANTS, LOSSES, BalancedLoss, LossRow
+from longtail.losses import CONSTANTS, LOSSES, BalancedLoss, LossRow, MultiLabelLoss
 
 TARGET = Path(__file__).with_name("losses.md")
 
@@ -29,9 +29,11 @@ loss = build_loss("db", stats, reduction="batchmean")
 value = loss(logits, target, mask=None, sample_weight=None)
 ```
 
-`p` is sigmoid(z) for the logit z, `n` the number of training documents with the label, `N` that of
-all training documents; `|` separates the cost of a label that applies from that of one that does
-not.
+In the formulas z is the logit, p = sigmoid(z), y the target, n the number of training documents
+with the label, N that of all training documents; g is gamma, r_CB = (1-cb_beta) / (1-cb_beta^n)
+the class-balanced weight, r_DB = alpha + sigmoid(beta (r - mu)) the rebalanced one with
+r = (1/n) / (sum of 1/n over the document's labels), v = kappa log(N/n - 1) the negative-tolerant
+shift, l is lambda. A bar separates the cost of a label that applies from that of one that does not.
 
 ## Your data, which loss
 
@@ -55,10 +57,12 @@ EDGES = """\
 - `mu="auto"` is (mean(r) + median(r)) / 2 over all pairs of a training document and one of its
   labels, r = (1/n_i) / (sum of 1/n_j over the document's labels). Where only counts are known it
   is the mean of r, n_samples / total count.
+- For `zlpr` and `dice`, which have one term per document, `mean` is `batchmean` and `none` has the
+  shape (documents,); for `two-way` see there.
 - Targets out of [0, 1] raise an error, but under torch.compile and in CUDA graphs, where a check
   of values cannot raise, they are not looked at.
-- The rows of `BalancedLoss` have an analytic first derivative that needs one logit-sized buffer; a
-  second derivative needs `reduction="none"`.
+- The rows of `BalancedLoss` have an analytic gradient that needs one logit-sized buffer; second
+  derivatives (`create_graph=True`) go through plain autograd and need about ten.
 """
 
 
@@ -71,7 +75,7 @@ def render() -> str:
     parts += [_table_row(name, row) for name, row in LOSSES.items()]
     parts.append("\n" + _published_constants() + "\n" + EDGES + "\n## One by one\n")
     parts += [_section(name, row) for name, row in LOSSES.items()]
-    modules = dict.fromkeys(row.module for row in LOSSES.values())
+    modules = dict.fromkeys([MultiLabelLoss, *(row.module for row in LOSSES.values())])
     parts.append("\n## The modules\n")
     parts += [_module(module) for module in modules]
     return "".join(parts)
@@ -84,8 +88,11 @@ def _table_row(name: str, row: LossRow) -> str:
     focal = ("yes" if constants["gamma"] else "no") if family else "-"
     shifted = "yes" if constants.get("lambda_", 1) != 1 else "shift only"
     tolerant = (shifted if constants.get("kappa") else "no") if family else "-"
+    names = {"kappa": "tau"} if name == "logit-adjusted" else {}
     shown = ", ".join(
-        f"{key} {value}" for key, value in constants.items() if key != "weighting" and value != 0
+        f"{names.get(key, key)} {value}"
+        for key, value in constants.items()
+        if key != "weighting" and value != 0
     )
     cells = (f"[`{name}`](#{name})", weight, focal, tolerant, shown or "none", row.paper)
     return "| " + " | ".join(cells) + " |\n"

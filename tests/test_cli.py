@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from longtail import demo
+from longtail import LongTailClassifier, demo
 from longtail.cli import main
 from longtail.corpora.newswire import load
 from longtail.data import write_jsonl
@@ -115,12 +117,114 @@ def test_demo_prints_a_document_a_table_and_a_sentence(
     assert "labels: " in out and "bce" in out and "tail (" in out and "What you see" in out
 
 
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("run") / "model"
+    parts = load(n_documents=300, n_labels=12)
+    classifier = LongTailClassifier(epochs=2, device="cpu")
+    classifier.fit(parts["train"], validation=parts["validation"]).save_pretrained(path)
+    return path
+
+
+def test_a_file_is_judged_whole_and_unknown_labels_are_named(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    trained: Path,
+    folder: Path,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "d[bold].jsonl"
+    lines = (folder / "test.jsonl").read_text().splitlines()
+    strange = json.dumps({"text": "nothing known", "labels": ["martian"]})
+    file.write_text("\n".join([*lines, strange]) + "\n")
+    code, out, _ = run(capsys, monkeypatch, "evaluate", trained, file)
+    assert code == 0
+    assert f"{len(lines) + 1} documents of" in " ".join(out.split()) and "[bold]" in out
+    assert "Not judged: 1 assignments of 1 labels" in out and "'martian'" in out
+    _, out, _ = run(capsys, monkeypatch, "evaluate", trained, file, "--json")
+    found = json.loads(out)
+    assert found["overall"]["n_documents"] == len(lines) + 1
+    assert found["unknown_labels"] == {"martian": 1}
+
+
+@pytest.mark.parametrize("damage", ["model.safetensors", "vocabulary.json", "truncate", "config"])
+def test_a_damaged_model_is_one_message(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    trained: Path,
+    tmp_path: Path,
+    damage: str,
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(trained, broken)
+    if damage == "truncate":
+        (broken / "model.safetensors").write_bytes(b"short")
+    elif damage == "config":
+        (broken / "longtail.json").write_text("{}")
+    else:
+        (broken / damage).unlink()
+    code, _, err = run(capsys, monkeypatch, "evaluate", broken, "newswire")
+    assert code == 1 and "is damaged or of another version" in err
+
+
+def test_predict_refuses_text_that_is_not_utf8(trained: Path) -> None:
+    command = [sys.executable, "-c", "from longtail.cli import main; main()", "predict", trained]
+    done = subprocess.run(
+        list(map(str, command)), input=b"caf\xe9\n", capture_output=True, check=False
+    )
+    assert done.returncode == 1 and b"not valid UTF-8" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_predict_into_a_closed_pipe_is_quiet(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "many.txt").write_text("wheat harvest rose\n" * 20_000)
+    code = "from longtail.cli import main; main()"
+    arguments = [sys.executable, "-c", code, "predict", str(trained), str(tmp_path / "many.txt")]
+    child = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None and child.stderr is not None
+    assert b"wheat" in child.stdout.readline()
+    child.stdout.close()
+    errors = child.stderr.read()
+    child.stderr.close()
+    child.wait()
+    assert errors == b""
+
+
+def test_out_is_looked_at_before_training(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "below", tmp_path):
+        code, _, err = run(capsys, monkeypatch, "train", "newswire", "--out", out)
+        assert code == 1 and "Choose another folder" in err and "training" not in err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_missing_test_part_is_said_before_training(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    trained: Path,
+    folder: Path,
+    tmp_path: Path,
+) -> None:
+    shutil.copy(folder / "train.jsonl", tmp_path / "train.jsonl")
+    (tmp_path / "db.yaml").write_text("loss: db\n")
+    for arguments in (
+        ["report", trained, "--data", tmp_path],
+        ["evaluate", trained, tmp_path],
+        ["reproduce", tmp_path, "--recipes", tmp_path, "--out", tmp_path / "out"],
+    ):
+        code, _, err = run(capsys, monkeypatch, *arguments)
+        assert code == 1 and "unknown part 'test'" in err and "Traceback" not in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["train", "newswires", "--out", "x"], "neither a known corpus"),
         (["train", "newswire", "--out", "x", "--loss", "dbb"], "Did you mean 'db'"),
         (["train", "newswire", "--out", "x", "--encoder", "y"], "--encoder goes with --model"),
+        (["train", "newswire", "--out", "x", "--model", "svm", "--loss", "db"], "its own loss"),
         (["evaluate", "nowhere", "newswire"], "holds no longtail model"),
         (["evaluate", "nowhere", "newswire", "--split", "tests"], "Did you mean 'test'"),
         (["corpus", "get", "reuter", "--out", "x"], "unknown corpus 'reuter'"),

@@ -6,7 +6,9 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +41,18 @@ def test_select_labels_and_mapping_onto_other_labels() -> None:
     assert mapped.ids == SMALL.ids
 
 
+def test_stored_zeros_are_no_labels_and_the_callers_matrix_stays() -> None:
+    given_matrix = sp.csr_matrix(
+        (np.array([0.0, 1.0, 1.0], np.float32), np.array([0, 1, 0]), np.array([0, 2, 3])),
+        shape=(2, 2),
+    )
+    data = TextData(["one", "two"], given_matrix, ("a", "b"))
+    assert data.labels_of(0) == ["b"] and data.Y.nnz == 2
+    assert given_matrix.nnz == 3 and given_matrix.toarray().tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(InputError, match=r"must hold 0 and 1, got values from 0\.5"):
+        TextData(["one"], sp.csr_matrix([[0.5, 1.0]]), ("a", "b"))
+
+
 def test_shapes_must_fit() -> None:
     with pytest.raises(InputError, match=r"shape \(3, 1\)"):
         TextData(["a", "b", "c"], SMALL.Y, ("only one",))
@@ -55,6 +69,7 @@ def test_shapes_must_fit() -> None:
         (b'{"text": "a", "labels": "x"}\n', "list of strings in field 'labels', got 'x'"),
         (b'{"text": "a", "labels": [1]}\n', "list of strings"),
         (b"\n\n", "no documents"),
+        (b'{"text": "a", "labels": ["\\ud800"]}\n', "list of strings"),
         (b'{"text": "\xff\xfe", "labels": []}\n', "not valid UTF-8"),
     ],
 )
@@ -69,6 +84,11 @@ def test_truncated_gzip_is_named(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl.gz"
     line = json.dumps({"text": "word " * 500, "labels": ["a"]}) + "\n"
     path.write_bytes(gzip.compress((line * 500).encode())[:-200])
+    with pytest.raises(DataError, match="cannot be read"):
+        read_jsonl(path)
+    corrupt = bytearray(gzip.compress((line * 500).encode()))
+    corrupt[40:60] = bytes(20)
+    path.write_bytes(corrupt)
     with pytest.raises(DataError, match="cannot be read"):
         read_jsonl(path)
 

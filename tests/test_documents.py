@@ -82,6 +82,11 @@ def test_every_loss_is_in_the_readme() -> None:
     assert named == set(LOSSES)
 
 
+def test_the_benchmark_rows_are_there() -> None:
+    for size in ("32 x 18,211", "128 x 670,091"):
+        assert re.search(rf"^\| {re.escape(size)} \|.*\| [\d.]+ \|", README, flags=re.MULTILINE)
+
+
 def test_losses_page_is_current() -> None:
     spec = importlib.util.spec_from_file_location("make_losses", ROOT / "docs" / "make_losses.py")
     assert spec is not None and spec.loader is not None

@@ -54,7 +54,47 @@ def test_unusable_arguments_are_refused() -> None:
     loss = build_loss("db", stats, dtype=torch.float64)
     with pytest.raises(InputError, match="BalancedLoss"):
         linear_loss(features, weight, bias, target, build_loss("zlpr"))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"bias of shape \(11,\), got \(12,\)"):
+        linear_loss(features, weight, torch.zeros(12), target, loss)
+    for chunk in (0, -1):
+        with pytest.raises(InputError, match="at least 1"):
+            linear_loss(features, weight, bias, target, loss, chunk_labels=chunk)
     with pytest.raises(InputError, match=r"weight \(labels, width\)"):
         linear_loss(features, weight.T, bias, target, loss)
     with pytest.raises(InputError, match=r"\[0, 1\]"):
         linear_loss(features, weight, bias, target * 3, loss)
+
+
+@pytest.mark.parametrize("name", BALANCED)
+@pytest.mark.parametrize("n_labels", [1, 10, 12])
+def test_a_loss_of_other_labels_is_refused(name: str, n_labels: int) -> None:
+    # One label's constants would fit any number of labels by broadcasting.
+    features, weight, bias, target, _ = make()
+    stats = LabelStats.from_counts([3] * n_labels, 40)
+    by_stats = build_loss(name, stats)
+    by_weight = build_loss("bce", label_weight=torch.ones(n_labels))
+    for loss in (by_stats, by_weight):
+        assert isinstance(loss, BalancedLoss)
+        with pytest.raises(InputError, match=f"built for {n_labels} labels.* 11 columns"):
+            linear_loss(features, weight, bias, target, loss)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+def test_targets_that_want_a_gradient_are_refused() -> None:
+    features, weight, bias, target, stats = make()
+    loss = build_loss("db", stats, dtype=torch.float64)
+    assert isinstance(loss, BalancedLoss)
+    soft = (0.9 * target).requires_grad_()
+    for form in (soft, soft.to_sparse_csr()):
+        with pytest.raises(InputError, match=r"no gradient.* target\.detach\(\)"):
+            linear_loss(features, weight, bias, form, loss)
+    value = linear_loss(features, weight, bias, soft.detach(), loss)
+    torch.testing.assert_close(value, loss(F.linear(features, weight, bias), soft).detach())
+
+
+def test_targets_on_another_device_are_refused() -> None:
+    features, weight, bias, target, stats = make()
+    loss = build_loss("db", stats)
+    assert isinstance(loss, BalancedLoss)
+    with pytest.raises(InputError, match="targets are on meta, the logits on cpu"):
+        linear_loss(features, weight, bias, target.to("meta"), loss)

@@ -68,6 +68,15 @@ def test_without_positives_nothing_is_predicted() -> None:
     assert threshold.apply(scores).nnz == 0
 
 
+def test_neighbouring_float32_scores_are_told_apart() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        low = np.float32(rng.normal())
+        scores = np.array([[low, np.nextafter(low, np.float32(np.inf))]], dtype=np.float32)
+        threshold = Threshold.fit(scores, sp.csr_matrix([[0.0, 1.0]]))
+        assert threshold.apply(scores).toarray().tolist() == [[0, 1]]
+
+
 def test_unusable_scores_are_refused() -> None:
     with pytest.raises(InputError, match="NaN"):
         Threshold.fit(np.array([[np.nan]]), sp.csr_matrix([[1.0]]))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -38,6 +41,8 @@ def test_mu_from_counts_is_the_mean_of_r() -> None:
     assert stats.mu_source == "counts"
     assert stats.mu == pytest.approx(3 / 4)
     assert LabelStats.from_counts([0, 0], 3).mu == 1.0
+    # r is a share: where most documents have no label, 10 / 1 would be no mean of it.
+    assert LabelStats.from_counts([1], 10).mu == 1.0
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdef"), min_size=1), min_size=1, max_size=30))
@@ -71,7 +76,14 @@ def test_a_repeated_label_counts_once() -> None:
 
 @pytest.mark.parametrize(
     ("labels", "message"),
-    [(["copper"], r"Write \['copper'\]"), ([[1]], "must be a string"), ([["x"]], "not one of")],
+    [
+        (["copper"], r"Write \['copper'\]"),
+        ([None], r"document 0: expected a list of labels, got None"),
+        ([["a"], 3], r"document 1: expected a list of labels, got 3"),
+        ([[1]], "must be a string"),
+        ([[["a"]]], r"must be a string, got \['a'\] \(list\)"),
+        ([["x"]], "not one of"),
+    ],
 )
 def test_wrong_labels_are_refused(labels: list, message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -84,7 +96,8 @@ def test_wrong_labels_are_refused(labels: list, message: str) -> None:
         ([-1, 2], 5, "not negative, got -1.0 for label 0"),
         ([float("nan")], 5, "finite"),
         ([6], 5, "count of 6, more than the 5"),
-        ([], 5, "non-empty"),
+        ([], 5, "at least one label"),
+        ([[1]], 5, r"shape \(1, 1\)"),
         ([1], 0, "at least 1"),
         ([1], 2.5, "whole number"),
         (["many"], 5, "must be numbers"),
@@ -93,6 +106,84 @@ def test_wrong_labels_are_refused(labels: list, message: str) -> None:
 def test_wrong_counts_are_refused(counts: list, n_samples: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         LabelStats.from_counts(counts, n_samples)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("names", [["a", "b", "a"], ("b", "b")])
+def test_repeated_label_names_are_refused(names: Sequence[str]) -> None:
+    # The second would shift all columns after it.
+    with pytest.raises(InputError, match=f"{names[-1]!r} is given twice"):
+        encode_labels([["b"]], names)
+    with pytest.raises(InputError, match="given twice"):
+        LabelStats.from_lists([["b"]], names)
+
+
+@pytest.mark.parametrize("make", [sp.csr_matrix, sp.csr_array])
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int8, bool])
+def test_the_callers_matrix_is_left_alone(dtype: type, read_only: bool, make: type) -> None:
+    # The columns of the first document are not in order; two zeros are stored.
+    values, columns = np.array([1, 0, 1, 1, 0, 1], dtype=dtype), np.array([2, 0, 1, 1, 2, 0])
+    matrix = make((values, columns, np.array([0, 3, 4, 6, 6])), shape=(4, 3))
+    parts = (matrix.data, matrix.indices, matrix.indptr)
+    before = [part.copy() for part in parts]
+    for part in parts:
+        part.setflags(write=not read_only)
+    stats = LabelStats.from_matrix(matrix)
+    assert stats.label_counts.tolist() == [1, 2, 1] and stats.n_samples == 4
+    shared = stats.cooccurrence().toarray().tolist()
+    assert shared == [[1, 0, 0], [0, 2, 1], [0, 1, 1]]
+    # Neither zeros nor the order of the columns were tidied up in place.
+    assert all(
+        now is part
+        for now, part in zip((matrix.data, matrix.indices, matrix.indptr), parts, strict=True)
+    )
+    assert all(np.array_equal(part, old) for part, old in zip(parts, before, strict=True))
+    assert matrix.dtype == dtype and matrix.nnz == 6
+    # And what the caller does later is not the statistics' business.
+    if not read_only:
+        matrix.data[:], matrix.indices[:] = 1, 0
+    assert stats.label_counts.tolist() == [1, 2, 1]
+    assert stats.cooccurrence().toarray().tolist() == shared
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, bool])
+def test_a_dense_matrix_may_change_afterwards(dtype: type) -> None:
+    dense = np.array([[1, 0], [1, 1]], dtype=dtype)
+    stats = LabelStats.from_matrix(dense)
+    dense[:] = 0
+    assert stats.label_counts.tolist() == [2, 1]
+    assert stats.cooccurrence().toarray().tolist() == [[2, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_elements_stored_in_parts_are_summed(dtype: type) -> None:
+    # Two documents; the first says 0.25 + 0.5 of label 1, and 0 of label 0.
+    data, columns = np.array([0.25, 0, 0.5, 1, 1], dtype=dtype), np.array([1, 0, 1, 0, 1])
+    matrix = sp.csr_matrix((data, columns, np.array([0, 3, 5])), shape=(2, 2))
+    stats = LabelStats.from_matrix(matrix)
+    whole = LabelStats.from_matrix([[0, 0.75], [1, 1]])
+    assert stats.label_counts.tolist() == whole.label_counts.tolist() == [1, 1.75]
+    assert stats.mu == whole.mu
+    assert stats.cooccurrence().toarray().tolist() == whole.cooccurrence().toarray().tolist()
+    assert matrix.data.tolist() == [0.25, 0, 0.5, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.float64])
+def test_a_label_stored_twice_is_refused(dtype: type) -> None:
+    twice = (np.array([1, 1], dtype=dtype), np.array([0, 0]), np.array([0, 2]))
+    with pytest.raises(InputError, match=r"lie in \[0, 1\], got values from 2 to 2"):
+        LabelStats.from_matrix(sp.csr_matrix(twice, shape=(1, 1)))
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [[1, 0], (3, 4), None, np.ones(3), np.ones((2, 2, 2)), 1, "ab", sp.coo_array(np.ones(3))],
+    ids=repr,
+)
+def test_what_is_no_matrix_is_refused(matrix: Any) -> None:
+    # scipy would read (3, 4) as a shape, and one row of numbers as one document.
+    with pytest.raises(InputError, match="expected a documents x labels matrix"):
+        LabelStats.from_matrix(matrix)
 
 
 def test_a_matrix_of_counts_is_refused() -> None:

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from longtail import __version__
 from longtail.data import TextData, random_split
-from longtail.errors import DataError, InputError, NotFittedError
+from longtail.errors import DataError, InputError, NotFittedError, UnknownNameError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
-from longtail.losses import build_loss
+from longtail.losses import LOSSES, build_loss
 from longtail.metrics import count, micro_f1
 from longtail.models import NetworkModel, TextModel, build_model
 from longtail.models.base import SelfFitting
@@ -87,6 +88,15 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         progress: Progress | None = None,
     ) -> LongTailClassifier:
         """Train on texts and their labels: lists of names, an indicator matrix, or a TextData."""
+        if self.loss not in LOSSES:
+            raise UnknownNameError("loss", self.loss, LOSSES)
+        config = TrainingConfig(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            seed=self.seed,
+            device=self.device,
+        )
         data = as_text_data(texts, labels)
         if validation is None:
             data, validation = random_split(data, self.validation_fraction, self.seed)
@@ -98,23 +108,26 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(model, SelfFitting):
             model.fit(data.texts, data.Y)
         elif isinstance(model, NetworkModel):
-            self._train(model, data, progress)
+            self._train(model, data, config, progress)
         self.model_: TextModel = model
         scores = self.decision_function(validation.texts)
         self.threshold_ = Threshold.fit(scores, validation.Y)
         return self
 
-    def _train(self, model: NetworkModel, data: TextData, progress: Progress | None) -> None:
+    def _train(
+        self,
+        model: NetworkModel,
+        data: TextData,
+        config: TrainingConfig,
+        progress: Progress | None,
+    ) -> None:
         import torch
 
-        config = TrainingConfig(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            seed=self.seed,
-            device=self.device,
-        )
-        settings = {"reduction": "batchmean", **dict(self.loss_settings or {})}
+        # The targets come from a checked matrix: no need to look at every batch again.
+        settings: dict[str, Any] = {"reduction": "batchmean", "check_targets": False}
+        settings |= dict(self.loss_settings or {})
+        if settings["reduction"] == "none":
+            raise InputError("training needs a loss that is a number, not reduction='none'.")
         loss = build_loss(self.loss, self.label_stats_, **settings)
         # The caller's own random numbers go on as if nothing had happened.
         with torch.random.fork_rng():
@@ -161,17 +174,19 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return micro_f1(count(data.Y, self.predict(data.texts)))
 
     def evaluate(self, data: TextData) -> Evaluation:
-        """Overall, head, medium and tail scores at the fitted threshold."""
+        """Overall, head, medium and tail scores at the fitted threshold.
+
+        Labels that the model was not trained on are not judged; `unknown_labels` counts them.
+        """
         self._check_fitted()
-        known, _ = data.onto([str(name) for name in self.classes_])
+        known, unknown = data.onto([str(name) for name in self.classes_])
         scores = self.decision_function(known.texts)
-        return evaluate(known.Y, scores, self.threshold_, self.label_stats_)
+        return evaluate(known.Y, scores, self.threshold_, self.label_stats_, unknown)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model as safetensors and JSON, all or nothing."""
         self._check_fitted()
-        target = Path(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target = check_out(folder)
         config = {
             "longtail_version": __version__,
             "arguments": self.get_params(),
@@ -187,10 +202,6 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             text = json.dumps(config, indent=2, ensure_ascii=False)
             (staged / CONFIG_FILE).write_text(text, "utf-8")
             if target.exists():
-                if not (target / CONFIG_FILE).is_file() and any(target.iterdir()):
-                    raise DataError(
-                        f"{target} exists and is not a longtail model. Choose another folder."
-                    )
                 os.replace(target, Path(temporary) / "old")
             os.replace(staged, target)
 
@@ -205,14 +216,19 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{folder} holds no longtail model: expected a readable {CONFIG_FILE} there "
                 f"({error}). Train one with: longtail train DATA --out {folder}"
             ) from error
-        classifier = cls(**config["arguments"])
-        classifier.classes_ = np.asarray(config["label_names"], dtype=object)
-        classifier.label_stats_ = LabelStats.from_counts(
-            config["label_counts"], config["n_samples"], config["label_names"]
-        )
-        classifier.threshold_ = Threshold(config["threshold"])
-        classifier.model_ = build_model(classifier.model, **(classifier.model_settings or {}))
-        classifier.model_.load(source, len(classifier.classes_))
+        try:
+            classifier = cls(**config["arguments"])
+            classifier.classes_ = np.asarray(config["label_names"], dtype=object)
+            classifier.label_stats_ = LabelStats.from_counts(
+                config["label_counts"], config["n_samples"], config["label_names"]
+            )
+            classifier.threshold_ = Threshold(config["threshold"])
+            classifier.model_ = build_model(classifier.model, **(classifier.model_settings or {}))
+            classifier.model_.load(source, len(classifier.classes_))
+        except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+            raise DataError(
+                f"the model in {folder} is damaged or of another version ({error}). Train it again."
+            ) from error
         return classifier
 
     def _check_fitted(self) -> None:
@@ -221,6 +237,21 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "this classifier is not fitted yet. Call fit(texts, labels), or load one with "
                 "LongTailClassifier.from_pretrained(folder)."
             )
+
+
+def check_out(folder: str | Path) -> Path:
+    """The folder to save to; an error if something else is there, or if it cannot be made."""
+    target = Path(folder)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        occupied = target.exists() and (not target.is_dir() or any(target.iterdir()))
+        if occupied and not (target / CONFIG_FILE).is_file():
+            raise DataError(f"{target} exists and is not a longtail model. Choose another folder.")
+        if not os.access(target.parent, os.W_OK):
+            raise OSError("no right to write there")
+    except OSError as error:
+        raise DataError(f"cannot save to {target}: {error}. Choose another folder.") from error
+    return target
 
 
 def as_text_data(

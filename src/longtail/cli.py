@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,6 +53,7 @@ def demo() -> None:
     """Train a small model with BCE and with DB on a made newswire and compare them."""
     from rich.console import Console
     from rich.panel import Panel
+    from rich.text import Text
 
     from longtail.demo import run_demo
 
@@ -64,7 +68,7 @@ def demo() -> None:
 
         result = run_demo(stage)
     labels = ", ".join(result.example_labels)
-    console.print(Panel(result.example, title="a document", subtitle=f"labels: {labels}"))
+    console.print(Panel(Text(result.example), title="a document", subtitle=f"labels: {labels}"))
     _print_table(result.evaluations, "micro-F1 / macro-F1 on the test part, by label frequency")
     console.print(result.sentence, highlight=False)
 
@@ -101,25 +105,30 @@ def train(
     data: Data,
     out: Annotated[Path, typer.Option(help="Folder to write the model to.")],
     model: Annotated[str, typer.Option(help="bag, encoder or svm.")] = "bag",
-    loss: Annotated[str, typer.Option(help="A loss of docs/losses.md, such as db or bce.")] = "db",
+    loss: Annotated[
+        str | None, typer.Option(help="A loss of docs/losses.md, such as bce; default: db.")
+    ] = None,
     encoder: Annotated[
         str | None, typer.Option(help="With --model encoder: name or folder.")
     ] = None,
     epochs: Annotated[int, typer.Option(min=1)] = 20,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     learning_rate: Annotated[float, typer.Option()] = 5e-3,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
     """Train a model, tune its threshold on the validation part, and save it."""
-    from longtail.classifier import LongTailClassifier
+    from longtail.classifier import LongTailClassifier, check_out
     from longtail.errors import InputError
 
     if encoder is not None and model != "encoder":
         raise InputError(f"--encoder goes with --model encoder, got --model {model}.")
+    if loss is not None and model == "svm":
+        raise InputError("--loss goes with --model bag or encoder; the svm has its own loss.")
+    check_out(out)
     parts = _load(data)
     classifier = LongTailClassifier(
         model=model,
-        loss=loss,
+        loss=loss or "db",
         model_settings=None if encoder is None else {"encoder": encoder},
         epochs=epochs,
         batch_size=batch_size,
@@ -127,7 +136,7 @@ def train(
         seed=seed,
     )
     with _progress() as progress:
-        task = progress.add_task(f"training {model} with {loss}", total=None)
+        task = progress.add_task(f"training {model}", total=None)
         classifier.fit(
             parts["train"],
             validation=parts["validation"],
@@ -141,21 +150,26 @@ def train(
 def evaluate(
     run: Run,
     data: Data,
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    split: Annotated[
+        str | None, typer.Option(help="train, validation or test; default: test, or a whole file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge a trained model on a part of the data."""
+    """Judge a trained model on the test part of the data, or on all of a file."""
     from longtail.classifier import LongTailClassifier
-    from longtail.errors import UnknownNameError
 
-    parts = _load(data)
-    if split not in parts:
-        raise UnknownNameError("part", split, parts)
-    result = LongTailClassifier.from_pretrained(run).evaluate(parts[split])
+    judged = _load_part(data, split)
+    result = LongTailClassifier.from_pretrained(run).evaluate(judged)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
         return
-    _print_table({str(run): result}, f"micro-F1 / macro-F1 on {data}, {split}")
+    _print_table({str(run): result}, f"micro-F1 / macro-F1 on {len(judged)} documents of {data}")
+    if result.unknown_labels:
+        count = sum(result.unknown_labels.values())
+        typer.echo(
+            f"Not judged: {count} assignments of {len(result.unknown_labels)} labels that the "
+            f"model was not trained on, such as {next(iter(result.unknown_labels))!r}."
+        )
 
 
 @app.command()
@@ -165,20 +179,13 @@ def predict(
 ) -> None:
     """Predict the labels of texts, one per line; writes one JSON object per line."""
     from longtail.classifier import LongTailClassifier
-    from longtail.errors import DataError
 
     classifier = LongTailClassifier.from_pretrained(run)
-    try:
-        with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
-            batch: list[str] = []
-            for line in lines:
-                batch.append(line.rstrip("\n"))
-                if len(batch) == 256:
-                    _predict_batch(classifier, batch)
-                    batch = []
-            _predict_batch(classifier, batch)
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read: {error}.") from error
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    for batch in _line_batches(file):
+        for text, labels in zip(batch, classifier.predict_labels(batch), strict=True):
+            typer.echo(json.dumps({"text": text, "labels": labels}, ensure_ascii=False))
 
 
 @app.command()
@@ -186,11 +193,11 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders written by `longtail train`.")],
     data: Annotated[str, typer.Option(help="The data to judge them on.")],
 ) -> None:
-    """Compare trained models on the test part, as a Markdown table."""
+    """Compare trained models on the test part, or on all of a file, as a Markdown table."""
     from longtail.classifier import LongTailClassifier
     from longtail.report import to_markdown
 
-    test = _load(data)["test"]
+    test = _load_part(data)
     found = {str(run): LongTailClassifier.from_pretrained(run).evaluate(test) for run in runs}
     typer.echo(to_markdown(found), nl=False)
 
@@ -206,8 +213,10 @@ def reproduce(
     from longtail.reproduce import read_recipes
     from longtail.reproduce import reproduce as run_rows
 
-    chosen = read_recipes(recipes, rows.split(",") if rows else None)
+    wanted = [row.strip() for row in rows.split(",")] if rows else None
+    chosen = read_recipes(recipes, wanted)
     parts = _load(data)
+    _part(parts, "test")
     with _progress() as progress:
         task = progress.add_task("starting", total=len(chosen))
 
@@ -264,10 +273,14 @@ def corpus_get(
 
 
 def main() -> None:
-    """Run the command; an error of ours is one message, not a traceback."""
+    """Run the command; an error that the user can mend is one message, not a traceback."""
     try:
         app()
-    except LongtailError as error:
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; leave without a word, as other commands do.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except (LongtailError, OSError) as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise SystemExit(1) from None
 
@@ -279,9 +292,41 @@ def _load(data: str) -> dict[str, TextData]:
     return load_corpus(data) if data in list_corpora() else load_folder(data)
 
 
-def _predict_batch(classifier: Any, texts: list[str]) -> None:
-    for text, labels in zip(texts, classifier.predict_labels(texts), strict=True):
-        typer.echo(json.dumps({"text": text, "labels": labels}, ensure_ascii=False))
+def _load_part(data: str, split: str | None = None) -> TextData:
+    """One part of the data to judge on; a single file is taken whole unless a part is named."""
+    from longtail.data import read_jsonl
+
+    if split is None and Path(data).is_file():
+        return read_jsonl(data)
+    return _part(_load(data), split or "test")
+
+
+def _part(parts: dict[str, TextData], name: str) -> TextData:
+    from longtail.errors import UnknownNameError
+
+    if name not in parts:
+        raise UnknownNameError("part", name, parts)
+    return parts[name]
+
+
+def _line_batches(file: str, size: int = 256) -> Iterator[list[str]]:
+    """The lines of a file or of the standard input, read as UTF-8, some at a time."""
+    from longtail.errors import DataError
+
+    batch: list[str] = []
+    try:
+        if file == "-" and isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+        with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
+            for line in lines:
+                batch.append(line.rstrip("\n"))
+                if len(batch) == size:
+                    yield batch
+                    batch = []
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not valid UTF-8: {error}.") from error
+    if batch:
+        yield batch
 
 
 def _progress() -> Any:
@@ -300,14 +345,15 @@ def _progress() -> Any:
 
 def _print_table(evaluations: Any, title: str) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from longtail.report import table_rows
 
     header, *rows = table_rows(evaluations)
-    table = Table(title=title)
+    table = Table(title=escape(title))
     for position, cell in enumerate(header):
         table.add_column(cell, justify="left" if position == 0 else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console().print(table)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,16 @@ class TextData:
                 f"expected a label matrix of shape {expected} for {expected[0]} texts and "
                 f"{expected[1]} label names, got {self.Y.shape}."
             )
+        matrix = sp.csr_matrix(self.Y, copy=True)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        if matrix.data.size and not (matrix.data == 1).all():
+            raise InputError(
+                "the label matrix of documents must hold 0 and 1, got values from "
+                f"{matrix.data.min():g} to {matrix.data.max():g}. Cut soft labels at a threshold; "
+                "the losses themselves take them."
+            )
+        object.__setattr__(self, "Y", matrix)
         if self.ids is not None and len(self.ids) != len(self.texts):
             raise InputError(f"expected {len(self.texts)} ids, got {len(self.ids)}.")
 
@@ -101,12 +112,12 @@ def read_jsonl(
     for number, record in _records(Path(path)):
         where = f"{path}, line {number}"
         text, own = record.get(text_field), record.get(labels_field)
-        if not isinstance(text, str):
+        if not isinstance(text, str) or not _encodable(text):
             raise DataError(
                 f"{where}: expected a string in field {text_field!r}, got {text!r}. "
                 f"The fields are: {', '.join(record) or 'none'}."
             )
-        if not isinstance(own, list) or not all(isinstance(name, str) for name in own):
+        if not isinstance(own, list) or not all(isinstance(n, str) and _encodable(n) for n in own):
             raise DataError(
                 f"{where}: expected a list of strings in field {labels_field!r}, got {own!r}."
             )
@@ -163,11 +174,22 @@ def load_folder(path: str | Path, *, seed: int = 0) -> dict[str, TextData]:
 
 def random_split(data: TextData, fraction: float, seed: int = 0) -> tuple[TextData, TextData]:
     """Two parts, the second with about `fraction` of the documents and at least one."""
+    if not 0 < fraction < 1:
+        raise InputError(f"the fraction to split off must lie between 0 and 1, got {fraction}.")
     if len(data) < 2:
         raise DataError(f"cannot split {len(data)} document: at least two are needed.")
     order = np.random.default_rng(seed).permutation(len(data))
     n_second = min(len(data) - 1, max(1, round(len(data) * fraction)))
     return data.select(np.sort(order[n_second:])), data.select(np.sort(order[:n_second]))
+
+
+def _encodable(text: str) -> bool:
+    """JSON may hold half of a surrogate pair, which no file can."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _open(path: Path, mode: str) -> IO[str]:
@@ -195,5 +217,5 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(f"{path}, line {number}: not valid JSON ({error}).") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, after line {number}: not valid UTF-8 ({error}).") from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}, after line {number}: cannot be read ({error}).") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ class Evaluation:
     multi_label: Scores
     label_f1: NDArray[np.float64]
     threshold: float
+    unknown_labels: dict[str, int] = field(default_factory=dict)
+    """Labels of the judged documents that the model does not know, and how often: not judged."""
 
     def groups(self) -> dict[str, Scores]:
         """The label groups in the order of the paper's table."""
@@ -47,7 +50,11 @@ class Evaluation:
 
 
 def evaluate(
-    y_true: sp.csr_matrix, scores: NDArray[Any], threshold: Threshold, stats: LabelStats
+    y_true: sp.csr_matrix,
+    scores: NDArray[Any],
+    threshold: Threshold,
+    stats: LabelStats,
+    unknown_labels: Mapping[str, int] | None = None,
 ) -> Evaluation:
     """Judge scores at a threshold that was fitted elsewhere; groups come from training counts."""
     y_pred = threshold.apply(scores)
@@ -66,6 +73,7 @@ def evaluate(
         multi_label=_of_documents(y_true, y_pred, labels_each > 1),
         label_f1=label_f1(counts),
         threshold=threshold.value,
+        unknown_labels=dict(unknown_labels or {}),
     )
 
 

@@ -49,8 +49,8 @@ class LabelStats:
         counts = np.array(self.label_counts, dtype=np.float64)
         if counts.ndim != 1 or counts.size == 0:
             raise InputError(
-                f"label_counts must be one number per label, got shape {counts.shape}. "
-                "Pass a flat, non-empty sequence."
+                "expected at least one label and one count for each, got label_counts of shape "
+                f"{counts.shape}. Check that the documents have labels."
             )
         if not isinstance(self.n_samples, (int, np.integer)) or self.n_samples < 1:
             raise InputError(
@@ -130,20 +130,13 @@ def encode_labels(
     error: nothing is dropped in silence.
     """
     index: dict[str, int] = {} if label_names is None else {n: i for i, n in enumerate(label_names)}
+    if label_names is not None and len(index) != len(label_names):
+        twice = next(name for name in index if list(label_names).count(name) > 1)
+        raise InputError(f"the label name {twice!r} is given twice. Name each label once.")
     columns: list[int] = []
     row_starts = [0]
     for row, document_labels in enumerate(labels):
-        if isinstance(document_labels, str):
-            raise InputError(
-                f"document {row}: expected a list of labels, got the string {document_labels!r}. "
-                f"Write [{document_labels!r}]."
-            )
-        for name in dict.fromkeys(document_labels):
-            if not isinstance(name, str):
-                raise InputError(
-                    f"document {row}: a label must be a string, got {name!r} "
-                    f"({type(name).__name__}). Convert it with str()."
-                )
+        for name in _label_list(row, document_labels):
             if label_names is None:
                 columns.append(index.setdefault(name, len(index)))
             elif name in index:
@@ -165,6 +158,22 @@ def encode_labels(
     matrix = sp.csr_matrix((values, column_array, np.asarray(row_starts)), shape=shape)
     matrix.sort_indices()
     return matrix, tuple(names)
+
+
+def _label_list(row: int, labels: Iterable[str]) -> list[str]:
+    """The labels of one document, each once."""
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise InputError(
+            f"document {row}: expected a list of labels, got {labels!r}. Write [{labels!r}]."
+        )
+    names = list(labels)
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(
+                f"document {row}: a label must be a string, got {name!r} "
+                f"({type(name).__name__}). Convert it with str()."
+            )
+    return list(dict.fromkeys(names))
 
 
 def label_groups(
@@ -199,13 +208,18 @@ def _check_counts(counts: FloatArray, n_samples: int) -> None:
 
 
 def _as_csr(Y: Any) -> sp.csr_matrix:
+    """A float64 copy: the caller's matrix may hold stored zeros, and stays as it is."""
     try:
-        matrix = sp.csr_matrix(Y, dtype=np.float64)
+        plain = Y if sp.issparse(Y) else np.asarray(Y, dtype=np.float64)
+        if plain.ndim != 2:
+            raise ValueError(f"{plain.ndim} dimensions")
+        matrix = sp.csr_matrix(plain, dtype=np.float64, copy=True)
     except (TypeError, ValueError) as error:
         raise InputError(
-            "expected a documents x labels matrix of numbers. For lists of label names use "
-            "LabelStats.from_lists."
+            f"expected a documents x labels matrix of numbers ({error}). For lists of label names "
+            "use LabelStats.from_lists."
         ) from error
+    matrix.sum_duplicates()
     matrix.eliminate_zeros()
     if matrix.data.size and not (matrix.data.min() >= 0 and matrix.data.max() <= 1):
         raise InputError(

@@ -20,7 +20,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
     try:
         recipe = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{path} cannot be read as a recipe: {error}.") from error
     known = set(LongTailClassifier().get_params())
     if not isinstance(recipe, dict) or not set(recipe) <= known:
@@ -47,13 +47,16 @@ def reproduce(
     started: Callable[[str], None] = lambda row: None,
 ) -> dict[str, Evaluation]:
     """Train each row, judge it on the test part, write table.md and table.json into `out`."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot write to {out}: {error}. Choose another folder.") from error
     evaluations: dict[str, Evaluation] = {}
     for row, recipe in recipes.items():
         started(row)
         classifier = LongTailClassifier(**recipe)
         classifier.fit(parts["train"], validation=parts["validation"])
         evaluations[row] = classifier.evaluate(parts["test"])
-    out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(to_markdown(evaluations), "utf-8")
     plain = {row: evaluation.to_dict() for row, evaluation in evaluations.items()}
     (out / "table.json").write_text(json.dumps(plain, indent=2), "utf-8")

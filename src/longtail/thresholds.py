@@ -42,7 +42,9 @@ class Threshold:
         f1[:-1][ranked[:-1] == ranked[1:]] = -1
         best = int(np.argmax(f1))
         below = ranked[best + 1] if best + 1 < ranked.size else ranked[best] - 1.0
-        return cls(float((ranked[best] + below) / 2))
+        # In the precision of the scores, where the middle of two neighbours may be one of them.
+        middle = np.asarray(scores).dtype.type((ranked[best] + below) / 2)
+        return cls(float(middle) if middle > below else float(ranked[best]))
 
     def apply(self, scores: NDArray[Any]) -> sp.csr_matrix:
         """The decisions as a sparse matrix of ones."""

@@ -50,8 +50,10 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate", "clip"):
             value = getattr(self, name)
-            if not value > 0:
-                raise InputError(f"{name} must be positive, got {value}.")
+            if not isinstance(value, (int, float)) or not value > 0:
+                raise InputError(f"{name} must be a positive number, got {value!r}.")
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise InputError(f"seed must be a whole number from 0, got {self.seed!r}.")
         if self.device not in ("auto", "cpu"):
             raise InputError(f"device must be 'auto' or 'cpu', got {self.device!r}.")
 

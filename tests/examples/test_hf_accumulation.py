@@ -6,6 +6,8 @@ The Trainer sums what `compute_loss_func` returns and never divides by the numbe
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,11 @@ def make_documents() -> tuple[Tensor, Tensor]:
 
 
 def trainer_step(
-    folder: Path, loss: MultiLabelLoss, tokens: Tensor, labels: Tensor, cut: tuple[int, int]
+    folder: Path,
+    compute_loss: Callable[..., Tensor],
+    tokens: Tensor,
+    labels: Tensor,
+    cut: tuple[int, int],
 ) -> dict[str, Tensor]:
     """The model's weights after one step of the Trainer over all documents."""
     model = make_model()
@@ -71,7 +77,7 @@ def trainer_step(
         args=arguments,
         train_dataset=documents,
         optimizers=(optimizer, constant),
-        compute_loss_func=loss.as_hf(),
+        compute_loss_func=compute_loss,
     )
     trainer.train()
     assert trainer.state.global_step == 1
@@ -110,7 +116,7 @@ def test_a_step_is_the_same_however_it_is_cut(
     loss = build_loss(name, STATS, reduction=reduction)
     tokens, labels = make_documents()
     expected = step_by_hand(loss, tokens, labels)
-    check_same(trainer_step(tmp_path, loss, tokens, labels, cut), expected)
+    check_same(trainer_step(tmp_path, loss.as_hf(), tokens, labels, cut), expected)
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -123,8 +129,62 @@ def test_labels_of_minus_100_are_ignored(
     mask = torch.rand(labels.shape, generator=torch.Generator().manual_seed(2)) < 0.6
     mask[0] = False
     expected = step_by_hand(loss, tokens, labels, mask)
-    actual = trainer_step(tmp_path, loss, tokens, torch.where(mask, labels, -100.0), cut)
+    actual = trainer_step(tmp_path, loss.as_hf(), tokens, torch.where(mask, labels, -100.0), cut)
     check_same(actual, expected)
+
+
+def uneven_mask() -> Tensor:
+    """Documents with every label ignored, documents with none ignored, and all between."""
+    shape = (N_DOCUMENTS, N_LABELS)
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(4)) < 0.5
+    mask[:2], mask[-2:] = False, True
+    return mask
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_the_trainer_counts_what_the_loss_counts(cut: tuple[int, int], tmp_path: Path) -> None:
+    loss = build_loss("db", STATS)
+    tokens, labels = make_documents()
+    mask = uneven_mask()
+    as_hf, counts, values = loss.as_hf(), [], []
+
+    def recorded(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+        value = as_hf(outputs, labels, num_items_in_batch=num_items_in_batch)
+        counts.append(int(num_items_in_batch))
+        values.append(value.detach().clone())
+        return value
+
+    trainer_step(tmp_path, recorded, tokens, torch.where(mask, labels, -100.0), cut)
+    assert counts == [int(mask.sum())] * cut[1]
+    with torch.no_grad():
+        whole = loss(make_model()(input_ids=tokens).logits, labels, mask=mask)
+    torch.testing.assert_close(torch.stack(values).sum(), whole)
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.parametrize("name", ["db", "bce", "asl"])
+def test_micro_batches_add_up_to_the_step(name: str, as_tensor: bool) -> None:
+    loss = build_loss(name, STATS)
+    logits = torch.randn(N_DOCUMENTS, N_LABELS, generator=torch.Generator().manual_seed(5))
+    _, labels = make_documents()
+    mask = uneven_mask()
+    marked = torch.where(mask, labels, -100.0)
+    items: Any = marked.ne(-100).sum()  # the Trainer's own count
+    for size in (1, 2, 3, N_DOCUMENTS):
+        parts = [
+            loss.as_hf()(
+                {"logits": logits[start : start + size]},
+                marked[start : start + size],
+                num_items_in_batch=items if as_tensor else int(items),
+            )
+            for start in range(0, N_DOCUMENTS, size)
+        ]
+        torch.testing.assert_close(torch.stack(parts).sum(), loss(logits, labels, mask=mask))
+
+
+def test_the_mark_of_ignored_labels_is_the_trainers_alone() -> None:
+    # Another mark would be masked here and counted there.
+    assert not inspect.signature(build_loss("db", STATS).as_hf).parameters
 
 
 @pytest.mark.parametrize("labels_dtype", [torch.float32, torch.int64])
@@ -133,7 +193,7 @@ def test_a_step_with_nothing_known_changes_nothing(
 ) -> None:
     tokens, _ = make_documents()
     unknown = torch.full((N_DOCUMENTS, N_LABELS), -100).to(labels_dtype)
-    after = trainer_step(tmp_path, build_loss("db", STATS), tokens, unknown, (2, 4))
+    after = trainer_step(tmp_path, build_loss("db", STATS).as_hf(), tokens, unknown, (2, 4))
     for name, weight in make_model().state_dict().items():
         assert torch.equal(after[name], weight), name
 

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from longtail.labels import LabelStats
-from longtail.losses import DiceLoss, TwoWayLoss, ZLPRLoss, build_loss, list_losses
+from longtail.losses import LOSSES, DiceLoss, TwoWayLoss, ZLPRLoss, build_loss, list_losses
 from longtail.losses.modules import MultiLabelLoss
+
+from .naive import NAIVE, Case
 
 NAMES = list_losses()
 # One term per document (or per document and per label), not one per element.
@@ -58,11 +60,47 @@ def loss_and_grad(
     return value.detach(), leaf.grad
 
 
-def to_csr(dense: Tensor) -> Tensor:
+def naive_terms(
+    name: str,
+    logits: Tensor,
+    target: Tensor,
+    mask: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    label_weight: Tensor | None = None,
+) -> Tensor:
+    """What reduction="none" should give, from naive.py, for the labels of `edge_stats`."""
+    n_documents, n_labels = logits.shape
+    known = torch.ones(logits.shape) if mask is None else mask.double()
+    case = Case(
+        logits.tolist(),
+        target.tolist(),
+        edge_stats(n_labels).label_counts.tolist(),
+        N_SAMPLES,
+        [1.0] * n_labels if label_weight is None else label_weight.tolist(),
+        [1.0] * n_documents if sample_weight is None else sample_weight.tolist(),
+        known.tolist(),
+    )
+    terms = torch.tensor(NAIVE[name](case), dtype=torch.float64)
+    # The elements of no document: a list does not tell how many labels they have.
+    return terms if issubclass(LOSSES[name].module, SET_WISE) else terms.reshape(logits.shape)
+
+
+def to_csr(
+    dense: Tensor, values: torch.dtype | None = None, indices: torch.dtype = torch.int64
+) -> Tensor:
+    """The non-zero elements as a CSR tensor, with values and indices of any type."""
+    rows, labels = dense.nonzero(as_tuple=True)
+    starts = torch.searchsorted(rows, torch.arange(dense.shape[0] + 1))
     with warnings.catch_warnings():
         # torch warns once per process that its CSR tensors are in beta.
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
-        return dense.to_sparse_csr()
+        return torch.sparse_csr_tensor(
+            starts.to(indices),
+            labels.to(indices),
+            dense[rows, labels].to(values or dense.dtype),
+            dense.shape,
+            check_invariants=True,
+        )
 
 
 def to_offsets(dense: Tensor, with_end: bool = True) -> tuple[Tensor, Tensor]:

@@ -6,11 +6,45 @@ Plain Python floats and loops, sharing no code with the package: slow, and easy 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import exp, inf, log
 
 Matrix = list[list[float]]
-# logits, targets, label counts, number of training documents -> the terms of reduction="none"
-Naive = Callable[[Matrix, Matrix, list[float], int], "Matrix | list[float]"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One batch, what is known of its labels, and all weights; 1 where nothing is weighed."""
+
+    logits: Matrix
+    targets: Matrix
+    counts: list[float]
+    n_samples: int
+    label_weight: list[float]
+    sample_weight: list[float]
+    known: Matrix
+    """1 where the element counts, 0 where it is masked."""
+
+    def turned(self) -> Case:
+        """Documents and labels change places."""
+        columns = range(len(self.label_weight))
+
+        def turn(matrix: Matrix) -> Matrix:
+            return [[row[column] for row in matrix] for column in columns]
+
+        return Case(
+            turn(self.logits),
+            turn(self.targets),
+            self.counts,
+            self.n_samples,
+            self.sample_weight,
+            self.label_weight,
+            turn(self.known),
+        )
+
+
+# The terms of reduction="none".
+Naive = Callable[[Case], "Matrix | list[float]"]
 
 
 def sigmoid(x: float) -> float:
@@ -32,30 +66,32 @@ def balanced(
     kappa, lambda_ = (0.05, 2.0) if ntr else (0.0, 1.0)
     positive, negative = focal(gamma)
 
-    def weight(row: int, label: int, targets: Matrix, counts: list[float], n_samples: int) -> float:
-        n = [max(count, 0.5) for count in counts]
+    def weight(case: Case, row: int, label: int) -> float:
+        n = [max(count, 0.5) for count in case.counts]
         if weighting == "class-balanced":
             return (1 - 0.9) / (1 - 0.9 ** n[label])
         if weighting == "rebalanced":
-            mu = min(1.0, n_samples / sum(counts))
-            mass = sum(y / n_j for y, n_j in zip(targets[row], n, strict=True))
+            mu = min(1.0, case.n_samples / sum(case.counts))
+            # The document's labels: of an unknown one nobody knows whether it is among them.
+            labels = zip(case.targets[row], case.known[row], n, strict=True)
+            mass = sum(known * y / n_j for y, known, n_j in labels)
             r = inf if mass == 0 else 1 / n[label] / mass
             return 0.1 + (1.0 if r == inf else sigmoid(10 * (r - mu)))
         return 1.0
 
-    def elements(logits: Matrix, targets: Matrix, counts: list[float], n_samples: int) -> Matrix:
+    def elements(case: Case) -> Matrix:
         out: Matrix = []
-        for i, row in enumerate(logits):
+        for i, row in enumerate(case.logits):
             out.append([])
             for j, z in enumerate(row):
-                n = min(max(counts[j], 0.5), n_samples - 0.5)
-                p = n / n_samples
-                v = kappa * log(n_samples / n - 1) if tau is None else -tau * log(p / (1 - p))
-                y = targets[i][j]
+                n = min(max(case.counts[j], 0.5), case.n_samples - 0.5)
+                p = n / case.n_samples
+                v = kappa * log(case.n_samples / n - 1) if tau is None else -tau * log(p / (1 - p))
+                y = case.targets[i][j]
                 cost = y * positive(sigmoid(z - v))
                 cost += (1 - y) * negative(sigmoid(lambda_ * (z - v))) / lambda_
-                out[-1].append(weight(i, j, targets, counts, n_samples) * cost)
-        return out
+                out[-1].append(weight(case, i, j) * cost)
+        return weighed(out, case)
 
     return elements
 
@@ -63,13 +99,25 @@ def balanced(
 def by_element(positive: Callable[[float], float], negative: Callable[[float], float]) -> Naive:
     """y * positive(z) + (1 - y) * negative(z)."""
 
-    def elements(logits: Matrix, targets: Matrix, counts: list[float], n_samples: int) -> Matrix:
-        return [
+    def elements(case: Case) -> Matrix:
+        costs = [
             [y * positive(z) + (1 - y) * negative(z) for z, y in zip(*rows, strict=True)]
-            for rows in zip(logits, targets, strict=True)
+            for rows in zip(case.logits, case.targets, strict=True)
         ]
+        return weighed(costs, case)
 
     return elements
+
+
+def weighed(costs: Matrix, case: Case) -> Matrix:
+    """Every element times the weight of its label and of its document, 0 where it is unknown."""
+    return [
+        [
+            cost * case.label_weight[j] * case.sample_weight[i] * case.known[i][j]
+            for j, cost in enumerate(row)
+        ]
+        for i, row in enumerate(costs)
+    ]
 
 
 def asl_negative(z: float) -> float:
@@ -82,42 +130,52 @@ def hill_negative(z: float) -> float:
     return (1.5 - p) * p**2
 
 
-def zlpr(logits: Matrix, targets: Matrix, counts: list[float], n_samples: int) -> list[float]:
+def document_rows(case: Case) -> list[list[tuple[float, float, float]]]:
+    """Per document the (weight, logit, target) of its elements.
+
+    A set-wise loss weighs the elements inside its sums by their label and by whether they are
+    known; the document's own weight multiplies the whole term.
+    """
+    return [
+        [
+            (weight * known, z, y)
+            for weight, known, z, y in zip(case.label_weight, *rows, strict=True)
+        ]
+        for rows in zip(case.known, case.logits, case.targets, strict=True)
+    ]
+
+
+def zlpr(case: Case) -> list[float]:
     terms = []
-    for row, target_row in zip(logits, targets, strict=True):
-        negatives = sum((1 - y) * exp(z) for z, y in zip(row, target_row, strict=True))
-        positives = sum(y * exp(-z) for z, y in zip(row, target_row, strict=True))
-        terms.append(log(1 + negatives) + log(1 + positives))
+    for own, row in zip(case.sample_weight, document_rows(case), strict=True):
+        negatives = sum(w * (1 - y) * exp(z) for w, z, y in row)
+        positives = sum(w * y * exp(-z) for w, z, y in row)
+        terms.append(own * (log(1 + negatives) + log(1 + positives)))
     return terms
 
 
-def dice(logits: Matrix, targets: Matrix, counts: list[float], n_samples: int) -> list[float]:
+def dice(case: Case) -> list[float]:
     terms = []
-    for row, target_row in zip(logits, targets, strict=True):
-        p = [sigmoid(z) for z in row]
-        overlap = sum(a * y for a, y in zip(p, target_row, strict=True))
-        squares = sum(a * a for a in p) + sum(y * y for y in target_row)
-        terms.append(1 - (2 * overlap + 1) / (squares + 1))
+    for own, row in zip(case.sample_weight, document_rows(case), strict=True):
+        overlap = sum(w * sigmoid(z) * y for w, z, y in row)
+        squares = sum(w * sigmoid(z) ** 2 for w, z, y in row) + sum(w * y * y for w, z, y in row)
+        terms.append(own * (1 - (2 * overlap + 1) / (squares + 1)))
     return terms
 
 
-def two_way(logits: Matrix, targets: Matrix, counts: list[float], n_samples: int) -> list[float]:
+def two_way(case: Case) -> list[float]:
     """Terms of the documents, then of the labels: the same maths on rows and on columns."""
 
-    def one_way(rows: Matrix, target_rows: Matrix) -> list[float]:
+    def one_way(case: Case) -> list[float]:
         terms = []
-        for row, target_row in zip(rows, target_rows, strict=True):
-            pairs = list(zip(row, target_row, strict=True))
-            negatives = sum((1 - y) * exp(z / 1) for z, y in pairs)
-            positives = sum(y * exp(-z / 4) for z, y in pairs)
+        for own, row in zip(case.sample_weight, document_rows(case), strict=True):
+            negatives = sum(w * (1 - y) * exp(z / 1) for w, z, y in row)
+            positives = sum(w * y * exp(-z / 4) for w, z, y in row)
             # T- lse(z/T-) + T+ lse(-z/T+) in the exponent is a product of powers outside of it.
-            terms.append(log(1 + negatives**1 * positives**4))
+            terms.append(own * log(1 + negatives**1 * positives**4))
         return terms
 
-    def turned(matrix: Matrix) -> Matrix:
-        return [list(column) for column in zip(*matrix, strict=True)]
-
-    return one_way(logits, targets) + one_way(turned(logits), turned(targets))
+    return one_way(case) + one_way(case.turned())
 
 
 NAIVE: dict[str, Naive] = {

@@ -52,8 +52,8 @@ def any_batches(draw: st.DrawFn) -> Batch:
         logits.to(draw(st.sampled_from(LOGIT_DTYPES))),
         _in_form(target, form, draw(st.sampled_from(HARD_DTYPES)), seed),
         _mask(draw(st.sampled_from(["none", "some", "whole rows", "everything"])), logits, seed),
-        _weights(n_documents, seed) if draw(st.booleans()) else None,
-        _weights(n_labels, seed + 1) if draw(st.booleans()) else None,
+        random_weights(n_documents, seed) if draw(st.booleans()) else None,
+        random_weights(n_labels, seed + 1) if draw(st.booleans()) else None,
     )
 
 
@@ -67,8 +67,8 @@ def exact_batches(draw: st.DrawFn, soft: bool = False, scale: float = 3.0) -> Ba
         logits,
         target,
         _mask(draw(st.sampled_from(["none", "some", "whole rows", "everything"])), logits, seed),
-        _weights(n_documents, seed) if draw(st.booleans()) else None,
-        _weights(n_labels, seed + 1) if draw(st.booleans()) else None,
+        random_weights(n_documents, seed) if draw(st.booleans()) else None,
+        random_weights(n_labels, seed + 1) if draw(st.booleans()) else None,
     )
 
 
@@ -91,7 +91,7 @@ def _mask(kind: str, logits: Tensor, seed: int) -> Tensor | None:
     return torch.zeros_like(mask) if kind == "everything" else mask
 
 
-def _weights(size: int, seed: int) -> Tensor:
+def random_weights(size: int, seed: int) -> Tensor:
     """Weights from 0 to 2, some of them exactly 0."""
     weights = 2 * torch.rand(size, generator=torch.Generator().manual_seed(seed))
     return torch.where(weights < 0.4, 0.0, weights)

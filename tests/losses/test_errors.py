@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,9 @@ import torch
 
 from longtail.errors import InputError, LongtailError, UnknownNameError
 from longtail.labels import LabelStats
-from longtail.losses import (
-    AsymmetricLoss,
-    BalancedLoss,
-    DiceLoss,
-    HillLoss,
-    TwoWayLoss,
-    build_loss,
-)
+from longtail.losses import LOSSES, BalancedLoss, build_loss
 
-from .cases import NAMES, make_batch, make_loss, to_csr
+from .cases import NAMES, make_batch, make_loss, to_csr, to_offsets
 
 COUNTS = [7, 0, 40, 1, 20]
 STATS = LabelStats.from_counts(COUNTS, n_samples=40)
@@ -73,6 +67,14 @@ def test_unknown_names(call: Callable[[], Any], words: list[str]) -> None:
     ("call", "words"),
     [
         (lambda: build_loss("db"), ["'db' needs the label counts", "LabelStats.from_matrix"]),
+        (
+            lambda: build_loss("bce", weighting="rebalanced"),
+            ["'bce' needs the label counts", "LabelStats.from_matrix"],
+        ),
+        (
+            lambda: BalancedLoss(mu="auto"),
+            ["mu must be a finite number, got 'auto'", "'auto' is for build_loss"],
+        ),
         (lambda: build_loss("db", COUNTS), ["must be a LabelStats", "got list", "from_counts"]),
         (lambda: build_loss("bce", 5), ["must be a LabelStats", "got int", "from_lists"]),
         (lambda: BalancedLoss(kappa=0.05), ["needs the number", "label_counts and n_samples"]),
@@ -82,19 +84,15 @@ def test_unknown_names(call: Callable[[], Any], words: list[str]) -> None:
             lambda: build_loss("db", STATS, reduction="avg"),
             ["reduction must be one of none, mean, batchmean, sum", "'avg'"],
         ),
-        (lambda: build_loss("fl", gamma=-1), ["gamma must not be negative", "-1", "Use 0"]),
-        (lambda: build_loss("fl", gamma=float("nan")), ["gamma must not be negative", "nan"]),
-        (lambda: build_loss("db", STATS, lambda_=0), ["lambda_ must be positive", "0", "Use 1"]),
-        (lambda: build_loss("cb", STATS, cb_beta=1), ["cb_beta must lie in [0, 1)", "1", "0.9"]),
-        (lambda: AsymmetricLoss(gamma_negative=-1), ["at least 0", "got 1.0, -1 and 0.05"]),
-        (lambda: AsymmetricLoss(margin=1), ["margin in [0, 1)", "got 1.0, 4.0 and 1"]),
-        (lambda: HillLoss(peak=0.5), ["peak of at least 1", "0.5", "reward"]),
-        (lambda: TwoWayLoss(positive_temperature=0), ["must be positive", "got 0 and 1.0"]),
-        (lambda: DiceLoss(smooth=0), ["smooth must be positive", "got 0"]),
         (
             lambda: build_loss("db", STATS, label_weight=torch.ones(4)),
             ["label_weight must hold one number for each of the 5 labels", "got 4"],
         ),
+        (
+            lambda: build_loss("zlpr", STATS, label_weight=torch.ones(4)),
+            ["label_weight must hold one number for each of the 5 labels", "got 4"],
+        ),
+        (lambda: build_loss("bce", label_weight=["a"]), ["label_weight must be numbers", "['a']"]),
         (
             lambda: build_loss("bce", label_weight=torch.tensor([1.0, -1.0])),
             ["label_weight must be one finite, non-negative number"],
@@ -113,6 +111,43 @@ def test_unusable_settings(call: Callable[[], Any], words: list[str]) -> None:
     check_raises(call, *words)
 
 
+NUMBERS: list[tuple[str, str, float, str]] = [
+    ("fl", "gamma", -1, "of at least 0"),
+    ("db", "kappa", inf, ""),
+    ("db", "lambda_", 0, "of at least 1e-06"),
+    ("cb", "cb_beta", 1, "of at least 0 and below 1"),
+    ("db", "alpha", -0.1, "of at least 0"),
+    ("db", "beta", -inf, ""),
+    ("db", "mu", inf, ""),
+    ("db", "negative_scale", -1, "of at least 0"),
+    ("asl", "gamma_positive", -1, "of at least 0"),
+    ("asl", "gamma_negative", -1, "of at least 0"),
+    ("asl", "margin", 1, "of at least 0 and below 1"),
+    ("hill", "gamma", -2, "of at least 0"),
+    ("hill", "margin", inf, ""),
+    ("hill", "peak", 0.5, "of at least 1"),
+    ("two-way", "positive_temperature", 0, "of at least 0.001"),
+    ("two-way", "negative_temperature", 0, "of at least 0.001"),
+    ("dice", "smooth", 0, "of at least 1e-06"),
+]
+
+
+@pytest.mark.parametrize(("name", "constant", "bad", "range_"), NUMBERS)
+def test_unusable_constants(name: str, constant: str, bad: float, range_: str) -> None:
+    wanted = f"{constant} must be a finite number {range_}".rstrip()
+    for value in (bad, nan, "many", True, [1.0], np.ones(2), torch.ones(2)):
+        check_raises(
+            lambda v=value: build_loss(name, STATS, **{constant: v}), f"{wanted}, got {value!r}."
+        )
+
+
+@pytest.mark.parametrize("constants", ["reuters", "pubmed"])
+@pytest.mark.parametrize("name", [name for name, row in LOSSES.items() if not row.published])
+def test_the_papers_constants_are_for_the_papers_losses(name: str, constants: str) -> None:
+    words = (f"constants of {constants!r}", f"{name!r} has its own", "Leave constants out")
+    check_raises(lambda: build_loss(name, STATS, constants=constants), *words)
+
+
 @pytest.mark.parametrize(
     ("counts", "n_samples", "words"),
     [
@@ -121,8 +156,8 @@ def test_unusable_settings(call: Callable[[], Any], words: list[str]) -> None:
         ([3, 10], 9, ["label 1", "count of 10", "more than the 9", "Count documents"]),
         ([3, 1], 0, ["n_samples must be a whole number of at least 1", "got 0"]),
         ([3, 1], 9.5, ["n_samples must be a whole number", "got 9.5"]),
-        ([], 9, ["one number per label", "got shape (0,)", "non-empty"]),
-        ([[3, 1]], 9, ["one number per label", "got shape (1, 2)", "flat"]),
+        ([], 9, ["at least one label", "shape (0,)", "Check that the documents have labels"]),
+        ([[3, 1]], 9, ["one count for each", "shape (1, 2)"]),
         (["three"], 9, ["must be numbers", "three"]),
     ],
 )
@@ -131,6 +166,12 @@ def test_unusable_counts(counts: Any, n_samples: Any, words: list[str]) -> None:
     check_raises(lambda: BalancedLoss(counts, n_samples, kappa=0.05), *words)
 
 
+def one_weight(weight: float) -> torch.Tensor:
+    return torch.tensor([1.0, weight, 1.0])
+
+
+LABELS, OFFSETS = to_offsets(TARGET)
+MASK = torch.ones(3, 5, dtype=torch.bool)
 BATCHES: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
     (LOGITS.long(), TARGET, {}, ["floating-point", "torch.int64", "raw outputs"]),
     (TARGET, LOGITS, {}, ["floating-point", "torch.int64", "first and the targets second"]),
@@ -144,7 +185,10 @@ BATCHES: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
     (LOGITS, TARGET.tolist(), {}, ["expected a target tensor", "got list", "Pass a"]),
     (LOGITS, TARGET.numpy(), {}, ["expected a target tensor", "got ndarray", "Pass a"]),
     (LOGITS, TARGET.to_sparse_coo(), {}, ["layout torch.sparse_coo", "to_sparse_csr()"]),
-    (LOGITS, TARGET.to(torch.complex64), {}, ["real numbers", "torch.complex64", "Pass a"]),
+    (LOGITS, TARGET.to(torch.complex64), {}, ["torch.complex64 are not supported", "Pass a"]),
+    (LOGITS, TARGET.to(torch.uint16), {}, ["torch.uint16 are not supported", "Pass a"]),
+    (LOGITS, to_csr(TARGET.cfloat()), {}, ["torch.complex64 are not supported", "Pass a"]),
+    (LOGITS, to_csr(TARGET, torch.uint16), {}, ["torch.uint16 are not supported", "Pass a"]),
     (LOGITS, TARGET * 2, {}, ["lie in [0, 1]", "from 0 to 2", "Use 1 where"]),
     (LOGITS, TARGET - 1.0, {}, ["lie in [0, 1]", "from -1 to 0", "Use 1 where"]),
     (LOGITS, TARGET * 1.5, {}, ["lie in [0, 1]", "to 1.5", "Use 1 where"]),
@@ -155,10 +199,26 @@ BATCHES: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
     (LOGITS, to_csr(TARGET * float("nan")), {}, ["lie in [0, 1]", "from nan to nan"]),
     (LOGITS, TARGET, {"mask": TARGET}, ["mask must be a boolean", "int64", "True where"]),
     (LOGITS, TARGET, {"mask": TARGET[0].bool()}, ["mask must be", "(3, 5)", "got (5,)"]),
-    (LOGITS, TARGET, {"mask": [[True] * 5] * 3}, ["mask must be a tensor", "got list", "as_ten"]),
+    (LOGITS, TARGET, {"mask": [[True] * 5] * 3}, ["mask must be a tensor", "got list"]),
     (LOGITS, TARGET, {"sample_weight": torch.ones(5)}, ["each of the 3 documents", "shape (5,)"]),
     (LOGITS, TARGET, {"sample_weight": torch.ones(3, 1)}, ["3 documents", "shape (3, 1)"]),
-    (LOGITS, TARGET, {"sample_weight": np.ones(3)}, ["must be a tensor", "ndarray", "as_tensor"]),
+    (LOGITS, TARGET, {"sample_weight": np.ones(3)}, ["must be a tensor", "got ndarray"]),
+    (LOGITS, TARGET, {"sample_weight": torch.ones(3).cfloat()}, ["3 documents", "complex64"]),
+    (LOGITS, TARGET, {"sample_weight": one_weight(-0.5)}, ["not negative", "got -0.5"]),
+    (LOGITS, TARGET, {"sample_weight": one_weight(nan)}, ["finite", "got nan"]),
+    (LOGITS, TARGET, {"sample_weight": one_weight(inf)}, ["finite", "got inf"]),
+    # Another device; every machine has this one.
+    (LOGITS, TARGET.to("meta"), {}, ["targets are on meta", "logits on cpu", "target.to("]),
+    (LOGITS, to_csr(TARGET).to("meta"), {}, ["targets are on meta", "logits on cpu"]),
+    (LOGITS, (LABELS.to("meta"), OFFSETS), {}, ["targets are on meta", "logits on cpu"]),
+    (LOGITS, (LABELS, OFFSETS.to("meta")), {}, ["targets are on meta", "logits on cpu"]),
+    (LOGITS, TARGET, {"mask": MASK.to("meta")}, ["mask is on meta", "logits on cpu"]),
+    (
+        LOGITS,
+        TARGET,
+        {"sample_weight": torch.ones(3, device="meta")},
+        ["sample_weight is on meta", "logits on cpu"],
+    ),
 ]
 
 
@@ -170,8 +230,10 @@ def test_unusable_batches(name: str, reduction: str) -> None:
         check_raises(lambda z=logits, y=target, kw=arguments: loss(z, y, **kw), *words)
 
 
-def pair(labels: list[Any], offsets: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.tensor(labels), torch.tensor(offsets)
+def pair(
+    labels: list[Any], offsets: list[Any], dtype: torch.dtype | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor(labels, dtype=dtype), torch.tensor(offsets, dtype=dtype)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +247,10 @@ def pair(labels: list[Any], offsets: list[Any]) -> tuple[torch.Tensor, torch.Ten
         (pair([0, 1], [0, 2, 1]), ["rise from 0", "(2)", "[0, 2, 1, 2]"]),
         (pair([0, 1], [1, 1, 2]), ["rise from 0", "(2)", "[1, 1, 2, 2]"]),
         (pair([0, 1], [0, 1, 1, 1]), ["rise from 0", "(2)", "[0, 1, 1, 1]"]),
+        # Differences of bytes never fall below 0: they wrap around.
+        (pair([0, 1], [0, 2, 1], torch.uint8), ["rise from 0", "(2)", "[0, 2, 1, 2]"]),
+        (pair([0, 5], [0, 1, 1], torch.uint8), ["0..4 for 5 labels", "from 0 to 5"]),
+        (pair([0, 1], [0, 1, 1], torch.complex64), ["flat tensor of integers", "complex64"]),
         (pair([0.0, 1.0], [0, 1, 1]), ["label_indices must be a flat", "of integers", "float32"]),
         (pair([0, 1], [0.0, 1.0, 1.0]), ["offsets must be a flat tensor of integers", "float32"]),
         (pair([[0, 1]], [0, 1, 1]), ["label_indices must be a flat tensor", "shape (1, 2)"]),
@@ -196,10 +262,23 @@ def test_unusable_label_indices(target: Any, words: list[str]) -> None:
         check_raises(lambda n=name: make_loss(n, 5)(LOGITS, target), *words)
 
 
-@pytest.mark.parametrize("name", ["db", "cb", "ntr-fl", "logit-adjusted"])
-def test_wrong_number_of_labels(name: str) -> None:
-    words = ("built for 5 labels", "4 columns", "same label set")
-    check_raises(lambda: make_loss(name, 5)(LOGITS[:, :4], TARGET[:, :4]), *words)
+@pytest.mark.parametrize("n_labels", [1, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_number_of_labels(name: str, n_labels: int) -> None:
+    # Those that have no use for the counts too: the statistics say which labels are meant.
+    logits, target = LOGITS[:, :n_labels], TARGET[:, :n_labels]
+    words = ("built for 5 labels", f"{n_labels} columns", "same label set")
+    check_raises(lambda: make_loss(name, 5)(logits, target), *words)
+    check_raises(lambda: make_loss(name, n_labels)(LOGITS, TARGET), f"built for {n_labels} labels")
+    if not LOSSES[name].needs_stats:
+        assert build_loss(name)(logits, target).isfinite()
+
+
+def test_logits_on_another_device() -> None:
+    logits = LOGITS.to("meta")
+    check_raises(
+        lambda: make_loss("db", 5)(logits, TARGET), "logits are on meta", "this loss on cpu", "to("
+    )
 
 
 def test_every_label_weight_fixes_the_number_of_labels() -> None:
@@ -210,5 +289,6 @@ def test_every_label_weight_fixes_the_number_of_labels() -> None:
 def test_unchecked_targets_are_the_callers_business() -> None:
     loss = build_loss("bce", check_targets=False)
     assert loss(LOGITS, TARGET * 2.0).isfinite()
+    assert loss(LOGITS, TARGET, sample_weight=one_weight(-1.0)).isfinite()
     # Shapes are checked all the same: they cost nothing.
     check_raises(lambda: loss(LOGITS, TARGET[:2]), "do not fit")

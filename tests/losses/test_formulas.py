@@ -6,14 +6,16 @@ that every training document carries.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 import torch
-from torch import Tensor
 
-from longtail.losses import build_loss
+from longtail.labels import LabelStats
+from longtail.losses import BalancedLoss, build_loss
 from longtail.losses.modules import MultiLabelLoss
 
-from .cases import N_SAMPLES, NAMES, edge_stats, loss_and_grad, make_batch, to_csr
+from .cases import NAMES, edge_stats, loss_and_grad, make_batch, naive_terms, to_csr
 from .naive import NAIVE
 
 N_LABELS = 6
@@ -23,11 +25,6 @@ EXACT = {"rtol": 1e-10, "atol": 1e-13}
 
 def exact_loss(name: str, reduction: str = "none", **overrides: object) -> MultiLabelLoss:
     return build_loss(name, STATS, reduction=reduction, dtype=torch.float64, **overrides)
-
-
-def naive_terms(name: str, logits: Tensor, target: Tensor) -> Tensor:
-    terms = NAIVE[name](logits.tolist(), target.tolist(), STATS.label_counts.tolist(), N_SAMPLES)
-    return torch.tensor(terms, dtype=torch.float64)
 
 
 def test_every_row_has_its_formula() -> None:
@@ -69,11 +66,13 @@ def test_reductions_follow_the_formula(name: str, soft: bool) -> None:
 
 @pytest.mark.parametrize("reduction", ["mean", "batchmean", "sum"])
 @pytest.mark.parametrize("name", NAMES)
-def test_masked_reductions_count_known_elements_only(name: str, reduction: str) -> None:
+def test_weighted_and_masked_reductions_count_known_elements(name: str, reduction: str) -> None:
     logits, target = make_batch(5, N_LABELS, seed=3)
     mask = torch.rand(5, N_LABELS, generator=torch.Generator().manual_seed(4)) < 0.6
     mask[2] = False
-    terms = exact_loss(name)(logits, target, mask=mask)
+    weights = {"label_weight": torch.linspace(0.5, 2, N_LABELS, dtype=torch.float64)}
+    call = {"mask": mask, "sample_weight": torch.tensor([1.0, 0.25, 3.0, 0.5, 2.0])}
+    terms = naive_terms(name, logits, target, **call, **weights)
     positives = (target > 0) & mask
     if name == "two-way":
         ways = (terms[:5].sum() / positives.any(1).sum(), terms[5:].sum() / positives.any(0).sum())
@@ -82,7 +81,7 @@ def test_masked_reductions_count_known_elements_only(name: str, reduction: str) 
         per_document = reduction == "batchmean" or terms.dim() == 1
         known = mask.any(dim=1).sum() if per_document else mask.sum()
         expected = terms.sum() / (1 if reduction == "sum" else known)
-    actual = exact_loss(name, reduction)(logits, target, mask=mask)
+    actual = exact_loss(name, reduction, **weights)(logits, target, **call)
     torch.testing.assert_close(actual, expected, **EXACT)
 
 
@@ -129,3 +128,17 @@ def test_any_focal_exponent_agrees_on_the_fast_path(gamma: float) -> None:
     total, fast_grad = loss_and_grad(exact_loss("db", "sum", gamma=gamma), logits, target)
     torch.testing.assert_close(total, terms.sum(), **EXACT)
     torch.testing.assert_close(fast_grad, grad, **EXACT)
+
+
+@pytest.mark.parametrize("cb_beta", [0.5, 0.9, 1 - 1e-4, 1 - 1e-9, 1 - 1e-13])
+def test_the_class_balanced_weight_keeps_its_digits(cb_beta: float) -> None:
+    # (1 - b) / (1 - b^n) = 1 / (1 + b + ... + b^(n-1)), exactly, in fractions.
+    counts = [1, 2, 3, 10, 77]
+    beta = Fraction(cb_beta)
+    expected = [float(1 / sum(beta**k for k in range(count))) for count in counts]
+    # A label of no document counts as half a one: (1 - b) / (1 - sqrt(b)) = 1 + sqrt(b).
+    expected.append(1 + cb_beta**0.5)
+    stats = LabelStats.from_counts([*counts, 0], 100)
+    loss = build_loss("cb", stats, cb_beta=cb_beta, dtype=torch.float64)
+    assert isinstance(loss, BalancedLoss) and loss.class_weight is not None
+    assert loss.class_weight.tolist() == pytest.approx(expected, rel=1e-13, abs=0)

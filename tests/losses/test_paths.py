@@ -8,11 +8,12 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
+from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, BalancedLoss, build_loss
 from longtail.losses.modules import MultiLabelLoss
 
-from .cases import NAMES, loss_and_grad, make_batch, make_loss, sparse_forms, to_csr
+from .cases import NAMES, loss_and_grad, make_batch, make_loss, sparse_forms, to_csr, to_offsets
 from .strategies import LOGIT_DTYPES, Batch, exact_batches, property_test
 
 BALANCED = [name for name, row in LOSSES.items() if row.module is BalancedLoss]
@@ -68,6 +69,50 @@ def test_stored_zeros_and_unsorted_labels_are_fine(name: str) -> None:
         value, grad = loss_and_grad(loss, logits, form)
         torch.testing.assert_close(value, expected, **EXACT)
         torch.testing.assert_close(grad, expected_grad, **EXACT)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("name", NAMES)
+def test_csr_targets_of_any_type(name: str, reduction: str) -> None:
+    logits, target = make_batch(4, 5, seed=11)
+    mask = torch.rand(4, 5, generator=torch.Generator().manual_seed(12)) < 0.7
+    types = (torch.bool, torch.uint8, torch.int64, torch.float16)
+    forms = {str(dtype): to_csr(target, dtype, torch.int32) for dtype in types}
+    for known in (None, mask):
+        batch = Batch(logits, target, known, None, None)
+        check_same(make_loss(name, 5, reduction=reduction), batch, forms)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.float32])
+@pytest.mark.parametrize("name", NAMES)
+def test_unknown_elements_of_a_csr_target_may_be_anything(name: str, dtype: torch.dtype) -> None:
+    logits, target = make_batch(4, 5, seed=13)
+    mask = torch.rand(4, 5, generator=torch.Generator().manual_seed(14)) < 0.6
+    marked = torch.where(mask, target, -100.0).to(dtype)
+    for reduction in ("none", "mean"):
+        loss = make_loss(name, 5, reduction=reduction)
+        batch = Batch(logits, target, mask, None, None)
+        check_same(loss, batch, {"dense": marked, "csr": to_csr(marked)})
+        with pytest.raises(InputError, match=r"lie in \[0, 1\], got values from -100"):
+            loss(logits, to_csr(marked))
+
+
+@pytest.mark.parametrize("offsets_dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("labels_dtype", [torch.uint8, torch.int32, torch.int64])
+@pytest.mark.parametrize("name", ["db", "bce", "asl", "zlpr", "two-way", "dice"])
+def test_label_indices_of_any_integer_type(
+    name: str, labels_dtype: torch.dtype, offsets_dtype: torch.dtype
+) -> None:
+    # 400 indices of three documents: where the last one ends does not fit a byte.
+    logits, target = make_batch(3, 250, seed=15)
+    target[0], target[1] = 0, 1
+    target[2] = torch.arange(250) < 150
+    for with_end in [False] if offsets_dtype == torch.uint8 else [False, True]:
+        labels, offsets = to_offsets(target, with_end)
+        pair = (labels.to(labels_dtype), offsets.to(offsets_dtype))
+        for reduction in ("none", "mean"):
+            loss = make_loss(name, 250, reduction=reduction)
+            check_same(loss, Batch(logits, target, None, None, None), {"pair": pair})
 
 
 @pytest.mark.parametrize("name", BALANCED)

@@ -33,6 +33,13 @@ def test_the_table_cannot_be_changed_by_accident() -> None:
 
 
 @pytest.mark.parametrize("name", list_losses())
+def test_statistics_fix_the_number_of_labels(name: str) -> None:
+    assert build_loss(name, STATS).n_labels == 3
+    if not LOSSES[name].needs_stats:
+        assert build_loss(name).n_labels is None
+
+
+@pytest.mark.parametrize("name", list_losses())
 def test_rows_say_what_they_are(name: str) -> None:
     row = LOSSES[name]
     assert all((row.title, row.formula, row.paper, row.when))
@@ -52,7 +59,7 @@ def test_the_papers_constants(name: str, constants: str, mu: float) -> None:
 
 
 @pytest.mark.parametrize("constants", list(CONSTANTS))
-@pytest.mark.parametrize("name", list_losses())
+@pytest.mark.parametrize("name", PAPER + ABLATIONS)
 def test_constants_change_nothing_but_mu(name: str, constants: str) -> None:
     plain, published = build_loss(name, STATS), build_loss(name, STATS, constants=constants)
     kept = {key: value for key, value in vars(plain).items() if not key.startswith("_")}
@@ -61,6 +68,10 @@ def test_constants_change_nothing_but_mu(name: str, constants: str) -> None:
             assert getattr(published, key) == value, key
     for (key, first), second in zip(plain.named_buffers(), published.buffers(), strict=True):
         assert torch.equal(first, second), key
+
+
+def test_published_rows_are_the_papers() -> None:
+    assert [name for name, row in LOSSES.items() if row.published] == PAPER + ABLATIONS
 
 
 def test_switches_of_the_rows() -> None:
@@ -97,6 +108,20 @@ def test_mu_by_the_papers_rule_from_pairs() -> None:
         assert isinstance(loss, BalancedLoss) and loss.mu == pytest.approx(0.675)
         explicit = build_loss(name, stats, mu="auto")
         assert isinstance(explicit, BalancedLoss) and explicit.mu == loss.mu
+
+
+@pytest.mark.parametrize("overrides", [{}, {"mu": "auto"}])
+@pytest.mark.parametrize("name", ["bce", "cb", "ntr-fl", "logit-adjusted"])
+def test_mu_follows_the_data_where_rebalancing_is_switched_on(
+    name: str, overrides: dict[str, str]
+) -> None:
+    # The row itself names no mu: the module's own default would be that of Reuters.
+    stats = LabelStats.from_lists([["a", "b"], ["a", "c"], ["a"]])
+    loss = build_loss(name, stats, weighting="rebalanced", **overrides)
+    assert isinstance(loss, BalancedLoss)
+    assert loss.mu == stats.mu != 0.9
+    chosen = build_loss(name, stats, weighting="rebalanced", mu=0.3)
+    assert isinstance(chosen, BalancedLoss) and chosen.mu == 0.3
 
 
 def test_mu_falls_back_to_the_mean_where_pairs_are_unknown() -> None:

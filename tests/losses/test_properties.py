@@ -14,8 +14,17 @@ from torch import Tensor
 
 from longtail.losses import TwoWayLoss
 
-from .cases import NAMES, SET_WISE, loss_and_grad, make_batch, make_loss
-from .strategies import Batch, any_batches, exact_batches, property_test
+from .cases import (
+    NAMES,
+    SET_WISE,
+    loss_and_grad,
+    make_batch,
+    make_loss,
+    naive_terms,
+    sparse_forms,
+    to_csr,
+)
+from .strategies import Batch, any_batches, exact_batches, property_test, random_weights
 
 REDUCTIONS = ["none", "mean", "batchmean", "sum"]
 
@@ -111,10 +120,11 @@ def test_masked_elements_may_be_anything(
     nan, inf = float("nan"), float("inf")
     logits = replaced(batch.logits, [nan, inf, -inf, 0.0, 1e4])
     target = replaced(batch.target, [0.0, 1.0, 0.5, -100.0, nan])
-    other, other_grad = loss_and_grad(loss, logits, target, mask=mask, sample_weight=weight)
-    # Not bit for bit: what is summed when depends on where the targets are not 0.
-    torch.testing.assert_close(other, value, rtol=1e-12, atol=1e-15)
-    torch.testing.assert_close(other_grad, grad, rtol=1e-12, atol=1e-15)
+    for form in (target, to_csr(target)):
+        other, other_grad = loss_and_grad(loss, logits, form, mask=mask, sample_weight=weight)
+        # Not bit for bit: what is summed when depends on where the targets are not 0.
+        torch.testing.assert_close(other, value, rtol=1e-12, atol=1e-15)
+        torch.testing.assert_close(other_grad, grad, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -148,23 +158,21 @@ def test_weight_zero_removes_the_gradient(name: str, reduction: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @property_test
-@given(batch=exact_batches(soft=True))
-def test_label_weights_multiply_the_terms_of_their_label(name: str, batch: Batch) -> None:
-    weight = torch.linspace(0, 2, batch.n_labels, dtype=torch.float64)
-    exact = {"reduction": "none", "dtype": torch.float64}
-    plain = make_loss(name, batch.n_labels, **exact)
-    weighted = make_loss(name, batch.n_labels, label_weight=weight, **exact)
-    expected = plain(batch.logits, batch.target, **batch.call)
-    actual = weighted(batch.logits, batch.target, **batch.call)
-    if isinstance(plain, TwoWayLoss):
-        n_documents = batch.logits.shape[0]
-        actual, expected = actual[n_documents:], expected[n_documents:]
-    elif isinstance(plain, SET_WISE):
-        # There the weight acts inside the document's term: equal weights change dice's balance
-        # with its smoothing, so only what needs no formula is checked; see the test above.
-        assert actual.shape == expected.shape and actual.isfinite().all()
-        return
-    torch.testing.assert_close(actual, expected * weight, rtol=1e-12, atol=1e-15)
+@given(batch=exact_batches(), soft=st.booleans(), seed=st.integers(0, 99))
+def test_weights_and_masks_follow_the_formula(
+    name: str, batch: Batch, soft: bool, seed: int
+) -> None:
+    # Element-wise they multiply; set-wise the labels' weights stand inside the sums: see naive.py.
+    weight = random_weights(batch.n_labels, seed)
+    target = batch.target * 0.7 if soft else batch.target
+    loss = make_loss(
+        name, batch.n_labels, label_weight=weight, reduction="none", dtype=torch.float64
+    )
+    expected = naive_terms(name, batch.logits, target, **batch.call, label_weight=weight)
+    forms = {"csr": to_csr(target)} if soft else sparse_forms(target)
+    for form in (target, *forms.values()):
+        actual = loss(batch.logits, form, **batch.call)
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
 
 
 def _parts(target: object) -> list[Tensor]:

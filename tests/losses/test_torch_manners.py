@@ -46,8 +46,12 @@ def check_compiled(name: str, form: str, backend: str) -> None:
     torch.testing.assert_close(grad, expected_grad)
 
 
-@pytest.mark.parametrize("form", ["dense", "offsets"])
-@pytest.mark.parametrize("name", NAMES)
+# The other balanced rows have no switch that these three do not have on or off.
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [(name, "dense") for name in NAMES]
+    + [(name, "offsets") for name in ("bce", "cb", "db", "asl", "hill", "zlpr", "two-way", "dice")],
+)
 def test_compiles_as_one_graph(name: str, form: str) -> None:
     check_compiled(name, form, "aot_eager")
 
@@ -75,14 +79,30 @@ def test_copies_and_pickles(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_state_dict_carries_the_labels_constants(name: str) -> None:
-    loss = make_loss(name, N_LABELS, label_weight=LABEL_WEIGHT, constants="reuters")
+def test_state_dict_carries_all_constants(name: str) -> None:
+    loss = make_loss(name, N_LABELS, label_weight=LABEL_WEIGHT)
+    other_stats = LabelStats.from_counts([3, 30, 30, 30, 30], n_samples=50)
+    other = build_loss(name, other_stats, label_weight=torch.ones(N_LABELS))
     stored = io.BytesIO()
     torch.save(loss.state_dict(), stored)
     stored.seek(0)
-    other_stats = LabelStats.from_counts([3, 3, 3, 3, 3], n_samples=90)
-    other = build_loss(name, other_stats, label_weight=torch.ones(N_LABELS), constants="reuters")
-    assert other.load_state_dict(torch.load(stored)).missing_keys == []
+    state = torch.load(stored, weights_only=True)
+    assert all(isinstance(value, torch.Tensor) for value in state.values())
+    result = other.load_state_dict(state)
+    assert result.missing_keys == [] and result.unexpected_keys == []
+    same_loss(loss, other)
+
+
+def test_state_dict_restores_what_was_chosen_by_hand() -> None:
+    chosen = dict(
+        gamma=1.3, kappa=0.07, lambda_=1.7, alpha=0.2, beta=7.0, mu=1 / 3, negative_scale=0.9
+    )
+    # A third has no short binary form: a state of fewer bits would round it.
+    loss = make_loss("db", N_LABELS, **chosen)
+    other = build_loss("db", LabelStats.from_counts([3, 30, 30, 30, 30], n_samples=50))
+    assert all(getattr(other, name) != value for name, value in chosen.items())
+    other.load_state_dict(loss.state_dict())
+    assert {name: getattr(other, name) for name in chosen} == chosen
     same_loss(loss, other)
 
 

@@ -11,8 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 from longtail.errors import InputError
 from longtail.losses import BalancedLoss
-from longtail.losses.analytic import BalancedTerms, BatchWeights, balanced_sum
+from longtail.losses.analytic import balanced_sum
 from longtail.losses.targets import Targets, read_targets
+from longtail.losses.terms import BalancedTerms, BatchWeights
 
 
 def linear_loss(
@@ -43,10 +44,17 @@ def linear_loss(
             f"{tuple(features.shape)} and {tuple(weight.shape)}."
         )
     n_labels = weight.shape[0]
+    if bias is not None and tuple(bias.shape) != (n_labels,):
+        raise InputError(f"expected a bias of shape ({n_labels},), got {tuple(bias.shape)}.")
+    if chunk_labels < 1:
+        raise InputError(f"chunk_labels must be at least 1, got {chunk_labels}.")
     # Stands in for the logits where only their shape, type and device are asked for.
     outline = features.new_empty(1).expand(features.shape[0], n_labels)
-    targets = read_targets(outline, target, loss.check_targets)
+    loss.check_logits(outline)
+    targets = read_targets(outline, target, check_values=loss.check_targets)
     targets.check_values()
+    if any(t is not None and t.requires_grad for t in (targets.dense, targets.values)):
+        raise InputError("linear_loss gives targets no gradient. Pass target.detach().")
     terms = loss.terms(torch.promote_types(features.dtype, torch.float32))
     mass = loss.document_mass(outline, targets, None)
     total = features.new_zeros((), dtype=torch.promote_types(features.dtype, torch.float32))

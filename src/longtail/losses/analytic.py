@@ -8,65 +8,18 @@ kernels make both passes straight from the logits. Same maths as `functional`, t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from longtail.losses.targets import Targets
+from longtail.losses.terms import BalancedTerms, BatchWeights, elements
 
 # Elements worked on at a time on the CPU: few enough to stay in the cache, enough for two threads.
 CHUNK_ELEMENTS = 1 << 18
-
-
-@dataclass(frozen=True)
-class BalancedTerms:
-    """The switches and per-label tensors of one balanced loss, as plain values."""
-
-    gamma: float
-    lambda_: float
-    negative_scale: float
-    shift: Tensor | None
-    label_weight: Tensor | None
-    inverse_counts: Tensor | None
-    alpha: float
-    beta: float
-    mu: float
-
-    @property
-    def rebalanced(self) -> bool:
-        return self.inverse_counts is not None
-
-    def columns(self, start: int, stop: int) -> BalancedTerms:
-        """The terms of the labels start..stop-1."""
-
-        def cut(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[start:stop]
-
-        return BalancedTerms(
-            self.gamma,
-            self.lambda_,
-            self.negative_scale,
-            cut(self.shift),
-            cut(self.label_weight),
-            cut(self.inverse_counts),
-            self.alpha,
-            self.beta,
-            self.mu,
-        )
-
-
-@dataclass(frozen=True)
-class BatchWeights:
-    """What weighs the elements of one batch: document masses, document weights, known elements."""
-
-    document_mass: Tensor | None = None
-    sample_weight: Tensor | None = None
-    mask: Tensor | None = None
 
 
 def balanced_sum(
@@ -110,17 +63,36 @@ class _BalancedSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         logits = ctx.saved_tensors[0]
+        targets, terms, weights, scale = ctx.rest
+        if torch.is_grad_enabled():  # a second derivative is wanted (create_graph)
+            return _differentiable_grad(logits, targets, terms, weights, scale * grad_output)
         # The first backward pass hands its gradient out, scaled in place: a second logit-sized
         # buffer would cost as much as all the maths. A later one (retain_graph) makes it anew.
         grad, ctx.grad = ctx.grad, None
         if grad is None:
-            targets, terms, weights, scale = ctx.rest
             _, grad = _sum_and_grad(logits, targets, terms, weights, scale, with_grad=True)
-        # Scaled last and in float32: half precision would lose 1 / (number of elements).
-        return grad.mul_(grad_output * ctx.rest[-1]), None, None, None, None, None
+        assert grad is not None
+        return grad.mul_(grad_output * scale).to(logits.dtype), None, None, None, None, None
+
+
+def _differentiable_grad(
+    logits: Tensor, targets: Targets, terms: BalancedTerms, weights: BatchWeights, scale: Tensor
+) -> tuple[Tensor | None, ...]:
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if weights.mask is not None:
+        wide = torch.where(weights.mask, wide, torch.zeros_like(wide))
+    total = elements(wide, targets, terms, weights).sum()
+    # Scaled on the way, in float32: a float16 gradient could not wait for its scale.
+    (grad,) = torch.autograd.grad(total, logits, scale, create_graph=True)
+    return grad, None, None, None, None, None
+
+
+def gradient_dtype(logits: Tensor) -> torch.dtype:
+    """Where the unscaled gradient is kept: float16 could neither hold large weights nor small
+    slopes until the loss is scaled; bfloat16 has the range of float32."""
+    return torch.float32 if logits.dtype == torch.float16 else logits.dtype
 
 
 def _sum_and_grad(
@@ -136,7 +108,8 @@ def _sum_and_grad(
     if kernels_usable(logits):
         from longtail.losses.kernels import sum_and_grad
 
-        return sum_and_grad(logits, targets, terms, weights, scale, with_grad)
+        grad_dtype = gradient_dtype(logits) if with_grad else None
+        return sum_and_grad(logits, targets, terms, weights, scale, grad_dtype)
     total, grad = _eager_sum_and_grad(logits, targets, terms, weights, with_grad)
     return total * scale, grad
 
@@ -153,7 +126,9 @@ def _eager_sum_and_grad(
     n_rows, n_labels = logits.shape
     positions = targets.sparse()
     rows, labels = positions.positions()
-    grad = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    grad = None
+    if with_grad:
+        grad = torch.empty(logits.shape, dtype=gradient_dtype(logits), device=logits.device)
     # float64 costs nothing for one number, but some accelerators do not have it.
     exact = torch.float64 if logits.device.type == "cpu" else dtype
     total = torch.zeros((), dtype=exact, device=logits.device)
@@ -166,13 +141,16 @@ def _eager_sum_and_grad(
         chunk = slice(start, min(start + step, n_rows))
         skipped = flat[edges[number] : edges[number + 1]] - start * n_labels
         z = logits[chunk].to(dtype)
-        slope = grad[chunk] if grad.dtype == dtype else work.slope[: z.shape[0]]
+        slope = work.slope[: z.shape[0]]
+        if grad is not None and grad.dtype == dtype:
+            slope = grad[chunk]
         total += _negatives(work, z, skipped, chunk, terms, weights, slope)
-        if grad.dtype != dtype:
+        if grad is not None and grad.dtype != dtype:
             grad[chunk] = slope
     cost, slope = _positives(logits[rows, labels].to(dtype), positions, terms, weights)
-    grad[rows, labels] = slope.to(grad.dtype)
-    return (total + cost.sum()).to(dtype), grad if with_grad else None
+    if grad is not None:
+        grad[rows, labels] = slope.to(grad.dtype)
+    return (total + cost.sum()).to(dtype), grad
 
 
 class _Workspace:

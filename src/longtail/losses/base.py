@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import torch
@@ -17,9 +18,11 @@ from longtail.errors import InputError
 from longtail.losses import functional
 from longtail.losses.analytic import kernels_usable
 from longtail.losses.functional import ElementCosts
-from longtail.losses.targets import Targets, read_targets
+from longtail.losses.targets import Targets, read_targets, recording
 
 Reduction = Literal["none", "mean", "batchmean", "sum"]
+# Hugging Face's mark of a label that shall not count.
+IGNORED = -100
 
 
 class MultiLabelLoss(nn.Module):
@@ -30,8 +33,10 @@ class MultiLabelLoss(nn.Module):
         reduction: `mean` over all known elements, as in PyTorch; `batchmean`, the sum over labels
             and the mean over documents, so that the learning rate does not depend on the number of
             labels; `sum`; or `none`.
-        check_targets: look at the values of the targets and raise if they are not usable. On a GPU
-            the look costs one synchronisation; under torch.compile and CUDA graphs it is skipped.
+        check_targets: look at the values of targets and sample weights and raise if they are not
+            usable. On a GPU the look costs a synchronisation; under torch.compile and CUDA graphs
+            it is skipped.
+        dtype: type of the per-label constants; float64 for results exact to more than six digits.
 
     Shape:
         logits (documents, labels), floating point. target: the same shape with values in [0, 1], a
@@ -45,6 +50,8 @@ class MultiLabelLoss(nn.Module):
     """
 
     label_weight: Tensor | None
+    n_labels: int | None
+    """Labels that the loss was built for; None where it takes any number."""
 
     def __init__(
         self,
@@ -62,6 +69,7 @@ class MultiLabelLoss(nn.Module):
         self.reduction = reduction
         self.check_targets = check_targets
         self.register_buffer("label_weight", _label_weight(label_weight, dtype))
+        self.n_labels = None if self.label_weight is None else int(self.label_weight.shape[0])
 
     def forward(
         self,
@@ -70,9 +78,9 @@ class MultiLabelLoss(nn.Module):
         mask: Tensor | None = None,
         sample_weight: Tensor | None = None,
     ) -> Tensor:
-        self._check_logits(input)
-        targets = read_targets(input, target, self.check_targets)
-        _check_weights(input, mask, sample_weight)
+        self.check_logits(input)
+        check_weights(input, mask, sample_weight, self.check_targets)
+        targets = read_targets(input, target, mask, self.check_targets)
         if self.reduction != "none":
             result = self._fast_loss(input, targets, mask, sample_weight)
             if result is not None:
@@ -89,13 +97,14 @@ class MultiLabelLoss(nn.Module):
             logits = torch.where(mask, logits, torch.zeros_like(logits))
         return self._reduce(logits, targets, mask, sample_weight)
 
-    def as_hf(self, ignore_index: int | None = -100) -> Callable[..., Tensor]:
+    def as_hf(self) -> Callable[..., Tensor]:
         """This loss for `transformers.Trainer(compute_loss_func=loss.as_hf())`.
 
         The Trainer sums what this returns over the micro-batches of an accumulated step without
         dividing by their number, so each is scaled by its share of the step's elements: the
         gradient is the same however the step is cut (`two-way` looks across documents, and a mean
-        over documents with some labels ignored is only near). `ignore_index` marks masked labels.
+        over documents with some labels ignored is only near). A label of -100 is masked, as the
+        Trainer counts it.
         """
         if self.reduction == "none":
             raise InputError("as_hf needs a reduction to a number; use 'mean' or 'batchmean'.")
@@ -105,8 +114,8 @@ class MultiLabelLoss(nn.Module):
         ) -> Tensor:
             logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
             mask = None
-            if ignore_index is not None and bool((labels == ignore_index).any()):
-                mask = labels != ignore_index
+            if bool((labels == IGNORED).any()):
+                mask = labels != IGNORED
                 labels = torch.where(mask, labels, torch.zeros_like(labels))
             loss: Tensor = self(logits, labels, mask=mask)
             if num_items_in_batch is None or self.reduction == "sum":
@@ -141,7 +150,8 @@ class MultiLabelLoss(nn.Module):
         count = mask.any(dim=1).sum() if self.reduction == "batchmean" else mask.sum()
         return total / count.clamp(min=1)
 
-    def _check_logits(self, logits: Tensor) -> None:
+    def check_logits(self, logits: Tensor) -> None:
+        """Raise unless these are logits for the labels that this loss was built for."""
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
             raise InputError(
@@ -153,9 +163,17 @@ class MultiLabelLoss(nn.Module):
                 f"logits must have the shape (documents, labels), got {tuple(logits.shape)}. "
                 "For one document use logits.unsqueeze(0)."
             )
+        if self.n_labels is not None and logits.shape[1] != self.n_labels:
+            raise InputError(
+                f"this loss was built for {self.n_labels} labels, but the logits have "
+                f"{logits.shape[1]} columns. Build it from the statistics of the same label set."
+            )
         for buffer in self._buffers.values():
-            if buffer is not None:
-                _check_fits(buffer, logits)
+            if buffer is not None and buffer.device != logits.device:
+                raise InputError(
+                    f"the logits are on {logits.device}, this loss on {buffer.device}. "
+                    "Move it once with loss.to(logits.device)."
+                )
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> MultiLabelLoss:
         """Moves devices and widens, but never rounds the per-label constants to half precision."""
@@ -169,28 +187,26 @@ class MultiLabelLoss(nn.Module):
 
 
 class ElementwiseLoss(MultiLabelLoss):
-    """A loss with one term per element; subclasses give the costs of positives and negatives."""
+    """A loss with one term per element; a subclass gives the costs of positives and negatives."""
 
-    def _costs(self, dtype: torch.dtype) -> ElementCosts:
+    def _costs(self) -> ElementCosts:
         raise NotImplementedError
 
-    def _element_weight(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None
-    ) -> Tensor | None:
-        return None if self.label_weight is None else self.label_weight.to(logits.dtype)
+    def _elements(
+        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
+    ) -> Tensor:
+        found = functional.elementwise(logits, targets, self._costs())
+        if self.label_weight is not None:
+            found = found * self.label_weight.to(logits.dtype)
+        if sample_weight is not None:
+            found = found * sample_weight.to(logits.dtype).unsqueeze(1)
+        return found if mask is None else torch.where(mask, found, torch.zeros_like(found))
 
     def _reduce(
         self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
     ) -> Tensor:
-        elements = functional.elementwise(logits, targets, self._costs(logits.dtype))
-        weight = self._element_weight(logits, targets, mask)
-        if weight is not None:
-            elements = elements * weight
-        if sample_weight is not None:
-            elements = elements * sample_weight.to(logits.dtype).unsqueeze(1)
-        if mask is not None:
-            elements = torch.where(mask, elements, torch.zeros_like(elements))
-        return elements if self.reduction == "none" else self.divide(elements.sum(), targets, mask)
+        found = self._elements(logits, targets, mask, sample_weight)
+        return found if self.reduction == "none" else self.divide(found.sum(), targets, mask)
 
 
 class DocumentLoss(MultiLabelLoss):
@@ -231,10 +247,28 @@ def mean_of(terms: Tensor, counted: Tensor | None) -> Tensor:
     return terms.sum() / counted.sum().clamp(min=1)
 
 
+def number(name: str, value: object, least: float = -math.inf, below: float = math.inf) -> float:
+    """A constant as a float, or an error that names it: finite, at least `least`, below `below`."""
+    found = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not (math.isfinite(found) and least <= found < below):
+        wanted = "a finite number"
+        if least > -math.inf:
+            wanted += f" of at least {least:g}"
+        if below < math.inf:
+            wanted += f" and below {below:g}"
+        auto = isinstance(value, str) and value == "auto"
+        hint = " 'auto' is for build_loss, which knows the labels." if auto else ""
+        raise InputError(f"{name} must be {wanted}, got {value!r}.{hint}")
+    return found
+
+
 def _label_weight(label_weight: Any, dtype: torch.dtype) -> Tensor | None:
     if label_weight is None:
         return None
-    weight = torch.as_tensor(label_weight, dtype=dtype).detach().clone()
+    try:
+        weight = torch.as_tensor(label_weight, dtype=dtype).detach().clone()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"label_weight must be numbers, got {label_weight!r}.") from error
     if weight.dim() != 1 or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         raise InputError(
             f"label_weight must be one finite, non-negative number per label, got shape "
@@ -243,32 +277,31 @@ def _label_weight(label_weight: Any, dtype: torch.dtype) -> Tensor | None:
     return weight
 
 
-def _check_weights(logits: Tensor, mask: Tensor | None, sample_weight: Tensor | None) -> None:
-    for name, value in (("mask", mask), ("sample_weight", sample_weight)):
-        if value is not None and not isinstance(value, Tensor):
+def check_weights(
+    logits: Tensor, mask: Tensor | None, sample_weight: Tensor | None, check_values: bool
+) -> None:
+    """Raise unless mask and sample weights fit the logits."""
+    for name, given in (("mask", mask), ("sample_weight", sample_weight)):
+        if given is not None and not isinstance(given, Tensor):
+            raise InputError(f"{name} must be a tensor, got {type(given).__name__}.")
+        if given is not None and given.device != logits.device:
             raise InputError(
-                f"{name} must be a tensor, got {type(value).__name__}. Use torch.as_tensor({name})."
+                f"{name} is on {given.device}, the logits on {logits.device}. Move it there."
             )
     if mask is not None and (mask.dtype != torch.bool or mask.shape != logits.shape):
         raise InputError(
             f"mask must be a boolean tensor of the logits' shape {tuple(logits.shape)}, got "
             f"{tuple(mask.shape)} of {mask.dtype}. Use True where the label is known."
         )
-    if sample_weight is not None and tuple(sample_weight.shape) != (logits.shape[0],):
+    if sample_weight is None:
+        return
+    if tuple(sample_weight.shape) != (logits.shape[0],) or sample_weight.is_complex():
         raise InputError(
             f"sample_weight must hold one number for each of the {logits.shape[0]} documents, got "
-            f"shape {tuple(sample_weight.shape)}."
+            f"shape {tuple(sample_weight.shape)} of {sample_weight.dtype}."
         )
-
-
-def _check_fits(buffer: Tensor, logits: Tensor) -> None:
-    if logits.shape[1] != buffer.shape[0]:
-        raise InputError(
-            f"this loss was built for {buffer.shape[0]} labels, but the logits have "
-            f"{logits.shape[1]} columns. Build it from the statistics of the same label set."
-        )
-    if buffer.device != logits.device:
-        raise InputError(
-            f"the logits are on {logits.device}, this loss on {buffer.device}. "
-            "Move it once with loss.to(logits.device)."
-        )
+    if check_values and not recording(logits):
+        good = torch.isfinite(sample_weight) & (sample_weight >= 0)
+        if not bool(good.all()):
+            worst = sample_weight[~good][0].item()
+            raise InputError(f"sample weights must be finite and not negative, got {worst}.")

@@ -6,7 +6,7 @@ under Triton's interpreter in the tests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
@@ -14,9 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from longtail.losses.targets import Targets
-
-if TYPE_CHECKING:
-    from longtail.losses.analytic import BalancedTerms, BatchWeights
+from longtail.losses.terms import BalancedTerms, BatchWeights
 
 # Labels of one program, and its warps: the fastest of a sweep on an H200.
 BLOCK, WARPS = 1024, 4
@@ -169,14 +167,19 @@ def sum_and_grad(
     terms: BalancedTerms,
     weights: BatchWeights,
     scale: float,
-    with_grad: bool,
+    grad_dtype: torch.dtype | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """`scale` times the sum of weight * cost, and the gradient of the sum before scaling."""
+    """`scale` times the sum of weight * cost, and the gradient of the sum before scaling.
+
+    The gradient is made where its type is given.
+    """
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     n_rows, n_labels = logits.shape
     n_blocks = triton.cdiv(n_labels, BLOCK)
     partial = logits.new_empty(n_rows * n_blocks, dtype=torch.float32)
-    grad = torch.empty_like(logits, memory_format=torch.contiguous_format) if with_grad else None
+    grad = None
+    if grad_dtype is not None:
+        grad = torch.empty(logits.shape, dtype=grad_dtype, device=logits.device)
     unused = logits  # a pointer that a switched-off branch never reads
     dense, mask = _bytes(targets.dense), _bytes(weights.mask)
     starts = labels = values = None
@@ -211,7 +214,7 @@ def sum_and_grad(
         terms.mu,
         scale,
         GAMMA=terms.gamma,
-        WITH_GRAD=with_grad,
+        WITH_GRAD=grad is not None,
         DENSE=dense is not None,
         HAS_VALUES=values is not None,
         HAS_SHIFT=terms.shift is not None,

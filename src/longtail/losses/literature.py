@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longtail.errors import InputError
 from longtail.losses import functional
-from longtail.losses.base import DocumentLoss, ElementwiseLoss, mean_of
+from longtail.losses.base import DocumentLoss, ElementwiseLoss, mean_of, number
 from longtail.losses.functional import ElementCosts
 from longtail.losses.targets import Targets
 
@@ -53,15 +52,11 @@ class AsymmetricLoss(ElementwiseLoss):
         **common: Any,
     ) -> None:
         super().__init__(**common)
-        if not (gamma_positive >= 0 and gamma_negative >= 0 and 0 <= margin < 1):
-            raise InputError(
-                "expected gamma_positive and gamma_negative of at least 0 and a margin in [0, 1), "
-                f"got {gamma_positive}, {gamma_negative} and {margin}."
-            )
-        self.gamma_positive, self.gamma_negative = float(gamma_positive), float(gamma_negative)
-        self.margin = float(margin)
+        self.gamma_positive = number("gamma_positive", gamma_positive, least=0)
+        self.gamma_negative = number("gamma_negative", gamma_negative, least=0)
+        self.margin = number("margin", margin, least=0, below=1)
 
-    def _costs(self, dtype: torch.dtype) -> ElementCosts:
+    def _costs(self) -> ElementCosts:
         return ElementCosts(
             lambda logits, labels: functional.asymmetric_positive(logits, self.gamma_positive),
             lambda logits, labels: functional.asymmetric_negative(
@@ -102,14 +97,12 @@ class HillLoss(ElementwiseLoss):
         self, *, gamma: float = 2.0, margin: float = 1.0, peak: float = 1.5, **common: Any
     ) -> None:
         super().__init__(**common)
-        if not (gamma >= 0 and peak >= 1):
-            raise InputError(
-                f"expected gamma of at least 0 and peak of at least 1, got {gamma} and {peak}. "
-                "A lower peak would reward confident negatives."
-            )
-        self.gamma, self.margin, self.peak = float(gamma), float(margin), float(peak)
+        self.gamma = number("gamma", gamma, least=0)
+        self.margin = number("margin", margin)
+        # A lower peak would reward confident negatives.
+        self.peak = number("peak", peak, least=1)
 
-    def _costs(self, dtype: torch.dtype) -> ElementCosts:
+    def _costs(self) -> ElementCosts:
         return ElementCosts(
             lambda logits, labels: functional.hill_positive(logits, self.gamma, self.margin),
             lambda logits, labels: functional.hill_negative(logits, self.peak),
@@ -174,12 +167,8 @@ class DiceLoss(DocumentLoss):
 
     def __init__(self, *, smooth: float = 1.0, **common: Any) -> None:
         super().__init__(**common)
-        if not smooth > 0:
-            raise InputError(
-                f"smooth must be positive, got {smooth}: with 0 a document without labels would "
-                "divide by zero."
-            )
-        self.smooth = float(smooth)
+        # With 0 a document without labels would divide by zero.
+        self.smooth = number("smooth", smooth, least=1e-6)
 
     def _document_terms(
         self, logits: Tensor, targets: Targets, element_weight: Tensor | None
@@ -225,13 +214,9 @@ class TwoWayLoss(DocumentLoss):
         **common: Any,
     ) -> None:
         super().__init__(**common)
-        if not (positive_temperature > 0 and negative_temperature > 0):
-            raise InputError(
-                "both temperatures must be positive, got "
-                f"{positive_temperature} and {negative_temperature}."
-            )
-        self.positive_temperature = float(positive_temperature)
-        self.negative_temperature = float(negative_temperature)
+        least = 1e-3
+        self.positive_temperature = number("positive_temperature", positive_temperature, least)
+        self.negative_temperature = number("negative_temperature", negative_temperature, least)
 
     def _reduce(
         self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None

@@ -5,7 +5,6 @@ Modules of other losses are in `literature`; all are importable from here.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, get_args
 
 import torch
@@ -14,9 +13,8 @@ from torch import Tensor
 from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import functional
-from longtail.losses.analytic import BalancedTerms, BatchWeights, balanced_sum, kernels_usable
-from longtail.losses.base import ElementwiseLoss, MultiLabelLoss, Reduction
-from longtail.losses.functional import ElementCosts
+from longtail.losses.analytic import balanced_sum, kernels_usable
+from longtail.losses.base import ElementwiseLoss, MultiLabelLoss, Reduction, number
 from longtail.losses.literature import (
     AsymmetricLoss,
     DiceLoss,
@@ -25,7 +23,13 @@ from longtail.losses.literature import (
     ZLPRLoss,
 )
 from longtail.losses.targets import Targets
+from longtail.losses.terms import BalancedTerms, BatchWeights, elements
 
+# A scale must be positive; this stands for "more than 0".
+SMALLEST = 1e-6
+CONSTANT_NAMES = (
+    "gamma", "kappa", "lambda_", "cb_beta", "alpha", "beta", "mu", "negative_scale",
+)  # fmt: skip
 Weighting = Literal["none", "class-balanced", "rebalanced"]
 
 __all__ = [
@@ -119,13 +123,16 @@ class BalancedLoss(ElementwiseLoss):
             raise InputError(
                 f"weighting must be one of {', '.join(get_args(Weighting))}, got {weighting!r}."
             )
-        _check_constants(gamma=gamma, lambda_=lambda_, cb_beta=cb_beta)
-        _check_finite(kappa=kappa, alpha=alpha, beta=beta, mu=mu)
         self.weighting: Weighting = weighting
-        self.gamma, self.kappa, self.lambda_ = float(gamma), float(kappa), float(lambda_)
-        self.cb_beta, self.alpha, self.beta = float(cb_beta), float(alpha), float(beta)
-        self.mu = float(mu)
-        self.negative_scale = 1 / self.lambda_ if negative_scale is None else float(negative_scale)
+        self.gamma = number("gamma", gamma, least=0)
+        self.kappa = number("kappa", kappa)
+        self.lambda_ = number("lambda_", lambda_, least=SMALLEST)
+        self.cb_beta = number("cb_beta", cb_beta, least=0, below=1)
+        self.alpha, self.beta = number("alpha", alpha, least=0), number("beta", beta)
+        self.mu = number("mu", mu)
+        self.negative_scale = 1 / self.lambda_
+        if negative_scale is not None:
+            self.negative_scale = number("negative_scale", negative_scale, least=0)
         counts = None
         if weighting != "none" or kappa != 0:
             counts, n_samples = _read_counts(label_counts, n_samples)
@@ -143,11 +150,13 @@ class BalancedLoss(ElementwiseLoss):
             ("inverse_counts", rebalanced),
         ):
             self.register_buffer(name, None if buffer is None else buffer.to(dtype))
-        if counts is not None and label_weight is not None and len(label_weight) != len(counts):
-            raise InputError(
-                f"label_weight must hold one number for each of the {len(counts)} labels, got "
-                f"{len(label_weight)}."
-            )
+        if counts is not None:
+            if self.n_labels not in (None, len(counts)):
+                raise InputError(
+                    f"label_weight must hold one number for each of the {len(counts)} labels, got "
+                    f"{self.n_labels}."
+                )
+            self.n_labels = len(counts)
 
     def extra_repr(self) -> str:
         parts = [f"weighting={self.weighting!r}", f"gamma={self.gamma:g}"]
@@ -157,6 +166,15 @@ class BalancedLoss(ElementwiseLoss):
         if self.weighting == "class-balanced":
             parts.append(f"cb_beta={self.cb_beta:g}")
         return ", ".join([*parts, f"reduction={self.reduction!r}"])
+
+    def get_extra_state(self) -> Tensor:
+        """The constants, so that a state dict holds the whole loss: mu comes from the data."""
+        values = [getattr(self, name) for name in CONSTANT_NAMES]
+        return torch.tensor(values, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        for name, value in zip(CONSTANT_NAMES, state.tolist(), strict=True):
+            setattr(self, name, value)
 
     def terms(self, dtype: torch.dtype) -> BalancedTerms:
         """The switches and per-label tensors of this loss, for the fused computations."""
@@ -205,50 +223,14 @@ class BalancedLoss(ElementwiseLoss):
             return balanced_sum(logits, targets, terms, weights, self.scale(targets.shape))
         return self.divide(balanced_sum(logits, targets, terms, weights), targets, mask)
 
-    def _costs(self, dtype: torch.dtype) -> ElementCosts:
-        shift = None if self.shift is None else self.shift.to(dtype)
-
-        def shift_of(labels: Tensor | None) -> Tensor | float:
-            if shift is None:
-                return 0.0
-            return shift if labels is None else shift[labels]
-
-        return ElementCosts(
-            lambda logits, labels: functional.balanced_positive(
-                logits, self.gamma, shift_of(labels)
-            ),
-            lambda logits, labels: functional.balanced_negative(
-                logits, self.gamma, shift_of(labels), self.lambda_, self.negative_scale
-            ),
-        )
-
-    def _element_weight(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None
-    ) -> Tensor | None:
+    def _elements(
+        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
+    ) -> Tensor:
         terms = self.terms(logits.dtype)
-        if terms.inverse_counts is None:
-            return terms.label_weight
-        mass = targets.label_mass(terms.inverse_counts, mask)
-        weight = functional.rebalanced_weight(
-            terms.inverse_counts, mass, self.alpha, self.beta, self.mu
-        )
-        return weight if terms.label_weight is None else weight * terms.label_weight
-
-
-def _check_constants(*, gamma: float, lambda_: float, cb_beta: float) -> None:
-    if not gamma >= 0:
-        raise InputError(f"gamma must not be negative, got {gamma}. Use 0 to switch it off.")
-    if not lambda_ > 0:
-        raise InputError(f"lambda_ must be positive, got {lambda_}. Use 1 to switch it off.")
-    if not 0 <= cb_beta < 1:
-        raise InputError(f"cb_beta must lie in [0, 1), got {cb_beta}. The paper uses 0.9.")
-
-
-def _check_finite(**constants: object) -> None:
-    for name, value in constants.items():
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
-            hint = " 'auto' is for build_loss, which knows the labels." if value == "auto" else ""
-            raise InputError(f"{name} must be a finite number, got {value!r}.{hint}")
+        mass = None
+        if terms.inverse_counts is not None:
+            mass = targets.label_mass(terms.inverse_counts, mask)
+        return elements(logits, targets, terms, BatchWeights(mass, sample_weight, mask))
 
 
 def _read_counts(label_counts: Any, n_samples: int | None) -> tuple[Tensor, int]:

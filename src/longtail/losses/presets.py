@@ -81,12 +81,12 @@ LOSSES: Mapping[str, LossRow] = MappingProxyType(
             "many easy negatives, no label counts at hand",
         ),
         "cb": _balanced(
-            "class-balanced focal loss", "r_CB x fl, r_CB = (1-b)/(1-b^n)",
+            "class-balanced focal loss", "r_CB x fl",
             "Cui et al., CVPR 2019", "counts differ, labels seldom share a document",
             weighting="class-balanced",
         ),
         "r-fl": _balanced(
-            "rebalanced focal loss", "r_DB x fl, r_DB = a + sigmoid(b (r - mu))", WU,
+            "rebalanced focal loss", "r_DB x fl", WU,
             "rare labels ride on frequent ones", weighting="rebalanced",
         ),
         "ntr-fl": _balanced(
@@ -114,7 +114,7 @@ LOSSES: Mapping[str, LossRow] = MappingProxyType(
             "an ablation of r-fl", focal=False, weighting="rebalanced",
         ),
         "ntr-bce": _balanced(
-            "negative-tolerant binary cross-entropy", "bce on q", WU,
+            "negative-tolerant binary cross-entropy", "bce on q, as in ntr-fl", WU,
             "an ablation of ntr-fl", focal=False, ntr=True,
         ),
         "asl": LossRow(
@@ -193,7 +193,12 @@ def build_loss(
     if constants is not None:
         if not isinstance(constants, str) or constants not in CONSTANTS:
             raise UnknownNameError("set of constants", constants, CONSTANTS)
-        switched_on = {key for key, value in settings.items() if row.published and value != 0}
+        if not row.published:
+            raise InputError(
+                f"the constants of {constants!r} are those of the paper's own losses; {name!r} has "
+                "its own. Leave constants out."
+            )
+        switched_on = {key for key, value in settings.items() if value != 0}
         published = CONSTANTS[constants]
         settings |= {key: value for key, value in published.items() if key in switched_on}
     if name == "logit-adjusted" and "tau" in overrides:
@@ -201,17 +206,33 @@ def build_loss(
     _check_overrides(name, row, overrides)
     settings |= overrides
     if row.module is not BalancedLoss:
-        return row.module(**settings)
+        return _for_labels(row.module(**settings), stats)
+    if settings.get("weighting") == "rebalanced":
+        settings.setdefault("mu", "auto")
+    mu = settings.get("mu")
+    mu_from_data = isinstance(mu, str) and mu == "auto"
     if stats is None:
-        if row.needs_stats:
+        if row.needs_stats or mu_from_data:
             raise InputError(
                 f"loss {name!r} needs the label counts: build_loss({name!r}, stats) with stats = "
                 "LabelStats.from_matrix(Y), .from_lists(labels) or .from_counts(counts, n_samples)."
             )
         return row.module(**settings)
-    if settings.get("mu") == "auto":
+    if mu_from_data:
         settings["mu"] = stats.mu
-    return BalancedLoss(stats.label_counts, stats.n_samples, **settings)
+    return _for_labels(BalancedLoss(stats.label_counts, stats.n_samples, **settings), stats)
+
+
+def _for_labels(loss: MultiLabelLoss, stats: LabelStats | None) -> MultiLabelLoss:
+    """The loss, which then refuses logits of another label set even if it has no use for counts."""
+    if stats is not None:
+        if loss.n_labels not in (None, stats.n_labels):
+            raise InputError(
+                f"label_weight must hold one number for each of the {stats.n_labels} labels, got "
+                f"{loss.n_labels}."
+            )
+        loss.n_labels = stats.n_labels
+    return loss
 
 
 def _check_overrides(name: str, row: LossRow, overrides: Mapping[str, Any]) -> None:

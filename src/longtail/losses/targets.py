@@ -19,6 +19,12 @@ _HOW = (
 )
 
 
+_DTYPES = {
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Targets:
     """The targets of one batch: either `dense`, or the positions of the non-zero elements."""
@@ -164,7 +170,9 @@ def _floor_logsumexp(scores: Tensor, dim: int, log_zero: float) -> Tensor:
     return torch.logsumexp(scores, dim=dim)
 
 
-def read_targets(logits: Tensor, target: Any, check_values: bool = True) -> Targets:
+def read_targets(
+    logits: Tensor, target: Any, mask: Tensor | None = None, check_values: bool = True
+) -> Targets:
     """Check targets of any accepted form against the logits and give them one shape.
 
     Values are checked too (label indices and duplicates here, the range of dense targets by the
@@ -172,7 +180,7 @@ def read_targets(logits: Tensor, target: Any, check_values: bool = True) -> Targ
     depends on data cannot raise.
     """
     shape = (logits.shape[0], logits.shape[1])
-    check_values = check_values and not _recording(logits)
+    check_values = check_values and not recording(logits)
     if isinstance(target, (tuple, list)) and [isinstance(t, Tensor) for t in target] == [True] * 2:
         for part in target:
             _check_device(part, logits)
@@ -180,8 +188,10 @@ def read_targets(logits: Tensor, target: Any, check_values: bool = True) -> Targ
     if not isinstance(target, Tensor):
         raise InputError(f"expected a target tensor, got {type(target).__name__}. {_HOW}")
     _check_device(target, logits)
+    if target.dtype not in _DTYPES:
+        raise InputError(f"targets of {target.dtype} are not supported. {_HOW}")
     if target.layout == torch.sparse_csr:
-        return _from_csr(target, shape, check_values)
+        return _from_csr(target, shape, mask, check_values)
     if target.layout != torch.strided:
         raise InputError(
             f"targets of layout {target.layout} are not supported. "
@@ -191,13 +201,12 @@ def read_targets(logits: Tensor, target: Any, check_values: bool = True) -> Targ
         raise InputError(
             f"targets of shape {tuple(target.shape)} do not fit logits of shape {shape}. {_HOW}"
         )
-    if target.is_complex():
-        raise InputError(f"targets must be real numbers, got {target.dtype}. {_HOW}")
     unchecked = check_values and target.dtype != torch.bool and target.numel() > 0
     return Targets(shape, dense=target, unchecked=unchecked)
 
 
-def _recording(logits: Tensor) -> bool:
+def recording(logits: Tensor) -> bool:
+    """Whether a compiler or a CUDA graph is recording, where no check of values can raise."""
     if torch.compiler.is_compiling():
         return True
     return logits.is_cuda and torch.cuda.is_current_stream_capturing()
@@ -219,24 +228,29 @@ def _check_bounds(low: float, high: float) -> None:
         )
 
 
-def _from_csr(target: Tensor, shape: tuple[int, int], check_values: bool) -> Targets:
+def _from_csr(
+    target: Tensor, shape: tuple[int, int], mask: Tensor | None, check_values: bool
+) -> Targets:
     if tuple(target.shape) != shape:
         raise InputError(
             f"CSR targets of shape {tuple(target.shape)} do not fit logits of shape {shape}. {_HOW}"
         )
-    values = target.values()
-    starts, labels = target.crow_indices(), target.col_indices()
-    rows = _rows(starts, labels.numel())
+    values, labels = target.values(), target.col_indices().long()
+    rows = _rows(target.crow_indices(), labels.numel())
     if check_values:
-        if values.numel():
-            _check_bounds(*(float(bound) for bound in torch.aminmax(values.detach())))
         _check_positions(rows, labels, shape)
-    return Targets(shape, rows=rows, labels=labels.long(), values=values)
+    if mask is not None:
+        # Unknown elements may hold anything.
+        values = torch.where(mask[rows, labels], values, torch.zeros_like(values))
+    if check_values and values.numel():
+        _check_bounds(*(float(bound) for bound in torch.aminmax(values.detach())))
+    return Targets(shape, rows=rows, labels=labels, values=values)
 
 
 def _from_offsets(labels: Tensor, offsets: Tensor, shape: tuple[int, int], check: bool) -> Targets:
     for name, part in (("label_indices", labels), ("offsets", offsets)):
-        if part.dim() != 1 or part.is_floating_point() or part.dtype == torch.bool:
+        whole = not (part.is_floating_point() or part.is_complex() or part.dtype == torch.bool)
+        if part.dim() != 1 or not whole:
             raise InputError(
                 f"{name} must be a flat tensor of integers, got shape {tuple(part.shape)} of "
                 f"{part.dtype}. {_HOW}"
@@ -246,6 +260,7 @@ def _from_offsets(labels: Tensor, offsets: Tensor, shape: tuple[int, int], check
             f"offsets must hold the start of each of the {shape[0]} documents in label_indices "
             f"(and, optionally, the end), got {offsets.numel()} numbers."
         )
+    labels, offsets = labels.long(), offsets.long()
     if offsets.numel() == shape[0]:
         offsets = torch.cat([offsets, offsets.new_full((1,), labels.numel())])
     if check and offsets.numel():
@@ -258,7 +273,7 @@ def _from_offsets(labels: Tensor, offsets: Tensor, shape: tuple[int, int], check
     rows = _rows(offsets, labels.numel())
     if check:
         _check_positions(rows, labels, shape)
-    return Targets(shape, rows=rows, labels=labels.long())
+    return Targets(shape, rows=rows, labels=labels)
 
 
 def _rows(starts: Tensor, n_positions: int) -> Tensor:

@@ -1,0 +1,211 @@
+"""Gradients of the balanced rows: second derivatives, half precision, and none where none is asked.
+
+Their first gradient is in closed form (`analytic`), so each of these is its own piece of code; for
+the first gradient itself see test_paths and gradcheck in test_torch_manners.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from longtail.losses import LOSSES, BalancedLoss
+from longtail.losses.modules import MultiLabelLoss
+
+from .cases import make_batch, make_loss, to_csr, to_offsets
+
+BALANCED = [name for name, row in LOSSES.items() if row.module is BalancedLoss]
+N_LABELS = 5
+EXACT = {"rtol": 1e-9, "atol": 1e-13}
+LABEL_WEIGHT = torch.tensor([1.0, 0.5, 2.0, 3.0, 0.25], dtype=torch.float64)
+
+
+def penalty_and_grad(value: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
+    """The squared norm of the gradient, as a gradient penalty has it, and what it adds to it."""
+    (grad,) = torch.autograd.grad(value, leaf, create_graph=True)
+    penalty = grad.square().sum()
+    (second,) = torch.autograd.grad(penalty, leaf)
+    return penalty.detach(), second
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_second_derivatives_of_bce_are_those_of_torch(reduction: str) -> None:
+    _, target = make_batch(4, N_LABELS, soft=True)
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+    weight = torch.randn(N_LABELS, 3, generator=generator, dtype=torch.float64)
+    loss = make_loss("bce", N_LABELS, reduction=reduction)
+
+    def torch_loss(logits: Tensor, target: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, target, reduction=reduction)
+
+    found = []
+    for function in (loss, torch_loss):
+        leaves = [features.clone().requires_grad_(), weight.clone().requires_grad_()]
+        # Squared and through a layer: the loss's own gradient is part of the second derivative.
+        value = function(leaves[0] @ leaves[1].t(), target).square()
+        grads = torch.autograd.grad(value, leaves, create_graph=True)
+        penalty = grads[0].square().sum()
+        found.append([*grads, penalty, *torch.autograd.grad(penalty, leaves)])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, **EXACT)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "batchmean"])
+@pytest.mark.parametrize("name", BALANCED)
+def test_second_derivatives_are_those_of_the_plain_path(name: str, reduction: str) -> None:
+    logits, hard = make_batch(4, N_LABELS, seed=3)
+    mask = torch.rand(4, N_LABELS, generator=torch.Generator().manual_seed(4)) < 0.7
+    known = {"mask": mask, "sample_weight": torch.tensor([1.0, 0.5, 3.0, 2.0])}
+    count = mask.sum() if reduction == "mean" else mask.any(dim=1).sum()
+    fast = make_loss(name, N_LABELS, reduction=reduction, label_weight=LABEL_WEIGHT)
+    plain = make_loss(name, N_LABELS, reduction="none", label_weight=LABEL_WEIGHT)
+    soft = hard * 0.7
+    # What is unknown may be anything.
+    nothing = torch.where(mask, soft, float("nan"))
+    logits = torch.where(mask, logits, float("inf"))
+    forms = [(soft, soft), (nothing, soft), (to_csr(nothing), soft), (to_offsets(hard), hard)]
+    for form, dense in forms:
+        leaf = logits.clone().requires_grad_()
+        expected = penalty_and_grad(plain(leaf, dense, **known).sum() / count, leaf)
+        actual = penalty_and_grad(fast(leaf, form, **known), leaf)
+        assert actual[1].any() and not actual[1][~mask].any()
+        for ours, theirs in zip(actual, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, **EXACT)
+
+
+@pytest.mark.parametrize("name", BALANCED)
+def test_hessian_vector_products(name: str) -> None:
+    logits, target = make_batch(3, N_LABELS, seed=5, soft=True)
+    direction = make_batch(3, N_LABELS, seed=6)[0]
+    fast, plain = (make_loss(name, N_LABELS, reduction=way) for way in ("mean", "none"))
+
+    def product(function: Any) -> Tensor:
+        return torch.autograd.functional.hvp(function, logits, direction)[1]
+
+    expected = product(lambda z: plain(z, target).mean())
+    torch.testing.assert_close(product(lambda z: fast(z, target)), expected, **EXACT)
+
+
+@pytest.mark.parametrize("name", BALANCED)
+def test_gradgradcheck(name: str) -> None:
+    logits, target = make_batch(2, 4, seed=7, scale=1.0, soft=True)
+    mask = torch.tensor([[True, True, False, True], [True] * 4])
+    weight = torch.tensor([2.0, 0.5], dtype=torch.float64)
+    loss = make_loss(name, 4, dtype=torch.float64)
+    leaf = logits.requires_grad_()
+    assert torch.autograd.gradgradcheck(
+        lambda z: loss(z, target, mask=mask, sample_weight=weight), (leaf,)
+    )
+
+
+def half_and_wide(
+    loss: MultiLabelLoss, logits: Tensor, target: Any, scale: float, create_graph: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradient for half-precision logits, and that for the same numbers in float32."""
+    grads = []
+    for values in (logits, logits.float()):
+        leaf = values.clone().requires_grad_()
+        value = loss(leaf, target) * scale
+        grads += torch.autograd.grad(value, leaf, create_graph=create_graph)
+    return grads[0].detach(), grads[1].detach()
+
+
+def check_rounded_once(half: Tensor, wide: Tensor, least: float, most: float) -> None:
+    """Half gradients equal the float32 ones, small and large ones, to half precision."""
+    assert wide.abs().min() < least and wide.abs().max() > most
+    limits = torch.finfo(half.dtype)
+    assert half.isfinite().all()
+    # The last step of the smallest numbers is coarser than eps.
+    torch.testing.assert_close(
+        half.float(), wide, rtol=limits.eps, atol=limits.smallest_normal * limits.eps
+    )
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", BALANCED)
+def test_large_label_weights_fit_half_gradients(
+    name: str, dtype: torch.dtype, create_graph: bool
+) -> None:
+    # Weighted, an element's slope is beyond float16's 65504; the mean over the batch is not.
+    logits, target = make_batch(6, N_LABELS, scale=0.5)
+    weight = torch.tensor([225000.0, 1.0, 2000.0, 225000.0, 0.1])
+    loss = make_loss(name, N_LABELS, label_weight=weight)
+    target = target * 0.9
+    for form in (target, to_csr(target)):
+        half, wide = half_and_wide(loss, logits.to(dtype), form, 1.0, create_graph)
+        check_rounded_once(half, wide, least=1e-2, most=500)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["bce", "cb-bce", "r-bce", "logit-adjusted"])
+def test_a_loss_scale_lifts_what_float16_cannot_hold(
+    name: str, dtype: torch.dtype, create_graph: bool
+) -> None:
+    # sigmoid(-18) is below float16's smallest step, 65536 times as much is not.
+    noise, target = make_batch(3, N_LABELS, scale=0.5)
+    logits = (18 + noise) * (2 * target - 1)
+    loss = make_loss(name, N_LABELS, reduction="sum")
+    for form in (target, to_csr(target)):
+        half, wide = half_and_wide(loss, logits.to(dtype), form, 65536.0, create_graph)
+        check_rounded_once(half, wide, least=65536 * 6e-8, most=1e-4)
+        assert half.all()
+
+
+class LargestAllocation(TorchDispatchMode):
+    """Bytes of the largest tensor made inside, whatever shares memory with `given` aside."""
+
+    def __init__(self, *given: Tensor) -> None:
+        super().__init__()
+        self.given = {tensor.untyped_storage().data_ptr() for tensor in given}
+        self.size = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in self.given:
+                self.size = max(self.size, tensor.untyped_storage().nbytes())
+        return result
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_no_gradient_is_made_where_none_is_wanted(dtype: torch.dtype) -> None:
+    # More rows than one chunk, so that only a gradient is as large as the logits.
+    n_labels = 70_000
+    logits = torch.linspace(-3, 3, 8 * n_labels).view(8, n_labels).to(dtype)
+    labels = torch.arange(0, n_labels, 5_000)
+    offsets = torch.full((8,), len(labels))
+    offsets[:2] = torch.tensor([0, 3])
+    loss = make_loss("db", n_labels)
+    wanted = logits.clone().requires_grad_()
+    with LargestAllocation(wanted) as with_grad:
+        value = loss(wanted, (labels, offsets))
+    assert value.requires_grad and with_grad.size >= logits.nbytes
+    for mode in (torch.no_grad(), torch.inference_mode(), torch.enable_grad()):
+        leaf = logits.clone().requires_grad_(not isinstance(mode, torch.enable_grad))
+        with mode, LargestAllocation(leaf) as without:
+            alone = loss(leaf, (labels, offsets))
+        assert alone.grad_fn is None and not alone.requires_grad
+        assert torch.equal(alone, value.detach())
+        assert without.size < logits.nbytes
+
+
+@pytest.mark.parametrize("reduction", ["mean", "batchmean", "sum"])
+@pytest.mark.parametrize("name", BALANCED)
+def test_the_value_does_not_depend_on_whether_a_gradient_is_wanted(
+    name: str, reduction: str
+) -> None:
+    logits, target = make_batch(4, N_LABELS, soft=True)
+    loss = make_loss(name, N_LABELS, reduction=reduction, label_weight=LABEL_WEIGHT)
+    expected = loss(logits.clone().requires_grad_(), target)
+    assert expected.grad_fn is not None
+    with torch.no_grad():
+        value = loss(logits.requires_grad_(), target)
+    assert value.grad_fn is None and torch.equal(value, expected.detach())
