@@ -37,18 +37,23 @@ Pass = Callable[[], None]
 
 
 def milliseconds(step: Pass, baseline: Pass, device: str, seconds: float) -> tuple[float, float]:
-    """Medians of the step and of the baseline, run in turn so that both meet the same load."""
-    times: dict[Pass, list[float]] = {step: [], baseline: []}
-    begin = time.perf_counter()
-    for function in times:
-        function()
-    # A pass of several seconds is measured once: its noise is small beside its length.
-    least = 3 if time.perf_counter() - begin < 4 else 1
+    """Medians of the step and of the baseline, which is measured before and after it."""
+    before = _block(baseline, device, seconds / 2)
+    taken = _block(step, device, seconds)
+    after = _block(baseline, device, seconds / 2)
+    return statistics.median(taken), statistics.median(before + after)
+
+
+def _block(step: Pass, device: str, seconds: float) -> list[float]:
+    """The times of one function run again and again; one of several seconds is run twice."""
+    first = _milliseconds_once(step, device)
+    _milliseconds_once(step, device)
+    least = 3 if first < 2000 else 1
+    times: list[float] = []
     deadline = time.perf_counter() + seconds
-    while len(times[step]) < least or (time.perf_counter() < deadline and len(times[step]) < 200):
-        for function, taken in times.items():
-            taken.append(_milliseconds_once(function, device))
-    return statistics.median(times[step]), statistics.median(times[baseline])
+    while len(times) < least or (time.perf_counter() < deadline and len(times) < 200):
+        times.append(_milliseconds_once(step, device))
+    return times
 
 
 def _milliseconds_once(step: Pass, device: str) -> float:

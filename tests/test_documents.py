@@ -37,7 +37,9 @@ def test_the_first_example_ends_by_line_15_and_runs(capsys: pytest.CaptureFixtur
 
 def test_the_other_examples_run() -> None:
     for block in blocks("python")[1:]:
-        exec(compile(block, "README.md", "exec"), {})
+        names: dict[str, object] = {}
+        exec(compile(block, "README.md", "exec"), names)
+        assert callable(names["loss"])
 
 
 def test_the_tree_is_the_tree() -> None:

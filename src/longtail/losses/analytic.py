@@ -7,6 +7,7 @@ kernels make both passes straight from the logits. Same maths as `functional`, t
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -18,8 +19,8 @@ from torch import Tensor
 from longtail.losses.targets import Targets
 from longtail.losses.terms import BalancedTerms, BatchWeights, elements
 
-# Elements worked on at a time on the CPU: few enough to stay in the cache, enough for two threads.
-CHUNK_ELEMENTS = 1 << 18
+# Elements worked on at a time on the CPU: 4 MiB a buffer, and few calls from Python.
+CHUNK_ELEMENTS = 1 << 20
 
 
 def balanced_sum(
@@ -154,11 +155,30 @@ def _eager_sum_and_grad(
 
 
 class _Workspace:
-    """Buffers that all chunks reuse: fresh ones would cost more in page faults than the maths."""
+    """Buffers that all chunks reuse: fresh ones would cost more in page faults than the maths.
+
+    On the CPU each thread also keeps them for its next call, four times CHUNK_ELEMENTS numbers.
+    """
+
+    wrongness: Tensor
+    sigmoid: Tensor
+    cost: Tensor
+    slope: Tensor
+    _kept = threading.local()
 
     def __init__(self, rows: int, labels: int, dtype: torch.dtype, device: torch.device) -> None:
+        size = rows * labels
+        keep = device.type == "cpu" and size <= CHUNK_ELEMENTS
+        buffers: Tensor | None = self._kept.__dict__.get(str(dtype)) if keep else None
+        if buffers is None:
+            # Buffers made in inference mode could not be written to outside it.
+            with torch.inference_mode(False):
+                length = CHUNK_ELEMENTS if keep else size
+                buffers = torch.empty(4, length, dtype=dtype, device=device)
+            if keep:
+                self._kept.__dict__[str(dtype)] = buffers
         self.wrongness, self.sigmoid, self.cost, self.slope = (
-            torch.empty(rows, labels, dtype=dtype, device=device) for _ in range(4)
+            buffer[:size].view(rows, labels) for buffer in buffers
         )
 
 
