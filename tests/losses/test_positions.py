@@ -27,7 +27,11 @@ def test_positions_are_those_of_nonzero(
     generator = torch.Generator().manual_seed(seed)
     dense = (torch.rand(rows, labels, generator=generator) < share).to(dtype)
     # Columns that are not side by side must not matter.
-    for view in (dense, torch.stack([dense, dense], dim=2)[:, :, 1]):
+    for view in (
+        dense,
+        torch.stack([dense, dense], dim=2)[:, :, 1],
+        torch.cat([torch.zeros(1, labels, dtype=dtype), dense])[1:],
+    ):
         found = Targets((rows, labels), dense=view).sparse()
         expected = dense.nonzero(as_tuple=True)
         assert torch.equal(found.positions()[0], expected[0])

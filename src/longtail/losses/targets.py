@@ -163,6 +163,9 @@ def _positions_of(dense: Tensor) -> tuple[Tensor, Tensor]:
     if dense.device.type != "cpu" or flags.numel() < 1024:
         rows, labels = dense.nonzero(as_tuple=True)
         return rows, labels
+    # Words of eight want flags that lie side by side from a multiple of eight on.
+    if not flags.is_contiguous() or flags.storage_offset() % 8:
+        flags = flags.clone(memory_format=torch.contiguous_format)
     even = flags.numel() // 8 * 8
     words = flags[:even].view(torch.int64).nonzero()
     inside = (words * 8 + torch.arange(8)).flatten()
