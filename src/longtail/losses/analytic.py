@@ -1,14 +1,15 @@
 """The balanced loss summed over a batch, with its gradient in closed form.
 
-Plain autograd keeps eight logit-sized tensors for the backward pass; this keeps one. On the CPU
-the gradient is made together with the loss, a few cache-sized rows at a time; on a GPU the Triton
-kernels make both passes straight from the logits. Same maths as `functional`, tested to agree.
+Plain autograd needs about ten logit-sized tensors; this needs one, the gradient, made in the same
+pass as the loss: on the CPU some rows at a time in kept buffers, on a GPU by the Triton kernels.
+Same maths as `functional`, tested to agree.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -41,6 +42,11 @@ def kernels_usable(logits: Tensor) -> bool:
     """Whether the Triton kernels can run on these logits: an NVIDIA or AMD GPU, not float64."""
     if not logits.is_cuda or logits.dtype == torch.float64 or logits.numel() == 0:
         return False
+    return _triton_is_there()
+
+
+@cache
+def _triton_is_there() -> bool:
     return find_spec("triton") is not None
 
 
