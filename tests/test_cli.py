@@ -13,8 +13,9 @@ import pytest
 
 from longtail import LongTailClassifier, demo
 from longtail.cli import main
+from longtail.corpora import list_corpora
 from longtail.corpora.newswire import load
-from longtail.data import write_jsonl
+from longtail.data import TextData, list_formats, read_data, write_data
 
 
 def run(
@@ -36,7 +37,7 @@ def run(
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("wire")
     for part, data in load(n_documents=300, n_labels=12).items():
-        write_jsonl(data, path / f"{part}.jsonl")
+        write_data(data, path / f"{part}.jsonl")
     return path
 
 
@@ -74,10 +75,46 @@ def test_stats(
 ) -> None:
     code, out, _ = run(capsys, monkeypatch, "stats", folder, "--json")
     facts = json.loads(out)
-    assert code == 0 and facts["labels"] == 12
-    assert sum(facts["documents"].values()) == 300
-    code, out, _ = run(capsys, monkeypatch, "stats", folder)
-    assert "labels per document" in out
+    assert code == 0 and facts["labels"]["labels"] == 12
+    assert sum(part["documents"] for part in facts["parts"].values()) == 300
+    code, out, _ = run(capsys, monkeypatch, "stats", folder, "--cuts", "5,40", "--pairs", 3)
+    assert code == 0 and "per document, mean" in out and "suggested mu" in out
+
+
+def test_stats_draws_figures(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    tmp_path: Path,
+) -> None:
+    code, out, _ = run(capsys, monkeypatch, "stats", folder, "--plot", tmp_path / "figures")
+    assert code == 0
+    for name in ("labels.png", "documents.png"):
+        assert str(tmp_path / "figures" / name) in out.replace("\n", "")
+        assert (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_reading_options_reach_the_reader(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table = tmp_path / "data.csv"
+    rows = "".join(f"{k},text {k},{'a;b' if k % 2 else 'a'}\n" for k in range(40))
+    table.write_text("key,title,tags\n" + rows + "40,,a\n41,no labels,\n")
+    flags = ("--text-field", "title", "--labels-field", "tags", "--id-field", "key")
+    flags = (*flags, "--label-separator", ";")
+    code, _, err = run(capsys, monkeypatch, "stats", table, *flags)
+    assert code == 1 and "data.csv, line 42: the text is empty." in err
+    code, out, err = run(
+        capsys, monkeypatch, "stats", table, *flags, "--on-error", "skip", "--json"
+    )
+    assert code == 0 and "2 bad records were skipped" in err and "line 43" in err
+    facts = json.loads(out)
+    assert sum(part["documents"] for part in facts["parts"].values()) == 40
+    assert facts["labels"]["labels"] == 2
+    code, _, err = run(capsys, monkeypatch, "stats", "newswire", "--label-separator", ";")
+    assert code == 1 and "has no use for --label-separator" in err
+    code, _, err = run(capsys, monkeypatch, "stats", table, *flags, "--set", "seed=1")
+    assert code == 1 and "--path and --set belong to a named corpus" in err
 
 
 def test_reproduce_runs_recipes(
@@ -102,10 +139,74 @@ def test_reproduce_runs_recipes(
 def test_corpus(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert run(capsys, monkeypatch, "corpus", "list")[1].split() == ["newswire"]
+    names = [line.split()[0] for line in run(capsys, monkeypatch, "corpus", "list")[1].splitlines()]
+    assert names == list_corpora()
     code, out, _ = run(capsys, monkeypatch, "corpus", "get", "newswire", "--out", tmp_path)
     assert code == 0 and "6769 documents" in out
     assert len((tmp_path / "test.jsonl").read_text().splitlines()) == 3019
+    code, out, _ = run(
+        capsys, monkeypatch, "corpus", "get", "newswire", "--set", "n_documents=50", "--set",
+        "n_labels=5", "--out", tmp_path / "small", "--to", "parquet",
+    )  # fmt: skip
+    assert code == 0 and len(TextData.load(tmp_path / "small" / "train.parquet")) == 31
+    code, _, err = run(capsys, monkeypatch, "corpus", "get", "newswire", "--set", "n_docs=5")
+    assert code == 1 and "Did you mean 'n_documents'" in err
+
+
+def test_corpus_info_and_formats(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path))
+    code, out, _ = run(capsys, monkeypatch, "corpus", "info", "pubmed")
+    assert code == 0 and "nothing yet" in out and "min_count=5" in out and str(tmp_path) in out
+    (tmp_path / "pubmed").mkdir()
+    (tmp_path / "pubmed" / "pubmed26n0001.xml.gz").write_bytes(b"")
+    assert "pubmed26n0001.xml.gz\n" in run(capsys, monkeypatch, "corpus", "info", "pubmed")[1]
+    code, _, err = run(capsys, monkeypatch, "corpus", "info", "pubmeds")
+    assert code == 1 and "Did you mean 'pubmed'" in err
+    code, out, _ = run(capsys, monkeypatch, "corpus", "formats")
+    listed = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
+    assert code == 0 and listed == list_formats()
+
+
+def test_corpus_split_and_convert(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    tmp_path: Path,
+) -> None:
+    source = folder / "train.jsonl"
+    n_documents = len(source.read_text().splitlines())
+    code, out, _ = run(
+        capsys, monkeypatch, "corpus", "convert", source, "--out", tmp_path / "a.csv"
+    )
+    assert code == 0 and f"{n_documents} documents" in out
+    assert read_data(tmp_path / "a.csv").texts == read_data(source).texts
+
+    def sizes(where: Path, *flags: object) -> dict[str, int]:
+        call = ("corpus", "split", source, "--out", where, *flags)
+        code, _, err = run(capsys, monkeypatch, *call)
+        assert code == 0, err
+        return {
+            str(p.relative_to(where)): len(read_data(p)) for p in sorted(where.rglob("*.jsonl"))
+        }
+
+    found = sizes(tmp_path / "s", "--split", "stratified", "--shares", "0.5,0.25,0.25")
+    assert sum(found.values()) == n_documents and set(found) == {
+        "train.jsonl",
+        "validation.jsonl",
+        "test.jsonl",
+    }
+    found = sizes(tmp_path / "f", "--folds", 3)
+    assert sum(n for name, n in found.items() if "test" in name) == n_documents
+    assert len(found) == 6
+    chosen = read_data(source).ids or ()
+    (tmp_path / "ids.txt").write_text("\n".join(chosen[:7]))
+    assert sizes(tmp_path / "i", "--ids", tmp_path / "ids.txt")["test.jsonl"] == 7
+    code, _, err = run(
+        capsys, monkeypatch, "corpus", "split", source, "--out", tmp_path / "x", "--shares", "a,b"
+    )
+    assert code == 1 and "--shares takes numbers" in err
 
 
 def test_demo_prints_a_document_a_table_and_a_sentence(
@@ -226,8 +327,8 @@ def test_a_missing_test_part_is_said_before_training(
         (["train", "newswire", "--out", "x", "--encoder", "y"], "--encoder goes with --model"),
         (["train", "newswire", "--out", "x", "--model", "svm", "--loss", "db"], "its own loss"),
         (["evaluate", "nowhere", "newswire"], "holds no longtail model"),
-        (["evaluate", "nowhere", "newswire", "--split", "tests"], "Did you mean 'test'"),
-        (["corpus", "get", "reuter", "--out", "x"], "unknown corpus 'reuter'"),
+        (["evaluate", "nowhere", "newswire", "--part", "tests"], "Did you mean 'test'"),
+        (["corpus", "get", "reuter", "--out", "x"], "Did you mean 'reuters'"),
         (["reproduce", "newswire", "--recipes", "none", "--out", "x"], "no recipe for any row"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import importlib
 import importlib.util
@@ -12,6 +13,9 @@ import pytest
 from typer.main import get_command
 
 from longtail.cli import app
+from longtail.corpora import CORPORA
+from longtail.data import FORMATS, ReadOptions
+from longtail.data.splits import SPLITS
 from longtail.losses import LOSSES
 
 ROOT = Path(__file__).parents[1]
@@ -62,8 +66,9 @@ def test_the_tree_is_the_tree() -> None:
         "__pycache__",
     }
     assert there == {name for name in named if "/" not in name}
-    losses = {f"losses/{path.name}" for path in (source / "losses").glob("*.py")}
-    assert losses - {"losses/__init__.py"} == {name for name in named if name.startswith("losses/")}
+    for room in ("losses", "data"):
+        files = {f"{room}/{path.name}" for path in (source / room).glob("*.py")}
+        assert files - {f"{room}/__init__.py"} == {n for n in named if n.startswith(f"{room}/")}
 
 
 def test_every_verb_is_in_the_readme_and_every_command_there_exists() -> None:
@@ -96,6 +101,16 @@ def test_losses_page_is_current() -> None:
     spec.loader.exec_module(maker)
     written = (ROOT / "docs" / "losses.md").read_text("utf-8")
     assert written == maker.render(), "docs/losses.md is out of date: run make docs"
+
+
+def test_the_data_page_names_every_format_option_corpus_and_split() -> None:
+    page = (ROOT / "docs" / "data.md").read_text("utf-8")
+    for name in [*FORMATS, *CORPORA, *SPLITS]:
+        assert f"`{name}`" in page, name
+    for field in dataclasses.fields(ReadOptions):
+        assert f"`--{field.name.replace('_', '-')}" in page, field.name
+    for image in re.findall(r"!\[[^]]*\]\(([^)]*)\)", page):
+        assert (ROOT / "docs" / image).is_file(), image
 
 
 @pytest.mark.parametrize("name", ["labels", "classifier", "corpora.newswire", "losses.presets"])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.errors import InputError
-from longtail.labels import LabelStats, encode_labels, label_groups
+from longtail.labels import LabelEncoder, LabelStats, encode_labels, label_groups
 
 LISTS = [["a"], ["a", "b"], ["c"], [], ["a", "b", "c"]]
 
@@ -202,3 +202,103 @@ def test_groups_are_terciles_of_the_counts() -> None:
     by_cut = label_groups([1, 8, 9, 34, 35], cuts=(9, 34.5))
     assert by_cut["tail"].tolist() == [True, True, False, False, False]
     assert by_cut["head"].tolist() == [False] * 4 + [True]
+
+
+NAMES = st.text(max_size=3)
+DOCUMENTS = st.lists(st.lists(NAMES, max_size=5), max_size=12)
+
+
+def encoded(documents: list[list[str]], declared: Sequence[str] = ()) -> LabelEncoder:
+    encoder = LabelEncoder()
+    encoder.declare(declared)
+    for labels in documents:
+        encoder.add(labels)
+    return encoder
+
+
+@given(DOCUMENTS)
+def test_encoding_is_exact_and_sparse(documents: list[list[str]]) -> None:
+    encoder = encoded(documents)
+    matrix, names = encoder.finish()
+    assert names == tuple(sorted({name for labels in documents for name in labels}))
+    assert matrix.shape == (len(documents), len(names)) and len(encoder) == len(documents)
+    assert matrix.has_sorted_indices and matrix.dtype == np.float32
+    assert matrix.nnz == sum(len(set(labels)) for labels in documents)
+    for row, labels in enumerate(documents):
+        found = matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
+        assert [names[k] for k in found] == sorted(set(labels))
+
+
+@given(DOCUMENTS, DOCUMENTS, st.lists(NAMES, max_size=3), st.lists(NAMES, max_size=3))
+def test_encoders_of_two_files_join_as_if_they_were_one(
+    first: list[list[str]],
+    second: list[list[str]],
+    declared_first: list[str],
+    declared_second: list[str],
+) -> None:
+    joined = encoded(first, declared_first)
+    joined.extend(encoded(second, declared_second))
+    one = encoded(first, declared_first)
+    one.declare(declared_second)
+    for labels in second:
+        one.add(labels)
+    (matrix, names), (expected, expected_names) = joined.finish(), one.finish()
+    assert names == expected_names and matrix.shape == expected.shape
+    assert (matrix != expected).nnz == 0
+
+
+def test_declared_labels_have_a_column_and_their_order() -> None:
+    encoder = encoded([["b"]], ["z", "b", "a", "z"])
+    matrix, names = encoder.finish()
+    assert names == ("z", "b", "a") and matrix.toarray().tolist() == [[0, 1, 0]]
+    # One label more, and there is no order but the alphabet's.
+    encoder.add(["new"])
+    matrix, names = encoder.finish()
+    assert names == ("a", "b", "new", "z")
+    assert matrix.toarray().tolist() == [[0, 1, 0, 0], [0, 0, 1, 0]]
+
+
+def test_known_labels_only() -> None:
+    encoder = LabelEncoder(["b", "a"])
+    encoder.add(["a", "b"])
+    with pytest.raises(InputError, match="document 1: label 'x' is not one of the 2 known labels"):
+        encoder.add(["a", "x"])
+    # What was refused has left no trace.
+    matrix, names = encoder.finish()
+    assert names == ("b", "a") and matrix.toarray().tolist() == [[1, 1]]
+    with pytest.raises(InputError, match="'x' is not one of"):
+        encoder.declare(["x"])
+    with pytest.raises(InputError, match="'x' is not one of"):
+        encoder.extend(encoded([["x"]]))
+    encoder.extend(encoded([["a"], []]))
+    assert encoder.finish()[0].toarray().tolist() == [[1, 1], [0, 1], [0, 0]]
+
+
+def test_no_documents_and_no_labels() -> None:
+    assert LabelEncoder().finish()[0].shape == (0, 0)
+    assert encoded([[], []]).finish()[0].shape == (2, 0)
+    assert encoded([], ["a"]).finish()[0].shape == (0, 1)
+
+
+def test_many_labels_need_no_dense_row() -> None:
+    import time
+    import tracemalloc
+
+    # 20,000 documents of 12 of 18,211 labels: a dense row each would be 1.4 GB and 100 s.
+    names = [f"label {k}" for k in range(18_211)]
+    rows = np.random.RandomState(0).randint(len(names), size=(20_000, 12)).tolist()
+    documents = [[names[k] for k in row] for row in rows]
+    tracemalloc.start()
+    try:
+        encoder, start = encoded([]), time.perf_counter()
+        for labels in documents[:2000]:
+            encoder.add(labels)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+    for labels in documents[2000:]:
+        encoder.add(labels)
+    matrix, _ = encoder.finish()
+    assert matrix.shape[0] == 20_000 and matrix.nnz == sum(len(set(row)) for row in rows)
+    assert time.perf_counter() - start < 20

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longtail.data import load_folder
+from longtail.data import load_data
 from longtail.labels import label_groups
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +23,7 @@ def needs(path: str) -> pytest.MarkDecorator:
 
 @needs("corpora/reuters")
 def test_reuters_has_the_papers_counts_groups_and_mu() -> None:
-    parts = load_folder(SHARED / "corpora" / "reuters")
+    parts = load_data(SHARED / "corpora" / "reuters")
     assert {part: len(data) for part, data in parts.items()} == {
         "train": 6769,
         "validation": 1000,

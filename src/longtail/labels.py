@@ -6,6 +6,8 @@ numpy and scipy only.
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -121,43 +123,99 @@ class LabelStats:
         return sp.csr_matrix(self.matrix.T @ self.matrix)
 
 
+class LabelEncoder:
+    """Label lists to a sparse matrix, a document at a time: no dense row, four bytes per label.
+
+    With `label_names` given, any other label is an error: nothing is dropped in silence. Without
+    them the columns are the labels that were added, sorted by name.
+
+    Example:
+        >>> encoder = LabelEncoder()
+        >>> for labels in (["wheat"], ["copper", "wheat"]):
+        ...     encoder.add(labels)
+        >>> matrix, names = encoder.finish()
+        >>> names, matrix.toarray().tolist()
+        (('copper', 'wheat'), [[0.0, 1.0], [1.0, 1.0]])
+    """
+
+    def __init__(self, label_names: Sequence[str] | None = None) -> None:
+        self.label_names = None if label_names is None else tuple(label_names)
+        check_unique(self.label_names or ())
+        self.index = {name: column for column, name in enumerate(self.label_names or ())}
+        self.declared: tuple[str, ...] = ()
+        self.columns = array("i")
+        self.row_starts = array("q", [0])
+
+    def __len__(self) -> int:
+        return len(self.row_starts) - 1
+
+    def declare(self, label_names: Iterable[str]) -> None:
+        """Give these labels a column even if no document carries them.
+
+        They keep their order as long as no document brings another label.
+        """
+        declared = tuple(dict.fromkeys((*self.declared, *label_names)))
+        for name in declared:
+            self._column(name)
+        self.declared = declared
+
+    def add(self, labels: Iterable[str]) -> None:
+        """Add one document; a label listed twice counts once."""
+        names = _label_list(len(self), labels)
+        index = self.index
+        if self.label_names is None:
+            self.columns.extend([index.setdefault(name, len(index)) for name in names])
+        else:
+            self.columns.extend([self._column(name) for name in names])
+        self.row_starts.append(len(self.columns))
+
+    def extend(self, other: LabelEncoder) -> None:
+        """Add the documents of another encoder, of another file say, after one's own."""
+        self.declare(other.declared)
+        column_of = array("i", [self._column(name) for name in other.index])
+        start = len(self.columns)
+        self.columns.frombytes(np.asarray(column_of)[np.asarray(other.columns)].tobytes())
+        self.row_starts.extend([start + stop for stop in other.row_starts[1:]])
+
+    def _column(self, name: str) -> int:
+        if self.label_names is not None and name not in self.index:
+            raise InputError(
+                f"document {len(self)}: label {name!r} is not one of the {len(self.index)} known "
+                "labels. Remove it, or train on documents that have it."
+            )
+        return self.index.setdefault(name, len(self.index))
+
+    def finish(self) -> tuple[sp.csr_matrix, tuple[str, ...]]:
+        """The documents x labels matrix and the names of its columns."""
+        columns = np.array(self.columns, dtype=np.int32)
+        names = tuple(self.index)
+        if self.label_names is None and names:
+            names = self.declared if len(self.declared) == len(names) else tuple(sorted(names))
+            position = np.empty(len(names), dtype=np.int32)
+            position[[self.index[name] for name in names]] = np.arange(len(names))
+            columns = position[columns]
+        values = np.ones(len(columns), dtype=np.float32)
+        starts = np.array(self.row_starts, dtype=np.int64)
+        matrix = sp.csr_matrix((values, columns, starts), shape=(len(self), len(names)))
+        matrix.sort_indices()
+        return matrix, names
+
+
 def encode_labels(
     labels: Iterable[Iterable[str]], label_names: Sequence[str] | None = None
 ) -> tuple[sp.csr_matrix, tuple[str, ...]]:
-    """Label lists to a sparse indicator matrix and its column names, in one pass.
+    """Label lists to a sparse indicator matrix and its column names, see `LabelEncoder`."""
+    encoder = LabelEncoder(label_names)
+    for document_labels in labels:
+        encoder.add(document_labels)
+    return encoder.finish()
 
-    A label listed twice in a document counts once. With `label_names` given, any other label is an
-    error: nothing is dropped in silence.
-    """
-    index: dict[str, int] = {} if label_names is None else {n: i for i, n in enumerate(label_names)}
-    if label_names is not None and len(index) != len(label_names):
-        twice = next(name for name in index if list(label_names).count(name) > 1)
+
+def check_unique(label_names: Sequence[str]) -> None:
+    """Raise if a label has two columns."""
+    if len(set(label_names)) != len(label_names):
+        twice = next(name for name, n in Counter(label_names).items() if n > 1)
         raise InputError(f"the label name {twice!r} is given twice. Name each label once.")
-    columns: list[int] = []
-    row_starts = [0]
-    for row, document_labels in enumerate(labels):
-        for name in _label_list(row, document_labels):
-            if label_names is None:
-                columns.append(index.setdefault(name, len(index)))
-            elif name in index:
-                columns.append(index[name])
-            else:
-                raise InputError(
-                    f"document {row}: label {name!r} is not one of the {len(index)} known labels. "
-                    "Remove it, or train on documents that have it."
-                )
-        row_starts.append(len(columns))
-    names = sorted(index) if label_names is None else list(label_names)
-    column_array = np.asarray(columns, dtype=np.int64)
-    if label_names is None and names:
-        position = np.empty(len(names), dtype=np.int64)
-        position[[index[name] for name in names]] = np.arange(len(names))
-        column_array = position[column_array]
-    values = np.ones(len(columns), dtype=np.float32)
-    shape = (len(row_starts) - 1, len(names))
-    matrix = sp.csr_matrix((values, column_array, np.asarray(row_starts)), shape=shape)
-    matrix.sort_indices()
-    return matrix, tuple(names)
 
 
 def _label_list(row: int, labels: Iterable[str]) -> list[str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, overload
 
 from longtail.corpora.newswire_lexicon import (
     ACTORS,
@@ -23,14 +23,14 @@ from longtail.corpora.newswire_lexicon import (
     Family,
     invented_place,
 )
-from longtail.data import TextData
-from longtail.errors import InputError
-from longtail.labels import encode_labels
+from longtail.data.textdata import TextData
+from longtail.errors import InputError, UnknownNameError
+from longtail.labels import LabelEncoder
 
 TOPICS_PER_FAMILY = len(FAMILIES[0].topics)
 N_NAMED = len(FAMILIES) * TOPICS_PER_FAMILY
 # Documents that the rarest label gets, where there are enough documents for that.
-RAREST = 6.0
+RAREST = 6.0 * 1.24
 GOLDEN = (math.sqrt(5) - 1) / 2
 LINKED = 0.8
 # Stories with a word on another topic of the family. At this share plain BCE loses the tail about
@@ -73,7 +73,7 @@ class Newswire(Sequence[Story]):
             )
         self.n_documents, self.n_labels = n_documents, n_labels
         self.mean_labels, self.seed = mean_labels, seed
-        self._exponent = _exponent(n_documents, n_labels)
+        self._exponent = _exponent(n_documents * mean_labels, n_labels)
         self._start = random.Random(seed).random()
 
     def __len__(self) -> int:
@@ -129,12 +129,20 @@ class Newswire(Sequence[Story]):
                 break
             other = self._rank(rng.random())
             if rng.random() < LINKED:
-                other = (
-                    self.linked_label(other) if rng.random() < 0.5 else self._sibling(primary, rng)
-                )
+                other = self._linked_to(primary, other, rng)
             if other not in labels:
                 labels.append(other)
         return labels
+
+    def _linked_to(self, primary: int, other: int, rng: random.Random) -> int:
+        """A companion: of the family of `primary`, or what `other` is linked to.
+
+        Either way about as frequent as `other`, so that the counts keep to the power law.
+        """
+        if rng.random() < 0.5:
+            return self.linked_label(other) if other < N_NAMED else other
+        sibling = self._sibling(primary, rng) + other // N_NAMED * N_NAMED
+        return sibling if sibling < self.n_labels else other
 
     def _rank(self, uniform: float) -> int:
         """The label at a quantile of the power law, in closed form: no table of labels."""
@@ -209,37 +217,66 @@ def _extra_labels(rng: random.Random, mean: float) -> int:
     return total
 
 
-def _exponent(n_documents: int, n_labels: int) -> float:
+def _exponent(n_assignments: float, n_labels: int) -> float:
     """The power-law exponent at which the rarest label has about RAREST documents."""
     low, high = 0.05, 3.0
     for _ in range(60):
         middle = (low + high) / 2
         power = 1 - middle if abs(1 - middle) > 1e-9 else 1e-9
         total = ((n_labels + 1) ** power - 1) / power
-        rarest = n_documents * float(n_labels) ** -middle / total
+        rarest = n_assignments * float(n_labels) ** -middle / total
         low, high = (middle, high) if rarest > RAREST else (low, middle)
     return low if abs(1 - low) > 1e-6 else low + 1e-6
 
 
+PRESETS = {
+    # Sizes and held-out parts of the paper's two corpora.
+    "reuters": dict(n_documents=10_788, n_labels=90, mean_labels=1.24, held_out=(1000, 3019)),
+    "pubmed": dict(n_documents=224_897, n_labels=18_211, mean_labels=12.3, held_out=(5000, 5000)),
+}
+
+
 def load(
-    n_documents: int = 10_788,
-    n_labels: int = 90,
-    mean_labels: float = 1.24,
+    n_documents: int | None = None,
+    n_labels: int | None = None,
+    mean_labels: float | None = None,
     seed: int = 0,
+    preset: str = "reuters",
+    *,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, TextData]:
-    """The stories as train, validation and test parts in the proportions of Reuters."""
-    wire = Newswire(n_documents, n_labels, mean_labels, seed)
-    n_train, n_validation = int(n_documents * 0.6275), int(n_documents * 0.0927)
+    """The stories as train, validation and test parts.
+
+    A preset gives the sizes of Reuters or of PubMed; single sizes replace its own, the held-out
+    parts keep their proportion.
+    """
+    if preset not in PRESETS:
+        raise UnknownNameError("preset of newswire", preset, PRESETS)
+    sizes: dict[str, Any] = PRESETS[preset]
+    total = sizes["n_documents"] if n_documents is None else n_documents
+    wire = Newswire(
+        total,
+        sizes["n_labels"] if n_labels is None else n_labels,
+        sizes["mean_labels"] if mean_labels is None else mean_labels,
+        seed,
+    )
+    n_validation, n_test = (round(n * total / sizes["n_documents"]) for n in sizes["held_out"])
+    n_train = total - n_validation - n_test
     bounds = {
         "train": (0, n_train),
         "validation": (n_train, n_train + n_validation),
-        "test": (n_train + n_validation, n_documents),
+        "test": (n_train + n_validation, total),
     }
-    names = wire.label_names()
+    names = tuple(wire.label_names())
     parts = {}
     for part, (start, stop) in bounds.items():
-        stories = wire[start:stop]
-        matrix, _ = encode_labels((story.labels for story in stories), names)
-        texts = [story.text for story in stories]
-        parts[part] = TextData(texts, matrix, tuple(names), tuple(story.id for story in stories))
+        texts, ids, encoder = [], [], LabelEncoder(names)
+        for number in range(start, stop):
+            story = wire[number]
+            texts.append(story.text)
+            ids.append(story.id)
+            encoder.add(story.labels)
+            if progress is not None and number % 100 == 99:
+                progress(number + 1, total)
+        parts[part] = TextData(texts, encoder.finish()[0], names, tuple(ids))
     return parts

@@ -8,15 +8,15 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from longtail import __version__
+from longtail.cli import data
+from longtail.cli.reading import Source, reads_data, reads_data_option
+from longtail.cli.show import AsJson, print_table, progress_bar
 from longtail.errors import LongtailError
-
-if TYPE_CHECKING:
-    from longtail.data import TextData
 
 app = typer.Typer(
     name="longtail",
@@ -25,12 +25,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-corpus_app = typer.Typer(help="Named corpora.", no_args_is_help=True)
-app.add_typer(corpus_app, name="corpus")
+app.command()(data.stats)
+app.add_typer(data.corpus_app, name="corpus")
 
-Data = Annotated[str, typer.Argument(help="A corpus name, a .jsonl file, or a folder of parts.")]
 Run = Annotated[Path, typer.Argument(help="A folder written by `longtail train`.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def _version(wanted: bool) -> None:
@@ -58,7 +56,7 @@ def demo() -> None:
     from longtail.demo import run_demo
 
     console = Console()
-    with _progress() as progress:
+    with progress_bar() as progress:
         tasks: dict[str, Any] = {}
 
         def stage(loss: str, done: int, total: int) -> None:
@@ -69,40 +67,14 @@ def demo() -> None:
         result = run_demo(stage)
     labels = ", ".join(result.example_labels)
     console.print(Panel(Text(result.example), title="a document", subtitle=f"labels: {labels}"))
-    _print_table(result.evaluations, "micro-F1 / macro-F1 on the test part, by label frequency")
+    print_table(result.evaluations, "micro-F1 / macro-F1 on the test part, by label frequency")
     console.print(result.sentence, highlight=False)
 
 
 @app.command()
-def stats(data: Data, as_json: AsJson = False) -> None:
-    """Count documents and labels, and suggest mu."""
-    from longtail.labels import label_groups
-
-    parts = _load(data)
-    found = parts["train"].stats()
-    groups = {name: int(mask.sum()) for name, mask in label_groups(found.label_counts).items()}
-    facts: dict[str, Any] = {
-        "documents": {part: len(documents) for part, documents in parts.items()},
-        "labels": found.n_labels,
-        "labels_per_document": float(found.label_counts.sum() / found.n_samples),
-        "label_groups": groups,
-        "suggested_mu": found.mu,
-    }
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
-    for name, value in facts.items():
-        shown = (
-            value
-            if not isinstance(value, dict)
-            else ", ".join(f"{k} {v}" for k, v in value.items())
-        )
-        typer.echo(f"{name.replace('_', ' '):<20} {shown}")
-
-
-@app.command()
+@reads_data
 def train(
-    data: Data,
+    source: Source,
     out: Annotated[Path, typer.Option(help="Folder to write the model to.")],
     model: Annotated[str, typer.Option(help="bag, encoder or svm.")] = "bag",
     loss: Annotated[
@@ -125,7 +97,7 @@ def train(
     if loss is not None and model == "svm":
         raise InputError("--loss goes with --model bag or encoder; the svm has its own loss.")
     check_out(out)
-    parts = _load(data)
+    parts = source.parts()
     classifier = LongTailClassifier(
         model=model,
         loss=loss or "db",
@@ -135,7 +107,7 @@ def train(
         learning_rate=learning_rate,
         seed=seed,
     )
-    with _progress() as progress:
+    with progress_bar() as progress:
         task = progress.add_task(f"training {model}", total=None)
         classifier.fit(
             parts["train"],
@@ -143,14 +115,15 @@ def train(
             progress=lambda done, total, _: progress.update(task, completed=done, total=total),
         )
     classifier.save_pretrained(out)
-    typer.echo(f"Saved to {out}. Judge it with: longtail evaluate {out} {data}")
+    typer.echo(f"Saved to {out}. Judge it with: longtail evaluate {out} {source.data}")
 
 
 @app.command()
+@reads_data
 def evaluate(
     run: Run,
-    data: Data,
-    split: Annotated[
+    source: Source,
+    part: Annotated[
         str | None, typer.Option(help="train, validation or test; default: test, or a whole file.")
     ] = None,
     as_json: AsJson = False,
@@ -158,12 +131,14 @@ def evaluate(
     """Judge a trained model on the test part of the data, or on all of a file."""
     from longtail.classifier import LongTailClassifier
 
-    judged = _load_part(data, split)
+    judged = source.part(part)
     result = LongTailClassifier.from_pretrained(run).evaluate(judged)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
         return
-    _print_table({str(run): result}, f"micro-F1 / macro-F1 on {len(judged)} documents of {data}")
+    print_table(
+        {str(run): result}, f"micro-F1 / macro-F1 on {len(judged)} documents of {source.data}"
+    )
     if result.unknown_labels:
         count = sum(result.unknown_labels.values())
         typer.echo(
@@ -189,22 +164,24 @@ def predict(
 
 
 @app.command()
+@reads_data_option
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders written by `longtail train`.")],
-    data: Annotated[str, typer.Option(help="The data to judge them on.")],
+    source: Source,
 ) -> None:
     """Compare trained models on the test part, or on all of a file, as a Markdown table."""
     from longtail.classifier import LongTailClassifier
     from longtail.report import to_markdown
 
-    test = _load_part(data)
+    test = source.part()
     found = {str(run): LongTailClassifier.from_pretrained(run).evaluate(test) for run in runs}
     typer.echo(to_markdown(found), nl=False)
 
 
 @app.command()
+@reads_data
 def reproduce(
-    data: Data,
+    source: Source,
     recipes: Annotated[Path, typer.Option(help="A folder of recipes, one .yaml per row.")],
     out: Annotated[Path, typer.Option(help="Folder for table.md and table.json.")],
     rows: Annotated[str | None, typer.Option(help="Comma-separated rows; default: all.")] = None,
@@ -215,9 +192,8 @@ def reproduce(
 
     wanted = [row.strip() for row in rows.split(",")] if rows else None
     chosen = read_recipes(recipes, wanted)
-    parts = _load(data)
-    _part(parts, "test")
-    with _progress() as progress:
+    parts = source.parts(needed=("test",))
+    with progress_bar() as progress:
         task = progress.add_task("starting", total=len(chosen))
 
         def started(row: str) -> None:
@@ -225,7 +201,7 @@ def reproduce(
 
         found = run_rows(parts, chosen, out, started)
         progress.update(task, completed=len(chosen), description="done")
-    _print_table(found, f"micro-F1 / macro-F1 on the test part of {data}")
+    print_table(found, f"micro-F1 / macro-F1 on the test part of {source.data}")
 
 
 @app.command()
@@ -247,31 +223,6 @@ def serve(
     uvicorn.run(service, host=host, port=port)
 
 
-@corpus_app.command("list")
-def corpus_list() -> None:
-    """The corpora that longtail knows by name."""
-    from longtail.corpora import list_corpora
-
-    for name in list_corpora():
-        typer.echo(name)
-
-
-@corpus_app.command("get")
-def corpus_get(
-    name: Annotated[str, typer.Argument(help="A name of `longtail corpus list`.")],
-    out: Annotated[Path, typer.Option(help="Folder for train, validation and test as JSONL.")],
-) -> None:
-    """Write the parts of a corpus as JSON Lines."""
-    from longtail.corpora import load_corpus
-    from longtail.data import write_jsonl
-
-    parts = load_corpus(name)
-    out.mkdir(parents=True, exist_ok=True)
-    for part, documents in parts.items():
-        write_jsonl(documents, out / f"{part}.jsonl")
-        typer.echo(f"{out / part}.jsonl: {len(documents)} documents")
-
-
 def main() -> None:
     """Run the command; an error that the user can mend is one message, not a traceback."""
     try:
@@ -283,30 +234,6 @@ def main() -> None:
     except (LongtailError, OSError) as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise SystemExit(1) from None
-
-
-def _load(data: str) -> dict[str, TextData]:
-    from longtail.corpora import list_corpora, load_corpus
-    from longtail.data import load_folder
-
-    return load_corpus(data) if data in list_corpora() else load_folder(data)
-
-
-def _load_part(data: str, split: str | None = None) -> TextData:
-    """One part of the data to judge on; a single file is taken whole unless a part is named."""
-    from longtail.data import read_jsonl
-
-    if split is None and Path(data).is_file():
-        return read_jsonl(data)
-    return _part(_load(data), split or "test")
-
-
-def _part(parts: dict[str, TextData], name: str) -> TextData:
-    from longtail.errors import UnknownNameError
-
-    if name not in parts:
-        raise UnknownNameError("part", name, parts)
-    return parts[name]
 
 
 def _line_batches(file: str, size: int = 256) -> Iterator[list[str]]:
@@ -327,33 +254,3 @@ def _line_batches(file: str, size: int = 256) -> Iterator[list[str]]:
         raise DataError(f"{file} is not valid UTF-8: {error}.") from error
     if batch:
         yield batch
-
-
-def _progress() -> Any:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
-
-
-def _print_table(evaluations: Any, title: str) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from longtail.report import table_rows
-
-    header, *rows = table_rows(evaluations)
-    table = Table(title=escape(title))
-    for position, cell in enumerate(header):
-        table.add_column(cell, justify="left" if position == 0 else "right")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console().print(table)

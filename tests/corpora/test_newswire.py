@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from longtail.corpora import list_corpora, load_corpus
-from longtail.corpora.newswire import FAMILIES, N_NAMED, Newswire
+from longtail.corpora.newswire import FAMILIES, N_NAMED, PRESETS, Newswire
 from longtail.corpora.newswire_lexicon import invented_place
 from longtail.errors import InputError, UnknownNameError
 
@@ -39,6 +39,40 @@ def test_counts_follow_a_power_law_and_every_label_is_learnable() -> None:
     fit = np.corrcoef(ranks, np.log(counts))[0, 1]
     assert slope < -1 and fit < -0.97
     assert counts[0] / counts[-1] > 300
+
+
+def test_the_power_law_holds_at_the_size_of_pubmed() -> None:
+    sizes = dict(PRESETS["pubmed"])
+    held_out = sizes.pop("held_out")
+    wire = Newswire(**sizes)  # type: ignore[arg-type]
+    assert (len(wire), wire.n_labels, held_out) == (224_897, 18_211, (5000, 5000))
+    rank_of = {name: rank for rank, name in enumerate(wire.label_names())}
+    found = [rank_of[name] for k in range(0, len(wire), 60) for name in wire[k].labels]
+    edges = np.unique(np.geomspace(1, wire.n_labels + 1, 14).astype(int))
+    counts, _ = np.histogram(np.array(found) + 1, bins=edges)
+    per_label = np.log(counts / np.diff(edges))
+    # Bins of ranks keep to a straight line, with no cliff where the named topics end.
+    middles = np.log(np.sqrt(edges[:-1] * edges[1:]))
+    assert np.corrcoef(middles, per_label)[0, 1] < -0.98
+    assert np.diff(per_label).min() > np.log(1 / 6) and np.diff(per_label).max() < 0
+
+
+def test_presets_and_single_sizes() -> None:
+    parts = load_corpus("newswire", preset="pubmed", n_documents=450, n_labels=40, mean_labels=3)
+    assert {part: len(data) for part, data in parts.items()} == {
+        "train": 430,
+        "validation": 10,
+        "test": 10,
+    }
+    with pytest.raises(UnknownNameError, match="unknown preset of newswire 'reuter'"):
+        load_corpus("newswire", preset="reuter")
+    with pytest.raises(UnknownNameError, match="unknown setting of the corpus newswire 'seeds'"):
+        load_corpus("newswire", seeds=3)
+    with pytest.raises(InputError, match="takes no path"):
+        load_corpus("newswire", "somewhere")
+    seen: list[tuple[int, int]] = []
+    load_corpus("newswire", n_documents=300, progress=lambda done, n: seen.append((done, n)))
+    assert seen == [(100, 300), (200, 300), (300, 300)]
 
 
 def test_rare_labels_are_linked_to_frequent_ones() -> None:
@@ -90,6 +124,6 @@ def test_wrong_sizes_are_refused(settings: dict[str, float]) -> None:
 
 
 def test_unknown_corpus() -> None:
-    assert list_corpora() == ["newswire"]
+    assert list_corpora() == ["newswire", "newswire-pubmed", "reuters", "pubmed"]
     with pytest.raises(UnknownNameError, match="Did you mean 'newswire'"):
         load_corpus("newswires")

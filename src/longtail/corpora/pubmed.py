@@ -1,0 +1,139 @@
+"""PubMed abstracts with MeSH headings by the paper's recipe, from BioASQ or from MEDLINE files.
+
+BioASQ asks for a registration; NLM's MEDLINE baseline has the same fields and is free for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from longtail.corpora.download import Progress as DownloadProgress
+from longtail.corpora.download import RemoteFile, cache_folder, fetch
+from longtail.data.collect import Progress, collect, tell
+from longtail.data.documents import OnError, ReadOptions, ReadReport, parse_range
+from longtail.data.sources import resolve
+from longtail.data.textdata import TextData
+from longtail.errors import DataError, InputError
+
+BASELINE = "https://ftp.ncbi.nlm.nih.gov/pubmed/baseline/"
+SUFFIXES = (".json", ".json.gz", ".xml", ".xml.gz")
+SEED = 123
+
+
+def load(
+    path: str | Path | Sequence[str | Path] | None = None,
+    *,
+    years: str | int | None = "2020-2021",
+    min_count: int = 5,
+    n_validation: int = 5000,
+    n_test: int = 5000,
+    major_topics: bool = False,
+    files: str | None = None,
+    baseline: str = "pubmed26n",
+    on_error: OnError = "raise",
+    workers: int | None = None,
+    progress: Progress | None = None,
+    download_progress: DownloadProgress | None = None,
+    report: ReadReport | None = None,
+) -> dict[str, TextData]:
+    """The three parts, on the labels with at least `min_count` training documents.
+
+    Args:
+        path: BioASQ's JSON file, or MEDLINE files or a folder of them.
+        years: of publication, as 2020 or 2020-2021; None or "all" for any.
+        files: numbers of baseline files to download into the cache, such as 1100-1120.
+        baseline: how their names begin; NLM publishes a new baseline every year.
+        major_topics: MEDLINE only: headings that are a major topic of the article.
+    """
+    wanted = None if years is None or str(years) == "all" else str(years)
+    options = ReadOptions(major_topics=major_topics, years=wanted, on_error=on_error)
+    if path is None:
+        path = _download(files, baseline, download_progress) if files else _from_cache()
+    collected = collect(resolve(path), options, progress, workers)
+    data = collected.data()
+    parts = _paper_parts(data, n_validation, n_test)
+    names = parts["train"].filter_labels(min_count)[0].label_names
+    if not names:
+        raise DataError(
+            f"no label has {min_count} training documents. Read more files, or lower min_count."
+        )
+    rare: set[str] = set()
+    n_assignments = 0
+    for part, documents in parts.items():
+        parts[part], unknown = documents.onto(names)
+        rare |= set(unknown)
+        n_assignments += sum(unknown.values())
+    if rare:
+        collected.report.notes.append(
+            f"{len(rare)} labels with fewer than {min_count} training documents were left out "
+            f"({n_assignments} of {data.Y.nnz} assignments)."
+        )
+    tell(collected.report, report)
+    return parts
+
+
+def _paper_parts(data: TextData, n_validation: int, n_test: int) -> dict[str, TextData]:
+    """Two shuffles with one seed, the second over the first one's order, as scikit-learn does."""
+    n_held_out = n_validation + n_test
+    if min(n_validation, n_test) < 1 or n_held_out >= len(data):
+        raise InputError(
+            f"cannot hold out {n_validation} + {n_test} of {len(data)} documents. Read more files, "
+            "or hold out fewer with n_validation and n_test."
+        )
+    order = np.random.RandomState(SEED).permutation(len(data))
+    held_out = order[:n_held_out]
+    again = np.random.RandomState(SEED).permutation(n_held_out)
+    rows = {
+        "train": order[n_held_out:],
+        "validation": held_out[again[n_test:]],
+        "test": held_out[again[:n_test]],
+    }
+    return {part: data.select(np.sort(which)) for part, which in rows.items()}
+
+
+def _from_cache() -> list[Path]:
+    folder = cache_folder() / "pubmed"
+    found = sorted(p for p in folder.glob("*") if p.name.lower().endswith(SUFFIXES))
+    if not found:
+        raise DataError(
+            "the PubMed corpus has no files yet. Pass path=, or place in "
+            f"{folder} either BioASQ's Task A training file (allMeSH_2021.json, after registration "
+            f"at http://participants-area.bioasq.org), or MEDLINE files from {BASELINE} "
+            "(pubmed26n0001.xml.gz and so on, free for all); or let longtail download some of the "
+            "latter by their numbers: longtail corpus get pubmed --set files=1100-1120 --out FOLDER"
+        )
+    return found
+
+
+def _download(files: str, baseline: str, progress: DownloadProgress | None) -> list[Path]:
+    first, last = parse_range(str(files), "files", "7 or 1100-1120")
+    found = []
+    for number in range(first, last + 1):
+        name = f"{baseline}{number:04d}.xml.gz"
+        target = cache_folder() / "pubmed" / name
+        if target.is_file():
+            found.append(target)
+            continue
+        remote = RemoteFile(name, (BASELINE + name,), published_md5(BASELINE + name))
+        found.append(fetch(remote, "pubmed", progress, name))
+    return found
+
+
+def published_md5(url: str) -> str:
+    """NLM puts `MD5(name)= digits` beside every file."""
+    import requests
+
+    name = url.rpartition("/")[2]
+    try:
+        answer = requests.get(url + ".md5", timeout=(10, 30))
+        answer.raise_for_status()
+    except requests.RequestException as error:
+        raise DataError(
+            f"cannot download {url}.md5 ({type(error).__name__}). Check the network and that the "
+            f"file exists, or place {name} in {cache_folder() / 'pubmed'} yourself."
+        ) from error
+    digits = answer.text.strip().rpartition(" ")[2].lower()
+    return f"md5:{digits}"

@@ -1,0 +1,165 @@
+"""Opening files: counted as they are read, unpacked if gzipped, written whole or not at all.
+
+Text is decoded so that a wrong byte stays visible in its own line instead of ending the file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, BinaryIO, TextIO, cast
+
+from longtail.errors import DataError, InputError
+
+Tick = Callable[[int], None]
+"""Called with the number of bytes just read from disk."""
+
+GZIP_MAGIC = b"\x1f\x8b"
+BUFFER = 1 << 20
+LARGEST_MEMBER = 256 << 20
+
+# Python's surrogateescape gives up at bytes below 128, which UTF-16 can have wrong as well.
+ESCAPE = "longtail.escape"
+codecs.register_error(ESCAPE, lambda error: ("\udc80", error.end))  # type: ignore[attr-defined]
+
+
+class _CountedFile(io.FileIO):
+    def __init__(self, path: Path, tick: Tick) -> None:
+        super().__init__(path, "rb")
+        self._tick = tick
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        count = super().readinto(buffer) or 0
+        self._tick(count)
+        return count
+
+    def readall(self) -> bytes:
+        content = super().readall()
+        self._tick(len(content))
+        return content
+
+
+class _Unpacked(gzip.GzipFile):
+    """Gives what there is before the cut of a truncated file, where GzipFile.read drops it."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(size) if size is None or size < 0 else self.read1(size)
+
+
+@contextmanager
+def open_binary(path: Path, tick: Tick) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked if it is gzipped, whatever its name says."""
+    with io.BufferedReader(_CountedFile(path, tick), BUFFER) as raw:
+        if raw.peek(2)[:2] == GZIP_MAGIC:
+            with _Unpacked(fileobj=raw) as unpacked:
+                yield cast(BinaryIO, unpacked)
+        else:
+            yield raw
+
+
+@contextmanager
+def open_text(
+    path: Path, encoding: str | None, tick: Tick, newline: str = "\n"
+) -> Iterator[TextIO]:
+    """The text of a file; bytes that are not in the encoding become lone surrogates.
+
+    Newlines stay as they are. `undecodable` says whether a line holds such bytes.
+    """
+    with open_binary(path, tick) as file:
+        text = io.TextIOWrapper(file, codec_of(encoding), errors=ESCAPE, newline=newline)
+        try:
+            yield text
+        finally:
+            text.detach()
+
+
+def codec_of(encoding: str | None) -> str:
+    """The name to decode by; a byte order mark, as some write before UTF-8, is in no field."""
+    name = codecs.lookup(encoding or "utf-8").name
+    return "utf-8-sig" if name == "utf-8" else name
+
+
+def undecodable(text: str) -> bool:
+    """Whether the text holds half of a surrogate pair, which no file can hold."""
+    if text.isascii():
+        return False
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def wrong_encoding(encoding: str | None) -> str:
+    """The message for a line that is not in the encoding."""
+    return (
+        f"not valid {encoding or 'UTF-8'}. If the file is in another encoding, name it, as in "
+        "encoding='latin-1' (--encoding latin-1)."
+    )
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary name to write to; it takes the place of `path` only if all went well."""
+    target = Path(path)
+    temporary = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".longtail-")
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
+        # mkstemp makes private files; give the result the rights that open() would have given.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(target)
+    except OSError as error:
+        raise DataError(f"{target} cannot be written ({error.strerror or error}).") from error
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{target} was not written: {error.object[error.start]!r} in a text, label or id is "
+            "half of a surrogate pair, which is no character. Take it out."
+        ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[TextIO]:
+    """A text file in UTF-8 in the place of `path`, gzipped if the name ends in .gz."""
+    with replacing(path) as temporary, ExitStack() as stack:
+        file: IO[bytes] = stack.enter_context(temporary.open("wb"))
+        if str(path).lower().endswith(".gz"):
+            # No time stamp inside: the same documents give the same bytes.
+            packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+            file = cast(IO[bytes], packed)
+        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+
+
+def check_member_names(archive: Path, names: Iterable[str]) -> None:
+    """Refuse an archive that names files outside of itself."""
+    for name in names:
+        parts = PurePosixPath(name.replace("\\", "/"))
+        if parts.is_absolute() or ".." in parts.parts or re.match("[A-Za-z]:", name):
+            raise DataError(
+                f"{archive} was refused: it holds a file called {name!r}, which points outside of "
+                "the archive. Get the archive from a source that you trust."
+            )
+
+
+def check_member_size(archive: Path, name: str, size: int) -> None:
+    """Refuse a file inside an archive that would unpack to an absurd size."""
+    if size > LARGEST_MEMBER:
+        raise DataError(
+            f"{archive} was refused: {name} unpacks to {size >> 20} MiB, more than the "
+            f"{LARGEST_MEMBER >> 20} MiB that one text file may have."
+        )

@@ -1,0 +1,97 @@
+"""Hugging Face datasets: `hf:owner/name` from the hub, or a folder of `save_to_disk`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from longtail.data.documents import Document, LabelNames, Problem, ReadOptions, Record, Records
+from longtail.data.fields import (
+    FieldError,
+    cell_labels,
+    check_columns,
+    label_columns,
+    needed_columns,
+    to_document,
+)
+from longtail.data.files import Tick
+from longtail.errors import DataError, MissingExtraError
+
+PREFIX = "hf:"
+PARTS = {
+    "train": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+}
+
+
+def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> Records:
+    """One record per row of every split that is a part; class numbers become their names."""
+    for split, table in _splits(source).items():
+        part = PARTS.get(split)
+        if split and part is None:
+            raise DataError(
+                f"{source}: the split {split!r} is none of {', '.join(PARTS)}. Load the dataset "
+                "yourself and make TextData.from_lists of the splits that you want."
+            )
+        check_columns(table.column_names, options, source)
+        names = None
+        if options.label_columns is not None:
+            yield LabelNames(tuple(label_columns(dict.fromkeys(table.column_names), options)))
+        else:
+            names = _class_names(table.features.get(options.labels_field))
+            yield LabelNames(tuple(names or ()))
+        wanted = needed_columns(table.column_names, options)
+        for number, row in enumerate(table.select_columns(wanted), start=1):
+            record = _record(row, names, options, f"{split or 'row'} {number}")
+            yield record._replace(part=part) if isinstance(record, Document) else record
+
+
+def _splits(source: Path | str) -> dict[str, Any]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("a Hugging Face dataset", "datasets", "hf") from error
+    try:
+        if isinstance(source, Path):
+            found = datasets.load_from_disk(source)
+        else:
+            name, _, config = source.removeprefix(PREFIX).partition(":")
+            found = datasets.load_dataset(name, config or None)
+    except Exception as error:  # datasets raises what its many parts raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"the Hugging Face dataset {source} cannot be loaded: {reason} Check its name and the "
+            "network, or load it where there is a network, call save_to_disk(FOLDER), and pass "
+            "that folder."
+        ) from error
+    return dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
+
+
+def _class_names(feature: Any) -> list[str] | None:
+    """The names behind class numbers, for one class per row or a list of them."""
+    if isinstance(feature, list) and len(feature) == 1:
+        feature = feature[0]
+    inner = getattr(feature, "feature", feature)
+    names = getattr(inner, "names", None)
+    return list(names) if names is not None else None
+
+
+def _record(row: dict[str, Any], names: list[str] | None, options: ReadOptions, at: str) -> Record:
+    if options.label_columns is None:
+        labels = row[options.labels_field]
+        if names is not None:
+            numbers = labels if isinstance(labels, list) else [labels]
+            if not all(isinstance(k, int) and 0 <= k < len(names) for k in numbers):
+                # -1 is Hugging Face's "not labelled"; Python would take it for the last class.
+                return Problem(at, f"expected classes from 0 to {len(names) - 1}, got {labels}.")
+            row = {**row, options.labels_field: [names[k] for k in numbers]}
+        elif isinstance(labels, str):
+            try:
+                row = {**row, options.labels_field: cell_labels(labels, options)}
+            except FieldError as error:
+                return Problem(at, str(error))
+    return to_document(row, options, at)

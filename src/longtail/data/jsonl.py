@@ -1,0 +1,46 @@
+"""JSON Lines: one {"text": ..., "labels": [...], "id": ..., "date": ...} per line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from longtail.data.documents import LabelNames, Problem, ReadOptions, Records
+from longtail.data.fields import named_label_columns, to_document
+from longtail.data.files import Tick, open_text, undecodable, writing, wrong_encoding
+from longtail.data.textdata import TextData
+
+
+def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
+    """One record per line that is not blank."""
+    named = named_label_columns(options)
+    if named is not None:
+        yield LabelNames(tuple(named))
+    with open_text(path, options.encoding, tick) as file:
+        for number, line in enumerate(file, start=1):
+            if undecodable(line):
+                yield Problem(number, wrong_encoding(options.encoding))
+                continue
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                # Not JSONDecodeError alone: a whole number of 5,000 digits is a ValueError.
+                yield Problem(number, f"not valid JSON ({error}).")
+                continue
+            if isinstance(record, dict):
+                yield to_document(record, options, number)
+            else:
+                yield Problem(number, f"expected a JSON object, got {line[:60]!r}.")
+
+
+def write_jsonl(data: TextData, path: str | Path) -> None:
+    """Write one document per line, gzipped if the name ends in .gz."""
+    with writing(path) as file:
+        for document in data:
+            record: dict[str, object] = {} if document.id is None else {"id": document.id}
+            record |= {"text": document.text, "labels": list(document.labels)}
+            if document.date is not None:
+                record["date"] = document.date
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")

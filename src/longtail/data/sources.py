@@ -1,0 +1,215 @@
+"""Where documents come from: a file, several files, a folder of parts, and the split into parts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longtail.data.collect import Collected, Progress, collect, size_of, tell
+from longtail.data.documents import ReadOptions, ReadReport
+from longtail.data.formats import Format, format_of_file, format_of_folder, get_format, list_formats
+from longtail.data.hugging_face import PREFIX
+from longtail.data.splits import split
+from longtail.data.textdata import TextData
+from longtail.errors import DataError
+
+PARTS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test",),
+}
+SHARES = (0.7, 0.1, 0.2)
+Files = list[tuple[Path | str, Format]]
+
+
+def resolve(source: str | Path | Sequence[str | Path], format: str | None = None) -> Files:
+    """The files of a source and their formats; a folder of parts is not one source."""
+    if not isinstance(source, (str, Path)):
+        files = [file for one in source for file in resolve(one, format)]
+        _refuse_twice([path for path, _ in files])
+        return files
+    if str(source).startswith(PREFIX):
+        return [(str(source), get_format("huggingface"))]
+    path = Path(source)
+    if path.is_dir():
+        return _resolve_folder(path, format)
+    if not path.is_file():
+        raise DataError(f"no such file or folder: {path}.")
+    entry = get_format(format) if format else format_of_file(path)
+    if entry is None:
+        raise DataError(
+            f"the suffix of {path.name!r} says no format. Name one with format (--format): "
+            f"{', '.join(list_formats())}."
+        )
+    return [(path, entry)]
+
+
+def _resolve_folder(path: Path, format: str | None) -> Files:
+    entry = get_format(format) if format else format_of_folder(path)
+    if entry is not None and (entry.folder_marks or not entry.suffixes):
+        return [(path, entry)]
+    parts = _named_parts(path, format)
+    if len(parts) > 1:
+        raise DataError(
+            f"{path}: a folder of parts ({', '.join(parts)}) is not one set of documents. Name one "
+            "of its files, or read the parts with load_data."
+        )
+    files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
+    if entry is None:
+        kinds = {kind.name for file in files if (kind := format_of_file(file)) is not None}
+        if len(kinds) != 1:
+            there = ", ".join(file.name for file in files[:8]) or "an empty folder"
+            raise DataError(
+                f"{path}: expected train.jsonl (or .csv, .parquet, ...) and, if you have them, "
+                f"validation and test, or files of one format; found {there}. Name a format with "
+                "format (--format)."
+            )
+        entry = get_format(kinds.pop())
+    found: Files = [(f, entry) for f in files if f.name.lower().endswith(entry.suffixes)]
+    if not found:
+        raise DataError(f"{path}: no files of the format {entry.name}.")
+    _refuse_twice([file for file, _ in found])
+    return found
+
+
+def _refuse_twice(files: Sequence[Path | str]) -> None:
+    """Raise if a file is named twice, or stands beside its gzipped self."""
+    names = Counter(str(file).removesuffix(".gz") for file in files)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise DataError(
+            f"{twice[0]} would be read twice, under one name or with and without .gz. Leave one."
+        )
+
+
+def load_data(
+    source: str | Path,
+    format: str | None = None,
+    *,
+    split_method: str = "random",
+    seed: int = 0,
+    report: ReadReport | None = None,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    **options: Any,
+) -> dict[str, TextData]:
+    """Train, validation and test parts from a folder of parts, or from one source that is split.
+
+    A source that says itself which documents are for training and testing (Reuters, NLTK, Hugging
+    Face) is taken at its word. A missing validation part is split off the training part. Labels
+    that only other parts have are kept as columns, so that they count in the evaluation.
+    """
+    settings = ReadOptions(**options)
+    path = Path(source)
+    found = _part_files(path, format) if path.is_dir() else {}
+    said = ReadReport()
+    if found:
+        parts = {}
+        sizes = {part: sum(size_of(file) for file, _ in files) for part, files in found.items()}
+        before = 0
+        for part, files in found.items():
+            own = _within(progress, before, sum(sizes.values()))
+            collected = collect(files, settings, own, workers)
+            before += sizes[part]
+            said.add(collected.report)
+            parts[part] = collected.data()
+    else:
+        if path.is_dir():
+            _refuse_hidden_parts(path)
+        collected = collect(resolve(source, format), settings, progress, workers)
+        said.add(collected.report)
+        parts = _own_parts(collected, source, split_method, seed)
+    tell(said, report)
+    if "validation" not in parts:
+        shares = (0.9, 0.1)
+        parts["train"], parts["validation"] = split(parts["train"], shares, split_method, seed)
+    order = [part for part in PARTS if part in parts]
+    names = parts["train"].label_names
+    if any(parts[part].label_names != names for part in order):
+        names = tuple(sorted({name for part in order for name in parts[part].label_names}))
+    return {part: parts[part].onto(names)[0] for part in order}
+
+
+def _within(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """The progress of one part as progress of all parts."""
+    return progress and (lambda done, _: progress(before + done, total))
+
+
+def _part_files(root: Path, format: str | None) -> dict[str, Files]:
+    """The files of every part: train.csv, or shards such as train-0001.csv, or a folder train."""
+    named = _named_parts(root, format)
+    if named and "train" not in named:
+        there = ", ".join(sorted(entry.name for entry in root.iterdir()))
+        raise DataError(
+            f"no training part in {root}: expected a file such as train.jsonl, found {there}."
+        )
+    return {part: resolve(entries, format) for part, entries in named.items()}
+
+
+def _named_parts(root: Path, format: str | None) -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    if format_of_folder(root) is not None:
+        return found
+    for part, names in PARTS.items():
+        own = [entry for entry in sorted(root.iterdir()) if _is_part(entry, names, format)]
+        sets = {_shard_set(entry) for entry in own}
+        if len(own) > 1 and (len(sets) > 1 or None in sets):
+            raise DataError(
+                f"{root}: it is not clear which is the {part} part: "
+                f"{', '.join(entry.name for entry in own)}. Leave one of them."
+            )
+        if own:
+            found[part] = own
+    return found
+
+
+def _is_part(entry: Path, names: Sequence[str], format: str | None) -> bool:
+    """Whether a file or folder is called train, train.csv, train-00001-of-00005.parquet, ..."""
+    if entry.is_file() and not format and format_of_file(entry) is None:
+        return False
+    name = entry.name.lower()
+    return any(re.fullmatch(rf"{part}([-_]\d[^.]*)?(\..*)?", name) for part in names)
+
+
+def _shard_set(entry: Path) -> tuple[str, str] | None:
+    """What the shards of one part have in common: the name before the number, and the suffix."""
+    match = re.fullmatch(r"([a-z]+)[-_]\d[^.]*(\..*)", entry.name.lower())
+    return (match[1], match[2]) if match else None
+
+
+def _refuse_hidden_parts(root: Path) -> None:
+    """Raise rather than shuffle reviews-train.csv and reviews-test.csv together."""
+    known = {name for names in PARTS.values() for name in names}
+    hidden = [
+        entry.name
+        for entry in sorted(root.iterdir())
+        if entry.is_file()
+        and format_of_file(entry)
+        and known.intersection(re.split("[^a-z]+", entry.name.lower()))
+    ]
+    if hidden:
+        raise DataError(
+            f"{root}: {hidden[0]} seems to be one part of several, but is not called so. Call the "
+            "files train, validation and test, with the suffix of their format."
+        )
+
+
+def _own_parts(
+    collected: Collected, source: str | Path, method: str, seed: int
+) -> dict[str, TextData]:
+    data = collected.data()
+    said = np.array([part or "" for part in collected.parts])
+    if (said == "").all():
+        return dict(zip(PARTS, split(data, SHARES, method, seed), strict=True))
+    if not (said != "").all() or not (said == "train").any():
+        counts = ", ".join(f"{(said == p).sum()} {p or 'of no part'}" for p in (*PARTS, ""))
+        raise DataError(
+            f"{source}: expected that every document is of a part, or none, and that some are for "
+            f"training; found {counts}. Read it with read_data and divide it with split."
+        )
+    return {part: data.select(said == part) for part in PARTS if (said == part).any()}

@@ -1,0 +1,301 @@
+"""Dividing documents into parts: at random, with every label in every part, by time, by ids.
+
+An `assign_...` function says which part each document goes to and knows nothing of texts; `split`,
+`folds` and their relatives cut TextData by it. The same seed gives the same parts everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from fractions import Fraction
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.data.stratify import deal
+from longtail.data.textdata import TextData
+from longtail.errors import DataError, InputError, UnknownNameError
+
+IntArray = NDArray[np.int64]
+ISO_DATE = re.compile(r"\d{4}(-\d{2}(-\d{2}(\D.*)?)?)?$")
+Shares = Sequence[float]
+"""Positive shares that sum to 1, (0.7, 0.1, 0.2), or whole numbers of documents, (6769, 1000)."""
+Assign = Callable[[TextData, Shares, int], IntArray]
+
+
+def split(
+    data: TextData, shares: Shares = (0.7, 0.1, 0.2), method: str = "random", seed: int = 0
+) -> tuple[TextData, ...]:
+    """One part per share, documents in their old order; see SPLITS for the methods.
+
+    Example:
+        >>> data = TextData.from_lists(["a", "b", "c", "d"], [["x"], ["y"], ["x"], ["y"]])
+        >>> train, test = split(data, (0.5, 0.5), "stratified")
+        >>> train.stats().label_counts.tolist(), test.stats().label_counts.tolist()
+        ([1.0, 1.0], [1.0, 1.0])
+    """
+    parts = _method(method)(data, shares, seed)
+    return tuple(data.select(parts == part) for part in range(len(shares)))
+
+
+def random_split(data: TextData, fraction: float, seed: int = 0) -> tuple[TextData, TextData]:
+    """Two parts, the second with about `fraction` of the documents and at least one."""
+    if not 0 < fraction < 1:
+        raise InputError(f"the fraction to split off must lie between 0 and 1, got {fraction}.")
+    if len(data) < 2:
+        raise DataError(f"cannot split {len(data)} document: at least two are needed.")
+    n_second = min(len(data) - 1, max(1, round(len(data) * fraction)))
+    return paper_split(data, n_second, seed)
+
+
+def paper_split(
+    data: TextData, n_held_out: int, random_state: int = 123
+) -> tuple[TextData, TextData]:
+    """The documents that scikit-learn's train_test_split keeps and holds out, in their old order.
+
+    The paper's Reuters validation part is `paper_split(train, 1000)`, train in numeric id order.
+    """
+    if not _is_whole(n_held_out) or not 0 < n_held_out < len(data):
+        raise InputError(
+            f"the number of documents to hold out must be a whole number from 1 to "
+            f"{len(data) - 1}, as there are {len(data)} documents, got {n_held_out!r}."
+        )
+    held_out = np.zeros(len(data), dtype=np.bool_)
+    held_out[_generator(random_state).permutation(len(data))[:n_held_out]] = True
+    return data.select(~held_out), data.select(held_out)
+
+
+def split_by_ids(data: TextData, ids: Iterable[str]) -> tuple[TextData, TextData]:
+    """The documents not named, and those named, both in the order of the data."""
+    chosen = assign_by_ids(_ids_of(data), [_as_ids(ids)]) == 0
+    return data.select(~chosen), data.select(chosen)
+
+
+def folds(
+    data: TextData, k: int, method: str = "random", seed: int = 0
+) -> Iterator[tuple[TextData, TextData]]:
+    """k times a training part and a held-out part.
+
+    `random` and `stratified` hold out every document once. `time` cuts k + 1 blocks and holds out
+    each but the first, training on all that is earlier: never on the future.
+    """
+    assign = _method(method)
+    if not _is_whole(k) or k < 2:
+        raise InputError(f"the number of folds must be a whole number of at least 2, got {k!r}.")
+    if k > len(data):
+        raise DataError(f"cannot make {k} folds of {len(data)} documents. Use fewer folds.")
+    if method == "time":
+        block = assign(data, _equal_sizes(len(data), k + 1), seed)
+        return ((data.select(block < fold), data.select(block == fold)) for fold in range(1, k + 1))
+    sizes = _equal_sizes(len(data), k)
+    if method == "stratified":
+        parts = assign_stratified(data.Y, sizes, seed, first_is_train=False)
+    else:
+        parts = assign(data, sizes, seed)
+    return _held_out_in_turn(data, parts, k)
+
+
+def folds_by_ids(
+    data: TextData, groups: Sequence[Iterable[str]]
+) -> Iterator[tuple[TextData, TextData]]:
+    """A training part and a held-out part for each group of ids; unnamed documents always train."""
+    parts = assign_by_ids(_ids_of(data), [_as_ids(group) for group in groups])
+    if len(groups) < 2:
+        raise InputError(f"expected at least two folds, got {len(groups)}. See split_by_ids.")
+    return _held_out_in_turn(data, parts, len(groups))
+
+
+def part_sizes(n_documents: int, shares: Shares) -> IntArray:
+    """Documents per part: shares by largest remainder, with at least one document in each part."""
+    if len(shares) < 2:
+        raise InputError(f"expected the shares of at least two parts, got {shares!r}.")
+    if n_documents < len(shares):
+        raise DataError(
+            f"cannot split {n_documents} documents into {len(shares)} parts. Use fewer parts."
+        )
+    if not all(isinstance(share, Real) and share > 0 for share in shares):
+        raise InputError(f"shares must be positive numbers, got {tuple(shares)}.")
+    if all(_is_whole(share) for share in shares):
+        if sum(shares) != n_documents:
+            raise InputError(
+                f"whole numbers of documents must sum to the {n_documents} documents that there "
+                f"are, got {tuple(shares)} = {sum(shares)}. Shares, such as (0.8, 0.2), sum to 1."
+            )
+        return np.array(shares, dtype=np.int64)
+    if abs(math.fsum(shares) - 1) > 1e-6:
+        raise InputError(
+            f"shares must sum to 1, got {tuple(shares)} = {math.fsum(shares):g}. Write them like "
+            "(0.7, 0.1, 0.2), or give whole numbers of documents."
+        )
+    # Fractions, because floor(100 * 0.29) is 28 in binary and a sum of floors can pass the total.
+    exact = [Fraction(float(share)) for share in shares]
+    quotas = [n_documents * share / sum(exact) for share in exact]
+    sizes = [math.floor(quota) for quota in quotas]
+    by_remainder = sorted(range(len(sizes)), key=lambda part: sizes[part] - quotas[part])
+    for part in by_remainder[: n_documents - sum(sizes)]:
+        sizes[part] += 1
+    for part, size in enumerate(sizes):
+        if size == 0:
+            sizes[sizes.index(max(sizes))] -= 1
+            sizes[part] = 1
+    return np.array(sizes, dtype=np.int64)
+
+
+def assign_random(n_documents: int, shares: Shares, seed: int) -> IntArray:
+    """The part of each document, by a random order of the documents."""
+    sizes = part_sizes(n_documents, shares)
+    parts = np.empty(n_documents, dtype=np.int64)
+    parts[_generator(seed).permutation(n_documents)] = np.repeat(np.arange(len(sizes)), sizes)
+    return parts
+
+
+def assign_by_time(dates: Sequence[str], shares: Shares) -> IntArray:
+    """The part of each document, earlier dates in earlier parts; dates are compared as strings.
+
+    Documents of one date stay together, so that a part is as near to its share as dates allow.
+    """
+    sizes = part_sizes(len(dates), shares)
+    empty = next((row for row, date in enumerate(dates) if not date), None)
+    if empty is not None:
+        raise DataError(
+            f"document {empty} has no date, so that it is neither early nor late. "
+            "Give it one, or leave it out of a split by time."
+        )
+    odd = next((date for date in dates if not ISO_DATE.match(date)), None)
+    if odd is not None:
+        raise DataError(
+            f"the date {odd!r} is not in ISO 8601, as 1987, 1987-02 or 1987-02-26, so that sorting "
+            "dates would not put them in order. Write dates that way, or use another method."
+        )
+    order = sorted(range(len(dates)), key=dates.__getitem__)
+    changes = [k for k in range(1, len(order)) if dates[order[k - 1]] != dates[order[k]]]
+    n_cuts = len(sizes) - 1
+    if len(changes) < n_cuts:
+        raise DataError(
+            f"cannot cut {len(changes) + 1} different dates into {len(sizes)} parts without "
+            "dividing a date. Use fewer parts or another method."
+        )
+    parts = np.zeros(len(dates), dtype=np.int64)
+    positions = np.array(order, dtype=np.int64)
+    first, ideal = 0, 0
+    for cut, size in enumerate(sizes[:-1]):
+        ideal += int(size)
+        # Each later cut needs a change of date of its own.
+        last = len(changes) - (n_cuts - cut)
+        chosen = min(range(first, last + 1), key=lambda k: abs(changes[k] - ideal))
+        parts[positions[changes[chosen] :]] = cut + 1
+        first = chosen + 1
+    return parts
+
+
+def assign_by_ids(ids: Sequence[str], groups: Sequence[Collection[str]]) -> IntArray:
+    """The group that names each document, and -1 for a document that none names."""
+    row_of = {identity: row for row, identity in enumerate(ids)}
+    if len(row_of) != len(ids):
+        twice = next(identity for row, identity in enumerate(ids) if row_of[identity] != row)
+        raise DataError(
+            f"the id {twice!r} belongs to more than one document. Make the ids unique, or choose "
+            "documents by position with select."
+        )
+    named = list(dict.fromkeys(identity for group in groups for identity in group))
+    unknown = [identity for identity in named if identity not in row_of]
+    if unknown:
+        raise DataError(
+            f"{len(unknown)} of {len(named)} ids belong to no document, the first of them: "
+            f"{', '.join(map(repr, unknown[:3]))}. Check that they are of these documents."
+        )
+    parts = np.full(len(ids), -1, dtype=np.int64)
+    for part, group in enumerate(groups):
+        if not group:
+            raise InputError(f"group {part} holds no ids. Name at least one document.")
+        for identity in group:
+            row = row_of[identity]
+            if parts[row] not in (-1, part):
+                raise DataError(
+                    f"the id {identity!r} is in the groups {parts[row]} and {part}. "
+                    "Name each document once."
+                )
+            parts[row] = part
+    return parts
+
+
+def assign_stratified(
+    Y: Any, shares: Shares, seed: int, *, first_is_train: bool = True
+) -> IntArray:
+    """The part of each document, such that every label is spread over the parts by their sizes.
+
+    stratify.py says how. A label with fewer documents than there are parts goes to the first part
+    before others; with `first_is_train` off, where it falls.
+    """
+    matrix = sp.csr_matrix(Y, copy=True)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    sizes = part_sizes(matrix.shape[0], shares)
+    # In a random order of rows "the first document of a label" is a random one and needs no draw.
+    order = _generator(seed).permutation(matrix.shape[0])
+    parts = np.empty(len(order), dtype=np.int64)
+    parts[order] = deal(matrix[order], sizes, first_is_train)
+    return parts
+
+
+def _by_time(data: TextData, shares: Shares, seed: int) -> IntArray:
+    if data.dates is None:
+        raise DataError(
+            "a split by time needs the dates of the documents, and these have none. Name their "
+            "field with date_field when reading, or use the method 'random' or 'stratified'."
+        )
+    return assign_by_time(data.dates, shares)
+
+
+SPLITS: dict[str, Assign] = {
+    "random": lambda data, shares, seed: assign_random(len(data), shares, seed),
+    "stratified": lambda data, shares, seed: assign_stratified(data.Y, shares, seed),
+    "time": _by_time,
+}
+
+
+def _method(name: str) -> Assign:
+    if name not in SPLITS:
+        raise UnknownNameError("split", name, SPLITS)
+    return SPLITS[name]
+
+
+def _held_out_in_turn(
+    data: TextData, parts: IntArray, k: int
+) -> Iterator[tuple[TextData, TextData]]:
+    return ((data.select(parts != fold), data.select(parts == fold)) for fold in range(k))
+
+
+def _equal_sizes(n_documents: int, n_parts: int) -> list[int]:
+    return [n_documents // n_parts + (part < n_documents % n_parts) for part in range(n_parts)]
+
+
+def _ids_of(data: TextData) -> tuple[str, ...]:
+    if data.ids is None:
+        raise DataError(
+            "a split by ids needs the ids of the documents, and these have none. Name their field "
+            "with id_field when reading."
+        )
+    return data.ids
+
+
+def _as_ids(ids: Iterable[str]) -> list[str]:
+    if isinstance(ids, str):
+        raise InputError(f"expected a list of ids, got {ids!r}. Write [{ids!r}].")
+    return list(ids)
+
+
+def _generator(seed: int) -> np.random.RandomState:
+    """The old generator on purpose: numpy has frozen its stream, that of default_rng may change."""
+    if not _is_whole(seed) or not 0 <= seed < 2**32:
+        raise InputError(f"a seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
+    return np.random.RandomState(int(seed))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

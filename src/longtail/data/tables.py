@@ -1,0 +1,168 @@
+"""Tables: CSV and TSV with a header, and LibMultiLabel's TSV without one."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from longtail.data.documents import Document, LabelNames, Problem, ReadOptions, Records
+from longtail.data.fields import (
+    FieldError,
+    cell_labels,
+    check_columns,
+    label_columns,
+    split_labels,
+    to_document,
+)
+from longtail.data.files import Tick, open_text, undecodable, writing, wrong_encoding
+from longtail.data.textdata import TextData
+from longtail.errors import DataError, InputError
+
+# The csv module refuses cells over 128 KiB unless told otherwise; a text may well be longer.
+LONGEST_CELL = 2**31 - 1
+
+
+class _Lines:
+    """Lines for the csv module. A row that began with a stray quote may have swallowed others:
+
+    `next_row` after an error gives all of its lines but the first once more.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+        self._again: deque[str] = deque()
+        self._row: list[str] = []
+        self.first = 1
+        """The number of the line on which the row begins."""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self._lines)
+        self._row.append(line)
+        return line
+
+    def next_row(self, failed: bool) -> None:
+        n_taken = 1 if failed else len(self._row)
+        self._again.extendleft(reversed(self._row[n_taken:]))
+        self.first += n_taken
+        self._row.clear()
+
+
+def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) -> Records:
+    """One record per row, with the labels in one cell or in one column each."""
+    csv.field_size_limit(LONGEST_CELL)
+    columns: list[str] | None = None
+    with open_text(path, options.encoding, tick, newline="") as file:
+        lines = _Lines(file)
+        rows = csv.reader(lines, delimiter=options.delimiter or delimiter, strict=True)
+        while True:
+            row: list[str] | None = []
+            why = None
+            try:
+                row = next(rows, None)
+            except csv.Error as error:
+                why = f"not valid CSV ({error})."
+            if row is None:
+                return
+            if any(undecodable(cell) for cell in row):
+                why = wrong_encoding(options.encoding)
+            if why is not None and columns is None:
+                raise DataError(f"{path}, line {lines.first}: {why}")
+            if why is not None:
+                yield Problem(lines.first, why)
+            elif columns is None and row:
+                columns = row
+                check_columns(columns, options, path)
+                if options.label_columns is not None:
+                    yield LabelNames(tuple(label_columns(dict.fromkeys(columns), options)))
+            elif columns is not None and row:
+                yield _row(columns, row, options, lines.first)
+            lines.next_row(failed=why is not None and not row)
+
+
+def _row(columns: list[str], row: list[str], options: ReadOptions, at: int) -> Document | Problem:
+    if len(row) != len(columns):
+        return Problem(at, f"expected {len(columns)} cells as in the header, got {len(row)}.")
+    record: dict[str, object] = dict(zip(columns, row, strict=True))
+    if options.label_columns is None:
+        try:
+            record[options.labels_field] = cell_labels(str(record[options.labels_field]), options)
+        except FieldError as error:
+            return Problem(at, str(error))
+    return to_document(record, options, at)
+
+
+read_csv = partial(_read_table, ",")
+read_tsv = partial(_read_table, "\t")
+
+
+def _write_table(delimiter: str, data: TextData, path: str | Path) -> None:
+    """Write a table with the labels of a document as a JSON list in one cell."""
+    with writing(path) as file:
+        table = csv.writer(file, delimiter=delimiter)
+        fields = [name for name in ("id", "date") if getattr(data, name + "s") is not None]
+        table.writerow([*fields, "text", "labels"])
+        for document in data:
+            labels = json.dumps(list(document.labels), ensure_ascii=False)
+            table.writerow([*(getattr(document, n) for n in fields), document.text, labels])
+
+
+write_csv = partial(_write_table, ",")
+write_tsv = partial(_write_table, "\t")
+
+
+def read_libmultilabel(path: Path, options: ReadOptions, tick: Tick) -> Records:
+    """One document per line: an id if there is one, the labels separated by spaces, the text."""
+    n_cells = 0
+    with open_text(path, options.encoding, tick) as file:
+        for number, line in enumerate(file, start=1):
+            if undecodable(line):
+                yield Problem(number, wrong_encoding(options.encoding))
+                continue
+            if not line.strip():
+                continue
+            cells = line.rstrip("\r\n").split("\t")
+            if len(cells) not in (2, 3):
+                yield Problem(
+                    number,
+                    "expected two cells separated by tabs (labels, text) or three (id, labels, "
+                    f"text), got {len(cells)}. For other formats use format (--format).",
+                )
+                continue
+            n_cells = n_cells or len(cells)
+            if len(cells) != n_cells:
+                # A tab in the text would make an id of the labels.
+                yield Problem(number, f"expected {n_cells} cells as before, got {len(cells)}.")
+                continue
+            identity = cells[0] or None if n_cells == 3 else None
+            try:
+                separator = options.label_separator
+                labels = split_labels(cells[-2], separator) if separator else cells[-2].split()
+            except FieldError as error:
+                yield Problem(number, str(error))
+                continue
+            yield Document(cells[-1], labels, identity, at=number)
+
+
+def write_libmultilabel(data: TextData, path: str | Path) -> None:
+    """Write id, labels and text separated by tabs; labels must not hold white space.
+
+    White space in a text becomes one space, as a line has room for no other; dates have no place.
+    """
+    for name in data.label_names:
+        if not name or any(character.isspace() for character in name):
+            raise InputError(
+                f"the label {name!r} holds white space, which separates labels in LibMultiLabel's "
+                "format. Write JSONL or Parquet, or rename the label."
+            )
+    with writing(path) as file:
+        for row, document in enumerate(data):
+            identity = str(row) if document.id is None else " ".join(document.id.split())
+            text = " ".join(document.text.split())
+            file.write(f"{identity}\t{' '.join(document.labels)}\t{text}\n")

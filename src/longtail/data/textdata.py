@@ -1,0 +1,209 @@
+"""Documents with labels: `TextData`, the one shape in which they travel through longtail.
+
+Labels live in a sparse matrix; nothing here ever builds a dense row of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.data.documents import Document
+from longtail.errors import InputError
+from longtail.labels import LabelStats, check_unique, encode_labels
+
+
+@dataclass(frozen=True, eq=False)
+class TextData:
+    """Texts, their labels as a sparse documents x labels matrix, label names, ids and dates.
+
+    `data[3]` is one document; `data[10:20]`, `data[rows]` and `data[mask]` are TextData again, on
+    the same labels.
+    """
+
+    texts: list[str]
+    Y: sp.csr_matrix
+    label_names: tuple[str, ...]
+    ids: tuple[str, ...] | None = None
+    dates: tuple[str, ...] | None = None
+    """ISO 8601 as far as known (`1987`, `1987-02-26`), so that later ones sort later."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "texts", _strings("texts", self.texts, list))
+        object.__setattr__(self, "label_names", _strings("label_names", self.label_names, tuple))
+        expected = (len(self.texts), len(self.label_names))
+        shape = getattr(self.Y, "shape", None)
+        if shape != expected:
+            raise InputError(
+                f"expected a label matrix of shape {expected} for {expected[0]} texts and "
+                f"{expected[1]} label names, got {shape or type(self.Y).__name__}."
+            )
+        check_unique(self.label_names)
+        matrix = sp.csr_matrix(self.Y, copy=True)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        if matrix.data.size and not (matrix.data == 1).all():
+            raise InputError(
+                "the label matrix of documents must hold 0 and 1, got values from "
+                f"{matrix.data.min():g} to {matrix.data.max():g}. Cut soft labels at a threshold; "
+                "the losses themselves take them."
+            )
+        object.__setattr__(self, "Y", matrix)
+        for name in ("ids", "dates"):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if len(values) != len(self.texts):
+                raise InputError(f"expected {len(self.texts)} {name}, got {len(values)}.")
+            object.__setattr__(self, name, _strings(name, values, tuple))
+
+    @classmethod
+    def from_lists(
+        cls,
+        texts: Sequence[str],
+        labels: Iterable[Iterable[str]],
+        label_names: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
+        dates: Sequence[str] | None = None,
+    ) -> TextData:
+        """From texts and one list of label names per text."""
+        matrix, names = encode_labels(labels, label_names)
+        return cls(list(texts), matrix, names, ids, dates)  # type: ignore[arg-type]
+
+    @classmethod
+    def concat(cls, parts: Iterable[TextData]) -> TextData:
+        """All documents of several parts, on the union of their labels.
+
+        Ids and dates are kept where every part has them.
+        """
+        parts = list(parts)
+        if not parts:
+            raise InputError("nothing to concatenate: expected at least one TextData.")
+        names = parts[0].label_names
+        if any(part.label_names != names for part in parts):
+            names = tuple(sorted({name for part in parts for name in part.label_names}))
+        aligned = [part.onto(names)[0] for part in parts]
+
+        def joined(field: str) -> tuple[str, ...] | None:
+            values = [getattr(part, field) for part in parts]
+            return None if None in values else tuple(v for part in values for v in part)
+
+        texts = [text for part in parts for text in part.texts]
+        matrix = sp.vstack([part.Y for part in aligned], format="csr")
+        return cls(texts, matrix, names, joined("ids"), joined("dates"))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, rows: int) -> Document: ...
+
+    @overload
+    def __getitem__(self, rows: Any) -> TextData: ...
+
+    def __getitem__(self, rows: Any) -> Document | TextData:
+        if isinstance(rows, (int, np.integer)):
+            if not -len(self) <= rows < len(self):
+                raise IndexError(f"document {rows} of {len(self)}")
+            row = int(rows) % len(self)
+            identity = None if self.ids is None else self.ids[row]
+            date = None if self.dates is None else self.dates[row]
+            return Document(self.texts[row], self.labels_of(row), identity, date)
+        if isinstance(rows, slice):
+            rows = np.arange(len(self))[rows]
+        return self.select(rows)
+
+    def __iter__(self) -> Iterator[Document]:
+        return (self[row] for row in range(len(self)))
+
+    def select(self, rows: Any) -> TextData:
+        """The documents at these positions, or where a mask is true, with the same label set."""
+        positions = np.asarray(rows)
+        if positions.size and positions.dtype.kind not in "biu":
+            raise InputError(f"expected positions or a mask, got {positions.dtype} values.")
+        if positions.dtype == bool:
+            if positions.shape != (len(self),):
+                raise InputError(f"expected a mask of {len(self)} values, got {positions.shape}.")
+            positions = np.flatnonzero(positions)
+        positions = positions.astype(np.int64, copy=False)
+        return TextData(
+            [self.texts[k] for k in positions],
+            self.Y[positions],
+            self.label_names,
+            None if self.ids is None else tuple(self.ids[k] for k in positions),
+            None if self.dates is None else tuple(self.dates[k] for k in positions),
+        )
+
+    def labels_of(self, row: int) -> list[str]:
+        """The label names of one document."""
+        row = range(len(self))[row]
+        start, stop = self.Y.indptr[row], self.Y.indptr[row + 1]
+        return [self.label_names[k] for k in self.Y.indices[start:stop]]
+
+    def onto(self, label_names: Sequence[str]) -> tuple[TextData, dict[str, int]]:
+        """The same documents on another label set, and how often each label it lacks occurs."""
+        names = tuple(label_names)
+        if names == self.label_names:
+            return self, {}
+        check_unique(names)
+        column_of = {name: column for column, name in enumerate(names)}
+        target = np.array([column_of.get(name, -1) for name in self.label_names], dtype=np.int64)
+        new_columns = target[self.Y.indices] if self.Y.nnz else np.zeros(0, dtype=np.int64)
+        known = new_columns >= 0
+        counts = np.bincount(self.Y.indices[~known], minlength=len(self.label_names))
+        unknown = {self.label_names[k]: int(counts[k]) for k in np.flatnonzero(counts)}
+        starts = np.concatenate([[0], np.cumsum(known)])[self.Y.indptr]
+        matrix = sp.csr_matrix(
+            (self.Y.data[known], new_columns[known], starts), shape=(len(self), len(names))
+        )
+        return TextData(self.texts, matrix, names, self.ids, self.dates), unknown
+
+    def filter_labels(self, min_count: int) -> tuple[TextData, dict[str, int]]:
+        """Only labels with at least `min_count` documents, and the counts of those removed.
+
+        Documents stay, even those left without labels: see `labelled`.
+        """
+        counts = np.asarray(self.Y.sum(axis=0)).ravel()
+        kept = [
+            name for name, count in zip(self.label_names, counts, strict=True) if count >= min_count
+        ]
+        data, removed = self.onto(kept)
+        empty = {n: 0 for n, c in zip(self.label_names, counts, strict=True) if c == 0 < min_count}
+        return data, {**removed, **empty}
+
+    def labelled(self) -> TextData:
+        """The documents that carry at least one label."""
+        return self.select(np.diff(self.Y.indptr) > 0)
+
+    def stats(self) -> LabelStats:
+        return LabelStats.from_matrix(self.Y, self.label_names)
+
+    def save(self, path: str | Path) -> None:
+        """Write a Parquet file, from which `load` restores everything, empty labels included."""
+        from longtail.data.parquet import write_parquet
+
+        write_parquet(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> TextData:
+        """Read a file that `save` wrote, or any other Parquet file with texts and labels."""
+        from longtail.data.collect import read_data
+        from longtail.data.parquet import load_parquet
+
+        saved = load_parquet(path)
+        return read_data(path, "parquet", keep_unlabelled=True) if saved is None else saved
+
+
+def _strings(name: str, values: Any, kind: type[list[str]] | type[tuple[str, ...]]) -> Any:
+    """The values as a list or tuple, which they mostly are already."""
+    # A set of types, because a loop over a million texts is felt in every slice.
+    wrong = [found for found in set(map(type, values)) if not issubclass(found, str)]
+    if wrong or isinstance(values, str):
+        shown = wrong[0].__name__ if wrong else "one string"
+        raise InputError(f"{name} must be strings, one per item, got {shown}.")
+    return values if isinstance(values, kind) else kind(values)

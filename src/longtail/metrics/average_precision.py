@@ -1,0 +1,141 @@
+"""Average precision, over all decisions together or label by label.
+
+It is the mean, over all positives, of the precision among the scores not below the positive's own;
+so equal scores are one threshold, as with scikit-learn. Only the order counts: logits and
+probabilities give the same figure, and no argument says which they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.metrics.blocks import rectangles, row_blocks
+from longtail.metrics.inputs import FloatArray, LeftOut, check_choice, labels_and_scores, mean_of
+
+APAverage: TypeAlias = Literal["micro", "macro"]
+
+
+def average_precision(
+    y_true: Any, scores: Any, average: APAverage = "micro", absent: LeftOut = "zero"
+) -> float:
+    """Average precision of all labels as one figure.
+
+    Args:
+        y_true: labels, documents x labels, 0/1; dense or sparse (a stored zero is no label).
+        scores: dense, or CSR; logits or probabilities, only their order counts. In CSR an absent
+            pair is not scored: it is below all scored ones and never retrieved, so a positive
+            among the absent adds nothing and still divides. A stored zero is a score of 0.
+        average: `micro` pools the decisions of all labels in one order, which is of use if scores
+            of different labels can be compared; `macro` is the mean over labels.
+        absent: what `macro` does with a label that no judged document carries: it counts 0
+            (`zero`, as scikit-learn does) or is left out (`skip`).
+
+    Without any positive the figure is 0.
+
+    Example:
+        >>> truth, scores = [[1, 0], [0, 0], [1, 0]], [[0.9, 0.1], [0.5, 0.2], [0.4, 0.3]]
+        >>> round(average_precision(truth, scores), 4)
+        0.8333
+        >>> round(average_precision(truth, scores, "macro"), 4)
+        0.4167
+    """
+    check_choice("average", average, APAverage)
+    check_choice("choice for absent labels", absent, LeftOut)
+    if average == "macro":
+        by_label, n_positive = _by_label(*labels_and_scores(y_true, scores))
+        return mean_of(by_label, n_positive > 0, absent)
+    truth, checked = labels_and_scores(y_true, scores)
+    blocks: Iterable[NDArray[Any]]
+    if sp.issparse(checked):
+        positive = checked.data[_positions(truth, checked)]
+        blocks = (checked.data[part] for part in row_blocks(checked.nnz, 1))
+    else:
+        rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
+        positive = checked[rows, truth.indices]
+        blocks = (checked[rows] for rows in row_blocks(*checked.shape))
+    found = _precision_sum(positive, (np.sort(block, axis=None) for block in blocks))
+    return found / truth.nnz if truth.nnz else 0.0
+
+
+def label_average_precision(y_true: Any, scores: Any) -> FloatArray:
+    """Average precision of each label, 0 for a label without positives; see `average_precision`."""
+    return _by_label(*labels_and_scores(y_true, scores))[0]
+
+
+def _by_label(truth: sp.csr_matrix, scores: Any) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Average precision and number of positives of each label."""
+    n_positive = np.bincount(truth.indices, minlength=truth.shape[1])
+    sums = _sums_sparse if sp.issparse(scores) else _sums_dense
+    # A label without positives has a sum of 0.
+    return sums(truth.tocsc(), scores) / np.maximum(n_positive, 1), n_positive
+
+
+def _precision_sum(positive: NDArray[Any], sorted_blocks: Iterable[NDArray[Any]]) -> float:
+    """Sum over positives of the precision at their scores; the blocks hold all scores."""
+    positive = np.sort(positive)
+    hits = positive.size - np.searchsorted(positive, positive)
+    retrieved = np.zeros(positive.size, dtype=np.int64)
+    for block in sorted_blocks:
+        retrieved += block.size - np.searchsorted(block, positive)
+    return float((hits / retrieved).sum())
+
+
+def _sums_dense(truth: sp.csc_matrix, scores: NDArray[Any]) -> FloatArray:
+    sums = np.zeros(truth.shape[1])
+    # Labels without positives are never looked at: on a long tail they are most.
+    labels = np.flatnonzero(np.diff(truth.indptr))
+    for block in row_blocks(len(labels), scores.shape[0]):
+        chosen = labels[block]
+        columns = scores[:, chosen].T
+        in_order = np.sort(columns, axis=1)
+        for label, column, ordered in zip(chosen, columns, in_order, strict=True):
+            documents = truth.indices[truth.indptr[label] : truth.indptr[label + 1]]
+            sums[label] = _precision_sum(column[documents], [ordered])
+    return sums
+
+
+def _sums_sparse(truth: sp.csc_matrix, scores: sp.csr_matrix) -> FloatArray:
+    """The same over stored entries only, many labels at a time."""
+    scored = scores.tocsc()
+    positive = np.zeros(scored.nnz, dtype=np.bool_)
+    positive[_positions(truth, scored)] = True
+    sums = np.zeros(scored.shape[1])
+    labels = np.flatnonzero(np.diff(truth.indptr))
+    starts, sizes = scored.indptr[labels], np.diff(scored.indptr)[labels]
+    highest = scored.data.max() if scored.nnz else 0
+    for rows, positions, real in rectangles(starts, sizes):
+        # The padding stands behind a label's entries, and stays behind those that are as high.
+        values = np.where(real, scored.data[positions], highest)
+        order = np.argsort(values, axis=1, kind="stable")
+        hits = np.take_along_axis(positive[positions] & real, order, axis=1)
+        precision = _precision_by_row(np.take_along_axis(values, order, axis=1), hits, sizes[rows])
+        sums[labels[rows]] = precision.sum(axis=1)
+    return sums
+
+
+def _precision_by_row(
+    values: NDArray[Any], hits: NDArray[np.bool_], sizes: NDArray[Any]
+) -> FloatArray:
+    """Precision at every hit, 0 elsewhere; the first `sizes` values of every row, low to high."""
+    first_equal = np.zeros(values.shape, dtype=np.int32)
+    first_equal[:, 1:] = np.where(values[:, 1:] != values[:, :-1], np.arange(1, values.shape[1]), 0)
+    np.maximum.accumulate(first_equal, axis=1, out=first_equal)
+    found = np.cumsum(hits, axis=1, dtype=np.int32)
+    below = np.take_along_axis(found - hits, first_equal, axis=1)
+    retrieved = np.asarray(sizes)[:, np.newaxis] - first_equal
+    precision = np.zeros(values.shape)
+    np.divide(found[:, -1:] - below, retrieved, out=precision, where=hits)
+    return precision
+
+
+def _positions(truth: Any, scored: Any) -> NDArray[np.int64]:
+    """Where the positives are among the stored scores; both CSR or both CSC."""
+    # Counted from 1, since a product of 0 would not be stored.
+    numbers = np.arange(1, scored.nnz + 1, dtype=np.int64)
+    numbered = type(scored)((numbers, scored.indices, scored.indptr), shape=scored.shape)
+    return np.asarray(numbered.multiply(truth).data - 1, dtype=np.int64)

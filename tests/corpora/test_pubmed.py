@@ -1,0 +1,218 @@
+"""The PubMed corpus: the paper's recipe from both sources, and a real MEDLINE file."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from sklearn.model_selection import train_test_split
+
+from longtail.corpora import load_corpus, pubmed
+from longtail.data import ReadReport, TextData, read_data
+from longtail.errors import DataError, InputError
+
+SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
+FILE = SHARED / "corpora" / "pubmed20n0014.xml.gz"
+needs_file = pytest.mark.skipif(
+    not FILE.exists(), reason=f"{FILE.name} is not there: set LONGTAIL_SHARED"
+)
+SMALL = dict(min_count=5, n_validation=10, n_test=20)
+
+
+def labels_of(number: int) -> list[str]:
+    return ["Humans", *(["Mice"] if number % 7 == 0 else []), *(["Rare"] if number < 3 else [])]
+
+
+def year_of(number: int) -> int:
+    return 2019 + number % 3
+
+
+@pytest.fixture
+def bioasq(tmp_path: Path) -> Path:
+    articles = [
+        {
+            "pmid": str(n),
+            "title": f"Title {n}.",
+            "abstractText": f"Abstract {n}.",
+            "journal": "J",
+            "year": str(year_of(n)),
+            "meshMajor": labels_of(n),
+        }
+        for n in range(150)
+    ]
+    path = tmp_path / "allMeSH.json"
+    lines = ",\n".join(map(json.dumps, articles))
+    path.write_text('{"articles": [\n' + lines + "\n]}")
+    return path
+
+
+def citation(number: int) -> str:
+    major = "Y" if number % 2 else "N"
+    headings = "".join(
+        f'<MeshHeading><DescriptorName MajorTopicYN="{major if k == 0 else "N"}">{name}'
+        "</DescriptorName></MeshHeading>"
+        for k, name in enumerate(labels_of(number))
+    )
+    return (
+        f'<PubmedArticle><MedlineCitation><PMID Version="1">{number}</PMID><Article><Journal>'
+        f"<JournalIssue><PubDate><Year>{year_of(number)}</Year></PubDate></JournalIssue></Journal>"
+        f"<ArticleTitle>Title {number}.</ArticleTitle><Abstract><AbstractText>Abstract {number}."
+        f"</AbstractText></Abstract></Article><MeshHeadingList>{headings}</MeshHeadingList>"
+        "</MedlineCitation></PubmedArticle>"
+    )
+
+
+@pytest.fixture
+def medline(tmp_path: Path) -> Path:
+    """The same documents as MEDLINE, in three files."""
+    folder = tmp_path / "medline"
+    folder.mkdir()
+    for k in range(3):
+        citations = "".join(map(citation, range(50 * k, 50 * k + 50)))
+        content = f"<PubmedArticleSet>{citations}</PubmedArticleSet>".encode()
+        (folder / f"pubmed26n000{k}.xml.gz").write_bytes(gzip.compress(content))
+    return folder
+
+
+def test_both_sources_give_the_same_corpus(bioasq: Path, medline: Path) -> None:
+    report = ReadReport()
+    first = load_corpus("pubmed", bioasq, report=report, **SMALL)
+    second = load_corpus("pubmed", medline, report=ReadReport(), workers=1, **SMALL)
+    for part, data in first.items():
+        assert (data.texts, data.ids, data.dates) == (
+            second[part].texts,
+            second[part].ids,
+            second[part].dates,
+        )
+        assert (data.Y != second[part].Y).nnz == 0
+    assert report.passed_over == {"not of the years 2020-2021": 50}
+    assert report.notes and "1 labels with fewer than 5 training documents" in report.notes[0]
+
+
+def test_the_parts_are_those_of_scikit_learn(bioasq: Path) -> None:
+    parts = load_corpus("pubmed", bioasq, report=ReadReport(), **SMALL)
+    ids = [str(n) for n in range(150) if year_of(n) in (2020, 2021)]
+    train, held_out = train_test_split(ids, random_state=123, test_size=30)
+    validation, test = train_test_split(held_out, random_state=123, test_size=20)
+    expected = {"train": train, "validation": validation, "test": test}
+    assert {p: sorted(data.ids or (), key=int) for p, data in parts.items()} == {
+        p: sorted(which, key=int) for p, which in expected.items()
+    }
+    assert {date for data in parts.values() for date in data.dates or ()} == {"2020", "2021"}
+    assert parts["train"].label_names == parts["test"].label_names == ("Humans", "Mice")
+    assert (
+        parts["train"].texts[0]
+        == f"Title {parts['train'].ids[0]}. Abstract {parts['train'].ids[0]}."
+    )  # type: ignore[index]
+
+
+def test_years_and_major_topics(bioasq: Path, medline: Path) -> None:
+    everything = load_corpus("pubmed", bioasq, years="all", **SMALL)
+    assert sum(map(len, everything.values())) == 150
+    one = load_corpus("pubmed", bioasq, years=2019, n_validation=5, n_test=5, report=ReadReport())
+    assert sum(map(len, one.values())) == 50
+    major = load_corpus(
+        "pubmed", medline, years="all", major_topics=True, report=ReadReport(), workers=1, **SMALL
+    )
+    whole = TextData.concat(major.values())
+    assert sum(map(len, major.values())) == 75 and whole.label_names == ("Humans",)
+    with pytest.raises(InputError, match="do not say which headings are major"):
+        load_corpus("pubmed", bioasq, major_topics=True)
+
+
+def test_what_cannot_be_held_out(bioasq: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot hold out 5000 \+ 5000 of 100 documents"):
+        load_corpus("pubmed", bioasq, report=ReadReport())
+    with pytest.raises(DataError, match=r"holds no documents.*not of the years 1990-1991"):
+        load_corpus("pubmed", bioasq, years="1990-1991")
+    with pytest.raises(InputError, match="years must look like"):
+        load_corpus("pubmed", bioasq, years="nineties")
+    with pytest.raises(DataError, match="no label has 500 training documents"):
+        load_corpus("pubmed", bioasq, min_count=500, n_validation=5, n_test=5)
+
+
+def test_without_files_it_says_what_to_place_where(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bioasq: Path
+) -> None:
+    monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(DataError) as caught:
+        load_corpus("pubmed")
+    folder = tmp_path / "cache" / "pubmed"
+    assert str(folder) in str(caught.value) and "allMeSH_2021.json" in str(caught.value)
+    assert pubmed.BASELINE in str(caught.value)
+    folder.mkdir(parents=True)
+    bioasq.rename(folder / bioasq.name)
+    assert len(load_corpus("pubmed", report=ReadReport(), **SMALL)["test"]) == 20
+
+
+@needs_file
+def test_a_real_medline_file() -> None:
+    report = ReadReport()
+    data = read_data(FILE, report=report)
+    assert len(data) == 14_832 and report.passed_over.total() + len(data) == 30_000
+    assert report.passed_over == {"no abstract": 15_166, "no MeSH headings": 2}
+    assert len(data.label_names) == 9315 and data.Y.nnz / len(data) == pytest.approx(
+        10.6053, abs=5e-5
+    )
+    converted = TextData.concat(
+        read_data(SHARED / "corpora" / "pubmed_mesh" / f"{part}.jsonl.gz")
+        for part in ("train", "test")
+    )
+    texts = {document.id: " ".join(document.text.split()) for document in converted}
+    labels = {document.id: set(document.labels) for document in converted}
+    assert {document.id: document.text for document in data} == texts
+    assert {document.id: set(document.labels) for document in data} == labels
+
+
+@needs_file
+def test_the_recipe_on_a_real_medline_file() -> None:
+    parts = load_corpus(
+        "pubmed", FILE, years="all", n_validation=1000, n_test=1000, report=ReadReport()
+    )
+    assert {part: len(data) for part, data in parts.items()} == {
+        "train": 12_832,
+        "validation": 1000,
+        "test": 1000,
+    }
+    assert parts["train"].stats().label_counts.min() >= 5
+
+
+def test_baseline_files_by_number(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, medline: Path
+) -> None:
+    """NLM's folder as it is on the web, with an .md5 beside every file, on the loopback."""
+    for file in list(medline.iterdir()):
+        digest = hashlib.md5(file.read_bytes()).hexdigest()
+        (medline / f"{file.name}.md5").write_text(f"MD5({file.name})= {digest}\n")
+    monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
+    handler = partial(QuietHandler, directory=str(medline))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(pubmed, "BASELINE", f"http://127.0.0.1:{server.server_port}/")
+        parts = load_corpus(
+            "pubmed", files="1-2", years="all", n_validation=5, n_test=5, report=ReadReport()
+        )
+        server.shutdown()
+        assert sum(map(len, parts.values())) == 100
+        cached = sorted(path.name for path in (tmp_path / "cache" / "pubmed").iterdir())
+        assert cached == ["pubmed26n0001.xml.gz", "pubmed26n0002.xml.gz"]
+    again = load_corpus(
+        "pubmed", files="1-2", years="all", n_validation=5, n_test=5, report=ReadReport()
+    )
+    assert again["test"].ids == parts["test"].ids
+    with pytest.raises(DataError, match=r"cannot download .*pubmed26n0003\.xml\.gz\.md5"):
+        load_corpus("pubmed", files="3")
+    with pytest.raises(InputError, match="files must go upwards"):
+        load_corpus("pubmed", files="3-1")
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass

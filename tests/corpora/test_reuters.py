@@ -1,0 +1,137 @@
+"""The Reuters corpus: the exact figures of a real copy, and a small copy of our own."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longtail.corpora import load_corpus
+from longtail.data import ReadReport, TextData
+from longtail.errors import DataError
+from longtail.labels import label_groups
+
+SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
+ARCHIVE = SHARED / "corpora" / "reuters21578.tar.gz"
+needs_archive = pytest.mark.skipif(
+    not ARCHIVE.exists(), reason=f"{ARCHIVE.name} is not there: set LONGTAIL_SHARED"
+)
+
+
+@pytest.fixture(scope="module")
+def parts() -> dict[str, TextData]:
+    return load_corpus("reuters", ARCHIVE, report=ReadReport())
+
+
+@needs_archive
+def test_documents_labels_and_assignments(parts: dict[str, TextData]) -> None:
+    assert {part: len(data) for part, data in parts.items()} == {
+        "train": 6769,
+        "validation": 1000,
+        "test": 3019,
+    }
+    whole = TextData.concat(parts.values())
+    assert len(whole.label_names) == 90 and whole.Y.nnz == 13_328
+    assert whole.Y.nnz / len(whole) == pytest.approx(1.2354, abs=5e-5)
+    per_document = np.diff(parts["test"].Y.indptr)
+    assert (per_document == 1).sum() == 2583 and (per_document > 1).sum() == 436
+
+
+@needs_archive
+def test_the_papers_validation_part(parts: dict[str, TextData]) -> None:
+    expected = (SHARED / "corpora" / "reuters" / "validation_ids.txt").read_text().split()
+    assert set(parts["validation"].ids or ()) == set(expected) and len(expected) == 1000
+
+
+@needs_archive
+def test_the_papers_quantiles_and_groups(parts: dict[str, TextData]) -> None:
+    counts = parts["train"].stats().label_counts
+    quantiles = np.quantile(counts, [0.25, 0.33, 0.5, 0.66, 0.75])
+    assert quantiles == pytest.approx([5, 9, 17.5, 33.74, 59.75])
+    assert [int(mask.sum()) for mask in label_groups(counts).values()] == [30, 31, 29]
+
+
+@needs_archive
+def test_texts_and_labels_are_those_of_the_checked_conversion(parts: dict[str, TextData]) -> None:
+    from longtail.data import read_data
+
+    for part, data in parts.items():
+        checked = read_data(SHARED / "corpora" / "reuters" / f"{part}.jsonl.gz")
+        assert data.ids == checked.ids and data.texts == checked.texts
+        assert [d.labels for d in data] == [d.labels for d in checked]
+
+
+def story(number: int, split: str, topics: list[str], text: str) -> str:
+    names = "".join(f"<D>{name}</D>" for name in topics)
+    return (
+        f'<REUTERS TOPICS="YES" LEWISSPLIT="{split}" CGISPLIT="X" OLDID="1" NEWID="{number}">\n'
+        f"<DATE>26-FEB-1987 15:01:01.79</DATE>\n<TOPICS>{names}</TOPICS>\n"
+        f"<TEXT>&#2;\n<TITLE>{text.upper()}</TITLE><BODY>{text} rose.\n Reuter\n&#3;</BODY>"
+        "</TEXT>\n</REUTERS>\n"
+    )
+
+
+TRAIN = {n: ["grain", "wheat"] if n % 3 == 0 else ["gold"] for n in range(2, 42, 2)}
+TEST = {101: ["gold"], 103: ["grain", "tin"], 105: ["tin"], 107: ["wheat"]}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A Reuters of our own: labels seen in one part only, and the story that NLTK does not have."""
+    stories = [story(n, "TRAIN", [*t, "cpu"], f"text {n}") for n, t in TRAIN.items()]
+    stories.append(story(1199, "TRAIN", ["gold"], "the odd one"))
+    stories += [story(n, "TEST", t, f"text {n}") for n, t in TEST.items()]
+    content = "<!DOCTYPE lewis SYSTEM 'lewis.dtd'>\n" + "".join(reversed(stories))
+    path = tmp_path / "reuters21578.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        info = tarfile.TarInfo("reut2-000.sgm")
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content.encode("latin-1")))
+    return path
+
+
+@pytest.fixture
+def nltk_zip(tmp_path: Path) -> Path:
+    path = tmp_path / "reuters.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        lines = []
+        for folder, labels in (("training", TRAIN), ("test", TEST)):
+            for number, names in labels.items():
+                file.writestr(f"reuters/{folder}/{number}", f"TEXT {number}\n  text rose.")
+                extra = ["cpu"] if folder == "training" else []
+                lines.append(f"{folder}/{number} {' '.join([*names, *extra])}")
+        file.writestr("reuters/cats.txt", "\n".join(lines))
+    return path
+
+
+def test_only_labels_of_both_parts_count(archive: Path, nltk_zip: Path) -> None:
+    for source in (archive, nltk_zip):
+        report = ReadReport()
+        parts = load_corpus("reuters", source, report=report)
+        assert parts["train"].label_names == ("gold", "grain", "wheat")
+        assert len(parts["train"]) + len(parts["validation"]) == 20
+        assert parts["test"].ids == ("test/101", "test/103", "test/107")
+        assert parts["test"].labels_of(1) == ["grain"]
+        assert report.passed_over["none of the labels that occur in both parts"] == 1
+        numbers = [int(identity.split("/")[1]) for identity in parts["train"].ids or ()]
+        assert numbers == sorted(numbers) and 1199 not in numbers
+
+
+def test_it_is_found_in_the_cache(
+    archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache" / "reuters").mkdir(parents=True)
+    archive.rename(tmp_path / "cache" / "reuters" / archive.name)
+    assert len(load_corpus("reuters")["test"]) == 3
+
+
+def test_another_corpus_is_not_taken_for_it(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text('{"text": "a", "labels": ["x"], "id": "1"}\n')
+    with pytest.raises(DataError, match="not Reuters-21578"):
+        load_corpus("reuters", tmp_path / "data.jsonl")

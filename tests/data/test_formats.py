@@ -1,0 +1,297 @@
+"""JSONL, CSV, TSV, Parquet and LibMultiLabel's TSV: what each reader and writer does."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longtail.data import FORMATS, ReadReport, TextData, list_formats, read_data, write_data
+from longtail.data.formats import format_of_file, get_format
+from longtail.errors import DataError, InputError, UnknownNameError
+
+
+def read(path: Path, content: str | bytes, format: str | None = None, **options: Any) -> TextData:
+    """Read a file with this content."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_data(path, format, **options)
+
+
+def labels_of(data: TextData) -> list[list[str]]:
+    return [list(document.labels) for document in data]
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.jsonl", "jsonl"),
+        ("A.JSONL.GZ", "jsonl"),
+        ("a.ndjson.gz", "jsonl"),
+        ("a.b.csv", "csv"),
+        ("a.tsv.gz", "tsv"),
+        ("a.parquet", "parquet"),
+        ("a.txt", "libmultilabel"),
+        ("a.json.gz", "bioasq"),
+        ("a.xml.gz", "medline"),
+        ("a.tar.gz", "reuters"),
+        ("a.tgz", "reuters"),
+        ("reut2-000.sgm", "reuters"),
+        ("a.zip", "nltk"),
+        ("a.pdf", None),
+        ("jsonl", None),
+        ("a.gz", None),
+    ],
+)
+def test_the_suffix_says_the_format(name: str, format: str | None) -> None:
+    entry = format_of_file(Path(name))
+    assert (entry and entry.name) == format
+
+
+def test_an_unknown_format_or_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "data.pdf"
+    path.write_text("x")
+    with pytest.raises(DataError, match=r"'data.pdf' says no format.*--format\): jsonl, csv"):
+        read_data(path)
+    with pytest.raises(UnknownNameError, match=r"unknown format 'jsonnl'\. Did you mean 'jsonl'"):
+        read_data(path, "jsonnl")
+    assert list_formats() == list(FORMATS) and get_format("csv").name == "csv"
+    data = TextData.from_lists(["one"], [["a"]])
+    for target in (tmp_path / "out.pdf", tmp_path / "out.xml", tmp_path / "noformat"):
+        with pytest.raises(DataError, match=r"cannot write .* name a format: jsonl, csv, tsv"):
+            write_data(data, target)
+        assert not target.exists()
+    with pytest.raises(DataError, match="cannot write the format 'bioasq'"):
+        write_data(data, tmp_path / "out.json", "bioasq")
+
+
+def test_jsonl_fields(tmp_path: Path) -> None:
+    lines = [
+        {"t": "Title", "b": "Body", "topics": ["x", "y", "x"], "n": 7, "day": "2020-01-05"},
+        {"t": "Other", "b": "", "topics": ["z"], "n": "8", "more": {"deep": [1]}},
+    ]
+    content = "\n\n".join(map(json.dumps, lines))
+    options = dict(text_field="t, b", labels_field="topics", id_field="n", date_field="day")
+    data = read(tmp_path / "a.jsonl", content, **options)
+    assert data.texts == ["Title\nBody", "Other\n"]
+    assert labels_of(data) == [["x", "y"], ["z"]]
+    assert data.ids == ("7", "8") and data.dates == ("2020-01-05", "")
+    # Without ids and dates there are none, rather than made-up ones.
+    data = read(tmp_path / "a.jsonl", content, text_field="t", labels_field="topics")
+    assert data.ids is None and data.dates is None
+
+
+def test_some_ids_and_others_made_up(tmp_path: Path) -> None:
+    lines = [{"text": "t", "labels": ["a"]} | extra for extra in ({}, {"id": "#0"}, {"id": ""})]
+    data = read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
+    assert data.ids == ("##0", "#0", "#2")
+
+
+def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    data = read(path, '{"text": "t", "labels": "a; \\"b;c\\";; d"}', label_separator=";")
+    assert labels_of(data) == [["a", "b;c", "d"]]
+    content = '{"text": "t", "z": 1, "a": 0, "none": false}\n{"text": "u", "z": true, "a": 1.0}'
+    data = read(path, content, label_columns="*")
+    assert data.label_names == ("a", "z") and labels_of(data) == [["z"], ["a", "z"]]
+    data = read(path, '{"text": "t", "z": 1, "a": 0, "size": 17}', label_columns="z, a")
+    # Named labels keep their order, and their columns even if no document has them.
+    assert data.label_names == ("z", "a") and labels_of(data) == [["z"]]
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ("\ufeff" + '{"text": "Größe", "labels": ["ä"]}\r\n', None),
+        ("\ufeff" + '{"text": "Größe", "labels": ["ä"]}\r\n', "UTF-8"),
+        ('{"text": "Größe", "labels": ["ä"]}', "latin-1"),
+        ('{"text": "Größe", "labels": ["ä"]}\n', "utf-16"),
+        ('{"text": "Größe", "labels": ["ä"]}\n', "cp1252"),
+    ],
+)
+def test_encodings_and_byte_order_marks(tmp_path: Path, content: str, encoding: str | None) -> None:
+    raw = content.encode(encoding or "utf-8")
+    for name, stored in (("a.jsonl", raw), ("b.jsonl", gzip.compress(raw)), ("c.jsonl.gz", raw)):
+        # Whether it is gzipped is seen from the content, whatever the name says.
+        data = read(tmp_path / name, stored, encoding=encoding)
+        assert data.texts == ["Größe"] and data.label_names == ("ä",)
+    table = "\ufefftext,labels\r\nGröße,ä\r\n" if "\ufeff" in content else "text,labels\nGröße,ä\n"
+    data = read(tmp_path / "a.csv", table.encode(encoding or "utf-8"), encoding=encoding)
+    assert data.texts == ["Größe"] and data.label_names == ("ä",)
+
+
+def test_csv_with_a_separator(tmp_path: Path) -> None:
+    content = 'id,text,labels,more\n1,"a ""quoted""\r\ntext, long",x;y,\n\n2,b,"z;""p;q""",9\n'
+    data = read(tmp_path / "a.csv", content, label_separator=";")
+    assert data.texts == ['a "quoted"\r\ntext, long', "b"] and data.ids == ("1", "2")
+    assert labels_of(data) == [["x", "y"], ["p;q", "z"]]
+    data = read(tmp_path / "a.csv", "text|labels\nhi|a\n", delimiter="|")
+    assert labels_of(data) == [["a"]]
+    data = read(tmp_path / "a.tsv", "\n\ntext\tlabels\nhi, you\ta :: b c\n", label_separator="::")
+    assert data.texts == ["hi, you"] and labels_of(data) == [["a", "b c"]]
+    data = read(tmp_path / "a.csv", 'text,labels\nhi,"a\nb"\n', label_separator="\n")
+    assert labels_of(data) == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        ("grain", ["grain"]),
+        (" two words ", ["two words"]),
+        ('["a", "b, c", "\\ud83d\\ude00", "x\\/y"]', ["a", "b, c", "x/y", "😀"]),
+        ("['a', 'b, c', \"it's\", 'x\\ny']", ["a", "b, c", "it's", "x\ny"]),
+        ("[ 'a' ]", ["a"]),
+        ("[]", []),
+        ("", []),
+    ],
+)
+def test_csv_cells_without_a_separator(tmp_path: Path, cell: str, labels: list[str]) -> None:
+    quoted = '"' + cell.replace('"', '""') + '"'
+    data = read(tmp_path / "a.csv", f"text,labels\nhi,{quoted}\n", keep_unlabelled=True)
+    assert labels_of(data) == [labels]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["a;b", "a,b", "a|b", "a\tb", "a\nb", "['a' 'b']", "['a'\n 'b']", "[a]", "[1]", "['\\d']"],
+)
+def test_csv_cells_that_are_not_guessed_at(tmp_path: Path, cell: str) -> None:
+    # numpy prints ['a' 'b'], which Python reads as the one string 'ab'.
+    with pytest.raises(DataError, match=r"line 2: the labels .*(label_separator|not a list)"):
+        read(tmp_path / "a.csv", f'text,labels\nhi,"{cell}"\n')
+
+
+def test_csv_with_one_column_per_label(tmp_path: Path) -> None:
+    content = "id,text,toxic,insult,never\n1,a,1,0,0\n2,b,1.0,True,\n3,c,0,false,0.0\n"
+    options = dict(label_columns="*", keep_unlabelled=True)
+    data = read(tmp_path / "a.csv", content, **options)
+    # The header says the labels and their order, those without documents too.
+    assert data.label_names == ("toxic", "insult", "never")
+    assert labels_of(data) == [["toxic"], ["toxic", "insult"], []]
+    data = read(tmp_path / "a.csv", content, **options | {"label_columns": "insult, toxic"})
+    assert data.label_names == ("insult", "toxic")
+    data = read(tmp_path / "b.csv", 'text,"a, b",c\nx,1,1\n', label_columns='"a, b", c')
+    assert data.label_names == ("a, b", "c")
+    with pytest.raises(DataError, match=r"a\.csv: label_columns names 'x', which is not there"):
+        read(tmp_path / "a.csv", content, label_columns="toxic,x")
+    with pytest.raises(
+        DataError, match=r"line 2: expected 0 or 1 in the label column 'n', got '3'"
+    ):
+        read(tmp_path / "a.csv", "text,a,n\nx,1,3\n", label_columns="*")
+
+
+def test_long_cells_and_many_columns(tmp_path: Path) -> None:
+    long = "word " * 60_000
+    assert read(tmp_path / "a.csv", f"text,labels\n{long},a\n").texts == [long]
+    # 3,000 columns: checks that are quadratic in the columns would take a minute here.
+    names = ",".join(f"label{k}" for k in range(3000))
+    row = "x," + ",".join("01"[k % 1000 == 0] for k in range(3000))
+    data = read(tmp_path / "b.csv", f"text,{names}\n" + f"{row}\n" * 20, label_columns=names)
+    assert data.Y.shape == (20, 3000) and data.Y.nnz == 60
+
+
+def test_parquet_columns(tmp_path: Path) -> None:
+    import datetime
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.parquet"
+    day = datetime.date(2020, 1, 5)
+    columns = {"body": ["one", "two"], "tags": ["a;b", "b"], "n": [1, 2], "day": [day, None]}
+    pq.write_table(pa.table(columns), path)
+    names = dict(text_field="body", labels_field="tags", id_field="n", date_field="day")
+    data = read_data(path, label_separator=";", **names)
+    assert data.ids == ("1", "2") and data.dates == ("2020-01-05", "")
+    assert labels_of(data) == [["a", "b"], ["b"]]
+    pq.write_table(pa.table({"text": ["x", "y"], "b.c": [1, 0], "a": [True, None]}), path)
+    data = read_data(path, label_columns="*", keep_unlabelled=True)
+    assert data.label_names == ("b.c", "a") and labels_of(data) == [["b.c", "a"], []]
+
+
+def test_parquet_keeps_labels_without_documents_and_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    data = TextData.from_lists(["one", "two"], [["b"], ["a"]], ["none", "b", "a"])
+    write_data(data, path)
+    assert read_data(path).label_names == ("none", "b", "a")
+    # Those are the names of the column `labels`, and of no other.
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("topics", table["labels"].take([1, 0])), path)
+    assert read_data(path, labels_field="topics").label_names == ("a", "b")
+
+
+def test_libmultilabel(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    data = read(path, '7\tGCAT M11\tsome "text\n\n8\tM11\tmore\rtext\r\n')
+    assert data.ids == ("7", "8") and data.texts == ['some "text', "more\rtext"]
+    assert labels_of(data) == [["GCAT", "M11"], ["M11"]]
+    data = read(path, "GCAT M11\tsome text\n\tno label", keep_unlabelled=True)
+    assert data.ids is None and labels_of(data) == [["GCAT", "M11"], []]
+    data = read(path, "1\ta b; c\ttext\n", label_separator=";")
+    assert labels_of(data) == [["a b", "c"]]
+    data = read(path, "\ta\tx\n\tb\ty\n")
+    assert data.ids is None
+
+
+def test_writing_libmultilabel(tmp_path: Path) -> None:
+    data = TextData.from_lists(["a\ttext\nof lines"], [["x", "y"]], ids=["an id"])
+    write_data(data, tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").read_text() == "an id\tx y\ta text of lines\n"
+    for label in ("two words", "", "a\u00a0b"):
+        with pytest.raises(InputError, match="holds white space"):
+            write_data(TextData.from_lists(["a"], [[label]]), tmp_path / "b.txt")
+    assert not (tmp_path / "b.txt").exists()
+
+
+def test_written_files_are_what_their_names_say(tmp_path: Path) -> None:
+    data = TextData.from_lists(["one, two"], [["a", "b"]], ids=["x"], dates=["1987"])
+    write_data(data, tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_bytes() == (
+        b'id,date,text,labels\r\nx,1987,"one, two","[""a"", ""b""]"\r\n'
+    )
+    # Tabs are the format's, not the suffix's, business.
+    write_data(data, tmp_path / "table", "tsv")
+    assert (tmp_path / "table").read_bytes().startswith(b"id\tdate\ttext\tlabels\r\n")
+    for suffix in ("jsonl", "csv", "tsv", "txt"):
+        write_data(data, tmp_path / f"plain.{suffix}")
+        for name in (f"first.{suffix}.gz", f"second.{suffix}.GZ"):
+            write_data(data, tmp_path / name)
+        packed = (tmp_path / f"first.{suffix}.gz").read_bytes()
+        assert gzip.decompress(packed) == (tmp_path / f"plain.{suffix}").read_bytes()
+        # The same documents, the same bytes: no name and no time inside.
+        assert packed == (tmp_path / f"second.{suffix}.GZ").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip', got 'ignore'"),
+        ({"label_separator": ""}, "label_separator must not be empty"),
+        ({"delimiter": "::"}, "delimiter must be one character"),
+        ({"delimiter": '"'}, "neither a quote nor a newline"),
+        ({"label_separator": ";", "label_columns": "*"}, "exclude each other"),
+        ({"years": "2020-"}, "years must look like 2020 or 2020-2021, got '2020-'"),
+        ({"years": "2021-2020"}, "years must go upwards"),
+        ({"years": "\u00b2"}, "years must look like"),
+        ({"encoding": "utf-99"}, "unknown encoding 'utf-99'"),
+        ({"encoding": "rot13"}, "unknown encoding 'rot13'"),
+        ({"encoding": "utf\0"}, "unknown encoding"),
+    ],
+)
+def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / "a.jsonl", '{"text": "a", "labels": ["b"]}', **options)
+
+
+def test_only_some_years(tmp_path: Path) -> None:
+    dates = ["2019-12-31", "2020", "2021-05", "2022", "", "May 2020", "202"]
+    lines = [json.dumps({"text": d or "?", "labels": ["a"], "date": d}) for d in dates]
+    report = ReadReport()
+    data = read(tmp_path / "a.jsonl", "\n".join(lines), years="2020-2021", report=report)
+    assert data.dates == ("2020", "2021-05")
+    assert report.passed_over == {"not of the years 2020-2021": 2, "no date": 3}
+    assert read(tmp_path / "a.jsonl", "\n".join(lines), years=2022).dates == ("2022",)

@@ -1,0 +1,178 @@
+"""Several files in several processes: exactly what one process gives, in documents and in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import longtail
+from longtail.data import FORMATS, ReadReport, TextData, read_data, write_data
+from longtail.errors import DataError, InputError, MissingExtraError
+
+
+def line(identity: object, labels: list[str], text: str = "text") -> str:
+    return json.dumps({"id": identity, "text": f"{text} {identity}", "labels": labels})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Labels that come in another order, ids that come again, and bad lines among them."""
+    contents = [
+        [line(1, ["m"]), line(2, ["z", "b"]), "broken", line(1, ["once"])],
+        [line(3, ["a"]), line(2, ["lost"]), "broken", line(4, []), line(4, ["z"]), line(4, ["z"])],
+        ["broken", line(5, ["a"]), line(1, ["m"]), "broken", line(6, ["b"]), line(5, ["c"])],
+        [line(1, ["m"]), line(2, ["m"])],
+        [line(7, ["y"]), '{"text": "no id", "labels": ["n"]}', line(3, ["x"])],
+    ]
+    paths = [tmp_path / f"{k}.jsonl" for k in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_text("\n".join(content))
+    return paths
+
+
+def everything(data: TextData, report: ReadReport) -> tuple[Any, ...]:
+    rows = [list(document.labels) for document in data]
+    return data.texts, data.ids, data.label_names, rows, data.dates, report
+
+
+def test_two_processes_give_what_one_gives(files: list[Path]) -> None:
+    found = []
+    for workers in (1, 2):
+        report = ReadReport()
+        data = read_data(files, on_error="skip", report=report, workers=workers)
+        found.append(everything(data, report))
+    assert found[0] == found[1]
+    texts, ids, names, _, _, report = found[0]
+    assert ids == ("1", "2", "3", "4", "5", "6", "7", "#7") and texts[-1] == "no id"
+    # A label that only a repeated document had is no label.
+    assert names == ("a", "b", "m", "n", "y", "z")
+    assert report.documents == 8 and report.skipped == 13
+    places = [example.split(": ")[0] for example in report.examples]
+    folder = files[0].parent
+    assert places == [
+        f"{folder / name}.jsonl, line {number}"
+        for name, number in (("0", 3), ("0", 4), ("1", 2), ("1", 3), ("1", 4))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ([0, 1], r"0\.jsonl, line 3: not valid JSON"),
+        ([3, 1], r"1\.jsonl, line 2: the id '2' is already taken"),
+        ([3, 2, 1], r"2\.jsonl, line 1: not valid JSON"),
+        ([3, 4, 0], r"0\.jsonl, line 1: the id '1' is already taken"),
+    ],
+)
+def test_the_first_error_is_the_same(files: list[Path], chosen: list[int], message: str) -> None:
+    for workers in (1, 2):
+        with pytest.raises(DataError, match=message):
+            read_data([files[k] for k in chosen], workers=workers)
+
+
+def test_declared_labels_and_parquet(tmp_path: Path) -> None:
+    names = (["z", "none", "b"], ["b", "more", "z"])
+    for k, ids in enumerate((["1", "2"], ["2", "3"])):
+        write_data(
+            TextData.from_lists(["one", "two"], [["z"], ["b"]], names[k], ids=ids),
+            tmp_path / f"{k}.parquet",
+        )
+    found = []
+    for workers in (1, 2):
+        report = ReadReport()
+        data = read_data(tmp_path, on_error="skip", report=report, workers=workers)
+        found.append(everything(data, report))
+    assert found[0] == found[1]
+    # The repeated document takes neither the names nor their order with it.
+    assert found[0][1:3] == (("1", "2", "3"), ("z", "none", "b", "more"))
+    assert "1.parquet, row 1: the id '2' is already taken" in found[0][-1].examples[0]
+
+
+def test_medline_files(tmp_path: Path, samples: Any) -> None:
+    for k in range(3):
+        citations = [samples.citation(10 * k + n) for n in range(5)]
+        citations.append(samples.citation(10 * k + 9, abstract=""))
+        content = samples.xml(*citations)
+        (tmp_path / f"pubmed20n{k:04d}.xml").write_bytes(content if k < 2 else content[:-300])
+    found = []
+    for workers in (1, 2):
+        report = ReadReport()
+        seen: list[tuple[int, int]] = []
+        data = read_data(
+            tmp_path,
+            on_error="skip",
+            report=report,
+            workers=workers,
+            progress=lambda *done_and_total, to=seen: to.append(done_and_total),
+        )
+        found.append(everything(data, report))
+        assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+        assert len({total for _, total in seen}) == 1 and seen[-1][0] == seen[-1][1]
+    assert found[0] == found[1] and len(found[0][0]) == 15
+    assert found[0][-1].passed_over == {"no abstract": 2} and found[0][-1].skipped == 1
+
+
+def test_errors_of_all_kinds_come_back(tmp_path: Path, samples: Any, files: list[Path]) -> None:
+    for k in range(2):
+        (tmp_path / f"{k}.json").write_bytes(samples.bioasq(samples.article(k)))
+    with pytest.raises(InputError, match="major topics"):
+        read_data([tmp_path / "0.json", tmp_path / "1.json"], major_topics=True, workers=2)
+    (tmp_path / "bad.xml").write_text('<!DOCTYPE x [<!ENTITY b "b">]><x/>')
+    with pytest.raises(DataError, match="was refused"):
+        read_data([files[0], tmp_path / "bad.xml"], on_error="skip", workers=2)
+    for path in files[:2]:
+        path.write_text("")
+    with pytest.raises(DataError, match="holds no documents"):
+        read_data(files[:2], workers=2)
+
+
+def test_an_error_with_several_arguments_comes_back(files: list[Path]) -> None:
+    from longtail.data.collect import Collected
+    from longtail.data.documents import ReadOptions
+
+    error = MissingExtraError("this", "package", "extra")
+    other = Collected(ReadOptions(), failure=(type(error), str(error)))
+    with pytest.raises(MissingExtraError, match=r"this needs the package 'package'.*pip install"):
+        Collected(ReadOptions()).extend(other, "file", "line")
+
+
+def test_small_files_are_not_worth_processes(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from longtail.data import collect as collect_room
+
+    def no_processes(*arguments: object) -> None:
+        raise AssertionError("processes for a few bytes")
+
+    monkeypatch.setattr(collect_room, "_in_processes", no_processes)
+    assert len(read_data(files[3:4] + files[4:], on_error="skip", report=ReadReport())) == 5
+    assert all(entry.parallel_from >= 1 << 20 for entry in FORMATS.values())
+    monkeypatch.setitem(FORMATS, "jsonl", dataclasses.replace(FORMATS["jsonl"], parallel_from=1))
+    monkeypatch.setattr(collect_room.os, "cpu_count", lambda: 2)
+    with pytest.raises(AssertionError, match="processes for a few bytes"):
+        read_data(files, on_error="skip")
+
+
+def test_a_script_needs_no_main_guard(tmp_path: Path, files: list[Path]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from longtail.data import read_data, ReadReport\n"
+        f"data = read_data({[str(path) for path in files]!r}, on_error='skip', workers=2,"
+        " report=ReadReport())\n"
+        "print(len(data))\n"
+    )
+    source = str(Path(longtail.__file__).parents[1])
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PYTHONPATH": source, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
+    )
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "8\n", "")

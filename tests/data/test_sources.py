@@ -1,0 +1,250 @@
+"""Where documents come from: a file, folders of parts and shards, sources with own parts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longtail.data import ReadReport, TextData, load_data, read_data, write_data
+from longtail.errors import DataError, InputError
+
+
+def made(n_documents: int, first: int = 0, label: str = "a") -> TextData:
+    numbers = range(first, first + n_documents)
+    return TextData.from_lists(
+        [f"text {k}" for k in numbers], [[label]] * n_documents, ids=[str(k) for k in numbers]
+    )
+
+
+def sizes(parts: dict[str, TextData]) -> dict[str, int]:
+    return {part: len(data) for part, data in parts.items()}
+
+
+FORMS = ["jsonl", "jsonl.gz", "csv", "tsv", "parquet", "txt", "JSONL"]
+
+
+@pytest.mark.parametrize("suffix", FORMS)
+@pytest.mark.parametrize("names", ["train validation test", "train dev test", "Train Val Test"])
+def test_a_folder_of_parts(tmp_path: Path, suffix: str, names: str) -> None:
+    for k, (name, n_documents) in enumerate(zip(names.split(), (5, 2, 3), strict=True)):
+        write_data(made(n_documents, 10 * k, f"label{k}"), tmp_path / f"{name}.{suffix}")
+    (tmp_path / "README.md").write_text("about")
+    (tmp_path / "train.jsonl.bak").write_text("old")
+    parts = load_data(tmp_path)
+    assert sizes(parts) == {"train": 5, "validation": 2, "test": 3}
+    # A label of the test part alone has its column in every part.
+    assert {data.label_names for data in parts.values()} == {("label0", "label1", "label2")}
+    assert parts["test"].Y.sum(axis=0).tolist() == [[0, 0, 3]]
+
+
+def test_parts_in_different_formats_and_folders(tmp_path: Path) -> None:
+    write_data(made(3), tmp_path / "train" / "one.csv")
+    write_data(made(3, 3), tmp_path / "train" / "two.csv")
+    write_data(made(2, 10), tmp_path / "valid.parquet")
+    write_data(made(2, 20), tmp_path / "test.jsonl")
+    parts = load_data(tmp_path)
+    assert sizes(parts) == {"train": 6, "validation": 2, "test": 2}
+    assert parts["train"].ids == tuple("012345")
+
+
+def test_shards(tmp_path: Path) -> None:
+    for k in range(12):
+        write_data(made(1, k), tmp_path / f"train-{k:05d}-of-00012.jsonl")
+    write_data(made(1, 50), tmp_path / "test_1.jsonl.gz")
+    write_data(made(1, 51), tmp_path / "test_2.jsonl.gz")
+    write_data(made(1, 60), tmp_path / "dev.jsonl")
+    parts = load_data(tmp_path)
+    assert sizes(parts) == {"train": 12, "validation": 1, "test": 2}
+    assert parts["train"].ids == tuple(str(k) for k in range(12))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["train.jsonl", "train.csv"],
+        ["train.jsonl", "training.jsonl"],
+        ["train.jsonl", "train.jsonl.gz"],
+        ["train.jsonl", "train-0001.jsonl"],
+        ["train-0001.jsonl", "train-0001.jsonl.gz"],
+        ["train.jsonl", "dev.jsonl", "val.jsonl"],
+        ["train.jsonl", "train/more.jsonl"],
+        ["train.1.jsonl", "train.2.jsonl"],
+    ],
+)
+def test_parts_that_are_not_clear(tmp_path: Path, names: list[str]) -> None:
+    for k, name in enumerate(names):
+        write_data(made(2, 10 * k), tmp_path / name)
+    with pytest.raises(DataError, match=r"it is not clear which is the (train|validation) part"):
+        load_data(tmp_path)
+
+
+def test_a_missing_part(tmp_path: Path) -> None:
+    write_data(made(30), tmp_path / "train.jsonl")
+    write_data(made(4, 50), tmp_path / "test.jsonl")
+    parts = load_data(tmp_path)
+    # No validation part: a tenth of the training part, the same one every time.
+    assert sizes(parts) == {"train": 27, "validation": 3, "test": 4}
+    both = TextData.concat([parts["train"], parts["validation"]])
+    assert sorted(map(int, both.ids or ())) == list(range(30))
+    assert load_data(tmp_path)["validation"].ids == parts["validation"].ids
+    assert load_data(tmp_path, seed=1)["validation"].ids != parts["validation"].ids
+    (tmp_path / "train.jsonl").unlink()
+    with pytest.raises(DataError, match=r"no training part in .*found test\.jsonl"):
+        load_data(tmp_path)
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    for source in (tmp_path / "nothing", tmp_path / "nothing.jsonl"):
+        for read in (load_data, read_data):
+            with pytest.raises(DataError, match="no such file or folder"):
+                read(source)
+    with pytest.raises(DataError, match="found an empty folder"):
+        load_data(tmp_path)
+    with pytest.raises(InputError, match="at least one file to read, got none"):
+        read_data([])
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(DataError, match=r"folder\.jsonl: expected train\.jsonl.*empty folder"):
+        read_data(tmp_path / "folder.jsonl")
+    with pytest.raises(DataError, match="no files of the format csv"):
+        read_data(tmp_path, "csv")
+    write_data(made(1), tmp_path / "one.jsonl")
+    with pytest.raises(InputError, match="workers must be at least 1, got 0"):
+        read_data(tmp_path / "one.jsonl", workers=0)
+
+
+def test_one_file_is_split(tmp_path: Path) -> None:
+    write_data(made(50), tmp_path / "all.jsonl")
+    parts = load_data(tmp_path / "all.jsonl")
+    assert sizes(parts) == {"train": 35, "validation": 5, "test": 10}
+    found = [int(identity) for part in parts.values() for identity in part.ids or ()]
+    assert sorted(found) == list(range(50))
+    assert load_data(tmp_path / "all.jsonl")["test"].ids == parts["test"].ids
+    by_time = TextData.from_lists(["t"] * 10, [["a"]] * 10, dates=[f"20{k:02d}" for k in range(10)])
+    write_data(by_time[::-1], tmp_path / "dated.csv")
+    parts = load_data(tmp_path / "dated.csv", split_method="time")
+    assert parts["test"].dates == ("2009", "2008") and parts["validation"].dates == ("2007",)
+
+
+def test_a_folder_of_files_of_one_kind(tmp_path: Path) -> None:
+    for name in ("b", "a", "c"):
+        write_data(made(5, 5 * "abc".index(name)), tmp_path / f"{name}.csv")
+    (tmp_path / ".hidden.csv").write_text("text,labels\n")
+    (tmp_path / "a.csv.md5").write_text("sum")
+    assert read_data(tmp_path).ids == tuple(map(str, range(15)))
+    assert sum(sizes(load_data(tmp_path)).values()) == 15
+    assert read_data([tmp_path / "c.csv", tmp_path / "a.csv"]).ids[0] == "10"  # type: ignore[index]
+    write_data(made(1, 99), tmp_path / "d.jsonl")
+    with pytest.raises(DataError, match=r"files of one format; found a\.csv, .*--format"):
+        read_data(tmp_path)
+    assert len(read_data(tmp_path, "csv")) == 15 and len(read_data(tmp_path, "jsonl")) == 1
+
+
+def test_no_file_is_read_twice(tmp_path: Path) -> None:
+    # Without ids nobody would notice.
+    write_data(TextData.from_lists(["one"], [["a"]]), tmp_path / "a.jsonl")
+    with pytest.raises(DataError, match=r"a\.jsonl would be read twice"):
+        read_data([tmp_path / "a.jsonl", str(tmp_path / "a.jsonl")])
+    write_data(TextData.from_lists(["one"], [["a"]]), tmp_path / "a.jsonl.gz")
+    for read in (read_data, load_data):
+        with pytest.raises(DataError, match=r"a\.jsonl would be read twice.*\.gz"):
+            read(tmp_path)
+
+
+def test_training_and_test_files_are_never_shuffled_together(tmp_path: Path) -> None:
+    write_data(made(5), tmp_path / "train.jsonl")
+    write_data(made(5, 5), tmp_path / "test.jsonl")
+    with pytest.raises(DataError, match=r"a folder of parts \(train, test\) is not one set"):
+        read_data(tmp_path)
+    (tmp_path / "train.jsonl").rename(tmp_path / "reviews-train.jsonl")
+    (tmp_path / "test.jsonl").rename(tmp_path / "reviews-test.jsonl")
+    with pytest.raises(DataError, match=r"reviews-test\.jsonl seems to be one part of several"):
+        load_data(tmp_path)
+
+
+def test_odd_file_names(tmp_path: Path) -> None:
+    names = ["a b", "ä#%", "-x", "[1]", "*?", "new\nline", "quote'\"", "x" * 240]
+    for k, name in enumerate(names):
+        path = tmp_path / str(k) / f"{name}.jsonl"
+        write_data(made(10), path)
+        assert len(read_data(path)) == len(read_data(str(path))) == 10
+        shutil.copy(path, path.parent / "train.jsonl")
+        path.unlink()
+        assert sizes(load_data(path.parent)) == {"train": 9, "validation": 1}
+    assert len(read_data(sorted(tmp_path.glob("[0-3]/*"))[:1])) == 10
+
+
+def test_reuters_and_nltk_say_their_parts_themselves(tmp_path: Path, samples: Any) -> None:
+    stories = [samples.story(k, split="TEST" if k > 20 else "TRAIN") for k in range(1, 26)]
+    (tmp_path / "reut2-000.sgm").write_bytes(samples.sgml(*stories))
+    for source in (tmp_path, tmp_path / "reut2-000.sgm"):
+        parts = load_data(source)
+        assert sizes(parts) == {"train": 18, "validation": 2, "test": 5}
+        assert {i.partition("/")[0] for i in parts["test"].ids or ()} == {"test"}
+    folder = tmp_path / "nltk"
+    for name in ("training/1", "training/2", "training/3", "test/4", "other/5"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("text")
+    lines = ["training/1 a", "training/2 a", "training/3 b", "test/4 a", "other/5 a"]
+    (folder / "cats.txt").write_text("\n".join(lines[:4]))
+    assert sizes(load_data(folder)) == {"train": 2, "validation": 1, "test": 1}
+    # One document of no part must not make a random split of all.
+    (folder / "cats.txt").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="found 3 train, 0 validation, 1 test, 1 of no part"):
+        load_data(folder)
+    (folder / "cats.txt").write_text(lines[3])
+    with pytest.raises(DataError, match="some are for training; found 0 train"):
+        load_data(folder)
+    (folder / "cats.txt").write_text("\n".join(f"training/{k} a" for k in (1, 2, 3)))
+    assert sizes(load_data(folder)) == {"train": 2, "validation": 1}
+
+
+def test_parts_are_read_with_the_same_options(tmp_path: Path) -> None:
+    for part in ("train", "validation", "test"):
+        (tmp_path / f"{part}.csv").write_text(f"body,tags\n{part},a;b\n,a\n{part} too,\n")
+    options: dict[str, Any] = dict(text_field="body", labels_field="tags", label_separator=";")
+    report = ReadReport()
+    parts = load_data(tmp_path, on_error="skip", report=report, **options)
+    assert sizes(parts) == {"train": 1, "validation": 1, "test": 1}
+    assert report.skipped == 6 and report.documents == 3 and len(report.examples) == 5
+    assert "train.csv, line 3: the text is empty" in report.examples[0]
+    with pytest.warns(UserWarning, match="6 bad records were skipped") as caught:
+        load_data(tmp_path, on_error="skip", **options)
+    assert caught[0].filename == __file__
+    (tmp_path / "train.csv").rename(tmp_path / "train.data")
+    for part in ("validation", "test"):
+        (tmp_path / f"{part}.csv").unlink()
+    with pytest.raises(DataError, match="expected train"):
+        load_data(tmp_path, on_error="skip", **options)
+
+
+def test_progress_only_goes_up_and_ends_at_the_total(tmp_path: Path) -> None:
+    parts = {"train-1": 3000, "train-2": 3000, "dev": 500, "test": 900}
+    for k, (part, n_documents) in enumerate(parts.items()):
+        write_data(made(n_documents, 10_000 * k), tmp_path / f"{part}.jsonl")
+    write_data(made(9000), tmp_path / "one" / "a.parquet")
+    write_data(made(9000), tmp_path / "two" / "a.csv.gz")
+    for source in (tmp_path, tmp_path / "one" / "a.parquet", tmp_path / "two" / "a.csv.gz"):
+        seen: list[tuple[int, int]] = []
+        load_data(source, progress=lambda *done_and_total, to=seen: to.append(done_and_total))
+        files = [source] if source.is_file() else list(source.glob("*.jsonl"))
+        total = sum(file.stat().st_size for file in files)
+        assert {of for _, of in seen} == {total} and seen[-1] == (total, total)
+        done = [bytes_read for bytes_read, _ in seen]
+        assert done == sorted(done)
+        # Small files are read at once, others bit by bit.
+        assert done[0] < total or source.suffix == ".gz"
+
+
+def test_labels_sort_over_all_files(tmp_path: Path) -> None:
+    # Parquet declares an order; it holds only as long as every label is declared.
+    write_data(TextData.from_lists(["1"], [["b"]], ["z", "b", "a"]), tmp_path / "1.parquet")
+    write_data(TextData.from_lists(["2"], [["b"]], ["z", "b"]), tmp_path / "2.parquet")
+    assert read_data(tmp_path).label_names == ("z", "b", "a")
+    table = [{"text": "3", "labels": ["c", "a"]}]
+    (tmp_path / "3.jsonl").write_text("\n".join(map(json.dumps, table)))
+    both = read_data([tmp_path / "1.parquet", tmp_path / "3.jsonl"])
+    assert both.label_names == ("a", "b", "c", "z") and both[1].labels == ["a", "c"]

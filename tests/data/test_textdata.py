@@ -1,0 +1,268 @@
+"""TextData: what it takes, slices, concatenation, other label sets, saving and loading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longtail.data import TextData, read_data, write_data
+from longtail.errors import DataError, InputError
+
+SMALL = TextData.from_lists(
+    ["one", "two", "three"],
+    [["a"], ["b", "a"], []],
+    ids=["x", "y", "z"],
+    dates=["1987", "1987-02", ""],
+)
+
+
+def same(first: TextData, second: TextData) -> bool:
+    return (
+        (first.texts, first.label_names, first.ids, first.dates)
+        == (second.texts, second.label_names, second.ids, second.dates)
+    ) and (first.Y != second.Y).nnz == 0
+
+
+def test_one_document() -> None:
+    document = SMALL[1]
+    assert (document.text, document.labels, document.id, document.date) == (
+        "two",
+        ["a", "b"],
+        "y",
+        "1987-02",
+    )
+    assert SMALL[-1].text == "three" and SMALL[-2].labels == ["a", "b"]
+    assert SMALL[np.int64(0)].text == "one"
+    assert [document.text for document in SMALL] == SMALL.texts
+    for row in (3, -4):
+        with pytest.raises(IndexError):
+            SMALL[row]
+    assert SMALL.labels_of(-2) == ["a", "b"]
+    with pytest.raises(IndexError):
+        SMALL.labels_of(3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "texts"),
+    [
+        (slice(1, None), ["two", "three"]),
+        (slice(None, None, -2), ["three", "one"]),
+        (slice(5, 9), []),
+        ([2, 0], ["three", "one"]),
+        ([-1, 0, 0], ["three", "one", "one"]),
+        (np.array([True, False, True]), ["one", "three"]),
+        ([True, False, False], ["one"]),
+        ([], []),
+        (np.array([1], dtype=np.uint8), ["two"]),
+    ],
+)
+def test_slices_keep_everything_together(rows: Any, texts: list[str]) -> None:
+    found = SMALL[rows]
+    assert found.texts == texts and found.label_names == SMALL.label_names
+    assert same(found, SMALL.select(rows if not isinstance(rows, slice) else range(3)[rows]))
+    for document in found:
+        assert document == SMALL[SMALL.texts.index(document.text)]
+
+
+def test_wrong_positions_are_refused() -> None:
+    with pytest.raises(InputError, match="a mask of 3 values"):
+        SMALL.select([True, False])
+    # As whole numbers these would be the documents 0 and 1.
+    with pytest.raises(InputError, match="expected positions or a mask, got float64"):
+        SMALL.select([0.7, 1.2])
+    with pytest.raises(IndexError):
+        SMALL.select([3])
+
+
+def test_concatenation() -> None:
+    other = TextData.from_lists(["four"], [["c", "a"]], ids=["w"])
+    both = TextData.concat([SMALL, other])
+    assert both.texts == ["one", "two", "three", "four"]
+    assert both.label_names == ("a", "b", "c")
+    assert [document.labels for document in both] == [["a"], ["a", "b"], [], ["a", "c"]]
+    # Ids are kept because both have them, dates are not.
+    assert both.ids == ("x", "y", "z", "w") and both.dates is None
+    again = TextData.concat(SMALL[k : k + 1] for k in range(3))
+    assert same(again, SMALL)
+    with pytest.raises(InputError, match="nothing to concatenate"):
+        TextData.concat([])
+
+
+def test_the_order_of_labels_survives_concatenation() -> None:
+    ordered = TextData.from_lists(["one"], [["z"]], label_names=["z", "a"])
+    assert TextData.concat([ordered, ordered]).label_names == ("z", "a")
+
+
+def test_mapping_onto_other_labels_counts_the_unknown() -> None:
+    mapped, unknown = SMALL.onto(["b", "c"])
+    assert mapped.Y.toarray().tolist() == [[0, 0], [1, 0], [0, 0]]
+    assert unknown == {"a": 2}
+    assert (mapped.texts, mapped.ids, mapped.dates) == (SMALL.texts, SMALL.ids, SMALL.dates)
+    turned, unknown = SMALL.onto(["b", "a"])
+    assert not unknown and [d.labels for d in turned] == [["a"], ["b", "a"], []]
+    none, unknown = SMALL.onto([])
+    assert none.Y.shape == (3, 0) and unknown == {"a": 2, "b": 1}
+    with pytest.raises(InputError, match="'b' is given twice"):
+        SMALL.onto(["b", "b"])
+    assert SMALL.onto(SMALL.label_names)[0] is SMALL
+
+
+LABELS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=4), min_size=1, max_size=8)
+
+
+@given(LABELS, st.lists(st.sampled_from("abcdefgh"), unique=True))
+def test_no_label_is_lost_on_the_way(lists: list[list[str]], names: list[str]) -> None:
+    data = TextData.from_lists(["text"] * len(lists), lists)
+    mapped, unknown = data.onto(names)
+    assert mapped.Y.nnz + sum(unknown.values()) == data.Y.nnz
+    for document, labels in zip(mapped, lists, strict=True):
+        assert set(document.labels) == set(labels) & set(names)
+    assert set(unknown) == {name for labels in lists for name in labels} - set(names)
+
+
+def test_filtering_by_minimum_count() -> None:
+    data = TextData.from_lists(["1", "2", "3"], [["a", "b"], ["a"], ["c"]], list("abcd"))
+    kept, removed = data.filter_labels(2)
+    assert kept.label_names == ("a",) and removed == {"b": 1, "c": 1, "d": 0}
+    assert len(kept) == 3 and kept.labelled().texts == ["1", "2"]
+    kept, removed = data.filter_labels(1)
+    assert kept.label_names == ("a", "b", "c") and removed == {"d": 0}
+    assert same(data.filter_labels(0)[0], data) and data.filter_labels(0)[1] == {}
+
+
+def test_stored_zeros_are_no_labels_and_the_callers_matrix_stays() -> None:
+    given_matrix = sp.csr_matrix(
+        (np.array([0.0, 1.0, 1.0], np.float32), np.array([0, 1, 0]), np.array([0, 2, 3])),
+        shape=(2, 2),
+    )
+    data = TextData(["one", "two"], given_matrix, ("a", "b"))
+    assert data.labels_of(0) == ["b"] and data.Y.nnz == 2
+    assert given_matrix.nnz == 3 and given_matrix.toarray().tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(InputError, match=r"must hold 0 and 1, got values from 0\.5"):
+        TextData(["one"], sp.csr_matrix([[0.5, 1.0]]), ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["a", "b", "c"], SMALL.Y, ("only one",)), r"shape \(3, 1\).*got \(3, 2\)"),
+        ((["a"], [[1]], ("x",)), r"shape \(1, 1\).*got list"),
+        ((SMALL.texts, SMALL.Y, SMALL.label_names, ("x",)), "expected 3 ids, got 1"),
+        ((SMALL.texts, SMALL.Y, SMALL.label_names, None, ("x",)), "expected 3 dates, got 1"),
+        ((["a", "b", 3], SMALL.Y, ("a", "b")), "texts must be strings.*got int"),
+        ((["a", "b", None], SMALL.Y, ("a", "b")), "texts must be strings.*got NoneType"),
+        (("abc", SMALL.Y, ("a", "b")), "texts must be strings.*got one string"),
+        ((SMALL.texts, SMALL.Y, ("a", 1)), "label_names must be strings"),
+        ((SMALL.texts, SMALL.Y, ("a", "a")), "'a' is given twice"),
+        ((SMALL.texts, SMALL.Y, ("a", "b"), (1, 2, 3)), "ids must be strings.*got int"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TextData(*arguments)
+
+
+def test_lists_are_as_good_as_tuples() -> None:
+    data = TextData(("one",), sp.csr_matrix([[1]]), ["a"], ["x"], ["1987"])  # type: ignore[arg-type]
+    assert (data.texts, data.label_names, data.ids, data.dates) == (
+        ["one"],
+        ("a",),
+        ("x",),
+        ("1987",),
+    )
+    # A list of names that equals the tuple is the same label set.
+    assert data.onto(["a"])[0] is data
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@given(
+    st.lists(st.tuples(ANY_TEXT, st.lists(ANY_TEXT, max_size=3), ANY_TEXT), max_size=6),
+    st.lists(ANY_TEXT, max_size=3),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_saving_and_loading_restores_everything(
+    tmp_path_factory: pytest.TempPathFactory,
+    documents: list[tuple[str, list[str], str]],
+    more_labels: list[str],
+    with_ids: bool,
+    with_dates: bool,
+) -> None:
+    # Empty texts, repeated ids, labels without documents in their own order: a copy is a copy.
+    names = list(dict.fromkeys([*more_labels, *(n for _, labels, _ in documents for n in labels)]))
+    values = [value for _, _, value in documents]
+    data = TextData.from_lists(
+        [text for text, _, _ in documents],
+        [labels for _, labels, _ in documents],
+        names,
+        values if with_ids else None,
+        values if with_dates else None,
+    )
+    path = tmp_path_factory.mktemp("saved") / "data.parquet"
+    data.save(path)
+    assert same(TextData.load(path), data)
+    assert [file.name for file in path.parent.iterdir()] == ["data.parquet"]
+
+
+def test_loading_what_others_wrote(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"text": ["one", "two"], "labels": [["b"], ["a"]]}), path)
+    loaded = TextData.load(path)
+    assert loaded.texts == ["one", "two"] and loaded.label_names == ("a", "b")
+    pq.write_table(pa.table({"text": ["one", None], "labels": [["b"], ["a"]]}), path)
+    with pytest.raises(DataError, match=r"row 2: expected a string in field 'text', got None"):
+        TextData.load(path)
+    for content in (b"", b"PAR1 but not Parquet"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="not a sound Parquet file"):
+            TextData.load(path)
+    with pytest.raises(DataError, match="no such file"):
+        TextData.load(tmp_path / "nothing.parquet")
+
+
+def test_a_changed_copy_is_read_with_its_new_labels(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    TextData.from_lists(["one"], [["b"]], ["b", "a"]).save(tmp_path / "first.parquet")
+    table = pq.read_table(tmp_path / "first.parquet")
+    more = pa.table({"text": ["two"], "labels": [["new"]]}, schema=table.schema)
+    pq.write_table(pa.concat_tables([table, more]), tmp_path / "second.parquet")
+    loaded = TextData.load(tmp_path / "second.parquet")
+    assert loaded.label_names == ("a", "b", "new") and loaded[1].labels == ["new"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv.gz", ".parquet", ".txt"])
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"data{suffix}"
+    write_data(SMALL, path)
+    before = path.read_bytes()
+    broken = TextData.from_lists(["one", "two \ud800"], [["a"], ["b"]])
+    with pytest.raises(InputError, match=r"was not written: '\\ud800'"):
+        write_data(broken, path)
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        write_data(TextData.from_lists(["one"], [["\udfff"]]), path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "folder.jsonl", tmp_path / "file" / "data.parquet"):
+        with pytest.raises(DataError, match="cannot be written"):
+            write_data(SMALL, path)
+    assert len(list(tmp_path.iterdir())) == 2
+    write_data(SMALL, tmp_path / "new" / "folders" / "data.jsonl")
+    assert len(read_data(tmp_path / "new" / "folders" / "data.jsonl", keep_unlabelled=True)) == 3

@@ -1,0 +1,105 @@
+"""Hypothesis strategies for labels, decisions and scores, and sparse forms of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from longtail.metrics import blocks
+
+# The same examples every time: a build must not fail by chance. Nothing is written to disk.
+property_test = settings(deadline=None, max_examples=150, database=None, derandomize=True)
+
+Case = tuple[np.ndarray, np.ndarray, np.ndarray]
+BLOCK_SIZES = st.sampled_from([1, 4, 11, 2**22])
+# Few distinct values, so that ties are common; zeros, negative and infinite ones among them.
+TIED = st.sampled_from([-np.inf, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0, np.inf])
+
+
+def shapes(min_labels: int = 1) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.integers(1, 8), st.integers(min_labels, 7))
+
+
+def indicators(shape: tuple[int, int]) -> st.SearchStrategy[np.ndarray]:
+    """0/1 matrices; all zeros and all ones among them."""
+    some = hnp.arrays(np.int64, shape, elements=st.integers(0, 1))
+    return st.one_of(some, some, st.sampled_from([np.zeros(shape, int), np.ones(shape, int)]))
+
+
+@st.composite
+def decisions(draw: st.DrawFn, min_labels: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and decisions."""
+    shape = draw(shapes(min_labels))
+    return draw(indicators(shape)), draw(indicators(shape))
+
+
+@st.composite
+def scored(draw: st.DrawFn, min_labels: int = 1, values: st.SearchStrategy[float] = TIED) -> Case:
+    """Labels, scores, and which pairs are scored."""
+    shape = draw(shapes(min_labels))
+    scores = draw(hnp.arrays(np.float64, shape, elements=values))
+    return draw(indicators(shape)), scores, draw(indicators(shape)).astype(bool)
+
+
+@st.composite
+def distinct(draw: st.DrawFn, min_labels: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and scores no two of which are equal within a document."""
+    shape = draw(shapes(min_labels))
+    rows = [draw(st.permutations(range(shape[1]))) for _ in range(shape[0])]
+    return draw(indicators(shape)), np.array(rows, dtype=np.float64) / 4 - 0.5
+
+
+def stored(scores: np.ndarray, where: np.ndarray | None = None) -> sp.csr_matrix:
+    """CSR with the chosen entries stored, zeros too; all of them unless told."""
+    where = np.ones(scores.shape, bool) if where is None else where
+    row_starts = np.concatenate(([0], np.cumsum(where.sum(axis=1))))
+    return sp.csr_matrix((scores[where], np.nonzero(where)[1], row_starts), shape=scores.shape)
+
+
+def backwards(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """The same entries with every row stored from right to left."""
+    order = np.concatenate(
+        [
+            np.arange(start, stop)[::-1]
+            for start, stop in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)
+        ]
+        or [np.zeros(0, int)]
+    ).astype(int)
+    return sp.csr_matrix(
+        (matrix.data[order], matrix.indices[order], matrix.indptr.copy()), shape=matrix.shape
+    )
+
+
+def forms(labels: np.ndarray) -> list[Any]:
+    """The same labels as everything that is accepted."""
+    return [
+        labels,
+        labels.tolist(),
+        labels.astype(bool),
+        labels.astype(np.float32),
+        labels.astype(np.uint8),
+        sp.csr_matrix(labels),
+        sp.csr_array(labels.astype(bool)),
+        sp.csc_matrix(labels.astype(np.float32)),
+        sp.coo_matrix(labels),
+        stored(labels),  # zeros stored: they are no labels
+        backwards(stored(labels.astype(np.int8))),
+    ]
+
+
+@contextmanager
+def block_size(size: int) -> Iterator[None]:
+    """Blocks so small that even these cases are cut into several."""
+    usual = blocks.BLOCK
+    blocks.BLOCK = size
+    try:
+        yield
+    finally:
+        blocks.BLOCK = usual
