@@ -32,7 +32,7 @@ def test_it_learns_and_answers_in_every_form(fitted: LongTailClassifier) -> None
     logits = fitted.decision_function(asked)
     assert logits.shape == (2, 3)
     assert fitted.predict_proba(asked) == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
-    assert (fitted.predict(asked).toarray() == (logits >= fitted.threshold_.value)).all()
+    assert (fitted.predict(asked).toarray() == (logits >= fitted.thresholds_.value)).all()
     assert fitted.score(TEXTS, LABELS) > 0.95
     assert fitted.predict_labels([]) == []
 

@@ -19,9 +19,18 @@ from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
 from longtail.metrics import count, label_f1, macro_f1, micro_f1
 from longtail.report import table_rows, to_markdown
-from longtail.thresholds import Threshold
+from longtail.thresholds import Thresholds, fit_thresholds
 
 SHAPES = st.tuples(st.integers(1, 8), st.integers(1, 6))
+
+
+def fit(scores: np.ndarray, truth: sp.csr_matrix) -> Thresholds:
+    counts = np.ones(truth.shape[1])
+    return fit_thresholds(scores, truth, counts, "global", objective="micro")
+
+
+def all_at(value: float, scores: np.ndarray) -> Thresholds:
+    return Thresholds(np.full(scores.shape[1], value))
 
 
 @st.composite
@@ -55,16 +64,16 @@ def test_f1_equals_scikit_learn(case: tuple[np.ndarray, np.ndarray]) -> None:
 def test_no_cut_beats_the_fitted_threshold(case: tuple[np.ndarray, np.ndarray]) -> None:
     labels, scores = case
     truth = sp.csr_matrix(labels)
-    threshold = Threshold.fit(scores, truth)
+    threshold = fit(scores, truth)
     reached = micro_f1(count(truth, threshold.apply(scores)))
     cuts = np.unique(scores)
-    best = max(micro_f1(count(truth, Threshold(cut).apply(scores))) for cut in [*cuts, 99.0])
+    best = max(micro_f1(count(truth, all_at(cut, scores).apply(scores))) for cut in [*cuts, 99.0])
     assert reached == pytest.approx(best)
 
 
 def test_without_positives_nothing_is_predicted() -> None:
     scores = np.array([[3.0, 1.0]])
-    threshold = Threshold.fit(scores, sp.csr_matrix((1, 2)))
+    threshold = fit(scores, sp.csr_matrix((1, 2)))
     assert threshold.apply(scores).nnz == 0
 
 
@@ -73,15 +82,15 @@ def test_neighbouring_float32_scores_are_told_apart() -> None:
     for _ in range(100):
         low = np.float32(rng.normal())
         scores = np.array([[low, np.nextafter(low, np.float32(np.inf))]], dtype=np.float32)
-        threshold = Threshold.fit(scores, sp.csr_matrix([[0.0, 1.0]]))
+        threshold = fit(scores, sp.csr_matrix([[0.0, 1.0]]))
         assert threshold.apply(scores).toarray().tolist() == [[0, 1]]
 
 
 def test_unusable_scores_are_refused() -> None:
     with pytest.raises(InputError, match="NaN"):
-        Threshold.fit(np.array([[np.nan]]), sp.csr_matrix([[1.0]]))
+        fit(np.array([[np.nan]]), sp.csr_matrix([[1.0]]))
     with pytest.raises(InputError, match=r"\(1, 2\).*\(1, 1\)"):
-        Threshold.fit(np.zeros((1, 2)), sp.csr_matrix([[1.0]]))
+        fit(np.zeros((1, 2)), sp.csr_matrix([[1.0]]))
     with pytest.raises(InputError, match="documents x labels"):
         count(sp.csr_matrix((1, 2)), sp.csr_matrix((2, 2)))
 
@@ -94,7 +103,7 @@ def example() -> tuple[sp.csr_matrix, np.ndarray, LabelStats]:
 
 def test_evaluation_by_hand() -> None:
     truth, scores, stats = example()
-    result = evaluate(truth, scores, Threshold(0.0), stats)
+    result = evaluate(truth, scores, all_at(0.0, scores), stats)
     assert result.overall.micro_f1 == pytest.approx(2 * 4 / (5 + 5))
     assert result.head.macro_f1 == pytest.approx(6 / 7)
     assert (result.medium.micro_f1, result.tail.micro_f1) == (0.0, 1.0)
@@ -113,7 +122,7 @@ def test_confused_pairs_count_missed_and_given() -> None:
 
 def test_tables() -> None:
     truth, scores, stats = example()
-    found = {"a|b": evaluate(truth, scores, Threshold(0.0), stats)}
+    found = {"a|b": evaluate(truth, scores, all_at(0.0, scores), stats)}
     assert table_rows(found)[0] == ["", "all (3)", "head (1)", "medium (1)", "tail (1)"]
     lines = to_markdown(found).splitlines()
     assert lines[2].startswith("| a\\|b | 80.00 / 61.90 | 85.71 / 85.71 |")

@@ -24,7 +24,13 @@ from longtail.losses import LOSSES, build_loss
 from longtail.metrics import count, micro_f1
 from longtail.models import NetworkModel, TextModel, build_model
 from longtail.models.base import SelfFitting
-from longtail.thresholds import Threshold
+from longtail.thresholds import (
+    OBJECTIVES,
+    Objective,
+    Thresholds,
+    fit_thresholds,
+    list_methods,
+)
 from longtail.training import Progress, TrainingConfig, predict_logits, train
 
 CONFIG_FILE = "longtail.json"
@@ -38,12 +44,13 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         loss: a name of `longtail.list_losses()`; the svm has its own.
         model_settings, loss_settings: arguments of the model and of `build_loss`.
         epochs, batch_size, learning_rate, seed, device: see TrainingConfig.
-        validation_fraction: share of the documents kept from training to fit the threshold, where
+        thresholds, objective: how scores become decisions, and what for: `fit_thresholds`.
+        validation_fraction: share of the documents kept from training to fit the thresholds, where
             `fit` gets no validation part.
 
     Attributes after fit:
-        classes_: label names. label_stats_: counts of the training documents. threshold_: what a
-        score must reach. model_: the trained model.
+        classes_: label names. label_stats_: counts of the training documents. thresholds_: what
+        the score of each label must reach. model_: the trained model.
 
     Example:
         >>> from longtail import LongTailClassifier
@@ -59,6 +66,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model: str = "bag",
         loss: str = "db",
         *,
+        thresholds: str = "global",
+        objective: Objective = "micro",
         model_settings: Mapping[str, Any] | None = None,
         loss_settings: Mapping[str, Any] | None = None,
         epochs: int = 20,
@@ -70,6 +79,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.model = model
         self.loss = loss
+        self.thresholds = thresholds
+        self.objective = objective
         self.model_settings = model_settings
         self.loss_settings = loss_settings
         self.epochs = epochs
@@ -90,6 +101,10 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on texts and their labels: lists of names, an indicator matrix, or a TextData."""
         if self.loss not in LOSSES:
             raise UnknownNameError("loss", self.loss, LOSSES)
+        if self.thresholds not in list_methods():
+            raise UnknownNameError("threshold method", self.thresholds, list_methods())
+        if self.objective not in OBJECTIVES:
+            raise UnknownNameError("objective", self.objective, OBJECTIVES)
         config = TrainingConfig(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -111,7 +126,14 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._train(model, data, config, progress)
         self.model_: TextModel = model
         scores = self.decision_function(validation.texts)
-        self.threshold_ = Threshold.fit(scores, validation.Y)
+        self.thresholds_ = fit_thresholds(
+            scores,
+            validation.Y,
+            self.label_stats_.label_counts,
+            self.thresholds,
+            objective=self.objective,
+            seed=self.seed,
+        )
         return self
 
     def _train(
@@ -160,7 +182,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, texts: Sequence[str]) -> sp.csr_matrix:
         """The decisions as a sparse indicator matrix, columns in the order of `classes_`."""
         scores = self.decision_function(texts)
-        return self.threshold_.apply(scores)
+        return self.thresholds_.apply(scores)
 
     def predict_labels(self, texts: Sequence[str]) -> list[list[str]]:
         """The names of the labels of each text."""
@@ -181,7 +203,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_fitted()
         known, unknown = data.onto([str(name) for name in self.classes_])
         scores = self.decision_function(known.texts)
-        return evaluate(known.Y, scores, self.threshold_, self.label_stats_, unknown)
+        return evaluate(known.Y, scores, self.thresholds_, self.label_stats_, unknown)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model as safetensors and JSON, all or nothing."""
@@ -193,7 +215,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "label_names": self.classes_.tolist(),
             "label_counts": self.label_stats_.label_counts.tolist(),
             "n_samples": self.label_stats_.n_samples,
-            "threshold": self.threshold_.value,
+            "thresholds": self.thresholds_.to_dict(),
         }
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".longtail-") as temporary:
             staged = Path(temporary) / "model"
@@ -222,7 +244,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classifier.label_stats_ = LabelStats.from_counts(
                 config["label_counts"], config["n_samples"], config["label_names"]
             )
-            classifier.threshold_ = Threshold(config["threshold"])
+            classifier.thresholds_ = Thresholds.from_dict(config["thresholds"])
             classifier.model_ = build_model(classifier.model, **(classifier.model_settings or {}))
             classifier.model_.load(source, len(classifier.classes_))
         except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:

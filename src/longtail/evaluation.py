@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from longtail.labels import GROUP_NAMES, LabelStats, label_groups
 from longtail.metrics import Counts, count, label_f1, macro_f1, micro_f1
-from longtail.thresholds import Threshold
+from longtail.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Evaluation:
     single_label: Scores
     multi_label: Scores
     label_f1: NDArray[np.float64]
-    threshold: float
+    thresholds: dict[str, Any]
+    """Method and values, as `Thresholds.to_dict` gives them."""
     unknown_labels: dict[str, int] = field(default_factory=dict)
     """Labels of the judged documents that the model does not know, and how often: not judged."""
 
@@ -52,12 +53,12 @@ class Evaluation:
 def evaluate(
     y_true: sp.csr_matrix,
     scores: NDArray[Any],
-    threshold: Threshold,
+    thresholds: Thresholds,
     stats: LabelStats,
     unknown_labels: Mapping[str, int] | None = None,
 ) -> Evaluation:
-    """Judge scores at a threshold that was fitted elsewhere; groups come from training counts."""
-    y_pred = threshold.apply(scores)
+    """Judge scores at thresholds that were fitted elsewhere; groups come from training counts."""
+    y_pred = thresholds.apply(scores)
     counts = count(y_true, y_pred)
     masks = label_groups(stats.label_counts)
     n_documents = int(y_true.shape[0])
@@ -72,7 +73,7 @@ def evaluate(
         single_label=_of_documents(y_true, y_pred, labels_each == 1),
         multi_label=_of_documents(y_true, y_pred, labels_each > 1),
         label_f1=label_f1(counts),
-        threshold=threshold.value,
+        thresholds=thresholds.to_dict(),
         unknown_labels=dict(unknown_labels or {}),
     )
 

@@ -83,6 +83,12 @@ def train(
     encoder: Annotated[
         str | None, typer.Option(help="With --model encoder: name or folder.")
     ] = None,
+    thresholds: Annotated[
+        str, typer.Option(help="grid, global, per-label, micromacro, frequency or auto.")
+    ] = "global",
+    objective: Annotated[
+        str, typer.Option(help="What thresholds are chosen for: micro, macro or mean.")
+    ] = "micro",
     epochs: Annotated[int, typer.Option(min=1)] = 20,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     learning_rate: Annotated[float, typer.Option()] = 5e-3,
@@ -101,6 +107,8 @@ def train(
     classifier = LongTailClassifier(
         model=model,
         loss=loss or "db",
+        thresholds=thresholds,
+        objective=objective,  # type: ignore[arg-type]
         model_settings=None if encoder is None else {"encoder": encoder},
         epochs=epochs,
         batch_size=batch_size,

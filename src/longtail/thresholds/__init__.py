@@ -1,0 +1,22 @@
+"""From scores to decisions: thresholds fitted on documents that the model has not trained on."""
+
+from longtail.thresholds.curves import OBJECTIVES, Objective
+from longtail.thresholds.decision import Thresholds
+from longtail.thresholds.methods import METHODS
+from longtail.thresholds.selection import (
+    Earned,
+    cross_validated_score,
+    fit_thresholds,
+    list_methods,
+)
+
+__all__ = [
+    "METHODS",
+    "OBJECTIVES",
+    "Earned",
+    "Objective",
+    "Thresholds",
+    "cross_validated_score",
+    "fit_thresholds",
+    "list_methods",
+]

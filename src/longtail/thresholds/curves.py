@@ -1,0 +1,123 @@
+"""One threshold for all labels: the exact best cut of micro-F1, macro-F1 or their mean.
+
+One pass over the scores from high to low; a cut only pays where a label's document is let in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.thresholds.tuning import FloatArray, IntArray, Tuning, between
+
+Objective = Literal["micro", "macro", "mean"]
+OBJECTIVES = ("micro", "macro", "mean")
+# Dense scores from which it pays to look for the best micro-F1 without sorting them all.
+LARGE = 1 << 21
+
+
+def best_cut(tuning: Tuning, objective: Objective) -> tuple[float, float]:
+    """The best threshold for all labels, and what it earns on these documents.
+
+    Without any positive nothing can be tuned: the threshold is then above every score.
+    """
+    n_positive = tuning.positives()
+    scores = tuning.scores
+    plain = not sp.issparse(scores) and not np.ma.isMaskedArray(scores)
+    if n_positive.sum() and objective == "micro" and plain and scores.size >= LARGE:
+        found = _best_micro_of_many(scores, tuning.y_true)
+        if found is not None:
+            return found
+    values, labels, applies = tuning.events()
+    return best_of_events(values, labels, applies, n_positive, objective)
+
+
+def best_of_events(
+    values: NDArray[Any],
+    labels: IntArray,
+    applies: NDArray[np.bool_],
+    n_positive: IntArray,
+    objective: Objective,
+) -> tuple[float, float]:
+    """The best cut through scored pairs, given how many documents every label has."""
+    if not len(values) or not applies.any():
+        return (float(values.max()) + 1.0 if len(values) else 0.0), 0.0
+    order = np.argsort(-values, kind="stable")
+    values, applies = values[order], applies[order]
+    earned = np.zeros(len(values))
+    if objective != "macro":
+        n_predicted = np.arange(1, len(values) + 1)
+        earned += 2 * np.cumsum(applies) / (n_predicted + n_positive.sum())
+    if objective != "micro":
+        earned += _macro_curve(labels[order], applies, n_positive)
+    if objective == "mean":
+        earned /= 2
+    # A cut cannot fall between equal scores.
+    earned[:-1][values[:-1] == values[1:]] = -1
+    best = int(np.argmax(earned))
+    below = float(values[best + 1]) if best + 1 < len(values) else -np.inf
+    return between(float(values[best]), below), float(earned[best])
+
+
+def _macro_curve(labels: IntArray, applies: NDArray[np.bool_], n_positive: IntArray) -> FloatArray:
+    """Macro-F1 after each of the pairs, which fall in score: every one moves its label's F1."""
+    by_label = np.argsort(labels, kind="stable")
+    grouped = labels[by_label]
+    first = np.append(True, grouped[1:] != grouped[:-1])
+    starts = np.flatnonzero(first)
+    sizes = np.diff(np.append(starts, len(grouped)))
+    grouped_applies = applies[by_label].astype(np.int64)
+    total = np.cumsum(grouped_applies)
+    hits = total - np.repeat(total[starts] - grouped_applies[starts], sizes)
+    n_predicted = np.arange(len(grouped)) - np.repeat(starts, sizes) + 1
+    f1 = 2 * hits / (n_predicted + n_positive[grouped])
+    step = f1.copy()
+    step[1:] -= np.where(first[1:], 0.0, f1[:-1])
+    moved = np.empty(len(labels))
+    moved[by_label] = step
+    curve: FloatArray = np.cumsum(moved) / len(n_positive)
+    return curve
+
+
+def _best_micro_of_many(scores: NDArray[Any], y_true: sp.csr_matrix) -> tuple[float, float] | None:
+    """The exact best micro-F1 without sorting what cannot matter; None if all may matter.
+
+    With P positives, k predictions earn at most 2P / (k + P). One good cut therefore bounds how
+    many predictions a better one can have, and only the scores above that bound are sorted.
+    """
+    rows = np.repeat(np.arange(y_true.shape[0]), np.diff(y_true.indptr))
+    positive = np.sort(scores[rows, y_true.indices])[::-1]
+    n_positive = len(positive)
+    # A few cuts on some of the documents show about where the best one is.
+    sample = scores[:: max(1, scores.size // LARGE)]
+    share = len(sample) / len(scores)
+    tried = np.unique(positive[np.linspace(0, n_positive - 1, 24).astype(int)])
+    hits = n_positive - np.searchsorted(positive[::-1], tried, side="left")
+    predicted = np.array([np.count_nonzero(sample >= cut) for cut in tried]) / share
+    guess = int(np.argmax(2 * hits / (predicted + n_positive)))
+    known = 2 * hits[guess] / (np.count_nonzero(scores >= tried[guess]) + n_positive)
+    most = n_positive * (2 / known - 1)
+    # From the lowest cut up: the first that still lets in at least `most`.
+    enough = [cut for cut, count in zip(tried, predicted, strict=True) if count > 1.2 * most + 100]
+    lowest = max(enough) if enough else positive[-1]
+    kept = scores[scores >= lowest]
+    if len(kept) < min(most, scores.size) and lowest > positive[-1]:
+        return None
+    if len(kept) > scores.size // 2:
+        return None
+    kept = np.sort(kept)
+    above = positive[positive >= lowest]
+    last = np.append(above[1:] != above[:-1], True)
+    cuts, n_hits = above[last], np.flatnonzero(last) + 1
+    first = np.searchsorted(kept, cuts, side="left")
+    earned = 2 * n_hits / (len(kept) - first + n_positive)
+    best = int(np.argmax(earned))
+    if first[best] > 0:
+        below = float(kept[first[best] - 1])
+    else:
+        lower = scores[scores < cuts[best]]
+        below = float(lower.max()) if lower.size else -np.inf
+    return between(float(cuts[best]), below), float(earned[best])

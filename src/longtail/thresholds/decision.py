@@ -1,0 +1,145 @@
+"""`Thresholds`: one number per label, with what was fitted kept beside it, and how they decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.errors import DataError, InputError
+from longtail.thresholds.tuning import BLOCK, FloatArray, Scale, to_logits
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """Predicts every label whose score, as a logit, is at least the label's value.
+
+    Made by `fit_thresholds`; saved as JSON by `to_dict`.
+    """
+
+    values: FloatArray
+    """On the scale of logits; infinity: never predicted."""
+    method: str = "given"
+    objective: str = "given"
+    top_k: int | None = None
+    """At most so many labels per document, those furthest above their thresholds."""
+    at_least_one: bool = False
+    """A document without any label gets the one that comes nearest to its threshold."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What the method found, for people and reports."""
+
+    def __post_init__(self) -> None:
+        values = np.array(self.values, dtype=np.float64)
+        if values.ndim != 1 or np.isnan(values).any():
+            raise InputError("thresholds must be one number per label, none of them NaN.")
+        if self.top_k is not None and self.top_k < 1:
+            raise InputError(f"top_k must be at least 1, got {self.top_k}.")
+        values.setflags(write=False)
+        object.__setattr__(self, "values", values)
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.values)
+
+    @property
+    def value(self) -> float | None:
+        """The threshold of all labels, where they share one."""
+        same = len(self.values) > 0 and bool((self.values == self.values[0]).all())
+        return float(self.values[0]) if same else None
+
+    def apply(self, scores: Any, scale: Scale = "logit") -> sp.csr_matrix:
+        """The decisions, documents x labels, as a sparse matrix of ones."""
+        logits = to_logits(scores, scale)
+        if logits.shape[1] != self.n_labels:
+            raise InputError(
+                f"these thresholds are for {self.n_labels} labels, got scores of {logits.shape[1]}."
+            )
+        if sp.issparse(logits):
+            return self._decide(logits)
+        step = max(1, BLOCK // max(1, self.n_labels))
+        blocks = [self._decide(logits[k : k + step]) for k in range(0, logits.shape[0], step)]
+        if not blocks:
+            return sp.csr_matrix(logits.shape, dtype=np.float32)
+        return sp.vstack(blocks, format="csr")
+
+    def _decide(self, logits: Any) -> sp.csr_matrix:
+        if sp.issparse(logits):
+            decided = logits.data >= self.values[logits.indices]
+            starts = np.concatenate([[0], np.cumsum(decided)])[logits.indptr]
+            ones = np.ones(int(decided.sum()), dtype=np.float32)
+            chosen = sp.csr_matrix((ones, logits.indices[decided], starts), shape=logits.shape)
+        else:
+            passed = np.ma.getdata(logits) >= self.values
+            if np.ma.isMaskedArray(logits):
+                passed &= ~np.ma.getmaskarray(logits)
+            chosen = sp.csr_matrix(passed, dtype=np.float32)
+        if self.at_least_one or self.top_k is not None:
+            chosen = self._adjust(logits, chosen)
+        return chosen
+
+    def _adjust(self, logits: Any, chosen: sp.csr_matrix) -> sp.csr_matrix:
+        """Cut long rows to top_k, and fill empty ones."""
+        rows, columns = [], []
+        for row in range(chosen.shape[0]):
+            own = chosen.indices[chosen.indptr[row] : chosen.indptr[row + 1]]
+            too_many = self.top_k is not None and len(own) > self.top_k
+            if too_many or (self.at_least_one and not len(own)):
+                labels, margins = self._margins(logits, row)
+                wanted = self.top_k if too_many else 1
+                best = np.argsort(-margins, kind="stable")[:wanted]
+                own = labels[best[np.isfinite(margins[best])]]
+            rows.append(np.full(len(own), row))
+            columns.append(np.sort(own))
+        flat = np.concatenate(columns) if columns else np.zeros(0, dtype=np.int64)
+        where = np.concatenate(rows) if rows else flat
+        ones = np.ones(len(flat), dtype=np.float32)
+        return sp.csr_matrix((ones, (where, flat)), shape=chosen.shape)
+
+    def _margins(self, logits: Any, row: int) -> tuple[NDArray[np.int64], FloatArray]:
+        """The scored labels of a document, and how far they lie above their thresholds."""
+        if sp.issparse(logits):
+            start, stop = logits.indptr[row], logits.indptr[row + 1]
+            labels, values = logits.indices[start:stop], logits.data[start:stop]
+        else:
+            labels = np.flatnonzero(~np.ma.getmaskarray(logits[row]))
+            values = np.ma.getdata(logits)[row, labels]
+        return labels, np.asarray(values, dtype=np.float64) - self.values[labels]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON; one number where all labels share it, null for infinity."""
+        values = [None if not np.isfinite(v) else float(v) for v in self.values]
+        shared = self.value
+        return {
+            "method": self.method,
+            "objective": self.objective,
+            "n_labels": self.n_labels,
+            "values": values[:1] if shared is not None else values,
+            "top_k": self.top_k,
+            "at_least_one": self.at_least_one,
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Thresholds:
+        """What `to_dict` gave."""
+        try:
+            values = [np.inf if v is None else float(v) for v in saved["values"]]
+            n_labels = int(saved["n_labels"])
+            if len(values) == 1:
+                values *= n_labels
+            if len(values) != n_labels:
+                raise ValueError(f"{len(values)} values for {n_labels} labels")
+            return cls(
+                np.array(values, dtype=np.float64),
+                str(saved["method"]),
+                str(saved["objective"]),
+                saved["top_k"],
+                bool(saved["at_least_one"]),
+                saved["details"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"these are no saved thresholds ({error!r}).") from error

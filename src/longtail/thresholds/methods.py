@@ -1,0 +1,171 @@
+"""The ways to choose thresholds, as one table: from scores that the model has not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from longtail.thresholds.curves import Objective, best_cut, best_of_events
+from longtail.thresholds.tuning import Cuts, FloatArray, IntArray, Tuning, cuts_of, logit
+
+Found = tuple[FloatArray, dict[str, Any]]
+GRID = np.round(np.arange(0.40, 0.605, 0.01), 2)
+# Positives at which a label's own threshold and the global one weigh the same.
+SHRINKAGE = 5.0
+# The curve's drop towards rare labels, in units of the spread of the scores of positives.
+DROPS = np.concatenate([[0.0], np.geomspace(0.05, 3.0, 16)])
+# Its bend: the quantile of the training counts above which all labels share the threshold.
+BENDS = (0.5, 0.67, 0.8, 0.9, 0.97)
+# Scored pairs above which the curve looks only at the best documents of every label.
+MANY_PAIRS = 100_000
+
+
+def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
+    """The paper's search: one probability of 0.40, 0.41, ..., 0.60 for all labels."""
+    values, labels, applies = tuning.events()
+    cuts = logit(GRID)
+    level = np.searchsorted(cuts, values, side="right")
+    # Below the lowest cut nothing is ever let in; between two cuts all scores are alike.
+    inside = level > 0
+    value, _ = best_of_events(
+        cuts[level[inside] - 1], labels[inside], applies[inside], tuning.positives(), objective
+    )
+    chosen = int(np.searchsorted(cuts, value, side="left").clip(0, len(cuts) - 1))
+    return _same(tuning, float(cuts[chosen])), {"probability": float(GRID[chosen])}
+
+
+def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
+    """The exact best single threshold."""
+    value, earned = best_cut(tuning, objective)
+    return _same(tuning, value), {"threshold": value, "earned_in_tuning": earned}
+
+
+def per_label(
+    tuning: Tuning, objective: Objective, folds: IntArray, shrinkage: float = SHRINKAGE
+) -> Found:
+    """The best F1 of every label by itself, drawn towards the global threshold where rare."""
+    shared, _ = best_cut(tuning, objective)
+    values = np.full(tuning.n_labels, shared)
+    for column in tuning.columns():
+        cuts = cuts_of(column)
+        if len(cuts.values):
+            f1 = 2 * cuts.hits / (cuts.predicted + column.n_positive)
+            own = cuts.threshold(int(np.argmax(f1)))
+            n_seen = int(cuts.hits[-1])
+            values[column.label] = (n_seen * own + shrinkage * shared) / (n_seen + shrinkage)
+    return values, {"global": shared, "shrinkage": shrinkage}
+
+
+def micromacro(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
+    """Labels from frequent to rare, each cut for running micro-F1 + F1 of the label / labels.
+
+    Fitted on each fold of the documents by itself; a label's threshold is the mean over the folds
+    in which it has documents (Lin and Lin, CIKM 2023).
+    """
+    total, votes = np.zeros(tuning.n_labels), np.zeros(tuning.n_labels)
+    for fold in np.unique(folds):
+        found = _micromacro_once(tuning.select(np.flatnonzero(folds != fold)))
+        seen = np.isfinite(found)
+        total[seen] += found[seen]
+        votes[seen] += 1
+    shared, _ = best_cut(tuning, objective)
+    values = np.where(votes > 0, total / np.maximum(votes, 1), shared)
+    return values, {"global": shared, "folds": len(np.unique(folds))}
+
+
+def _micromacro_once(tuning: Tuning) -> FloatArray:
+    """Thresholds of the labels that have documents here; infinity for the others."""
+    columns: dict[int, tuple[Cuts, int, float]] = {}
+    for column in tuning.columns():
+        cuts = cuts_of(column)
+        if len(cuts.values):
+            nothing = float(np.nextafter(column.values.max(), np.inf))
+            columns[column.label] = cuts, column.n_positive, nothing
+    values = np.full(tuning.n_labels, np.inf)
+    hits = predicted = actual = 0
+    for label in np.argsort(-tuning.label_counts, kind="stable"):
+        if int(label) not in columns:
+            continue
+        cuts, n_positive, nothing = columns[int(label)]
+        actual += n_positive
+        micro = 2 * (hits + cuts.hits) / (predicted + cuts.predicted + actual)
+        own = 2 * cuts.hits / (cuts.predicted + n_positive)
+        earned = micro + own / tuning.n_labels
+        best = int(np.argmax(earned))
+        if earned[best] < 2 * hits / (predicted + actual):
+            values[label] = nothing  # any document of this label costs more than it brings
+            continue
+        values[label] = cuts.threshold(best)
+        hits += int(cuts.hits[best])
+        predicted += int(cuts.predicted[best])
+    return values
+
+
+def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
+    """A curve over the training counts: c - b * max(0, log(bend / count)), rare labels lower.
+
+    Slope, height and bend are chosen for the objective, so that rare labels, of which none has
+    enough documents for a threshold of its own, share one rule. For every slope and bend the best
+    height is exact: it is the global threshold of shifted scores.
+    """
+    values, labels, applies = _best_pairs(tuning)
+    n_positive = tuning.positives()
+    counts = np.maximum(tuning.label_counts, 1.0)
+    if not applies.any():
+        return one_for_all(tuning, objective, folds)
+    spread = float(np.std(values[applies])) or 1.0
+    best = (-1.0, 0.0, 0.0, 1.0)
+    for bend in np.unique(np.quantile(counts, BENDS)):
+        rarity = np.maximum(0.0, np.log(bend / counts))
+        steepest = float(rarity.max())
+        for drop in DROPS if steepest > 0 else DROPS[:1]:
+            slope = float(drop * spread / steepest) if steepest else 0.0
+            shifted = values + slope * rarity[labels]
+            height, earned = best_of_events(shifted, labels, applies, n_positive, objective)
+            if earned > best[0] + 1e-12:
+                best = earned, height, slope, float(bend)
+    earned, height, slope, bend = best
+    curve = height - slope * np.maximum(0.0, np.log(bend / counts))
+    details = {"height": height, "slope": slope, "bend": bend, "earned_in_tuning": earned}
+    return curve, details
+
+
+def _best_pairs(tuning: Tuning) -> tuple[Any, IntArray, Any]:
+    """All scored pairs, or of many the best ones of every label.
+
+    20 predictions for every document of a label, and 200 more, are further than any good cut goes.
+    """
+    values, labels, applies = tuning.events()
+    if len(values) <= MANY_PAIRS:
+        return values, labels, applies
+    order = np.lexsort((-values, labels))
+    sizes = np.bincount(labels, minlength=tuning.n_labels)
+    rank = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    kept = order[rank < (20 * tuning.positives() + 200)[labels[order]]]
+    return values[kept], labels[kept], applies[kept]
+
+
+def _same(tuning: Tuning, value: float) -> FloatArray:
+    return np.full(tuning.n_labels, value)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to choose thresholds."""
+
+    name: str
+    summary: str
+    fit: Callable[[Tuning, Objective, IntArray], Found]
+
+
+_TABLE = (
+    Method("grid", "one probability of 0.40 to 0.60, as in the paper", grid),
+    Method("global", "one threshold, the exact best of all cuts", one_for_all),
+    Method("per-label", "the best of every label, drawn towards the global one", per_label),
+    Method("micromacro", "frequent to rare, for micro- and macro-F1 at once", micromacro),
+    Method("frequency", "a curve over the training counts", frequency),
+)
+METHODS = {method.name: method for method in _TABLE}

@@ -1,0 +1,182 @@
+"""Fitting by name, and `auto`: what a method earns on documents that it has not seen decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.errors import InputError, UnknownNameError
+from longtail.metrics import Counts, count, macro_f1, micro_f1
+from longtail.thresholds.curves import OBJECTIVES, Objective
+from longtail.thresholds.decision import Thresholds
+from longtail.thresholds.methods import METHODS
+from longtail.thresholds.tuning import IntArray, Scale, Tuning, make_tuning
+
+AUTO = "auto"
+CANDIDATES = ("global", "per-label", "micromacro", "frequency")
+N_FOLDS = 5
+N_RESAMPLES = 200
+
+
+class Earned(NamedTuple):
+    """What thresholds earn on documents that did not choose them."""
+
+    micro_f1: float
+    macro_f1: float
+
+    def of(self, objective: Objective) -> float:
+        if objective == "mean":
+            return (self.micro_f1 + self.macro_f1) / 2
+        return self.micro_f1 if objective == "micro" else self.macro_f1
+
+
+def fit_thresholds(
+    scores: Any,
+    y_true: Any,
+    label_counts: Any,
+    method: str = AUTO,
+    *,
+    objective: Objective = "mean",
+    scale: Scale = "logit",
+    folds: Any = None,
+    top_k: int | None = None,
+    at_least_one: bool = False,
+    seed: int = 0,
+) -> Thresholds:
+    """Choose thresholds on documents that the model has not trained on.
+
+    Args:
+        scores: documents x labels: dense, masked (a masked pair was not scored) or CSR (an absent
+            pair is never predicted).
+        y_true: their labels, a matrix of 0 and 1.
+        label_counts: training documents of each label, `LabelStats.label_counts`.
+        method: one of `list_methods()`.
+        objective: what to maximise: `micro` or `macro` F1, or the `mean` of both.
+        scale: whether the scores are logits (or any real numbers) or probabilities.
+        folds: the fold of each document, where the scores are out of fold; default: `seed` deals
+            the documents into five.
+        top_k, at_least_one: see `Thresholds`.
+    """
+    if objective not in OBJECTIVES:
+        raise UnknownNameError("objective", objective, OBJECTIVES)
+    tuning = make_tuning(scores, y_true, label_counts, scale)
+    groups = _folds(folds, tuning.n_documents, seed)
+    details: dict[str, Any] = {}
+    chosen = method
+    if method == AUTO:
+        chosen, details = _choose(tuning, objective, groups)
+    values, found = _method(chosen).fit(tuning, objective, groups)
+    return Thresholds(values, chosen, objective, top_k, at_least_one, {**details, **found})
+
+
+def list_methods() -> list[str]:
+    """The names that `fit_thresholds` takes."""
+    return [*METHODS, AUTO]
+
+
+def cross_validated_score(
+    scores: Any,
+    y_true: Any,
+    label_counts: Any,
+    method: str = AUTO,
+    *,
+    objective: Objective = "mean",
+    scale: Scale = "logit",
+    folds: Any = None,
+    seed: int = 0,
+) -> Earned:
+    """What a method earns on documents that did not choose the thresholds.
+
+    The thresholds are fitted on all folds but one and applied to that one, in turn; micro- and
+    macro-F1 are then taken over all documents at once, as a rare label is in few folds.
+    """
+    tuning = make_tuning(scores, y_true, label_counts, scale)
+    groups = _folds(folds, tuning.n_documents, seed)
+    return _earned(tuning, _held_out(tuning, method, objective, groups))
+
+
+def _held_out(tuning: Tuning, method: str, objective: Objective, groups: IntArray) -> sp.csr_matrix:
+    """Decisions on every document by thresholds that have not seen it."""
+    names = np.unique(groups)
+    if len(names) < 2:
+        raise InputError("cross-validation needs at least two documents in two folds.")
+    blocks, order = [], []
+    for name in names:
+        rest, own = np.flatnonzero(groups != name), np.flatnonzero(groups == name)
+        part = tuning.select(rest)
+        inner = method
+        if method == AUTO:
+            # Nested: the choice itself must not see the documents either.
+            inner = _choose(part, objective, groups[rest])[0] if len(names) > 2 else "global"
+        values, _ = _method(inner).fit(part, objective, groups[rest])
+        blocks.append(Thresholds(values).apply(tuning.scores[own]))
+        order.append(own)
+    decided = sp.vstack(blocks, format="csr")
+    back = np.argsort(np.concatenate(order), kind="stable")
+    return decided[back]
+
+
+def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str, dict[str, Any]]:
+    """The method that earns most on unseen documents; the global one unless that is clear."""
+    if len(np.unique(groups)) < 2 or not tuning.positives().any():
+        return "global", {"earned": {}}
+    decided = {name: _held_out(tuning, name, objective, groups) for name in CANDIDATES}
+    earned = {name: _earned(tuning, found) for name, found in decided.items()}
+    best = max(CANDIDATES, key=lambda name: earned[name].of(objective))
+    if best != "global":
+        gain, noise = _gain(tuning, decided["global"], decided[best], objective)
+        if gain < noise:
+            best = "global"
+    table = {name: [found.micro_f1, found.macro_f1] for name, found in earned.items()}
+    return best, {"earned": table}
+
+
+def _gain(
+    tuning: Tuning, first: sp.csr_matrix, second: sp.csr_matrix, objective: Objective
+) -> tuple[float, float]:
+    """By how much the second decisions earn more, and the standard error of that (bootstrap)."""
+    truth = tuning.y_true.astype(np.float64)
+    rng = np.random.RandomState(0)
+    n_documents = tuning.n_documents
+    weights = sp.csr_matrix(
+        rng.multinomial(n_documents, np.full(n_documents, 1 / n_documents), N_RESAMPLES),
+        dtype=np.float64,
+    )
+    differences = np.zeros(N_RESAMPLES)
+    actual = np.asarray((weights @ truth).todense())
+    for sign, decided in ((-1, first), (1, second)):
+        hits = np.asarray((weights @ truth.multiply(decided).tocsr()).todense())
+        predicted = np.asarray((weights @ decided.astype(np.float64)).todense())
+        for k in range(N_RESAMPLES):
+            counts = Counts(hits[k], predicted[k], actual[k])
+            differences[k] += sign * Earned(micro_f1(counts), macro_f1(counts)).of(objective)
+    observed = _earned(tuning, second).of(objective) - _earned(tuning, first).of(objective)
+    return observed, float(differences.std(ddof=1))
+
+
+def _earned(tuning: Tuning, decided: sp.csr_matrix) -> Earned:
+    counts = count(tuning.y_true.astype(np.float32), decided)
+    return Earned(micro_f1(counts), macro_f1(counts))
+
+
+def _method(name: str) -> Any:
+    if name not in METHODS:
+        raise UnknownNameError("threshold method", name, list_methods())
+    return METHODS[name]
+
+
+def _folds(folds: Sequence[int] | None, n_documents: int, seed: int) -> IntArray:
+    if folds is None:
+        order = np.random.RandomState(seed).permutation(n_documents)
+        groups = np.empty(n_documents, dtype=np.int64)
+        groups[order] = np.arange(n_documents) % N_FOLDS
+        return groups
+    groups = np.asarray(folds)
+    if groups.shape != (n_documents,):
+        raise InputError(
+            f"expected the fold of each of {n_documents} documents, got shape {groups.shape}."
+        )
+    return np.unique(groups, return_inverse=True)[1].astype(np.int64)
