@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -352,3 +354,158 @@ def test_usage_errors_exit_with_2(
 ) -> None:
     code, _, err = run(capsys, monkeypatch, "train", "newswire")
     assert code == 2 and "--out" in err
+
+
+def one_file(folder: Path, name: str = "reviews.csv") -> Path:
+    path = folder / name
+    rows = "".join(f"{k},text {k % 7} word{k % 11},{'a;b' if k % 3 else 'c'}\n" for k in range(100))
+    path.write_text("id,text,labels\n" + rows)
+    return path
+
+
+def test_a_file_that_was_trained_on_is_judged_on_its_test_part(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table, model = one_file(tmp_path), tmp_path / "my run"
+    code, out, err = run(
+        capsys, monkeypatch, "train", table, "--label-separator", ";", "--epochs", 1,
+        "--out", model, "--split-seed", 7, "--split", "stratified",
+    )  # fmt: skip
+    assert code == 0, err
+    hint = shlex.split(out.split("Judge it with: ")[1])
+    assert hint[:4] == ["longtail", "evaluate", str(model), str(table)]
+    assert hint[4:] == ["--label-separator", ";"]
+    code, out, err = run(capsys, monkeypatch, *hint[1:], "--json")
+    assert code == 0 and "judging its test part" in err
+    assert json.loads(out)["overall"]["n_documents"] == 20
+    # The options and the split of the training hold even if they are not said again.
+    again = run(capsys, monkeypatch, "evaluate", model, table, "--json")[1]
+    assert json.loads(again)["overall"] == json.loads(out)["overall"]
+    other = one_file(tmp_path, "other.csv")
+    code, out, err = run(
+        capsys, monkeypatch, "evaluate", model, other, "--label-separator", ";", "--json"
+    )
+    assert code == 0 and json.loads(out)["overall"]["n_documents"] == 100
+    code, out, _ = run(capsys, monkeypatch, "report", model, "--data", table)
+    assert code == 0 and str(model) in out
+
+
+def test_what_is_written_can_be_read_and_is_not_mixed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table, out = one_file(tmp_path), tmp_path / "parts"
+    split = ("corpus", "split", table, "--label-separator", ";", "--out", out)
+    code, said, err = run(capsys, monkeypatch, *split, "--shares", "70,10,20")
+    assert code == 0 and "70 documents" in said, err
+    assert run(capsys, monkeypatch, "stats", out)[0] == 0
+    code, _, err = run(capsys, monkeypatch, *split, "--shares", "0.8,0.2")
+    assert code == 1 and "is not an empty folder" in err
+    code, _, err = run(capsys, monkeypatch, "corpus", "get", "newswire", "--out", out)
+    assert code == 1 and "is not an empty folder" in err
+    code, said, err = run(
+        capsys, monkeypatch, "corpus", "convert", out, "--out", tmp_path / "b.jsonl"
+    )
+    assert code == 0 and "100 documents" in said
+    (out / "test.jsonl").write_text((out / "train.jsonl").read_text())
+    code, _, err = run(capsys, monkeypatch, "corpus", "convert", out, "--out", tmp_path / "c.jsonl")
+    assert code == 1 and "stands in several parts" in err
+
+
+def test_a_folder_of_files_is_converted_in_its_order(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for k in range(2):
+        (folder / f"{k}.jsonl").write_text(f'{{"text": "text {k}", "labels": ["a"]}}\n')
+    code, _, err = run(
+        capsys, monkeypatch, "corpus", "convert", folder, "--out", tmp_path / "a.csv"
+    )
+    assert code == 0, err
+    assert read_data(tmp_path / "a.csv").texts == ["text 0", "text 1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stats", "newswire", "--set", "seed=["], "cannot be read"),
+        (["stats", "newswire", "--set", "path=abc"], "unknown setting"),
+        (["stats", "newswire", "--set", "report=1"], "unknown setting"),
+        (["stats", "newswire", "--set", "n_documents=abc"], "must be int"),
+        (["stats", "newswire", "--set", "seed=1.5"], "must be int, got 1.5"),
+        (["stats", "newswire", "--cuts", "nan,nan"], "--cuts takes numbers"),
+        (["stats", "newswire", "--split", "bogus"], "unknown split 'bogus'"),
+        (
+            ["corpus", "convert", "a.csv", "--path", "b", "--out", "c.csv"],
+            "belong to a named corpus",
+        ),
+        (["corpus", "split", "a.csv", "--ids", "bad.txt", "--out", "o"], "not valid UTF-8"),
+        (["corpus", "split", "a.csv", "--ids", "bad.txt", "--folds", "3", "--out", "o"], "exclude"),
+    ],
+)
+def test_wrong_options_are_one_message(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("text,labels\none,x\ntwo,x\n")
+    Path("bad.txt").write_bytes(b"\xff\xfe\n")
+    code, _, err = run(capsys, monkeypatch, *arguments)
+    assert code == 1 and err.splitlines()[-1].startswith("error: ") and message in err
+
+
+def test_a_console_that_cannot_show_a_label_shows_its_code(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text(
+        "".join(f'{{"text": "t{k}", "labels": ["\u65e5"]}}\n' for k in range(9)), "utf-8"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        "from longtail.cli import main; main()",
+        "stats",
+        str(path),
+        "--json",
+    ]
+    child = subprocess.run(
+        command, capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": "cp1252"}
+    )
+    assert child.returncode == 0, child.stderr
+    assert b"\\u65e5" in child.stdout
+
+
+def test_reports_in_every_format(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    trained: Path,
+    folder: Path,
+    tmp_path: Path,
+) -> None:
+    starts = {"page.html": "<!doctype html>", "tables.tex": "%", "all.json": "{", "tables.md": "#"}
+    for name, start in starts.items():
+        out = tmp_path / "reports" / name
+        code, said, err = run(
+            capsys,
+            monkeypatch,
+            "report",
+            trained,
+            "--data",
+            folder,
+            "--out",
+            out,
+            "--paper",
+            "reuters",
+        )
+        assert code == 0 and str(out) in said.replace("\n", ""), err
+        text = out.read_text("utf-8")
+        assert text.lower().startswith(start), text[:80]
+        assert "64.47" in text  # the paper's macro-F1 of the DB loss
+    code, out_text, _ = run(
+        capsys, monkeypatch, "report", trained, "--data", folder, "--to", "latex"
+    )
+    assert code == 0 and "\\toprule" in out_text
+    code, _, err = run(capsys, monkeypatch, "report", trained, "--data", folder, "--out", "a.pdf")
+    assert code == 1 and "unknown format '.pdf'" in err

@@ -196,14 +196,26 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return micro_f1(count(data.Y, self.predict(data.texts)))
 
     def evaluate(self, data: TextData) -> Evaluation:
-        """Overall, head, medium and tail scores at the fitted threshold.
+        """Overall, head, medium and tail scores at the fitted thresholds; see `judge`."""
+        return self.judge(data)[0]
+
+    def judge(self, data: TextData) -> tuple[Evaluation, NDArray[np.float32]]:
+        """The evaluation of documents, and the scores that it judges.
 
         Labels that the model was not trained on are not judged; `unknown_labels` counts them.
         """
         self._check_fitted()
         known, unknown = data.onto([str(name) for name in self.classes_])
         scores = self.decision_function(known.texts)
-        return evaluate(known.Y, scores, self.thresholds_, self.label_stats_, unknown)
+        found = evaluate(
+            known.Y,
+            scores,
+            self.thresholds_,
+            self.label_stats_,
+            unknown,
+            scale="margin" if isinstance(self.model_, SelfFitting) else "logit",
+        )
+        return found, scores
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model as safetensors and JSON, all or nothing."""

@@ -93,7 +93,7 @@ def test_both_sources_give_the_same_corpus(bioasq: Path, medline: Path) -> None:
         )
         assert (data.Y != second[part].Y).nnz == 0
     assert report.passed_over == {"not of the years 2020-2021": 50}
-    assert report.notes and "1 labels with fewer than 5 training documents" in report.notes[0]
+    assert report.notes and "were left out: 1, with" in report.notes[0]
 
 
 def test_the_parts_are_those_of_scikit_learn(bioasq: Path) -> None:
@@ -176,12 +176,16 @@ def test_the_recipe_on_a_real_medline_file() -> None:
     parts = load_corpus(
         "pubmed", FILE, years="all", n_validation=1000, n_test=1000, report=ReadReport()
     )
-    assert {part: len(data) for part, data in parts.items()} == {
-        "train": 12_832,
-        "validation": 1000,
-        "test": 1000,
-    }
+    report = ReadReport()
+    again = load_corpus("pubmed", FILE, years="all", n_validation=1000, n_test=1000, report=report)
+    assert again["test"].ids == parts["test"].ids
+    sizes = [len(parts[part]) for part in ("train", "validation", "test")]
+    # What has no label with five training documents is left out, and told.
+    n_without = 14_832 - sum(sizes)
+    assert 0 < n_without < 50 and report.notes[0].endswith(f": {n_without}.")
+    assert 12_800 < sizes[0] <= 12_832 and 990 < sizes[1] <= 1000 and 990 < sizes[2] <= 1000
     assert parts["train"].stats().label_counts.min() >= 5
+    assert all(data.Y.sum(axis=1).min() >= 1 for data in parts.values())
 
 
 def test_baseline_files_by_number(
@@ -216,3 +220,23 @@ def test_baseline_files_by_number(
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+def test_an_encoding_can_be_named(bioasq: Path) -> None:
+    bioasq.write_bytes(
+        bioasq.read_text().replace("Abstract 7.", "R\u00e9sum\u00e9 7.").encode("latin-1")
+    )
+    with pytest.raises(DataError, match=r"--encoding latin-1"):
+        load_corpus("pubmed", bioasq, years="all", **SMALL)
+    parts = load_corpus(
+        "pubmed", bioasq, years="all", encoding="latin-1", report=ReadReport(), **SMALL
+    )
+    assert any("R\u00e9sum\u00e9 7." in text for data in parts.values() for text in data.texts)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"n_test": "many"}, {"n_test": 1.5}, {"major_topics": 1}, {"on_error": "ignore"}]
+)
+def test_settings_of_the_wrong_kind(bioasq: Path, setting: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=f"the setting {next(iter(setting))} of the corpus pubmed"):
+        load_corpus("pubmed", bioasq, **setting)

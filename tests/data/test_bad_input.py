@@ -233,7 +233,7 @@ def test_one_bad_record_between_two_good_ones(
     assert [document.labels for document in data] == [list(data.label_names)] * 2
     assert (report.documents, report.skipped, len(report.examples)) == (2, 1, 1)
     assert re.search(expected, report.examples[0])
-    assert "1 bad records were skipped" in report.lines()[0]
+    assert "1 bad record was skipped" in report.lines()[0]
 
 
 def test_examples_are_the_first_few(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_examples_are_the_first_few(tmp_path: Path) -> None:
 def test_skipping_is_told_even_if_nobody_asks(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('broken\n{"text": "a", "labels": ["x"]}\n')
-    with pytest.warns(UserWarning, match=r"(?s)1 bad records were skipped.*line 1: not valid JSON"):
+    with pytest.warns(UserWarning, match=r"(?s)1 bad record was skipped.*line 1: not valid JSON"):
         data: TextData = read_data(path, on_error="skip")
     assert len(data) == 1
 
@@ -278,7 +278,7 @@ def test_nothing_to_read(tmp_path: Path, content: str, on_error: str) -> None:
 def test_nothing_but_bad_records(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("broken\n")
-    with pytest.raises(DataError, match=r"holds no documents\. 1 bad records .*line 1: not valid"):
+    with pytest.raises(DataError, match=r"holds no documents\. 1 bad record .*line 1: not valid"):
         read_data(path, on_error="skip")
 
 

@@ -295,3 +295,15 @@ def test_only_some_years(tmp_path: Path) -> None:
     assert data.dates == ("2020", "2021-05")
     assert report.passed_over == {"not of the years 2020-2021": 2, "no date": 3}
     assert read(tmp_path / "a.jsonl", "\n".join(lines), years=2022).dates == ("2022",)
+
+
+def test_quotes_that_are_just_text(tmp_path: Path) -> None:
+    path = tmp_path / "quotes.tsv"
+    path.write_text('text\tlabels\n"open quote\ta\n"Hello" he said\tb\nend"\tc\n')
+    with pytest.raises(DataError, match="--quote none"):
+        read_data(path)
+    data = read_data(path, quote="none")
+    assert data.texts == ['"open quote', '"Hello" he said', 'end"']
+    assert data.label_names == ("a", "b", "c")
+    with pytest.raises(InputError, match="quote must be"):
+        read_data(path, quote="single")

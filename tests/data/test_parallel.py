@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 import longtail
-from longtail.data import FORMATS, ReadReport, TextData, read_data, write_data
+from longtail.data import ReadReport, TextData, read_data, write_data
 from longtail.errors import DataError, InputError, MissingExtraError
 
 
@@ -152,9 +151,10 @@ def test_small_files_are_not_worth_processes(
 
     monkeypatch.setattr(collect_room, "_in_processes", no_processes)
     assert len(read_data(files[3:4] + files[4:], on_error="skip", report=ReadReport())) == 5
-    assert all(entry.parallel_from >= 1 << 20 for entry in FORMATS.values())
-    monkeypatch.setitem(FORMATS, "jsonl", dataclasses.replace(FORMATS["jsonl"], parallel_from=1))
+    monkeypatch.setattr(collect_room, "CHEAP_FROM", 1)
     monkeypatch.setattr(collect_room.os, "cpu_count", lambda: 2)
+    assert len(read_data(files[3:4] + files[4:], on_error="skip", report=ReadReport())) == 5
+    monkeypatch.setattr(collect_room.os, "cpu_count", lambda: 4)
     with pytest.raises(AssertionError, match="processes for a few bytes"):
         read_data(files, on_error="skip")
 

@@ -180,3 +180,12 @@ def test_many_documents_in_batches(folder: Path) -> None:
         write_data(data, folder / name)
         assert_same(read_data(folder / name, keep_unlabelled=True), data)
     assert_same(TextData.load(folder / "many.parquet"), data)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.txt"])
+def test_writing_tells_how_far_it_is(tmp_path: Path, name: str) -> None:
+    data = TextData.from_lists([f"text {k}" for k in range(1300)], [["a"]] * 1300)
+    seen: list[tuple[int, int]] = []
+    write_data(data, tmp_path / name, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (1300, 1300) and seen == sorted(seen)
+    write_data(data, tmp_path / name)

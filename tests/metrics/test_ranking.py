@@ -172,7 +172,8 @@ def test_every_type_of_number(dtype: Any) -> None:
 
 def test_half_precision_and_unsigned_scores_lose_nothing() -> None:
     half = np.linspace(-1, 1, 50, dtype=np.float16)[np.newaxis]
-    assert top_k(half, 50).tolist() == [list(range(50))[::-1]]
+    for given_scores in (half, stored(half), backwards(stored(half))):
+        assert top_k(given_scores, 50).tolist() == [list(range(50))[::-1]]
     big = np.array([[2**63, 2**63 + 1, 0]], dtype=np.uint64)
     assert top_k(big, 3).tolist() == top_k(stored(big), 3).tolist() == [[1, 0, 2]]
     close = np.array([[2**53, 2**53 + 1]], dtype=np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,7 +124,9 @@ def train(
             progress=lambda done, total, _: progress.update(task, completed=done, total=total),
         )
     classifier.save_pretrained(out)
-    typer.echo(f"Saved to {out}. Judge it with: longtail evaluate {out} {source.data}")
+    source.remember(out)
+    command = shlex.join(["longtail", "evaluate", str(out), *source.arguments()])
+    typer.echo(f"Saved to {out}. Judge it with: {command}")
 
 
 @app.command()
@@ -139,7 +142,7 @@ def evaluate(
     """Judge a trained model on the test part of the data, or on all of a file."""
     from longtail.classifier import LongTailClassifier
 
-    judged = source.part(part)
+    judged = source.part(part, run)
     result = LongTailClassifier.from_pretrained(run).evaluate(judged)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
@@ -176,14 +179,38 @@ def predict(
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders written by `longtail train`.")],
     source: Source,
+    to: Annotated[
+        str | None, typer.Option(help="markdown, latex, json or html; default: as --out is called.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write, such as report.html.")] = None,
+    paper: Annotated[
+        str | None, typer.Option(help="reuters or pubmed: the paper's figures beside ours.")
+    ] = None,
 ) -> None:
-    """Compare trained models on the test part, or on all of a file, as a Markdown table."""
+    """Compare trained models on the test part, or on all of a file: a table, or a whole page."""
     from longtail.classifier import LongTailClassifier
-    from longtail.report import to_markdown
+    from longtail.report import Run as ReportRun
+    from longtail.report import format_of, render, to_markdown
 
-    test = source.part()
-    found = {str(run): LongTailClassifier.from_pretrained(run).evaluate(test) for run in runs}
-    typer.echo(to_markdown(found), nl=False)
+    wanted = format_of(to, out)
+    test = source.part(run=runs[0])
+    found = {}
+    for run in runs:
+        classifier = LongTailClassifier.from_pretrained(run)
+        judged, scores = classifier.judge(test)
+        known = test.onto([str(name) for name in classifier.classes_])[0]
+        found[str(run)] = ReportRun(judged, known, scores)
+    corpus = paper or (source.data if source.data in ("reuters", "pubmed") else None)
+    if to is None and out is None and corpus is None:
+        typer.echo(to_markdown({name: run.evaluation for name, run in found.items()}), nl=False)
+        return
+    text = render(found, wanted, corpus)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, "utf-8")
+    typer.echo(f"Wrote {out}.")
 
 
 @app.command()
@@ -233,6 +260,10 @@ def serve(
 
 def main() -> None:
     """Run the command; an error that the user can mend is one message, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A console that cannot show a character shows its code instead of ending the command.
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except BrokenPipeError:

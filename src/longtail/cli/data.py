@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longtail.cli.reading import Source, reads_data
+from longtail.cli.reading import Source, reads_data, working
 from longtail.cli.show import AsJson, progress_bar
-from longtail.errors import InputError
+from longtail.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from longtail.data import TextData
@@ -114,6 +115,8 @@ def corpus_get(
     to: Suffix = "jsonl",
 ) -> None:
     """Fetch a corpus into the cache and, with --out, write its parts as files."""
+    if out is not None:
+        _check_empty(out)
     parts = source.parts()
     for part, documents in parts.items():
         where = f"{_write(documents, out / part, to)}: " if out is not None else f"{part}: "
@@ -139,9 +142,14 @@ def corpus_split(
     """Split documents at random, stratified or by time (--split), by ids, or into folds."""
     from longtail.data import folds, split, split_by_ids
 
+    _check_empty(out)
+    if ids is not None and n_folds is not None:
+        raise InputError(
+            "--ids and --folds exclude each other: name the ids, or let longtail fold."
+        )
     documents = source.whole()
     if ids is not None:
-        chosen = ids.read_text("utf-8").split()
+        chosen = _lines(ids)
         found = {"": dict(zip(("train", "test"), split_by_ids(documents, chosen), strict=True))}
     elif n_folds is not None:
         pairs = folds(documents, n_folds, source.split, source.split_seed)
@@ -170,7 +178,8 @@ def corpus_convert(
     from longtail.data import write_data
 
     documents = source.whole()
-    write_data(documents, out)
+    with working(f"writing {out.name}", in_bytes=False) as progress:
+        write_data(documents, out, progress=progress)
     typer.echo(f"{out}: {len(documents)} documents")
 
 
@@ -189,16 +198,32 @@ def _write(documents: TextData, stem: Path, suffix: str) -> Path:
     from longtail.data import write_data
 
     path = stem.with_name(f"{stem.name}.{suffix.lstrip('.')}")
-    write_data(documents, path)
+    with working(f"writing {path.name}", in_bytes=False) as progress:
+        write_data(documents, path, progress=progress)
     return path
 
 
-def _numbers(text: str, count: int | None, flag: str, example: str) -> list[float]:
+def _check_empty(folder: Path) -> None:
+    """Old parts beside new ones would mix documents that were held out with others."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is not an empty folder. Choose another, or empty it first.")
+
+
+def _lines(path: Path) -> list[str]:
     try:
-        numbers = [float(piece) for piece in text.split(",")]
+        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not valid UTF-8: {error}.") from error
+
+
+def _numbers(text: str, count: int | None, flag: str, example: str) -> list[float]:
+    """Whole numbers stay whole: shares may be numbers of documents."""
+    try:
+        numbers = [int(p) if p.strip().isdigit() else float(p) for p in text.split(",")]
     except ValueError:
         numbers = []
-    if not numbers or (count is not None and len(numbers) != count):
+    finite = all(math.isfinite(number) for number in numbers)
+    if not numbers or not finite or (count is not None and len(numbers) != count):
         raise InputError(
             f"{flag} takes numbers with commas between, as in {example}, got {text!r}."
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 HELP = "A corpus name, a file, a folder of parts (train, validation, test), or hf:NAME."
 PANEL = "Reading the data"
+SPLIT_NAMES = ("random", "stratified", "time")
+MEMORY = "data.json"
+_FIELDS = dataclasses.fields(ReadOptions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,21 +43,13 @@ class Source:
 
     def parts(self, needed: tuple[str, ...] = ()) -> dict[str, TextData]:
         """The train, validation and test parts."""
-        from longtail.corpora import list_corpora
         from longtail.data import load_data
 
         report = ReadReport()
-        is_corpus = self.data in list_corpora()
-        if not is_corpus and (self.path is not None or self.settings):
-            raise InputError(
-                f"--path and --set belong to a named corpus, but {self.data!r} is none of "
-                f"{', '.join(list_corpora())}."
-            )
-        if is_corpus:
+        if self._is_corpus():
             found = self._corpus(report)
         else:
-            self._check_is_there()
-            with reading(self.data) as progress:
+            with working(self._reading()) as progress:
                 found = load_data(
                     self.data,
                     self.format,
@@ -69,20 +65,75 @@ class Source:
                 raise UnknownNameError("part", part, found)
         return found
 
-    def part(self, name: str | None = None) -> TextData:
-        """One part to judge on; a single file is taken whole unless a part is named."""
-        if name is None and self._is_one_source():
-            return self.whole()
+    def part(self, name: str | None = None, run: Path | None = None) -> TextData:
+        """One part to judge on.
+
+        By default the test part; a source without parts is taken whole, unless it is the very one
+        that the run was trained on: then the part that was held out for testing.
+        """
+        if name is None and not self._is_corpus() and not self._has_parts():
+            trained = None if run is None else self.as_trained(run)
+            if trained is None:
+                return self.whole()
+            note = f"{self.data} was split to train {run}: judging its test part."
+            print_notes([note])
+            return trained.parts(needed=("test",))["test"]
         return self.parts(needed=(name or "test",))[name or "test"]
+
+    def remember(self, run: Path) -> None:
+        """Write down in the run's folder what it was trained on, and how that was split."""
+        saved = {**dataclasses.asdict(self), "data": self._place(), "path": str(self.path or "")}
+        (run / MEMORY).write_text(json.dumps(saved, indent=2, default=str), "utf-8")
+
+    def as_trained(self, run: Path) -> Source | None:
+        """This source as the run read and split it; None if it was trained on another one."""
+        try:
+            saved = json.loads((run / MEMORY).read_text("utf-8"))
+            if saved["data"] != self._place():
+                return None
+            fields = {field.name for field in dataclasses.fields(ReadOptions)}
+            then = ReadOptions(**{k: v for k, v in saved["options"].items() if k in fields})
+            options = then if self.options == ReadOptions() else self.options
+            return dataclasses.replace(
+                self,
+                format=self.format or saved["format"],
+                split=saved["split"],
+                split_seed=saved["split_seed"],
+                options=options,
+            )
+        except (OSError, KeyError, TypeError, ValueError):
+            return None
+
+    def arguments(self) -> list[str]:
+        """DATA and the options that differ from their defaults, as on the command line."""
+        words = [self.data]
+        pairs: list[tuple[str, Any, Any]]
+        pairs = [("format", self.format, None), ("path", self.path, None)]
+        pairs += [(f.name, getattr(self.options, f.name), f.default) for f in _FIELDS]
+        for name, value, default in pairs:
+            if value != default:
+                flag = f"--{name.replace('_', '-')}"
+                words += [flag] if value is True else [flag, str(value)]
+        for key, value in self.settings.items():
+            words += ["--set", f"{key}={value}"]
+        return words
+
+    def _reading(self) -> str:
+        return f"reading {Path(self.data).name}"
+
+    def _place(self) -> str:
+        return self.data if self._is_corpus() else str(Path(self.data).resolve())
 
     def whole(self) -> TextData:
         """All documents, whatever their part."""
         from longtail.data import TextData, read_data
 
-        if not self._is_one_source():
-            return TextData.concat(self.parts().values())
+        if self._is_corpus() or self._has_parts():
+            whole = TextData.concat(self.parts().values())
+            _check_ids(whole, self.data)
+            return whole
         report = ReadReport()
-        with reading(self.data) as progress:
+        with working(self._reading()) as progress:
             found = read_data(
                 self.data,
                 self.format,
@@ -109,21 +160,32 @@ class Source:
             "train.jsonl and, if you have them, validation.jsonl and test.jsonl."
         )
 
-    def _is_one_source(self) -> bool:
+    def _is_corpus(self) -> bool:
         from longtail.corpora import list_corpora
-        from longtail.data.formats import format_of_file
 
-        path = Path(self.data)
-        if self.data in list_corpora() or not path.is_file():
-            return False
-        entry = format_of_file(path)
-        return entry is None or not entry.has_parts
+        if self.data in list_corpora():
+            return True
+        if self.path is not None or self.settings:
+            raise InputError(
+                f"--path and --set belong to a named corpus, but {self.data!r} is none of "
+                f"{', '.join(list_corpora())}."
+            )
+        self._check_is_there()
+        return False
+
+    def _has_parts(self) -> bool:
+        from longtail.data.sources import has_parts
+
+        return has_parts(self.data, self.format)
 
     def _corpus(self, report: ReadReport) -> dict[str, TextData]:
         from longtail.corpora import corpus_settings, load_corpus
 
         defaults = corpus_settings(self.data)
         settings = dict(self.settings)
+        for key in settings:
+            if key not in defaults:
+                raise UnknownNameError(f"setting of the corpus {self.data}", key, defaults)
         # A corpus that reads files takes the options that it has; the others would do nothing.
         for field in dataclasses.fields(ReadOptions):
             value = getattr(self.options, field.name)
@@ -135,20 +197,20 @@ class Source:
         if self.format is not None:
             raise InputError(f"the corpus {self.data} has no use for --format.")
         in_bytes = self.data in ("reuters", "pubmed")
-        with reading(self.data, in_bytes) as progress, downloading(self.data) as arrived:
+        with working(self._reading(), in_bytes) as progress, downloading(self.data) as arrived:
             plumbing = {"progress": progress, "download_progress": arrived, "report": report}
             return load_corpus(self.data, self.path, **settings, **plumbing)
 
 
 @contextmanager
-def reading(name: str, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """A bar that fills as files are read, gone when they are."""
+def working(what: str, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A bar that fills as bytes or documents are done, gone when all are."""
     with progress_bar(in_bytes=in_bytes, transient=True) as bar:
         tasks: list[Any] = []
 
         def progress(done: int, total: int) -> None:
             if not tasks:
-                tasks.append(bar.add_task(f"reading {Path(name).name}", total=total))
+                tasks.append(bar.add_task(what, total=total))
             bar.update(tasks[0], completed=done, total=total)
 
         yield progress
@@ -183,8 +245,24 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise InputError(f"expected KEY=VALUE, got {pair!r}, as in --set n_documents=5000.")
-        settings[key.strip().replace("-", "_")] = yaml.safe_load(value)
+        try:
+            settings[key.strip().replace("-", "_")] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            why = str(error).splitlines()[0]
+            raise InputError(f"the value of {pair!r} cannot be read ({why}).") from error
     return settings
+
+
+def _check_ids(data: TextData, name: str) -> None:
+    """Parts may share ids; one file of all of them could not be read back."""
+    if data.ids is None or len(set(data.ids)) == len(data.ids):
+        return
+    seen: set[str] = set()
+    twice = next(identity for identity in data.ids if identity in seen or seen.add(identity))  # type: ignore[func-returns-value]
+    raise DataError(
+        f"{name}: the id {twice!r} stands in several parts, so that they cannot be put together. "
+        "Give every document an id of its own, or take the parts one by one."
+    )
 
 
 def reads_data(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -209,7 +287,9 @@ def _with_source(verb: Callable[..., Any], kind: Any) -> Callable[..., Any]:
 
     def called(**arguments: Any) -> Any:
         given = {parameter.name: arguments.pop(parameter.name) for parameter in own}
-        names = [field.name for field in dataclasses.fields(ReadOptions)]
+        names = [field.name for field in _FIELDS]
+        if given["split"] not in SPLIT_NAMES:
+            raise UnknownNameError("split", given["split"], SPLIT_NAMES)
         source = Source(
             data=arguments.pop("data"),
             format=given["format"],
@@ -237,7 +317,7 @@ def _options() -> list[inspect.Parameter]:
             "A name of `longtail corpus formats`; default: by suffix.",
             (),
         ),
-        ("split", str, "random", "How one file is split: random, stratified or time.", ()),
+        ("split", str, "random", f"How one file is split: {', '.join(SPLIT_NAMES)}.", ()),
         ("split_seed", int, 0, "Seed of that split.", ()),
         ("path", Path | None, None, "For a named corpus: a local copy of its source.", ()),
         ("set_", list[str] | None, None, "For a named corpus: KEY=VALUE, repeatable.", ("--set",)),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from longtail.corpora import newswire, pubmed, reuters
 from longtail.corpora.download import cache_folder
@@ -78,14 +78,38 @@ def load_corpus(
     """
     corpus = get_corpus(name)
     known = inspect.signature(corpus.load).parameters
-    for setting in settings:
+    for setting, value in settings.items():
         if setting not in known and setting not in _PLUMBING:
             raise UnknownNameError(f"setting of the corpus {name}", setting, corpus_settings(name))
+        if setting not in _PLUMBING:
+            _check_setting(name, setting, value)
     if path is not None:
         if "path" not in known:
             raise InputError(f"the corpus {name} is made, not read: it takes no path.")
         settings["path"] = path
     return corpus.load(**{key: value for key, value in settings.items() if key in known})
+
+
+def _check_setting(corpus: str, setting: str, value: Any) -> None:
+    """Raise if a setting is not of the kind that the loader's signature says."""
+    loader = get_corpus(corpus).load
+    hint = get_type_hints(getattr(loader, "func", loader))[setting]
+    kinds = get_args(hint) or (hint,)
+    if get_origin(hint) is Literal:
+        fits = value in kinds
+    else:
+        fits = any(_is_a(value, kind) for kind in kinds)
+    if not fits:
+        names = " or ".join(k.__name__ if isinstance(k, type) else repr(k) for k in kinds)
+        raise InputError(
+            f"the setting {setting} of the corpus {corpus} must be {names}, got {value!r}."
+        )
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def get_corpus(name: str) -> Corpus:

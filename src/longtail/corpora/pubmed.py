@@ -33,6 +33,7 @@ def load(
     major_topics: bool = False,
     files: str | None = None,
     baseline: str = "pubmed26n",
+    encoding: str | None = None,
     on_error: OnError = "raise",
     workers: int | None = None,
     progress: Progress | None = None,
@@ -49,7 +50,9 @@ def load(
         major_topics: MEDLINE only: headings that are a major topic of the article.
     """
     wanted = None if years is None or str(years) == "all" else str(years)
-    options = ReadOptions(major_topics=major_topics, years=wanted, on_error=on_error)
+    options = ReadOptions(
+        major_topics=major_topics, years=wanted, encoding=encoding, on_error=on_error
+    )
     if path is None:
         path = _download(files, baseline, download_progress) if files else _from_cache()
     collected = collect(resolve(path), options, progress, workers)
@@ -66,10 +69,13 @@ def load(
         parts[part], unknown = documents.onto(names)
         rare |= set(unknown)
         n_assignments += sum(unknown.values())
+    n_before = sum(map(len, parts.values()))
+    parts = {part: documents.labelled() for part, documents in parts.items()}
     if rare:
         collected.report.notes.append(
-            f"{len(rare)} labels with fewer than {min_count} training documents were left out "
-            f"({n_assignments} of {data.Y.nnz} assignments)."
+            f"labels with fewer than {min_count} training documents were left out: {len(rare)}, "
+            f"with {n_assignments} of {data.Y.nnz} assignments; and the documents that had no "
+            f"other labels: {n_before - sum(map(len, parts.values()))}."
         )
     tell(collected.report, report)
     return parts
@@ -99,7 +105,7 @@ def _from_cache() -> list[Path]:
     found = sorted(p for p in folder.glob("*") if p.name.lower().endswith(SUFFIXES))
     if not found:
         raise DataError(
-            "the PubMed corpus has no files yet. Pass path=, or place in "
+            "the PubMed corpus has no files yet. Name them with path (--path), or place in "
             f"{folder} either BioASQ's Task A training file (allMeSH_2021.json, after registration "
             f"at http://participants-area.bioasq.org), or MEDLINE files from {BASELINE} "
             "(pubmed26n0001.xml.gz and so on, free for all); or let longtail download some of the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from longtail.corpora.download import Progress as DownloadProgress
@@ -28,11 +29,13 @@ NLTK_ARCHIVE = "reuters.zip"
 # A title without text that NLTK's copy, and with it nearly all of the literature, does not have.
 NOT_IN_NLTK = "training/1199"
 N_VALIDATION = 1000
+NUMBERED = re.compile(r"(training|test)/\d+")
 
 
 def load(
     path: str | Path | None = None,
     *,
+    encoding: str | None = None,
     on_error: OnError = "raise",
     progress: Progress | None = None,
     download_progress: DownloadProgress | None = None,
@@ -40,9 +43,12 @@ def load(
 ) -> dict[str, TextData]:
     """The three parts, from the SGML distribution (folder or tar.gz) or NLTK's folder or zip."""
     source = Path(path) if path is not None else _from_cache(download_progress)
-    collected = collect(resolve(source), ReadOptions(on_error=on_error), progress)
+    collected = collect(
+        resolve(source), ReadOptions(encoding=encoding, on_error=on_error), progress
+    )
     data = collected.data()
-    if data.ids is None or None in collected.parts:
+    known = data.ids is not None and all(map(NUMBERED.fullmatch, data.ids))
+    if data.ids is None or None in collected.parts or not known:
         raise DataError(
             f"{source} is not Reuters-21578: expected the files reut2-000.sgm to reut2-021.sgm, or "
             "NLTK's cats.txt with the folders training and test."
@@ -54,6 +60,8 @@ def load(
     train = data.select([k for k, part in enumerate(said) if part == "train"])
     test = data.select([k for k, part in enumerate(said) if part == "test"])
     names = _in_both(train, test)
+    if not names:
+        raise DataError(f"{source}: no label occurs in both its training and its test part.")
     train, test = (part.onto(names)[0].labelled() for part in (train, test))
     left_out = len(data) - len(train) - len(test)
     collected.report.passed_over["none of the labels that occur in both parts"] += left_out

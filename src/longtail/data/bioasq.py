@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from longtail.data.documents import Document, PassedOver, Problem, ReadOptions, Record, Records
 from longtail.data.fields import FieldError, plain_value
 from longtail.data.files import Tick, codec_of, open_binary, undecodable, wrong_encoding
-from longtail.errors import DataError, InputError
+from longtail.errors import InputError
 
 # A code point that Unicode promises never to give to a character: it marks undecodable bytes.
 MARK = "\ufdd0"
@@ -52,18 +52,19 @@ def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:
         except ijson.JSONError as error:
             why = str(error).splitlines()[0].strip()
             if number == 0:
-                raise DataError(_no_articles(path, f"no articles ({why})")) from error
+                yield Problem("whole file", _no_articles(f"no articles ({why})"))
+                return
             yield Problem(
                 number, f"not valid JSON after this article ({why}); the rest was not read."
             )
             return
     if number == 0:
-        raise DataError(_no_articles(path, "no articles"))
+        yield Problem("whole file", _no_articles("no articles"))
 
 
-def _no_articles(path: Path, found: str) -> str:
+def _no_articles(found: str) -> str:
     return (
-        f'{path}: expected {{"articles": [...]}} as in BioASQ Task A, found {found}. For one JSON '
+        f'expected {{"articles": [...]}} as in BioASQ Task A, found {found}. For one JSON '
         "object per line use format='jsonl' (--format jsonl)."
     )
 
@@ -86,7 +87,7 @@ def _article(article: Any, number: int, options: ReadOptions) -> Record:
         return Problem(number, wrong_encoding(options.encoding))
     if any(undecodable(part) for part in everything):
         return Problem(number, "holds half of a surrogate pair, which is no character.")
-    if not abstract.strip() or not labels:
+    if not abstract.strip() or not (labels or options.keep_unlabelled):
         return PassedOver("no abstract" if labels else "no MeSH headings")
     try:
         identity = plain_value(article["pmid"], "pmid")

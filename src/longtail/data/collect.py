@@ -35,6 +35,8 @@ from longtail.labels import LabelEncoder
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes in all."""
 
+# Bytes in several files from which starting processes pays, for formats slow and cheap to parse.
+SLOW_FROM, CHEAP_FROM = 8 << 20, 64 << 20
 # Errors of the machinery below the readers: a damaged file, a disk that fails, UTF-16 without mark.
 READ_ERRORS = (OSError, EOFError, zlib.error, UnicodeError)
 
@@ -247,8 +249,7 @@ def collect(
             progress(min(done, total), total)
 
     if workers is None:
-        large = total >= min(entry.parallel_from for _, entry in files)
-        workers = (os.cpu_count() or 1) if large else 1
+        workers = _workers(files, total, os.cpu_count() or 1)
     n_workers = min(workers, len(files))
     whole = Collected(options)
     if n_workers == 1:
@@ -266,6 +267,13 @@ def collect(
     if progress is not None:
         progress(total, total)
     return whole
+
+
+def _workers(files: Sequence[tuple[Path | str, Format]], total: int, n_cores: int) -> int:
+    """One process per core where that pays: handing texts over costs as much as cheap parsing."""
+    slow = any(entry.slow for _, entry in files)
+    pays = total >= SLOW_FROM if slow else total >= CHEAP_FROM and n_cores >= 4
+    return n_cores if pays else 1
 
 
 def size_of(path: Path | str) -> int:

@@ -78,6 +78,9 @@ class ReadOptions:
     delimiter: str | None = _option(
         None, "Between the cells of CSV; default a comma, in .tsv files a tab."
     )
+    quote: str = _option(
+        "double", "CSV and TSV: `double` quotes enclose cells, or `none`: quotes are text."
+    )
     encoding: str | None = _option(
         None, "Of the file's text; default UTF-8, for Reuters and NLTK files Latin-1."
     )
@@ -102,6 +105,8 @@ class ReadOptions:
             raise InputError(
                 "label_separator must not be empty. Leave it out, or give one like ';'."
             )
+        if self.quote not in ("double", "none"):
+            raise InputError(f"quote must be 'double' or 'none', got {self.quote!r}.")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise InputError(
                 "delimiter must be one character, neither a quote nor a newline, got "
@@ -148,9 +153,11 @@ class ReadReport:
         """What a person should know, one sentence per line; nothing if all was read."""
         said = []
         if self.skipped:
-            said.append(f"{self.skipped} bad records were skipped; the first of them:")
+            count = "1 bad record was" if self.skipped == 1 else f"{self.skipped} bad records were"
+            said.append(f"{count} skipped; the first of them:")
             said += [f"  {example}" for example in self.examples]
-        said += [f"{count} records passed over: {why}." for why, count in self.passed_over.items()]
+        for why, n in self.passed_over.items():
+            said.append(f"{n} record{'' if n == 1 else 's'} passed over: {why}.")
         return said + self.notes
 
 

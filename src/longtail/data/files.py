@@ -14,12 +14,15 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO, TextIO, cast
+from typing import IO, BinaryIO, TextIO, TypeVar, cast
 
 from longtail.errors import DataError, InputError
 
+Item = TypeVar("Item")
 Tick = Callable[[int], None]
 """Called with the number of bytes just read from disk."""
+Written = Callable[[int, int], None]
+"""Called with the documents written so far and the documents in all."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 BUFFER = 1 << 20
@@ -143,6 +146,14 @@ def writing(path: str | Path) -> Iterator[TextIO]:
             packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
             file = cast(IO[bytes], packed)
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+
+
+def counted(items: Iterable[Item], total: int, written: Written | None) -> Iterator[Item]:
+    """The items, telling now and then how many have been taken."""
+    for number, item in enumerate(items, start=1):
+        yield item
+        if written is not None and (number % 500 == 0 or number == total):
+            written(number, total)
 
 
 def check_member_names(archive: Path, names: Iterable[str]) -> None:

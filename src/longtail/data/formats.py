@@ -9,7 +9,7 @@ from typing import Any
 
 from longtail.data.bioasq import read_bioasq
 from longtail.data.documents import ReadOptions, Records
-from longtail.data.files import Tick
+from longtail.data.files import Tick, Written
 from longtail.data.hugging_face import read_hugging_face
 from longtail.data.jsonl import read_jsonl, write_jsonl
 from longtail.data.medline import read_medline
@@ -36,13 +36,13 @@ class Format:
     summary: str
     read: Callable[[Any, ReadOptions, Tick], Records]
     suffixes: tuple[str, ...] = ()
-    write: Callable[[TextData, str | Path], None] | None = None
+    write: Callable[[TextData, str | Path, Written | None], None] | None = None
     unit: str = "line"
     """What a number in a problem counts."""
     folder_marks: tuple[str, ...] = ()
     """Patterns of files that make a whole folder one source of this format."""
-    parallel_from: int = 64 << 20
-    """Bytes in several files from which reading them in processes pays for starting those."""
+    slow: bool = False
+    """Whether parsing takes much longer than handing the texts to another process."""
     has_parts: bool = False
     """Whether the source itself says which documents are for training and which for testing."""
 
@@ -102,7 +102,7 @@ _TABLE = (
         read_medline,
         _packed(".xml"),
         unit="citation",
-        parallel_from=8 << 20,
+        slow=True,
     ),
     Format(
         "reuters",
@@ -152,8 +152,17 @@ def format_of_folder(path: Path) -> Format | None:
     return None
 
 
-def write_data(data: TextData, path: str | Path, format: str | None = None) -> None:
-    """Write documents in the format of the suffix, or in the one named."""
+def write_data(
+    data: TextData,
+    path: str | Path,
+    format: str | None = None,
+    *,
+    progress: Written | None = None,
+) -> None:
+    """Write documents in the format of the suffix, or in the one named.
+
+    `progress` is called with the documents written so far and in all.
+    """
     entry = get_format(format) if format else format_of_file(Path(path))
     writers = [known.name for known in FORMATS.values() if known.write]
     if entry is None or entry.write is None:
@@ -162,4 +171,4 @@ def write_data(data: TextData, path: str | Path, format: str | None = None) -> N
             f"longtail cannot write {what}. Give a file a suffix such as .jsonl, .jsonl.gz or "
             f".parquet, or name a format: {', '.join(writers)}."
         )
-    entry.write(data, path)
+    entry.write(data, path, progress)

@@ -7,7 +7,15 @@ from pathlib import Path
 
 from longtail.data.documents import LabelNames, Problem, ReadOptions, Records
 from longtail.data.fields import named_label_columns, to_document
-from longtail.data.files import Tick, open_text, undecodable, writing, wrong_encoding
+from longtail.data.files import (
+    Tick,
+    Written,
+    counted,
+    open_text,
+    undecodable,
+    writing,
+    wrong_encoding,
+)
 from longtail.data.textdata import TextData
 
 
@@ -27,7 +35,7 @@ def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:
                 # Not JSONDecodeError alone: a whole number of 5,000 digits is a ValueError.
-                yield Problem(number, f"not valid JSON ({error}).")
+                yield Problem(number, f"not valid JSON ({_reason(error)}).")
                 continue
             if isinstance(record, dict):
                 yield to_document(record, options, number)
@@ -35,10 +43,17 @@ def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
                 yield Problem(number, f"expected a JSON object, got {line[:60]!r}.")
 
 
-def write_jsonl(data: TextData, path: str | Path) -> None:
+def _reason(error: Exception) -> str:
+    """Without the line number inside the line, which would contradict the file's."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg}, column {error.colno}"
+    return str(error)
+
+
+def write_jsonl(data: TextData, path: str | Path, written: Written | None = None) -> None:
     """Write one document per line, gzipped if the name ends in .gz."""
     with writing(path) as file:
-        for document in data:
+        for document in counted(data, len(data), written):
             record: dict[str, object] = {} if document.id is None else {"id": document.id}
             record |= {"text": document.text, "labels": list(document.labels)}
             if document.date is not None:

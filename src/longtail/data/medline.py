@@ -41,9 +41,8 @@ def read_medline(path: Path, options: ReadOptions, tick: Tick) -> Records:
             yield Problem(line, f"not valid XML ({error}); the rest of the file was not read.")
             return
     if number == 0:
-        raise DataError(
-            f"{path}: expected PubmedArticle elements as in NLM's MEDLINE files, found none."
-        )
+        why = "expected PubmedArticle elements as in NLM's MEDLINE files, found none."
+        yield Problem("whole file", why)
 
 
 def refuse_entities(file: BinaryIO, path: Path) -> None:
@@ -85,7 +84,7 @@ def _citation(article: ElementTree.Element, number: int, options: ReadOptions) -
     if options.major_topics:
         headings = [heading for heading in headings if _is_major(heading)]
     names = [_flat(heading.find("DescriptorName")) for heading in headings]
-    if not abstract or not names:
+    if not abstract or not (names or options.keep_unlabelled):
         kind = "major topics" if options.major_topics else "MeSH headings"
         return PassedOver("no abstract" if names else f"no {kind}")
     date = citation.find("Article/Journal/JournalIssue/PubDate")

@@ -19,7 +19,7 @@ from longtail.data.fields import (
     needed_columns,
     to_document,
 )
-from longtail.data.files import Tick, replacing
+from longtail.data.files import Tick, Written, replacing
 from longtail.data.textdata import TextData
 from longtail.labels import LabelEncoder
 
@@ -126,7 +126,7 @@ def _schema(names: tuple[str, ...], given: set[str]) -> Any:
     return pa.schema(fields, metadata=metadata)
 
 
-def write_parquet(data: TextData, path: str | Path) -> None:
+def write_parquet(data: TextData, path: str | Path, written: Written | None = None) -> None:
     """Write documents and label names; `load_parquet` gives back the very same TextData."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -138,6 +138,8 @@ def write_parquet(data: TextData, path: str | Path) -> None:
         label_names = pa.array(data.label_names, pa.string())
         writer = stack.enter_context(pq.ParquetWriter(temporary, schema))
         for start in range(0, len(data), BATCH):
+            if written is not None:
+                written(min(start + BATCH, len(data)), len(data))
             rows = slice(start, start + BATCH)
             matrix = data.Y[rows]
             values = label_names.take(pa.array(matrix.indices.astype(np.int64)))

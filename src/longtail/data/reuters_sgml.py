@@ -49,12 +49,12 @@ def read_reuters(path: Path, options: ReadOptions, tick: Tick) -> Records:
             elif undecodable(story[0]):
                 yield Problem(at, wrong_encoding(options.encoding))
             else:
-                yield _story(story, at)
+                yield _story(story, at, options.keep_unlabelled)
     if not found:
         raise DataError(f"{path}: expected the files reut2-000.sgm to reut2-021.sgm, found none.")
 
 
-def _story(story: re.Match[str], at: str) -> Record:
+def _story(story: re.Match[str], at: str, keep_unlabelled: bool) -> Record:
     head = dict(ATTRIBUTE.findall(story["head"]))
     if head.get("TOPICS") != "YES" or head.get("LEWISSPLIT") not in PARTS:
         return PassedOver("not in the ModApte split")
@@ -63,7 +63,7 @@ def _story(story: re.Match[str], at: str) -> Record:
     body = story["body"]
     topics = _inside(body, "TOPICS") or ""
     labels = sorted({html.unescape(name) for name in re.findall(r"<D>(.*?)</D>", topics)})
-    if not labels:
+    if not labels and not keep_unlabelled:
         return PassedOver("no topic")
     part = PARTS[head["LEWISSPLIT"]]
     # The ids of NLTK's copy, which most of the literature uses.

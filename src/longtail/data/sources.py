@@ -87,6 +87,14 @@ def _refuse_twice(files: Sequence[Path | str]) -> None:
         )
 
 
+def has_parts(source: str | Path, format: str | None = None) -> bool:
+    """Whether the source itself says which documents are for training and which for testing."""
+    path = Path(source)
+    if path.is_dir() and not str(source).startswith(PREFIX) and _part_files(path, format):
+        return True
+    return any(entry.has_parts for _, entry in resolve(source, format))
+
+
 def load_data(
     source: str | Path,
     format: str | None = None,

@@ -18,7 +18,15 @@ from longtail.data.fields import (
     split_labels,
     to_document,
 )
-from longtail.data.files import Tick, open_text, undecodable, writing, wrong_encoding
+from longtail.data.files import (
+    Tick,
+    Written,
+    counted,
+    open_text,
+    undecodable,
+    writing,
+    wrong_encoding,
+)
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 
@@ -60,14 +68,21 @@ def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) ->
     columns: list[str] | None = None
     with open_text(path, options.encoding, tick, newline="") as file:
         lines = _Lines(file)
-        rows = csv.reader(lines, delimiter=options.delimiter or delimiter, strict=True)
+        separator = options.delimiter or delimiter
+        if options.quote == "none":
+            rows = csv.reader(lines, delimiter=separator, strict=True, quoting=csv.QUOTE_NONE)
+        else:
+            rows = csv.reader(lines, delimiter=separator, strict=True)
         while True:
             row: list[str] | None = []
             why = None
             try:
                 row = next(rows, None)
             except csv.Error as error:
-                why = f"not valid CSV ({error})."
+                why = (
+                    f"not valid CSV ({error}). If quotes are just text in this file, say so with "
+                    "quote='none' (--quote none)."
+                )
             if row is None:
                 return
             if any(undecodable(cell) for cell in row):
@@ -102,13 +117,15 @@ read_csv = partial(_read_table, ",")
 read_tsv = partial(_read_table, "\t")
 
 
-def _write_table(delimiter: str, data: TextData, path: str | Path) -> None:
+def _write_table(
+    delimiter: str, data: TextData, path: str | Path, written: Written | None = None
+) -> None:
     """Write a table with the labels of a document as a JSON list in one cell."""
     with writing(path) as file:
         table = csv.writer(file, delimiter=delimiter)
         fields = [name for name in ("id", "date") if getattr(data, name + "s") is not None]
         table.writerow([*fields, "text", "labels"])
-        for document in data:
+        for document in counted(data, len(data), written):
             labels = json.dumps(list(document.labels), ensure_ascii=False)
             table.writerow([*(getattr(document, n) for n in fields), document.text, labels])
 
@@ -150,7 +167,7 @@ def read_libmultilabel(path: Path, options: ReadOptions, tick: Tick) -> Records:
             yield Document(cells[-1], labels, identity, at=number)
 
 
-def write_libmultilabel(data: TextData, path: str | Path) -> None:
+def write_libmultilabel(data: TextData, path: str | Path, written: Written | None = None) -> None:
     """Write id, labels and text separated by tabs; labels must not hold white space.
 
     White space in a text becomes one space, as a line has room for no other; dates have no place.
@@ -162,7 +179,7 @@ def write_libmultilabel(data: TextData, path: str | Path) -> None:
                 "format. Write JSONL or Parquet, or rename the label."
             )
     with writing(path) as file:
-        for row, document in enumerate(data):
+        for row, document in enumerate(counted(data, len(data), written)):
             identity = str(row) if document.id is None else " ".join(document.id.split())
             text = " ".join(document.text.split())
             file.write(f"{identity}\t{' '.join(document.labels)}\t{text}\n")

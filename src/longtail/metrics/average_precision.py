@@ -46,10 +46,10 @@ def average_precision(
     """
     check_choice("average", average, APAverage)
     check_choice("choice for absent labels", absent, LeftOut)
-    if average == "macro":
-        by_label, n_positive = _by_label(*labels_and_scores(y_true, scores))
-        return mean_of(by_label, n_positive > 0, absent)
     truth, checked = labels_and_scores(y_true, scores)
+    if average == "macro":
+        by_label, n_positive = _by_label(truth, checked)
+        return mean_of(by_label, n_positive > 0, absent)
     blocks: Iterable[NDArray[Any]]
     if sp.issparse(checked):
         positive = checked.data[_positions(truth, checked)]

@@ -1,7 +1,7 @@
 """What every metric does first: check labels, decisions and scores, and bring them to one form.
 
-Labels and decisions become sorted CSR matrices without stored zeros; nothing of the caller's is
-changed, and nothing of documents x labels elements is made besides what was given.
+Labels and decisions become sorted CSR matrices without stored zeros. Nothing of the caller's is
+changed, and a sparse matrix is never laid out as a dense one.
 """
 
 from __future__ import annotations

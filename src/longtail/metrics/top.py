@@ -101,8 +101,6 @@ def _top_k(scores: Any, k: int) -> NDArray[Any]:
 def _top_k_dense(block: NDArray[Any], k: int) -> NDArray[Any]:
     """The best k columns, by sorting only what reaches the k-th best score of its row."""
     n_labels = block.shape[1]
-    if block.dtype in (np.float16, np.bool_):  # numpy partitions these slowly, or not at all
-        block = block.astype(np.float32)
     if k == n_labels:
         return _descending(block)
     last = np.partition(block, n_labels - k, axis=1)[:, n_labels - k, np.newaxis]

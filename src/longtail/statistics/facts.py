@@ -70,6 +70,18 @@ class TrainLabels:
     scumble: float
     mu: float
     mu_source: Literal["pairs", "counts"]
+    per_label: tuple[LabelFacts, ...]
+    """Every label in the order of the columns."""
+
+
+@dataclass(frozen=True)
+class LabelFacts:
+    """One label: its training documents, IRLbl (None without any) and group."""
+
+    name: str
+    count: int
+    irlbl: float | None
+    group: str
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from longtail.statistics.facts import (
     Drift,
     Duplicates,
     Group,
+    LabelFacts,
     Leak,
     LinkedPair,
     PartStats,
@@ -251,7 +252,9 @@ def _train_labels(train: TextData, cuts: tuple[float, float] | None) -> TrainLab
     counts = found.label_counts
     low, high = np.quantile(counts, [1 / 3, 2 / 3]).tolist() if cuts is None else cuts
     total, groups = counts.sum(), {}
+    group_of = np.empty(counts.size, dtype=object)
     for name, mask in label_groups(counts, (low, high)).items():
+        group_of[mask] = name
         own = int(counts[mask].sum())
         groups[name] = Group(int(mask.sum()), own, own / float(total) if total else None)
     ratios = imbalance_ratios(counts)
@@ -273,6 +276,10 @@ def _train_labels(train: TextData, cuts: tuple[float, float] | None) -> TrainLab
         scumble=scumble(train.Y),
         mu=float(found.mu),
         mu_source=found.mu_source,
+        per_label=tuple(
+            LabelFacts(name, int(n), float(counts.max() / n) if n else None, str(group))
+            for name, n, group in zip(train.label_names, counts, group_of, strict=True)
+        ),
     )
 
 

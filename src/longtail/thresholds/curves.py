@@ -11,18 +11,30 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.thresholds.tuning import FloatArray, IntArray, Tuning, between
+from longtail.thresholds.tuning import (
+    CACHED,
+    FloatArray,
+    IntArray,
+    Tuning,
+    beneath,
+    between,
+    over,
+    rows_of,
+)
 
 Objective = Literal["micro", "macro", "mean"]
 OBJECTIVES = ("micro", "macro", "mean")
 # Dense scores from which it pays to look for the best micro-F1 without sorting them all.
 LARGE = 1 << 21
+# Of which so many are looked at to guess where to look.
+SAMPLE = 1 << 19
 
 
 def best_cut(tuning: Tuning, objective: Objective) -> tuple[float, float]:
     """The best threshold for all labels, and what it earns on these documents.
 
-    Without any positive nothing can be tuned: the threshold is then above every score.
+    Without any scored positive nothing can be tuned: the threshold is then above every score,
+    by as much as the scores reach; without any score, 0.
     """
     n_positive = tuning.positives()
     scores = tuning.scores
@@ -37,14 +49,16 @@ def best_cut(tuning: Tuning, objective: Objective) -> tuple[float, float]:
 
 def best_of_events(
     values: NDArray[Any],
-    labels: IntArray,
+    labels: NDArray[Any],
     applies: NDArray[np.bool_],
     n_positive: IntArray,
     objective: Objective,
 ) -> tuple[float, float]:
     """The best cut through scored pairs, given how many documents every label has."""
-    if not len(values) or not applies.any():
-        return (float(values.max()) + 1.0 if len(values) else 0.0), 0.0
+    if not len(values):
+        return 0.0, 0.0
+    if not applies.any():
+        return over(values.min(), values.max()), 0.0
     order = np.argsort(-values, kind="stable")
     values, applies = values[order], applies[order]
     earned = np.zeros(len(values))
@@ -58,11 +72,14 @@ def best_of_events(
     # A cut cannot fall between equal scores.
     earned[:-1][values[:-1] == values[1:]] = -1
     best = int(np.argmax(earned))
-    below = float(values[best + 1]) if best + 1 < len(values) else -np.inf
+    after = values[best + 1] if best + 1 < len(values) else beneath(values[-1], values[0])
+    below = float(after)
     return between(float(values[best]), below), float(earned[best])
 
 
-def _macro_curve(labels: IntArray, applies: NDArray[np.bool_], n_positive: IntArray) -> FloatArray:
+def _macro_curve(
+    labels: NDArray[Any], applies: NDArray[np.bool_], n_positive: IntArray
+) -> FloatArray:
     """Macro-F1 after each of the pairs, which fall in score: every one moves its label's F1."""
     by_label = np.argsort(labels, kind="stable")
     grouped = labels[by_label]
@@ -88,36 +105,39 @@ def _best_micro_of_many(scores: NDArray[Any], y_true: sp.csr_matrix) -> tuple[fl
     With P positives, k predictions earn at most 2P / (k + P). One good cut therefore bounds how
     many predictions a better one can have, and only the scores above that bound are sorted.
     """
-    rows = np.repeat(np.arange(y_true.shape[0]), np.diff(y_true.indptr))
-    positive = np.sort(scores[rows, y_true.indices])[::-1]
+    positive = np.sort(scores[rows_of(y_true), y_true.indices])[::-1]
     n_positive = len(positive)
     # A few cuts on some of the documents show about where the best one is.
-    sample = scores[:: max(1, scores.size // LARGE)]
+    sample = scores[:: max(1, scores.size // SAMPLE)]
     share = len(sample) / len(scores)
     tried = np.unique(positive[np.linspace(0, n_positive - 1, 24).astype(int)])
     hits = n_positive - np.searchsorted(positive[::-1], tried, side="left")
     predicted = np.array([np.count_nonzero(sample >= cut) for cut in tried]) / share
-    guess = int(np.argmax(2 * hits / (predicted + n_positive)))
-    known = 2 * hits[guess] / (np.count_nonzero(scores >= tried[guess]) + n_positive)
-    most = n_positive * (2 / known - 1)
-    # From the lowest cut up: the first that still lets in at least `most`.
-    enough = [cut for cut, count in zip(tried, predicted, strict=True) if count > 1.2 * most + 100]
-    lowest = max(enough) if enough else positive[-1]
-    kept = scores[scores >= lowest]
-    if len(kept) < min(most, scores.size) and lowest > positive[-1]:
-        return None
+    most = n_positive * (2 / np.max(2 * hits / (predicted + n_positive)) - 1)
+    # The highest of them that surely lets in as many as a better cut could have.
+    enough = tried[predicted > 1.2 * most + 100]
+    lowest = enough[-1] if len(enough) else tried[0]
+    kept = np.sort(_at_least(scores, lowest))
     if len(kept) > scores.size // 2:
         return None
-    kept = np.sort(kept)
     above = positive[positive >= lowest]
     last = np.append(above[1:] != above[:-1], True)
     cuts, n_hits = above[last], np.flatnonzero(last) + 1
     first = np.searchsorted(kept, cuts, side="left")
     earned = 2 * n_hits / (len(kept) - first + n_positive)
     best = int(np.argmax(earned))
+    if lowest > tried[0] and earned[best] < 2 * n_positive / (len(kept) + n_positive):
+        return None
     if first[best] > 0:
         below = float(kept[first[best] - 1])
     else:
         lower = scores[scores < cuts[best]]
-        below = float(lower.max()) if lower.size else -np.inf
+        below = float(lower.max()) if lower.size else beneath(cuts[best], kept[-1])
     return between(float(cuts[best]), below), float(earned[best])
+
+
+def _at_least(scores: NDArray[Any], lowest: Any) -> NDArray[Any]:
+    """The scores from a value up, in steps that stay in the processor's cache."""
+    step = max(1, CACHED // max(1, scores.shape[1]))
+    blocks = (scores[k : k + step] for k in range(0, len(scores), step))
+    return np.concatenate([block[block >= lowest] for block in blocks])

@@ -34,10 +34,13 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
-        if values.ndim != 1 or np.isnan(values).any():
-            raise InputError("thresholds must be one number per label, none of them NaN.")
-        if self.top_k is not None and self.top_k < 1:
-            raise InputError(f"top_k must be at least 1, got {self.top_k}.")
+        if values.ndim != 1 or np.isnan(values).any() or np.isneginf(values).any():
+            raise InputError(
+                "thresholds must be one number per label, none of them NaN or minus infinity."
+            )
+        whole = isinstance(self.top_k, int | np.integer) and not isinstance(self.top_k, bool)
+        if self.top_k is not None and (not whole or self.top_k < 1):
+            raise InputError(f"top_k must be a whole number of at least 1, got {self.top_k!r}.")
         values.setflags(write=False)
         object.__setattr__(self, "values", values)
 

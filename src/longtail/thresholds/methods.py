@@ -55,42 +55,51 @@ def per_label(
             f1 = 2 * cuts.hits / (cuts.predicted + column.n_positive)
             own = cuts.threshold(int(np.argmax(f1)))
             n_seen = int(cuts.hits[-1])
-            values[column.label] = (n_seen * own + shrinkage * shared) / (n_seen + shrinkage)
+            values[column.label] = own + (shared - own) * shrinkage / (n_seen + shrinkage)
     return values, {"global": shared, "shrinkage": shrinkage}
 
 
 def micromacro(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
     """Labels from frequent to rare, each cut for running micro-F1 + F1 of the label / labels.
 
-    Fitted on each fold of the documents by itself; a label's threshold is the mean over the folds
-    in which it has documents (Lin and Lin, CIKM 2023).
+    Fitted on all folds of the documents but one, in turn (with one fold, on all documents); a
+    label's threshold is the mean over the turns in which it has a scored document, and the global
+    threshold if there is none (Lin and Lin, CIKM 2023).
     """
-    total, votes = np.zeros(tuning.n_labels), np.zeros(tuning.n_labels)
-    for fold in np.unique(folds):
-        found = _micromacro_once(tuning.select(np.flatnonzero(folds != fold)))
+    names = np.unique(folds)
+    parts = [np.flatnonzero(folds != fold) for fold in names if len(names) > 1]
+    first = np.full(tuning.n_labels, np.inf)
+    further, votes = np.zeros(tuning.n_labels), np.zeros(tuning.n_labels)
+    for part in parts or [np.arange(tuning.n_documents)]:
+        found = _micromacro_once(tuning.select(part))
         seen = np.isfinite(found)
-        total[seen] += found[seen]
+        first = np.where(np.isfinite(first), first, found)
+        # Sums of differences: thresholds that are all alike stay what they are to the last bit.
+        further[seen] += found[seen] - first[seen]
         votes[seen] += 1
     shared, _ = best_cut(tuning, objective)
-    values = np.where(votes > 0, total / np.maximum(votes, 1), shared)
-    return values, {"global": shared, "folds": len(np.unique(folds))}
+    values = np.where(votes > 0, first + further / np.maximum(votes, 1), shared)
+    return values, {"global": shared, "folds": len(names)}
 
 
 def _micromacro_once(tuning: Tuning) -> FloatArray:
     """Thresholds of the labels that have documents here; infinity for the others."""
-    columns: dict[int, tuple[Cuts, int, float]] = {}
+    columns: dict[int, tuple[Cuts, float]] = {}
     for column in tuning.columns():
         cuts = cuts_of(column)
         if len(cuts.values):
-            nothing = float(np.nextafter(column.values.max(), np.inf))
-            columns[column.label] = cuts, column.n_positive, nothing
+            low, high = float(column.values.min()), float(column.values.max())
+            nothing = max(high + 1e-6 * (high - low), float(np.nextafter(high, np.inf)))
+            columns[column.label] = cuts, nothing
+    positives = tuning.positives()
     values = np.full(tuning.n_labels, np.inf)
     hits = predicted = actual = 0
     for label in np.argsort(-tuning.label_counts, kind="stable"):
+        n_positive = int(positives[label])
+        actual += n_positive
         if int(label) not in columns:
             continue
-        cuts, n_positive, nothing = columns[int(label)]
-        actual += n_positive
+        cuts, nothing = columns[int(label)]
         micro = 2 * (hits + cuts.hits) / (predicted + cuts.predicted + actual)
         own = 2 * cuts.hits / (cuts.predicted + n_positive)
         earned = micro + own / tuning.n_labels
@@ -115,7 +124,9 @@ def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
     n_positive = tuning.positives()
     counts = np.maximum(tuning.label_counts, 1.0)
     if not applies.any():
-        return one_for_all(tuning, objective, folds)
+        shared, _ = best_cut(tuning, objective)
+        details = {"height": shared, "slope": 0.0, "bend": 1.0, "earned_in_tuning": 0.0}
+        return _same(tuning, shared), details
     spread = float(np.std(values[applies])) or 1.0
     best = (-1.0, 0.0, 0.0, 1.0)
     for bend in np.unique(np.quantile(counts, BENDS)):
@@ -128,9 +139,24 @@ def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
             if earned > best[0] + 1e-12:
                 best = earned, height, slope, float(bend)
     earned, height, slope, bend = best
+    if len(values) < tuning.n_scored:
+        # Some pairs were left out: the height once more with all, and never worse than without.
+        height, earned = _best_height(tuning, objective, slope, bend)
+        flat, earned_flat = best_cut(tuning, objective)
+        if earned_flat >= earned:
+            height, earned, slope = flat, earned_flat, 0.0
     curve = height - slope * np.maximum(0.0, np.log(bend / counts))
     details = {"height": height, "slope": slope, "bend": bend, "earned_in_tuning": earned}
     return curve, details
+
+
+def _best_height(
+    tuning: Tuning, objective: Objective, slope: float, bend: float
+) -> tuple[float, float]:
+    """The best height of a given curve, and what it earns."""
+    values, labels, applies = tuning.events()
+    lift = slope * np.maximum(0.0, np.log(bend / np.maximum(tuning.label_counts, 1.0)))
+    return best_of_events(values + lift[labels], labels, applies, tuning.positives(), objective)
 
 
 def _best_pairs(tuning: Tuning) -> tuple[Any, IntArray, Any]:

@@ -60,15 +60,14 @@ def fit_thresholds(
             the documents into five.
         top_k, at_least_one: see `Thresholds`.
     """
-    if objective not in OBJECTIVES:
-        raise UnknownNameError("objective", objective, OBJECTIVES)
+    _check(method, objective)
     tuning = make_tuning(scores, y_true, label_counts, scale)
     groups = _folds(folds, tuning.n_documents, seed)
     details: dict[str, Any] = {}
     chosen = method
     if method == AUTO:
         chosen, details = _choose(tuning, objective, groups)
-    values, found = _method(chosen).fit(tuning, objective, groups)
+    values, found = METHODS[chosen].fit(tuning, objective, groups)
     return Thresholds(values, chosen, objective, top_k, at_least_one, {**details, **found})
 
 
@@ -93,6 +92,7 @@ def cross_validated_score(
     The thresholds are fitted on all folds but one and applied to that one, in turn; micro- and
     macro-F1 are then taken over all documents at once, as a rare label is in few folds.
     """
+    _check(method, objective)
     tuning = make_tuning(scores, y_true, label_counts, scale)
     groups = _folds(folds, tuning.n_documents, seed)
     return _earned(tuning, _held_out(tuning, method, objective, groups))
@@ -111,7 +111,7 @@ def _held_out(tuning: Tuning, method: str, objective: Objective, groups: IntArra
         if method == AUTO:
             # Nested: the choice itself must not see the documents either.
             inner = _choose(part, objective, groups[rest])[0] if len(names) > 2 else "global"
-        values, _ = _method(inner).fit(part, objective, groups[rest])
+        values, _ = METHODS[inner].fit(part, objective, groups[rest])
         blocks.append(Thresholds(values).apply(tuning.scores[own]))
         order.append(own)
     decided = sp.vstack(blocks, format="csr")
@@ -141,17 +141,14 @@ def _gain(
     truth = tuning.y_true.astype(np.float64)
     rng = np.random.RandomState(0)
     n_documents = tuning.n_documents
-    weights = sp.csr_matrix(
-        rng.multinomial(n_documents, np.full(n_documents, 1 / n_documents), N_RESAMPLES),
-        dtype=np.float64,
-    )
+    weights = rng.multinomial(n_documents, np.full(n_documents, 1 / n_documents), N_RESAMPLES)
     differences = np.zeros(N_RESAMPLES)
-    actual = np.asarray((weights @ truth).todense())
     for sign, decided in ((-1, first), (1, second)):
-        hits = np.asarray((weights @ truth.multiply(decided).tocsr()).todense())
-        predicted = np.asarray((weights @ decided.astype(np.float64)).todense())
+        hits = truth.multiply(decided).tocsr()
+        parts = hits, decided.astype(np.float64), truth
+        # One resample at a time: with many labels, all at once would not fit into memory.
         for k in range(N_RESAMPLES):
-            counts = Counts(hits[k], predicted[k], actual[k])
+            counts = Counts(*(np.asarray(weights[k] @ part).ravel() for part in parts))
             differences[k] += sign * Earned(micro_f1(counts), macro_f1(counts)).of(objective)
     observed = _earned(tuning, second).of(objective) - _earned(tuning, first).of(objective)
     return observed, float(differences.std(ddof=1))
@@ -162,10 +159,11 @@ def _earned(tuning: Tuning, decided: sp.csr_matrix) -> Earned:
     return Earned(micro_f1(counts), macro_f1(counts))
 
 
-def _method(name: str) -> Any:
-    if name not in METHODS:
-        raise UnknownNameError("threshold method", name, list_methods())
-    return METHODS[name]
+def _check(method: str, objective: str) -> None:
+    if method not in list_methods():
+        raise UnknownNameError("threshold method", method, list_methods())
+    if objective not in OBJECTIVES:
+        raise UnknownNameError("objective", objective, OBJECTIVES)
 
 
 def _folds(folds: Sequence[int] | None, n_documents: int, seed: int) -> IntArray:

@@ -15,13 +15,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import InputError
+from longtail.metrics.inputs import label_matrix
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Scale = Literal["logit", "probability"]
-SCALES = ("logit", "probability")
+Scale = Literal["logit", "probability", "margin"]
+"""Margins, such as distances to a hyperplane, are any real numbers; logits give probabilities."""
+SCALES = ("logit", "probability", "margin")
 # Documents x labels looked at in one step, to bound temporary memory.
 BLOCK = 1 << 24
+# Scores that stay in the processor's cache from one operation to the next.
+CACHED = 1 << 17
 
 
 class Column(NamedTuple):
@@ -39,7 +43,7 @@ class Cuts(NamedTuple):
 
     values: FloatArray
     below: FloatArray
-    """The next lower score; minus infinity if there is none."""
+    """The next lower score; where there is none, one below all, see `beneath`."""
     hits: IntArray
     predicted: IntArray
 
@@ -54,6 +58,7 @@ class Tuning:
     scores: Any
     """Dense float, masked, or CSR."""
     y_true: sp.csr_matrix
+    """Without the pairs that are masked, as those count for nothing."""
     label_counts: FloatArray
     """Training documents of each label."""
 
@@ -64,6 +69,15 @@ class Tuning:
     @property
     def n_documents(self) -> int:
         return int(self.y_true.shape[0])
+
+    @property
+    def n_scored(self) -> int:
+        """Pairs with a score."""
+        if sp.issparse(self.scores):
+            return int(self.scores.nnz)
+        return (
+            int(np.ma.count(self.scores)) if np.ma.isMaskedArray(self.scores) else self.scores.size
+        )
 
     def select(self, rows: IntArray) -> Tuning:
         return Tuning(self.scores[rows], self.y_true[rows], self.label_counts)
@@ -89,34 +103,30 @@ class Tuning:
             else:
                 yield Column(label, values, applies, len(positive))
 
-    def events(self) -> tuple[FloatArray, IntArray, NDArray[np.bool_]]:
+    def events(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
         """All scored pairs: score, label, and whether the label applies."""
-        if sp.issparse(self.scores):
-            rows = np.repeat(np.arange(self.n_documents), np.diff(self.scores.indptr))
-            labels = self.scores.indices.astype(np.int64)
-            values = self.scores.data
-        else:
-            scored = ~np.ma.getmaskarray(self.scores)
-            rows, labels = np.nonzero(scored)
-            values = np.ma.getdata(self.scores)[rows, labels]
         truth = self.y_true
-        keys = np.repeat(np.arange(self.n_documents), np.diff(truth.indptr)) * self.n_labels
-        applies = np.isin(rows * self.n_labels + labels, keys + truth.indices)
-        return values, labels, applies
+        truth_rows = rows_of(truth)
+        if sp.issparse(self.scores):
+            pairs = rows_of(self.scores) * self.n_labels + self.scores.indices
+            applies = np.isin(pairs, truth_rows * self.n_labels + truth.indices)
+            return self.scores.data, self.scores.indices, applies
+        applies = np.zeros(truth.shape, dtype=bool)
+        applies[truth_rows, truth.indices] = True
+        labels = np.broadcast_to(np.arange(self.n_labels, dtype=np.int32), truth.shape)
+        if np.ma.isMaskedArray(self.scores):
+            scored = ~np.ma.getmaskarray(self.scores)
+            return np.ma.getdata(self.scores)[scored], labels[scored], applies[scored]
+        return self.scores.ravel(), labels.ravel(), applies.ravel()
 
     def positives(self) -> IntArray:
         """Documents of every label; a masked pair is not counted."""
-        truth = self.y_true
-        if isinstance(self.scores, np.ma.MaskedArray) and self.scores.mask is not np.ma.nomask:
-            truth = truth.multiply(~np.ma.getmaskarray(self.scores)).tocsr()
-        return np.asarray(truth.sum(axis=0), dtype=np.int64).ravel()
+        return np.bincount(self.y_true.indices, minlength=self.n_labels).astype(np.int64)
 
 
 def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "logit") -> Tuning:
     """Check what the user gave and bring it onto the scale of logits."""
-    truth = sp.csr_matrix(y_true, copy=True)
-    truth.sum_duplicates()
-    truth.eliminate_zeros()
+    truth = label_matrix(y_true, "labels")
     counts = np.asarray(label_counts, dtype=np.float64)
     if counts.shape != (truth.shape[1],):
         raise InputError(
@@ -127,34 +137,41 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
         raise InputError(
             f"thresholds need at least one document and one label, got a matrix of {truth.shape}."
         )
-    return Tuning(to_logits(scores, scale, truth.shape), truth.astype(bool), counts)
+    if not (np.isfinite(counts).all() and counts.min() >= 0):
+        raise InputError("training counts must be finite and not negative.")
+    logits = to_logits(scores, scale, truth.shape)
+    if np.ma.isMaskedArray(logits):
+        rows = rows_of(truth)
+        scored = ~np.ma.getmaskarray(logits)[rows, truth.indices]
+        pairs = rows[scored], truth.indices[scored]
+        truth = sp.csr_matrix((truth.data[scored], pairs), truth.shape)
+    return Tuning(logits, truth.astype(bool), counts)
 
 
 def to_logits(scores: Any, scale: Scale, shape: tuple[int, int] | None = None) -> Any:
     """Checked scores on the scale of logits; order is kept, so decisions are the same."""
     if scale not in SCALES:
-        raise InputError(f"scale must be 'logit' or 'probability', got {scale!r}.")
-    if not sp.issparse(scores):
-        scores = np.ma.asarray(scores) if np.ma.isMaskedArray(scores) else np.asarray(scores)
-        if scores.dtype.kind not in "fiu" or scores.ndim != 2:
-            raise InputError(
-                f"scores must be a documents x labels matrix of numbers, got {scores.ndim} "
-                f"dimensions of {scores.dtype}."
-            )
+        raise InputError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
+    if not sp.issparse(scores) and not np.ma.isMaskedArray(scores):
+        scores = np.asarray(scores)
+    if scores.dtype.kind not in "fiu" or scores.ndim != 2:
+        raise InputError(
+            f"scores must be a documents x labels matrix of numbers, got {scores.ndim} "
+            f"dimensions of {scores.dtype}."
+        )
     if shape is not None and scores.shape != shape:
         raise InputError(
             f"scores of shape {scores.shape} and labels of shape {shape} differ. Both must be "
             "documents x labels."
         )
-    matrix = sp.csr_matrix(scores) if sp.issparse(scores) else scores
-    values = matrix.data if sp.issparse(matrix) else np.ma.MaskedArray(matrix).compressed()
-    if sp.issparse(scores) or np.ma.isMaskedArray(scores):
-        finite = bool(np.isfinite(values).all())
-    else:
-        values, finite = scores, all_finite(scores)
-    if not finite:
+    if scores.dtype.kind != "f":
+        scores = scores.astype(np.float64)  # unsigned numbers have no negatives to sort by
+    matrix = _sorted_csr(scores) if sp.issparse(scores) else scores
+    masked = np.ma.isMaskedArray(matrix)
+    values = matrix.data if sp.issparse(matrix) else matrix.compressed() if masked else matrix
+    if not all_finite(values):
         raise InputError("scores must be finite, got NaN or infinity. Check the training.")
-    if scale == "logit":
+    if scale != "probability":
         return matrix
     if values.size and not (values.min() >= 0 and values.max() <= 1):
         raise InputError(
@@ -163,22 +180,42 @@ def to_logits(scores: Any, scale: Scale, shape: tuple[int, int] | None = None) -
         )
     if sp.issparse(matrix):
         return sp.csr_matrix((logit(matrix.data), matrix.indices, matrix.indptr), matrix.shape)
-    if np.ma.isMaskedArray(matrix):
-        return np.ma.MaskedArray(logit(matrix.data), matrix.mask)
+    if masked:
+        return np.ma.MaskedArray(logit(matrix.filled(0.5)), np.ma.getmaskarray(matrix))
     return logit(matrix)
+
+
+def _sorted_csr(scores: Any) -> sp.csr_matrix:
+    """One score per pair, columns in order, and in a precision that scipy can transpose."""
+    if scores.dtype == np.float16:
+        scores = scores.astype(np.float32)
+    matrix = sp.csr_matrix(scores)
+    if not matrix.has_sorted_indices:
+        matrix = matrix.sorted_indices()
+    if not matrix.has_canonical_format:
+        raise InputError(
+            "expected one score per document and label, got two or more for some pair of the "
+            "sparse scores. Keep the best, or add them up with scores.sum_duplicates()."
+        )
+    return matrix
+
+
+def rows_of(matrix: sp.csr_matrix) -> IntArray:
+    """The row of every stored element."""
+    return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
 
 
 def all_finite(scores: NDArray[Any]) -> bool:
     """Without a mask as large as the scores."""
-    step = max(1, BLOCK // max(1, scores.shape[1]))
+    step = max(1, CACHED // max(1, scores[:1].size))
     return all(bool(np.isfinite(scores[k : k + step]).all()) for k in range(0, len(scores), step))
 
 
 def logit(probabilities: Any) -> NDArray[Any]:
     """log(p / (1 - p)); 0 and 1 become the ends of what the precision can tell apart."""
     values = np.asarray(probabilities)
-    if values.dtype.kind != "f":
-        values = values.astype(np.float64)
+    if values.dtype == np.float16:
+        values = values.astype(np.float32)  # else neighbouring probabilities become the same logit
     tiny = np.finfo(values.dtype).tiny
     top = values.dtype.type(1) - np.finfo(values.dtype).epsneg
     values = np.clip(values, tiny, top)
@@ -194,7 +231,8 @@ def cuts_of(column: Column) -> Cuts:
     last = np.append(positive[1:] != positive[:-1], True)[: len(positive)]
     values = positive[last]
     first = np.searchsorted(ordered, values, side="left")
-    padded = np.concatenate([[-np.inf], ordered])
+    lowest = [beneath(ordered[0], ordered[-1])] if len(ordered) else []
+    padded = np.concatenate([lowest, ordered])
     return Cuts(
         values.astype(np.float64),
         padded[first].astype(np.float64),
@@ -205,7 +243,18 @@ def cuts_of(column: Column) -> Cuts:
 
 def between(above: float, below: float) -> float:
     """A threshold that lets `above` pass and stops `below`, in the middle where there is one."""
-    if not np.isfinite(below):
-        return float(above - 1.0)
     middle = (float(above) + float(below)) / 2
     return middle if below < middle <= above else float(above)
+
+
+def beneath(lowest: float, highest: float) -> float:
+    """What stands for the next lower score of the lowest one: as far below as they reach up.
+
+    A distance in the scores' own unit, so that thresholds follow a change of it.
+    """
+    return 2 * float(lowest) - float(highest)
+
+
+def over(lowest: float, highest: float) -> float:
+    """A threshold that no score reaches, likewise."""
+    return max(2 * float(highest) - float(lowest), float(np.nextafter(float(highest), np.inf)))

@@ -1,0 +1,152 @@
+"""What an evaluation holds: scores of groups, of labels and of the whole, ready for JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.errors import InputError
+from longtail.metrics import Counts, precision_recall_f1
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One group of labels or of documents: fractions, and how large the group is."""
+
+    micro_f1: float
+    macro_f1: float
+    micro_precision: float
+    micro_recall: float
+    macro_precision: float
+    macro_recall: float
+    n_labels: int
+    n_documents: int
+    n_positive: int
+    """Pairs of a document and a label that applies to it."""
+
+    @classmethod
+    def of(cls, counts: Counts, n_documents: int) -> Scores:
+        micro, macro = precision_recall_f1(counts), precision_recall_f1(counts, "macro")
+        return cls(
+            micro.f1,
+            macro.f1,
+            micro.precision,
+            micro.recall,
+            macro.precision,
+            macro.recall,
+            len(counts.hits),
+            n_documents,
+            int(counts.actual.sum()),
+        )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far probabilities can be taken at their word, over all scored pairs."""
+
+    expected_error: float
+    """Mean over the bins, by their size, of |share that applies - mean probability|."""
+    edges: tuple[float, ...]
+    n_pairs: tuple[int, ...]
+    mean_probability: tuple[float | None, ...]
+    share_that_applies: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable:
+    """Every label by itself, in the order of the columns."""
+
+    names: tuple[str, ...]
+    train_count: FloatArray
+    actual: FloatArray
+    predicted: FloatArray
+    hits: FloatArray
+    precision: FloatArray
+    recall: FloatArray
+    f1: FloatArray
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dict per label."""
+        columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain = {n: v if n == "names" else v.tolist() for n, v in columns.items()}
+        return [
+            {"name" if key == "names" else key: values[k] for key, values in plain.items()}
+            for k in range(len(self.names))
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What decisions are worth: overall, by label frequency, by labels per document, per label."""
+
+    overall: Scores
+    head: Scores
+    medium: Scores
+    tail: Scores
+    by_labels_per_document: dict[str, Scores]
+    """`single_label`, `multi_label`, and terciles of the number of labels where they differ."""
+    metrics: dict[str, float]
+    """All averages, Hamming loss, subset accuracy, and the ranking metrics, by name."""
+    labels: LabelTable
+    calibration: Calibration | None
+    """None where the scores are margins, which are no probabilities."""
+    intervals: dict[str, dict[str, Interval]]
+    """Group -> micro_f1 and macro_f1 -> 95 % bootstrap interval over documents."""
+    thresholds: dict[str, Any]
+    """Method and values, as `Thresholds.to_dict` gives them."""
+    unknown_labels: dict[str, int] = field(default_factory=dict)
+    """Labels of the judged documents that the model does not know, and how often: not judged."""
+    y_true: sp.csr_matrix | None = field(default=None, repr=False)
+    y_pred: sp.csr_matrix | None = field(default=None, repr=False)
+    masks: Mapping[str, BoolArray] = field(default_factory=dict, repr=False)
+
+    def groups(self) -> dict[str, Scores]:
+        """The label groups in the order of the paper's table."""
+        return {"all": self.overall, "head": self.head, "medium": self.medium, "tail": self.tail}
+
+    @property
+    def single_label(self) -> Scores:
+        return self.by_labels_per_document["single_label"]
+
+    @property
+    def multi_label(self) -> Scores:
+        return self.by_labels_per_document["multi_label"]
+
+    @property
+    def label_f1(self) -> FloatArray:
+        return self.labels.f1
+
+    def decisions(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+        """Labels and decisions, which an evaluation read from JSON does not have."""
+        if self.y_true is None or self.y_pred is None:
+            raise InputError("this evaluation has no decisions: evaluate the model again.")
+        return self.y_true, self.y_pred
+
+    def to_dict(self, per_label: bool = True) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        plain: dict[str, Any] = {name: asdict(group) for name, group in self.groups().items()}
+        plain["overall"] = plain.pop("all")
+        plain["by_labels_per_document"] = {
+            name: asdict(group) for name, group in self.by_labels_per_document.items()
+        }
+        plain["metrics"] = {k: None if math.isnan(v) else v for k, v in self.metrics.items()}
+        plain["calibration"] = None if self.calibration is None else asdict(self.calibration)
+        plain["intervals"] = {
+            group: {name: list(interval) for name, interval in found.items()}
+            for group, found in self.intervals.items()
+        }
+        plain["thresholds"] = self.thresholds
+        plain["unknown_labels"] = self.unknown_labels
+        if per_label:
+            plain["labels"] = self.labels.rows()
+        return plain

@@ -1,0 +1,51 @@
+"""The paper's own figures, copied as facts: two tables for each of its two corpora."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+from longtail.errors import UnknownNameError
+
+Layout = Literal["labels", "documents"]
+LAYOUTS = ("labels", "documents")
+CORPORA = ("reuters", "pubmed")
+SOURCE = "Huang et al., EMNLP 2021"
+Pair = tuple[float, float]
+"""Micro-F1 and macro-F1 in percent."""
+
+
+def paper_rows(corpus: str, layout: str) -> dict[str, dict[str, Pair | None]]:
+    """Row -> column -> micro- and macro-F1 in percent; None where the paper gives no figure.
+
+    Rows are `svm` and the losses in the paper's order. Columns of the layout `labels` are all,
+    head, medium and tail; those of `documents` are groups by the number of labels.
+    """
+    columns = paper_sizes(corpus, layout)
+    found: dict[str, dict[str, Pair | None]] = {}
+    for row, total in _tables()[corpus]["labels"].items():
+        # The SVM is missing from the second table; its total is the one of the first.
+        cells = _tables()[corpus][layout].get(row, {"all": total["all"]})
+        found[row] = {key: _pair(cells.get(key)) for key in columns}
+    return found
+
+
+def paper_sizes(corpus: str, layout: str) -> dict[str, int | None]:
+    """Column -> the number of labels, or of test documents, as far as the paper says it."""
+    if corpus not in CORPORA:
+        raise UnknownNameError("corpus of the paper", corpus, CORPORA)
+    if layout not in LAYOUTS:
+        raise UnknownNameError("layout", layout, LAYOUTS)
+    return dict(_tables()[corpus]["sizes"][layout])
+
+
+def _pair(cell: list[float] | None) -> Pair | None:
+    return None if cell is None else (cell[0], cell[1])
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    text = resources.files("longtail.report").joinpath("paper.json").read_text("utf-8")
+    return dict(json.loads(text))

@@ -1,0 +1,84 @@
+"""Scores, labels and slow judges for the tests of thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+# The same examples every time: a build must not fail by chance. Nothing is written to disk.
+property_test = settings(deadline=None, max_examples=80, database=None, derandomize=True)
+OBJECTIVES = ("micro", "macro", "mean")
+
+
+class Case(NamedTuple):
+    """Labels, scores, and which pairs have a score."""
+
+    labels: np.ndarray
+    scores: np.ndarray
+    scored: np.ndarray
+    kind: str
+
+    def given(self) -> Any:
+        """The scores in the form that the kind names."""
+        if self.kind == "dense":
+            return self.scores
+        if self.kind == "masked":
+            # What stands under a mask must not matter.
+            return np.ma.MaskedArray(np.where(self.scored, self.scores, np.nan), ~self.scored)
+        rows, columns = np.nonzero(self.scored)
+        return sp.csr_matrix((self.scores[rows, columns], (rows, columns)), self.scores.shape)
+
+    def judged(self) -> np.ndarray:
+        """The labels that count: not those of masked pairs, but those without a sparse score."""
+        return self.labels * self.scored if self.kind == "masked" else self.labels
+
+
+@st.composite
+def cases(draw: st.DrawFn, kinds: tuple[str, ...] = ("dense", "masked", "csr")) -> Case:
+    kind = draw(st.sampled_from(kinds))
+    shape = draw(st.tuples(st.integers(1, 9), st.integers(1, 5)))
+    labels = draw(hnp.arrays(np.int64, shape, elements=st.integers(0, 1)))
+    # Few distinct values, so that ties are common; or many.
+    tied = st.integers(-3, 3).map(float)
+    scores = draw(hnp.arrays(np.float64, shape, elements=st.one_of(tied, st.floats(-4, 4))))
+    scored = np.ones(shape, dtype=bool)
+    if kind != "dense":
+        scored = draw(hnp.arrays(bool, shape))
+    return Case(labels, scores, scored, kind)
+
+
+def f1(hits: float, predicted: float, actual: float) -> float:
+    return 2 * hits / (predicted + actual) if predicted + actual else 0.0
+
+
+def earned(labels: np.ndarray, decided: np.ndarray, objective: str) -> float:
+    """Micro- and macro-F1 by hand, absent labels counting 0."""
+    decided = decided.astype(bool)
+    hits, predicted = (labels.astype(bool) & decided).sum(axis=0), decided.sum(axis=0)
+    actual = labels.sum(axis=0)
+    micro = f1(hits.sum(), predicted.sum(), actual.sum())
+    macro = float(np.mean([f1(*each) for each in zip(hits, predicted, actual, strict=True)]))
+    return {"micro": micro, "macro": macro, "mean": (micro + macro) / 2}[objective]
+
+
+def every_cut(values: np.ndarray) -> Iterator[float]:
+    """Each distinct score, and one above all."""
+    yield from np.unique(values)
+    yield np.inf
+
+
+def long_tail(
+    n_documents: int, n_labels: int, seed: int, signal: float = 3.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, labels and distinct training counts; rare labels score lower, as models do."""
+    rng = np.random.default_rng(seed)
+    share = 0.4 / np.arange(1, n_labels + 1)
+    labels = (rng.random((n_documents, n_labels)) < share).astype(np.int64)
+    scores = rng.normal(size=labels.shape) + signal * labels + 0.5 * np.log(share)
+    return scores, labels, np.arange(n_labels, 0, -1.0) * 7
