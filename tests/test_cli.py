@@ -381,6 +381,14 @@ def test_a_file_that_was_trained_on_is_judged_on_its_test_part(
     # The options and the split of the training hold even if they are not said again.
     again = run(capsys, monkeypatch, "evaluate", model, table, "--json")[1]
     assert json.loads(again)["overall"] == json.loads(out)["overall"]
+    named = run(capsys, monkeypatch, "evaluate", model, table, "--json", "--part", "test")[1]
+    assert json.loads(named)["overall"] == json.loads(out)["overall"]
+    run(
+        capsys, monkeypatch, "train", table, "--label-separator", ";", "--epochs", 1,
+        "--out", tmp_path / "second", "--split-seed", 8,
+    )  # fmt: skip
+    code, _, err = run(capsys, monkeypatch, "report", model, tmp_path / "second", "--data", table)
+    assert code == 1 and "were not trained on the same split" in err.replace("\n", " ")
     other = one_file(tmp_path, "other.csv")
     code, out, err = run(
         capsys, monkeypatch, "evaluate", model, other, "--label-separator", ";", "--json"

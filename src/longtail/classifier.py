@@ -132,6 +132,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.label_stats_.label_counts,
             self.thresholds,
             objective=self.objective,
+            scale="margin" if isinstance(model, SelfFitting) else "logit",
             seed=self.seed,
         )
         return self
@@ -213,7 +214,6 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.thresholds_,
             self.label_stats_,
             unknown,
-            scale="margin" if isinstance(self.model_, SelfFitting) else "logit",
         )
         return found, scores
 

@@ -17,7 +17,7 @@ from longtail.evaluation import Evaluation, compare, evaluate
 from longtail.evaluation.calibration import calibration_of
 from longtail.evaluation.judge import terciles
 from longtail.labels import LabelStats, label_groups
-from longtail.thresholds import Thresholds
+from longtail.thresholds import Thresholds, fit_thresholds
 
 
 def made(seed: int, n_documents: int = 60, n_labels: int = 9) -> tuple[sp.csr_matrix, np.ndarray]:
@@ -138,7 +138,7 @@ def test_rare_labels_do_not_pull_the_interval_down() -> None:
     truth = sp.csr_matrix(np.eye(9)[[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7]])
     scores = truth.toarray() * 2 - 1
     result = evaluate(truth, scores, Thresholds(np.zeros(9)), STATS, n_resamples=50)
-    assert result.intervals["medium"]["macro_f1"] == (1.0, 1.0)
+    assert result.intervals["medium"] == {"micro_f1": (1.0, 1.0), "macro_f1": (1.0, 1.0)}
     # Label 8 is in no document at all and counts 0 in the figure, so it does in the resamples:
     # of the tail's three labels one at least is missing, and two at most are seen.
     low, high = result.intervals["tail"]["macro_f1"]
@@ -234,3 +234,32 @@ def test_bad_scores(scores: np.ndarray, message: str) -> None:
 def test_other_labels_than_in_training() -> None:
     with pytest.raises(InputError, match="9 of them, got 3 columns"):
         evaluate(sp.csr_matrix((2, 3)), np.zeros((2, 3)), Thresholds(np.zeros(3)), STATS)
+
+
+def test_a_comparison_is_on_the_groups_of_the_first() -> None:
+    truth, scores = made(6, 200)
+    at = Thresholds(np.zeros(9))
+    one = evaluate(truth, scores, at, STATS, n_resamples=0, cuts=(10, 50))
+    two = evaluate(truth, scores, at, STATS, n_resamples=0, cuts=(5, 80))
+    assert one.head != two.head
+    assert compare(one, two, n_resamples=20)["head"]["micro_f1"].value == 0
+
+
+def test_stored_zeros_are_no_labels() -> None:
+    truth = sp.csr_matrix((np.array([1.0, 0.0, 1.0]), [0, 1, 1], [0, 2, 3]), shape=(2, 9))
+    result = evaluate(truth, np.zeros((2, 9)), Thresholds(np.ones(9)), STATS, n_resamples=0)
+    assert (result.single_label.n_documents, result.multi_label.n_documents) == (2, 0)
+
+
+def test_thresholds_remember_their_scale() -> None:
+    truth, scores = made(7)
+    probability = 1 / (1 + np.exp(-scores))
+    fitted = fit_thresholds(
+        probability, truth, STATS.label_counts, "global", scale="probability", objective="micro"
+    )
+    assert (fitted.apply(probability) != fitted.apply(scores, "logit")).nnz == 0
+    again = Thresholds.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    result = evaluate(truth, probability, again, STATS, n_resamples=0)
+    assert result.overall.micro_f1 == pytest.approx(fitted.details["earned_in_tuning"])
+    with pytest.raises(InputError, match="searches probabilities"):
+        fit_thresholds(scores, truth, STATS.label_counts, "grid", scale="margin")

@@ -193,7 +193,7 @@ def report(
     from longtail.report import format_of, render, to_markdown
 
     wanted = format_of(to, out)
-    test = source.part(run=runs[0])
+    test = source.part_for(runs)
     found = {}
     for run in runs:
         classifier = LongTailClassifier.from_pretrained(run)

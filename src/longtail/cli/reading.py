@@ -69,16 +69,32 @@ class Source:
         """One part to judge on.
 
         By default the test part; a source without parts is taken whole, unless it is the very one
-        that the run was trained on: then the part that was held out for testing.
+        that the run was trained on: then it is split as it was then, so that what was held out
+        for testing is judged.
         """
-        if name is None and not self._is_corpus() and not self._has_parts():
+        source, wanted = self, name or "test"
+        if not self._is_corpus() and not self._has_parts():
             trained = None if run is None else self.as_trained(run)
-            if trained is None:
+            if trained is None and name is None:
                 return self.whole()
-            note = f"{self.data} was split to train {run}: judging its test part."
-            print_notes([note])
-            return trained.parts(needed=("test",))["test"]
-        return self.parts(needed=(name or "test",))[name or "test"]
+            if trained is not None:
+                source = trained
+                print_notes([f"{self.data} was split to train {run}: judging its {wanted} part."])
+        return source.parts(needed=(wanted,))[wanted]
+
+    def part_for(self, runs: list[Path]) -> TextData:
+        """What several runs can be judged on: what all of them held out for testing."""
+        first = self.as_trained(runs[0])
+        for run in runs[1:]:
+            other = self.as_trained(run)
+            if other != first:
+                raise InputError(
+                    f"{runs[0]} and {run} cannot be compared on {self.data}: they were not trained "
+                    "on the same split of it, so that one would be judged on documents that it has "
+                    "seen. Train them with the same --split and --split-seed, or on a folder of "
+                    "parts made by `longtail corpus split`."
+                )
+        return self.part(run=runs[0])
 
     def remember(self, run: Path) -> None:
         """Write down in the run's folder what it was trained on, and how that was split."""

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from longtail.errors import InputError
 from longtail.evaluation.facts import BoolArray, Evaluation, FloatArray, Interval
-from longtail.metrics import Counts, macro_f1, micro_f1
+from longtail.metrics import Counts, count, macro_f1, micro_f1
 
 MEASURES = ("micro_f1", "macro_f1")
 LEVELS = (2.5, 97.5)
@@ -65,20 +65,33 @@ def compare(
         raise InputError("a comparison needs at least one resample and two documents.")
     before = resampled(truth, one, first.masks, n_resamples, seed)
     after = resampled(truth, two, first.masks, n_resamples, seed)
-    seen = [evaluation.groups() for evaluation in (first, second)]
+    # Both on the groups of the first: the second may have been trained on other counts.
+    seen = [_observed(truth, decided, first.masks) for decided in (one, two)]
     result: dict[str, dict[str, Difference]] = {}
     for group, measures in before.items():
         result[group] = {}
         for name, values in measures.items():
             difference = after[group][name] - values
             low, high = _interval(difference)
-            value = getattr(seen[1][group], name) - getattr(seen[0][group], name)
+            value = seen[1][group][name] - seen[0][group][name]
             # Never exactly 0: so many resamples cannot show less than their own share.
             wrong = min((difference <= 0).sum(), (difference >= 0).sum()) + 1
             n_known = int((~np.isnan(difference)).sum())
             p = float(min(1.0, 2 * wrong / (n_known + 1)))
             result[group][name] = Difference(value, low, high, p)
     return result
+
+
+def _observed(
+    truth: sp.csr_matrix, decided: sp.csr_matrix, masks: Mapping[str, BoolArray]
+) -> dict[str, dict[str, float]]:
+    counts = count(truth, decided)
+    groups = {"all": np.ones(truth.shape[1], dtype=bool), **masks}
+    found = {}
+    for group, rows in groups.items():
+        own = Counts(*(part[rows] for part in counts))
+        found[group] = {"micro_f1": micro_f1(own), "macro_f1": macro_f1(own)}
+    return found
 
 
 def resampled(
@@ -107,17 +120,17 @@ def resampled(
         sums = [matrix @ weights.astype(np.float64) for matrix in matrices]
         judged = never_there | (sums[2] > 0)
         for group, rows in groups.items():
-            counts = Counts(*(total[rows] for total in sums))
-            found[group]["micro_f1"][k] = micro_f1(counts)
             seen = rows & judged
-            counts = Counts(*(total[seen] for total in sums))
-            # A resample without any label of a group says nothing of it.
-            said = seen.any() or not rows.any()
-            found[group]["macro_f1"][k] = macro_f1(counts) if said else np.nan
+            # A resample without any document of a group's labels says nothing of it.
+            if rows.any() and not seen.any():
+                found[group]["micro_f1"][k] = found[group]["macro_f1"][k] = np.nan
+                continue
+            found[group]["micro_f1"][k] = micro_f1(Counts(*(total[rows] for total in sums)))
+            found[group]["macro_f1"][k] = macro_f1(Counts(*(total[seen] for total in sums)))
     return found
 
 
 def _interval(values: FloatArray) -> Interval:
     known = values[~np.isnan(values)]
-    low, high = np.percentile(known, LEVELS) if len(known) else (0.0, 1.0)
+    low, high = np.percentile(known, LEVELS) if len(known) else (-1.0, 1.0)
     return float(low), float(high)

@@ -23,6 +23,7 @@ from longtail.metrics import (
     propensities,
     ranking_scores,
 )
+from longtail.metrics.inputs import label_matrix
 from longtail.thresholds import Thresholds
 from longtail.thresholds.tuning import Scale, to_logits
 
@@ -36,7 +37,7 @@ def evaluate(
     stats: LabelStats,
     unknown_labels: Mapping[str, int] | None = None,
     *,
-    scale: Scale = "logit",
+    scale: Scale | None = None,
     cuts: tuple[float, float] | None = None,
     n_resamples: int = 200,
     seed: int = 0,
@@ -49,18 +50,20 @@ def evaluate(
         thresholds: of `fit_thresholds`.
         stats: of the training part; head, medium and tail are by its counts.
         unknown_labels: counts of labels that could not be judged, to be told.
-        scale: `logit`, `probability`, or `margin`, which has no calibration.
+        scale: `logit`, `probability`, or `margin`, which has no calibration; default: what the
+            thresholds were fitted on.
         cuts: tail below the first training count, head above the second; default: terciles.
         n_resamples: of the bootstrap intervals; 0 leaves them out.
     """
-    truth = sp.csr_matrix(y_true)
+    truth = label_matrix(y_true, "labels")
+    scale = scale or thresholds.scale
     if truth.shape[1] != stats.n_labels:
         raise InputError(
             f"expected the labels of the training statistics, {stats.n_labels} of them, got "
             f"{truth.shape[1]} columns."
         )
     logits = to_logits(scores, scale, truth.shape)
-    decided = thresholds.apply(logits)
+    decided = thresholds.apply(logits, "logit")
     counts = count(truth, decided)
     masks = label_groups(stats.label_counts, cuts)
     n_documents = int(truth.shape[0])
@@ -92,14 +95,12 @@ def _metrics(
     # Jain's propensities are not defined for fewer training documents.
     weights = propensities(stats.label_counts, stats.n_samples) if stats.n_samples > 2 else None
     ks = tuple(k for k in KS if k <= truth.shape[1])
-    # A masked pair was not scored: it comes after all others.
-    ranked = np.ma.filled(logits, -np.inf) if np.ma.isMaskedArray(logits) else logits
     found = {
         **decision_scores(truth, decided),
-        **ranking_scores(truth, ranked, ks=ks, propensities=weights),
+        **ranking_scores(truth, logits, ks=ks, propensities=weights),
     }
     for average in ("micro", "macro"):
-        found[f"{average}_average_precision"] = average_precision(truth, ranked, average)
+        found[f"{average}_average_precision"] = average_precision(truth, logits, average)
     return found
 
 

@@ -42,6 +42,12 @@ def label_matrix(Y: Any, what: str) -> sp.csr_matrix:
 
 def score_matrix(scores: Any) -> Any:
     """Scores without NaN: a dense array, or a CSR matrix with sorted columns and zeros kept."""
+    if np.ma.isMaskedArray(scores) and np.ma.getmaskarray(scores).any():
+        # A masked pair was not scored, as an absent one.
+        scored = ~np.ma.getmaskarray(scores)
+        stored = sp.csr_matrix(scored, dtype=np.float64)
+        stored.data = np.asarray(np.ma.getdata(scores)[scored], dtype=np.float64)
+        scores = stored
     if not sp.issparse(scores):
         dense = _dense(scores, "scores")
         if dense.size and np.isnan(dense.min()):

@@ -29,6 +29,8 @@ class Thresholds:
     """At most so many labels per document, those furthest above their thresholds."""
     at_least_one: bool = False
     """A document without any label gets the one that comes nearest to its threshold."""
+    scale: Scale = "logit"
+    """Of the scores that they were fitted on, and that they expect."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What the method found, for people and reports."""
 
@@ -54,9 +56,9 @@ class Thresholds:
         same = len(self.values) > 0 and bool((self.values == self.values[0]).all())
         return float(self.values[0]) if same else None
 
-    def apply(self, scores: Any, scale: Scale = "logit") -> sp.csr_matrix:
+    def apply(self, scores: Any, scale: Scale | None = None) -> sp.csr_matrix:
         """The decisions, documents x labels, as a sparse matrix of ones."""
-        logits = to_logits(scores, scale)
+        logits = to_logits(scores, scale or self.scale)
         if logits.shape[1] != self.n_labels:
             raise InputError(
                 f"these thresholds are for {self.n_labels} labels, got scores of {logits.shape[1]}."
@@ -123,6 +125,7 @@ class Thresholds:
             "values": values[:1] if shared is not None else values,
             "top_k": self.top_k,
             "at_least_one": self.at_least_one,
+            "scale": self.scale,
             "details": dict(self.details),
         }
 
@@ -142,6 +145,7 @@ class Thresholds:
                 str(saved["objective"]),
                 saved["top_k"],
                 bool(saved["at_least_one"]),
+                saved["scale"],
                 saved["details"],
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -55,12 +55,17 @@ def fit_thresholds(
         label_counts: training documents of each label, `LabelStats.label_counts`.
         method: one of `list_methods()`.
         objective: what to maximise: `micro` or `macro` F1, or the `mean` of both.
-        scale: whether the scores are logits (or any real numbers) or probabilities.
+        scale: whether the scores are logits, probabilities, or margins: real numbers of another
+            meaning, for which `grid` has no use.
         folds: the fold of each document, where the scores are out of fold; default: `seed` deals
             the documents into five.
         top_k, at_least_one: see `Thresholds`.
     """
     _check(method, objective)
+    if method == "grid" and scale == "margin":
+        raise InputError(
+            "the method 'grid' searches probabilities, which margins are not. Use 'global'."
+        )
     tuning = make_tuning(scores, y_true, label_counts, scale)
     groups = _folds(folds, tuning.n_documents, seed)
     details: dict[str, Any] = {}
@@ -68,7 +73,7 @@ def fit_thresholds(
     if method == AUTO:
         chosen, details = _choose(tuning, objective, groups)
     values, found = METHODS[chosen].fit(tuning, objective, groups)
-    return Thresholds(values, chosen, objective, top_k, at_least_one, {**details, **found})
+    return Thresholds(values, chosen, objective, top_k, at_least_one, scale, {**details, **found})
 
 
 def list_methods() -> list[str]:
