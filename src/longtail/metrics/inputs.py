@@ -60,12 +60,18 @@ def score_matrix(scores: Any) -> Any:
         )
     _check_matrix(scores.shape, "scores")
     _check_numbers(scores.dtype, "scores")
-    # scipy cannot sort or transpose half precision.
-    data = scores.data.astype(np.float32) if scores.dtype == np.float16 else scores.data
-    if data.size and np.isnan(data.min()):
-        first = int(np.flatnonzero(np.isnan(data))[0])
-        _refuse_nan(int(np.searchsorted(scores.indptr, first, side="right")) - 1)
-    matrix = sp.csr_matrix((data, scores.indices, scores.indptr), shape=scores.shape)
+    matrix = sorted_csr(scores)
+    if matrix.data.size and np.isnan(matrix.data.min()):
+        first = int(np.flatnonzero(np.isnan(matrix.data))[0])
+        _refuse_nan(int(np.searchsorted(matrix.indptr, first, side="right")) - 1)
+    return matrix
+
+
+def sorted_csr(scores: Any) -> sp.csr_matrix:
+    """One score per pair, columns in order, and in a precision that scipy can transpose."""
+    if scores.dtype == np.float16:
+        scores = scores.astype(np.float32)
+    matrix = sp.csr_matrix(scores)
     if not matrix.has_sorted_indices:
         matrix = matrix.sorted_indices()
     if not matrix.has_canonical_format:

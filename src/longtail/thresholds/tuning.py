@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import InputError
-from longtail.metrics.inputs import label_matrix
+from longtail.metrics.inputs import label_matrix, sorted_csr
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -166,7 +166,7 @@ def to_logits(scores: Any, scale: Scale, shape: tuple[int, int] | None = None) -
         )
     if scores.dtype.kind != "f":
         scores = scores.astype(np.float64)  # unsigned numbers have no negatives to sort by
-    matrix = _sorted_csr(scores) if sp.issparse(scores) else scores
+    matrix = sorted_csr(scores) if sp.issparse(scores) else scores
     masked = np.ma.isMaskedArray(matrix)
     values = matrix.data if sp.issparse(matrix) else matrix.compressed() if masked else matrix
     if not all_finite(values):
@@ -183,21 +183,6 @@ def to_logits(scores: Any, scale: Scale, shape: tuple[int, int] | None = None) -
     if masked:
         return np.ma.MaskedArray(logit(matrix.filled(0.5)), np.ma.getmaskarray(matrix))
     return logit(matrix)
-
-
-def _sorted_csr(scores: Any) -> sp.csr_matrix:
-    """One score per pair, columns in order, and in a precision that scipy can transpose."""
-    if scores.dtype == np.float16:
-        scores = scores.astype(np.float32)
-    matrix = sp.csr_matrix(scores)
-    if not matrix.has_sorted_indices:
-        matrix = matrix.sorted_indices()
-    if not matrix.has_canonical_format:
-        raise InputError(
-            "expected one score per document and label, got two or more for some pair of the "
-            "sparse scores. Keep the best, or add them up with scores.sum_duplicates()."
-        )
-    return matrix
 
 
 def rows_of(matrix: sp.csr_matrix) -> IntArray:
