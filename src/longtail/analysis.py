@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.evaluation import Evaluation
-from longtail.thresholds import Thresholds
+from longtail.metrics.blocks import positions_of, rows_of
+from longtail.thresholds.scales import Scale, to_logits
 
 
 class ConfusedPair(NamedTuple):
@@ -62,46 +63,57 @@ def never_predicted(evaluation: Evaluation) -> list[NeverPredicted]:
 
 
 def worst_documents(
-    evaluation: Evaluation, scores: Any = None, most: int = 8
+    evaluation: Evaluation, scores: Any = None, most: int = 8, scale: Scale | None = None
 ) -> list[WrongDocument]:
     """The documents with the largest errors.
 
-    The error of a document is the sum, over its wrong decisions, of how far the score lies on the
-    wrong side of the label's threshold; without scores it is the number of wrong decisions.
+    The error of a document is the sum, over its wrong decisions, of how far the score, as a logit
+    or a margin, lies on the wrong side of the label's threshold; without scores it is the number
+    of wrong decisions. A score on the right side, where `top_k` or `at_least_one` decided, adds
+    nothing. What is not scored counts as the lowest of all scores; a label that is never predicted
+    as one with the highest as threshold.
+
+    Args:
+        evaluation: of `evaluate`.
+        scores: those that it judged: dense, masked or CSR.
+        most: how many documents at most; those without a wrong decision are left out.
+        scale: `logit`, `probability` or `margin`; default: as they were judged.
     """
     truth, decided = evaluation.decisions()
-    wrong = (truth.astype(bool) != decided.astype(bool)).tocoo()
-    size = np.ones(wrong.nnz)
-    if scores is not None and wrong.nnz:
-        size = _distances(
-            wrong.row, wrong.col, scores, Thresholds.from_dict(evaluation.thresholds).values
-        )
-    errors = np.bincount(wrong.row, weights=size, minlength=truth.shape[0])
-    amount = np.bincount(wrong.row, minlength=truth.shape[0])
+    applies, given = truth.astype(bool), decided.astype(bool)
+    missed, wrong = (
+        sp.csr_matrix(part, dtype=np.int8) for part in (applies > given, given > applies)
+    )
+    sizes = [np.ones(missed.nnz), np.ones(wrong.nnz)]
+    if scores is not None:
+        logits = to_logits(scores, evaluation.scale if scale is None else scale, truth)
+        if (logits.nnz if sp.issparse(logits) else np.ma.count(logits)) > 0:
+            above = [_margins(part, logits, evaluation.rule.values) for part in (missed, wrong)]
+            sizes = [np.maximum(0, -above[0]), np.maximum(0, above[1])]
+    rows = np.concatenate([rows_of(missed), rows_of(wrong)])
+    errors = np.bincount(rows, np.concatenate(sizes), truth.shape[0])
+    amount = np.bincount(rows, minlength=truth.shape[0])
     order = np.lexsort((-amount, -errors))[:most]
     return [
         _described(evaluation, truth, decided, int(k), float(errors[k])) for k in order if amount[k]
     ]
 
 
-def _distances(
-    rows: NDArray[Any], columns: NDArray[Any], scores: Any, thresholds: NDArray[np.float64]
+def _margins(
+    pairs: sp.csr_matrix, logits: Any, thresholds: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Between score and threshold of some pairs; what is not scored has the lowest score."""
-    values = scores.data if sp.issparse(scores) else np.ma.compressed(scores)
-    if not len(values):
-        return np.ones(len(rows))
+    """How far the scores of some pairs lie above their thresholds."""
+    values = logits.data if sp.issparse(logits) else logits
     lowest, highest = float(values.min()), float(values.max())
-    if sp.issparse(scores):
-        # A stored score of 0 would look absent: count from the lowest, and one up.
-        shifted = sp.csr_matrix(scores, copy=True)
-        shifted.data = shifted.data - lowest + 1
-        found = np.asarray(shifted[rows, columns]).ravel()
-        own = np.where(found > 0, found - 1 + lowest, lowest)
+    own = np.full(pairs.nnz, lowest)
+    if sp.issparse(logits):
+        ones = np.ones(logits.nnz, dtype=np.int8)
+        stored = sp.csr_matrix((ones, logits.indices, logits.indptr), logits.shape)
+        own[positions_of(stored, pairs)] = logits.data[positions_of(pairs, logits)]
     else:
-        own = np.ma.filled(np.ma.asarray(scores[rows, columns], dtype=np.float64), lowest)
-    reached = np.where(np.isfinite(thresholds), thresholds, highest)[columns]
-    return np.asarray(np.abs(own - reached), dtype=np.float64)
+        own[:] = np.ma.filled(logits[rows_of(pairs), pairs.indices], lowest)
+    reached = np.where(np.isfinite(thresholds), thresholds, highest)
+    return np.asarray(own - reached[pairs.indices], dtype=np.float64)
 
 
 def _described(

@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score, f1_score, precision_score, 
 from longtail.errors import InputError
 from longtail.evaluation import Evaluation, compare, evaluate
 from longtail.evaluation.calibration import calibration_of
-from longtail.evaluation.judge import terciles
+from longtail.evaluation.groups import terciles
 from longtail.labels import LabelStats, label_groups
 from longtail.thresholds import Thresholds, fit_thresholds
 
@@ -221,7 +221,7 @@ def test_an_empty_group_of_labels_has_a_row() -> None:
     ("scores", "message"),
     [
         (np.full((60, 9), np.nan), "NaN"),
-        (np.zeros((60, 8)), r"\(60, 8\).*\(60, 9\)"),
+        (np.zeros((60, 8)), r"\(60, 9\).*\(60, 8\)"),
         (np.zeros((59, 9)), r"\(59, 9\)"),
         (np.array([["a"] * 9] * 60), "matrix of numbers"),
     ],

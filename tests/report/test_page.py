@@ -183,8 +183,9 @@ def test_labels_of_runs_meet_by_name() -> None:
 @pytest.mark.parametrize("n_runs", [1, 19])
 def test_any_number_of_runs(n_runs: int) -> None:
     truth = sp.csr_matrix([[1.0, 0], [0, 1], [1, 1]])
-    found = judged(truth, truth.toarray() - 0.5, [0, 1])
-    page = build_page({f"run {k}": Run(found, scores=truth.toarray()) for k in range(n_runs)})
+    scores = truth.toarray() - 0.5
+    found = judged(truth, scores, [0, 1])
+    page = build_page({f"run {k}": Run(found, scores=scores) for k in range(n_runs)})
     Parsed(page)
     assert f"run {n_runs - 1}<" in page and f"run {n_runs}<" not in page
 

@@ -11,6 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from longtail.thresholds import Thresholds
+
 # The same examples every time: a build must not fail by chance. Nothing is written to disk.
 property_test = settings(deadline=None, max_examples=80, database=None, derandomize=True)
 OBJECTIVES = ("micro", "macro", "mean")
@@ -82,3 +84,20 @@ def long_tail(
     labels = (rng.random((n_documents, n_labels)) < share).astype(np.int64)
     scores = rng.normal(size=labels.shape) + signal * labels + 0.5 * np.log(share)
     return scores, labels, np.arange(n_labels, 0, -1.0) * 7
+
+
+def predicted_at(case: Case, rule: Thresholds, shift: float) -> np.ndarray:
+    """Documents one by one: labels that reach their thresholds plus the shift, then the options."""
+    decided = np.zeros(case.labels.shape, dtype=bool)
+    for row in range(len(decided)):
+        margins = {
+            label: case.scores[row, label] - rule.values[label]
+            for label in range(rule.n_labels)
+            if case.scored[row, label] and np.isfinite(rule.values[label])
+        }
+        ranked = sorted(margins, key=lambda label: (-margins[label], label))
+        passed = [label for label in ranked if margins[label] >= shift]
+        if rule.at_least_one and not passed:
+            passed = ranked[:1]
+        decided[row, passed[: rule.top_k]] = True
+    return decided

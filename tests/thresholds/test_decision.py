@@ -12,26 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.errors import DataError, InputError
-from longtail.thresholds import METHODS, Thresholds, decision, fit_thresholds, tuning
-from longtail.thresholds.tuning import logit, to_logits
+from longtail.metrics import blocks
+from longtail.thresholds import METHODS, Thresholds, fit_thresholds, scales
+from longtail.thresholds.scales import logit, to_logits
 
-from .cases import Case, cases, long_tail, property_test
-
-
-def slow_decide(case: Case, found: Thresholds) -> np.ndarray:
-    decided = np.zeros(case.labels.shape, dtype=int)
-    for row in range(len(decided)):
-        margins = {
-            label: case.scores[row, label] - found.values[label]
-            for label in range(found.n_labels)
-            if case.scored[row, label] and np.isfinite(found.values[label])
-        }
-        ranked = sorted(margins, key=lambda label: (-margins[label], label))
-        passed = [label for label in ranked if case.scores[row, label] >= found.values[label]]
-        if found.at_least_one and not passed:
-            passed = ranked[:1]
-        decided[row, passed[: found.top_k]] = 1
-    return decided
+from .cases import Case, cases, long_tail, predicted_at, property_test
 
 
 @given(
@@ -51,14 +36,14 @@ def test_decisions_by_hand(
         np.array(values[: case.labels.shape[1]]), top_k=top_k, at_least_one=at_least_one
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decision, "BLOCK", block)
-        patch.setattr(tuning, "CACHED", block)
+        patch.setattr(blocks, "BLOCK", block)
+        patch.setattr(scales, "CACHED", block)
         scores = case.given() if case.kind != "csr" or dtype != np.float16 else half_csr(case)
         decided = found.apply(scores)
     assert decided.has_sorted_indices and decided.data.tolist() == [1] * decided.nnz
-    np.testing.assert_array_equal(decided.toarray(), slow_decide(case, found))
+    np.testing.assert_array_equal(decided.toarray(), predicted_at(case, found, 0.0))
     again = Thresholds.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False)))
-    np.testing.assert_array_equal(again.apply(scores).toarray(), slow_decide(case, found))
+    np.testing.assert_array_equal(again.apply(scores).toarray(), predicted_at(case, found, 0.0))
 
 
 def half_csr(case: Case) -> sp.csr_matrix:

@@ -145,7 +145,7 @@ def test_unusable_input_is_refused(function: Any) -> None:
         function(scores, labels, counts, "globl")
     with pytest.raises(UnknownNameError, match=r"objective 'makro'.*'macro'"):
         function(scores, labels, counts, "global", objective="makro")
-    with pytest.raises(InputError, match=r"\(9, 3\).*\(10, 3\)"):
+    with pytest.raises(InputError, match=r"\(10, 3\).*\(9, 3\)"):
         function(scores[:9], labels, counts, "global")
     with pytest.raises(InputError, match=r"one training count per label, 3 of them, got.*\(2,\)"):
         function(scores, labels, counts[:2], "global")

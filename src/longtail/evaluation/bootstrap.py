@@ -1,19 +1,29 @@
-"""How sure the figures are: bootstrap over documents, of one evaluation or of a difference."""
+"""How sure the figures are: bootstrap over documents, of one evaluation or of a difference.
+
+Every group of labels and of documents is judged in the same resamples of all documents. A label
+that only this resample lacks is left out of its macro-F1: counted as 0 it would pull the figure
+below what all documents give, most of all for rare labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import InputError
 from longtail.evaluation.facts import BoolArray, Evaluation, FloatArray, Interval
-from longtail.metrics import Counts, count, macro_f1, micro_f1
+from longtail.evaluation.groups import document_groups
 
 MEASURES = ("micro_f1", "macro_f1")
 LEVELS = (2.5, 97.5)
+# Differences below this are rounding: sums of the same F1 in another order.
+ROUNDING = 1e-12
+Figures = dict[str, dict[str, FloatArray]]
+"""Group -> measure -> its values: first with all documents, then in every resample."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,17 @@ class Difference:
     """Share of resamples on the other side of 0, doubled: small if chance hardly explains it."""
 
 
+def check_resamples(n_resamples: Any, least: int) -> int:
+    """A whole number, or an error."""
+    whole = isinstance(n_resamples, int | np.integer) and not isinstance(n_resamples, bool)
+    if not whole or n_resamples < least:
+        what = "0 leaves the intervals out" if least == 0 else "1000 are usual"
+        raise InputError(
+            f"n_resamples must be a whole number of at least {least}, got {n_resamples!r}; {what}."
+        )
+    return int(n_resamples)
+
+
 def intervals_of(
     truth: sp.csr_matrix,
     decided: sp.csr_matrix,
@@ -34,14 +55,15 @@ def intervals_of(
     n_resamples: int,
     seed: int,
 ) -> dict[str, dict[str, Interval]]:
-    """95 % intervals of micro- and macro-F1 for all labels and for every group."""
-    if n_resamples < 0:
-        raise InputError(f"n_resamples must not be negative, got {n_resamples}.")
-    if not n_resamples or truth.shape[0] < 2:
+    """95 % intervals of micro- and macro-F1: all labels, every group of labels or documents.
+
+    A group without labels or documents has none.
+    """
+    if not check_resamples(n_resamples, 0) or truth.shape[0] < 2:
         return {}
-    found = resampled(truth, decided, masks, n_resamples, seed)
+    (found,) = resampled(truth, [decided], masks, n_resamples, seed)
     return {
-        group: {name: _interval(values) for name, values in measures.items()}
+        group: {name: _interval(values[1:], (0.0, 1.0)) for name, values in measures.items()}
         for group, measures in found.items()
     }
 
@@ -51,7 +73,10 @@ def compare(
 ) -> dict[str, dict[str, Difference]]:
     """Paired bootstrap: both models are judged on the same resampled documents.
 
-    Group -> micro_f1 and macro_f1 -> by how much the second is better.
+    Group -> micro_f1 and macro_f1 -> by how much the second is better. The groups are all labels
+    and documents (`all`), those of labels (`head`, `medium`, `tail`, as the first has them: the
+    second may have been trained on other counts), and those of documents (`single_label`,
+    `multi_label`, terciles); a group without labels or documents is left out.
     """
     truth, one = first.decisions()
     other_truth, two = second.decisions()
@@ -61,76 +86,123 @@ def compare(
             f"{truth.shape} and {other_truth.shape}"
             f"{' with other labels' if truth.shape == other_truth.shape else ''}."
         )
-    if n_resamples < 1 or truth.shape[0] < 2:
-        raise InputError("a comparison needs at least one resample and two documents.")
-    before = resampled(truth, one, first.masks, n_resamples, seed)
-    after = resampled(truth, two, first.masks, n_resamples, seed)
-    # Both on the groups of the first: the second may have been trained on other counts.
-    seen = [_observed(truth, decided, first.masks) for decided in (one, two)]
-    result: dict[str, dict[str, Difference]] = {}
-    for group, measures in before.items():
-        result[group] = {}
-        for name, values in measures.items():
-            difference = after[group][name] - values
-            low, high = _interval(difference)
-            value = seen[1][group][name] - seen[0][group][name]
-            # Never exactly 0: so many resamples cannot show less than their own share.
-            wrong = min((difference <= 0).sum(), (difference >= 0).sum()) + 1
-            n_known = int((~np.isnan(difference)).sum())
-            p = float(min(1.0, 2 * wrong / (n_known + 1)))
-            result[group][name] = Difference(value, low, high, p)
-    return result
-
-
-def _observed(
-    truth: sp.csr_matrix, decided: sp.csr_matrix, masks: Mapping[str, BoolArray]
-) -> dict[str, dict[str, float]]:
-    counts = count(truth, decided)
-    groups = {"all": np.ones(truth.shape[1], dtype=bool), **masks}
-    found = {}
-    for group, rows in groups.items():
-        own = Counts(*(part[rows] for part in counts))
-        found[group] = {"micro_f1": micro_f1(own), "macro_f1": macro_f1(own)}
-    return found
+    check_resamples(n_resamples, 1)
+    if truth.shape[0] < 2:
+        raise InputError(f"a comparison needs at least two documents, got {truth.shape[0]}.")
+    before, after = resampled(truth, [one, two], first.masks, n_resamples, seed)
+    return {
+        group: {name: _difference(after[group][name] - values) for name, values in figures.items()}
+        for group, figures in before.items()
+    }
 
 
 def resampled(
     truth: sp.csr_matrix,
-    decided: sp.csr_matrix,
+    decided: Sequence[sp.csr_matrix],
     masks: Mapping[str, BoolArray],
     n_resamples: int,
     seed: int,
-) -> dict[str, dict[str, FloatArray]]:
-    """Group -> measure -> its value in every resample of the documents.
-
-    A label that only this resample lacks is left out of its macro-F1: counted as 0 it would pull
-    the figure below what all documents give, most of all for rare labels.
-    """
-    n_documents = truth.shape[0]
-    rng = np.random.RandomState(seed)
-    matrices = [
-        sp.csc_matrix(matrix, dtype=np.float64).T
-        for matrix in (truth.multiply(decided), decided, truth)
+) -> list[Figures]:
+    """The figures of each of several decisions, all in the same resamples of the documents."""
+    n_documents, n_labels = truth.shape
+    everything = np.ones(n_labels, dtype=np.bool_)
+    rows = np.ones(n_documents, dtype=np.bool_)
+    parts = [_Part(truth, decided, rows, {"all": everything, **masks})]
+    for name, documents in document_groups(truth).items():
+        if documents.any():
+            parts.append(_Part(truth, decided, documents, {name: everything}))
+    found: list[Figures] = [
+        {
+            group: {measure: np.zeros(n_resamples + 1) for measure in MEASURES}
+            for part in parts
+            for group in part.groups
+        }
+        for _ in decided
     ]
-    groups: dict[str, BoolArray] = {"all": np.ones(truth.shape[1], dtype=bool), **masks}
-    never_there = np.asarray(truth.sum(axis=0)).ravel() == 0
-    found = {g: {m: np.zeros(n_resamples) for m in MEASURES} for g in groups}
-    for k in range(n_resamples):
-        weights = np.bincount(rng.randint(0, n_documents, n_documents), minlength=n_documents)
-        sums = [matrix @ weights.astype(np.float64) for matrix in matrices]
-        judged = never_there | (sums[2] > 0)
-        for group, rows in groups.items():
-            seen = rows & judged
-            # A resample without any document of a group's labels says nothing of it.
-            if rows.any() and not seen.any():
-                found[group]["micro_f1"][k] = found[group]["macro_f1"][k] = np.nan
-                continue
-            found[group]["micro_f1"][k] = micro_f1(Counts(*(total[rows] for total in sums)))
-            found[group]["macro_f1"][k] = macro_f1(Counts(*(total[seen] for total in sums)))
+    rng = np.random.RandomState(seed)
+    for k in range(n_resamples + 1):
+        weights = np.ones(n_documents)
+        if k:
+            drawn = rng.randint(0, n_documents, n_documents)
+            weights = np.bincount(drawn, minlength=n_documents).astype(np.float64)
+        for part in parts:
+            for figures, (micro, macro) in zip(found, part.figures(weights), strict=True):
+                for place, group in enumerate(part.groups):
+                    figures[group]["micro_f1"][k] = micro[place]
+                    figures[group]["macro_f1"][k] = macro[place]
     return found
 
 
-def _interval(values: FloatArray) -> Interval:
+class _Part:
+    """Some documents and groups of labels, ready to be weighed; empty groups are left out."""
+
+    def __init__(
+        self,
+        truth: sp.csr_matrix,
+        decided: Sequence[sp.csr_matrix],
+        rows: BoolArray,
+        groups: Mapping[str, BoolArray],
+    ) -> None:
+        self.rows = rows
+        own, given = truth[rows], [each[rows] for each in decided]
+        known = {group: labels for group, labels in groups.items() if labels.any()}
+        self.groups = tuple(known)
+        actual = np.bincount(own.indices, minlength=truth.shape[1])
+        # Labels that are neither there nor given have an F1 of 0 in any resample: only counted.
+        active = np.flatnonzero(
+            actual + sum(np.bincount(each.indices, minlength=truth.shape[1]) for each in given)
+        )
+        never = [np.count_nonzero(labels & (actual == 0)) for labels in known.values()]
+        self.n_never_there = np.array(never, dtype=np.float64)
+        self.membership = np.array([labels[active] for labels in known.values()], dtype=np.float64)
+        self.actual = _by_label(own, active)
+        self.decided = [
+            (_by_label(own.multiply(each), active), _by_label(each, active)) for each in given
+        ]
+
+    def figures(self, weights: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """Micro- and macro-F1 of every group, for each of the decisions.
+
+        NaN for a group none of whose labels is in the resample: that says nothing of it.
+        """
+        own = weights[self.rows]
+        actual = self.actual @ own
+        seen = (actual > 0).astype(np.float64)
+        found = []
+        for hit_by, given_by in self.decided:
+            hits, size = hit_by @ own, given_by @ own + actual
+            f1 = _ratio(2 * hits, size)
+            # Not by the linear algebra library, whose threads cost more here than they bring.
+            sums = np.einsum("gl,vl->gv", self.membership, np.stack([2 * hits, size, f1, seen]))
+            judged = sums[:, 3] + self.n_never_there
+            unknown = np.where(judged > 0, 0.0, np.nan)
+            micro, macro = _ratio(sums[:, 0], sums[:, 1]), _ratio(sums[:, 2], judged)
+            found.append((micro + unknown, macro + unknown))
+        return found
+
+
+def _by_label(matrix: Any, labels: Any) -> sp.csr_matrix:
+    """Labels x documents, so that weights of documents give sums by label."""
+    columns = sp.csc_matrix(matrix, dtype=np.float64)[:, labels]
+    return sp.csr_matrix(columns.T)
+
+
+def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
+    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+
+
+def _difference(values: FloatArray) -> Difference:
+    values = np.where(np.abs(values) < ROUNDING, 0.0, values)
+    drawn = values[1:]
+    low, high = _interval(drawn, (-1.0, 1.0))
+    # Never exactly 0: so many resamples cannot show less than their own share.
+    wrong = min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1
+    n_known = int((~np.isnan(drawn)).sum())
+    return Difference(float(values[0]), low, high, float(min(1.0, 2 * wrong / (n_known + 1))))
+
+
+def _interval(values: FloatArray, widest: Interval) -> Interval:
+    """The middle 95 %; all that is possible where no resample says anything."""
     known = values[~np.isnan(values)]
-    low, high = np.percentile(known, LEVELS) if len(known) else (-1.0, 1.0)
+    low, high = np.percentile(known, LEVELS) if len(known) else widest
     return float(low), float(high)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from longtail.errors import InputError
 from longtail.metrics import Counts, precision_recall_f1
+from longtail.thresholds import Thresholds
+from longtail.thresholds.scales import Scale
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -21,7 +24,11 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Scores:
-    """One group of labels or of documents: fractions, and how large the group is."""
+    """One group of labels or of documents: fractions, and how large the group is.
+
+    A group without labels or without documents is empty: its fractions are 0 here, so that they
+    can be reckoned with, null in JSON, and a dash in tables.
+    """
 
     micro_f1: float
     macro_f1: float
@@ -48,6 +55,16 @@ class Scores:
             n_documents,
             int(counts.actual.sum()),
         )
+
+    @property
+    def is_empty(self) -> bool:
+        return self.n_labels == 0 or self.n_documents == 0
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """Plain numbers, for JSON; null for the fractions of an empty group."""
+        plain = asdict(self)
+        sizes = ("n_labels", "n_documents", "n_positive")
+        return {k: None if self.is_empty and k not in sizes else v for k, v in plain.items()}
 
 
 @dataclass(frozen=True)
@@ -101,7 +118,8 @@ class Evaluation:
     calibration: Calibration | None
     """None where the scores are margins, which are no probabilities."""
     intervals: dict[str, dict[str, Interval]]
-    """Group -> micro_f1 and macro_f1 -> 95 % bootstrap interval over documents."""
+    """Group of labels or of documents -> micro_f1 and macro_f1 -> 95 % bootstrap interval over
+    documents; empty groups have none."""
     thresholds: dict[str, Any]
     """Method and values, as `Thresholds.to_dict` gives them."""
     unknown_labels: dict[str, int] = field(default_factory=dict)
@@ -109,6 +127,9 @@ class Evaluation:
     y_true: sp.csr_matrix | None = field(default=None, repr=False)
     y_pred: sp.csr_matrix | None = field(default=None, repr=False)
     masks: Mapping[str, BoolArray] = field(default_factory=dict, repr=False)
+    """The labels of head, medium and tail."""
+    scale: Scale = "logit"
+    """What the judged scores were."""
 
     def groups(self) -> dict[str, Scores]:
         """The label groups in the order of the paper's table."""
@@ -126,6 +147,11 @@ class Evaluation:
     def label_f1(self) -> FloatArray:
         return self.labels.f1
 
+    @cached_property
+    def rule(self) -> Thresholds:
+        """The thresholds as something that decides."""
+        return Thresholds.from_dict(self.thresholds)
+
     def decisions(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
         """Labels and decisions, which an evaluation read from JSON does not have."""
         if self.y_true is None or self.y_pred is None:
@@ -134,10 +160,10 @@ class Evaluation:
 
     def to_dict(self, per_label: bool = True) -> dict[str, Any]:
         """Plain numbers, for JSON."""
-        plain: dict[str, Any] = {name: asdict(group) for name, group in self.groups().items()}
+        plain: dict[str, Any] = {name: group.to_dict() for name, group in self.groups().items()}
         plain["overall"] = plain.pop("all")
         plain["by_labels_per_document"] = {
-            name: asdict(group) for name, group in self.by_labels_per_document.items()
+            name: group.to_dict() for name, group in self.by_labels_per_document.items()
         }
         plain["metrics"] = {k: None if math.isnan(v) else v for k, v in self.metrics.items()}
         plain["calibration"] = None if self.calibration is None else asdict(self.calibration)
@@ -146,6 +172,7 @@ class Evaluation:
             for group, found in self.intervals.items()
         }
         plain["thresholds"] = self.thresholds
+        plain["scale"] = self.scale
         plain["unknown_labels"] = self.unknown_labels
         if per_label:
             plain["labels"] = self.labels.rows()

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from longtail.errors import InputError
-from longtail.evaluation.bootstrap import intervals_of
+from longtail.evaluation.bootstrap import check_resamples, intervals_of
 from longtail.evaluation.calibration import calibration_of
-from longtail.evaluation.facts import BoolArray, Evaluation, LabelTable, Scores
+from longtail.evaluation.facts import Evaluation, LabelTable, Scores
+from longtail.evaluation.groups import document_groups
 from longtail.labels import GROUP_NAMES, LabelStats, label_groups
 from longtail.metrics import (
     Counts,
@@ -25,7 +25,7 @@ from longtail.metrics import (
 )
 from longtail.metrics.inputs import label_matrix
 from longtail.thresholds import Thresholds
-from longtail.thresholds.tuning import Scale, to_logits
+from longtail.thresholds.scales import Scale, to_logits
 
 KS = (1, 3, 5)
 
@@ -46,7 +46,9 @@ def evaluate(
 
     Args:
         y_true: labels, documents x labels, of 0 and 1.
-        scores: documents x labels, dense or CSR (an absent pair is not scored, never predicted).
+        scores: documents x labels: dense, masked or CSR. A pair that is masked, or absent from
+            the CSR matrix, is not scored: never predicted, never ranked, and in no bin of the
+            calibration. If its label applies, it is missed, and counts against recall and F1.
         thresholds: of `fit_thresholds`.
         stats: of the training part; head, medium and tail are by its counts.
         unknown_labels: counts of labels that could not be judged, to be told.
@@ -55,14 +57,12 @@ def evaluate(
         cuts: tail below the first training count, head above the second; default: terciles.
         n_resamples: of the bootstrap intervals; 0 leaves them out.
     """
-    truth = label_matrix(y_true, "labels")
-    scale = scale or thresholds.scale
-    if truth.shape[1] != stats.n_labels:
-        raise InputError(
-            f"expected the labels of the training statistics, {stats.n_labels} of them, got "
-            f"{truth.shape[1]} columns."
-        )
-    logits = to_logits(scores, scale, truth.shape)
+    _check(thresholds, stats)
+    check_resamples(n_resamples, 0)
+    cuts = _checked_cuts(cuts)
+    truth = _labels(y_true, stats.n_labels)
+    scale = thresholds.scale if scale is None else scale
+    logits = to_logits(scores, scale, truth)
     decided = thresholds.apply(logits, "logit")
     counts = count(truth, decided)
     masks = label_groups(stats.label_counts, cuts)
@@ -84,7 +84,46 @@ def evaluate(
         y_true=truth,
         y_pred=decided,
         masks=masks,
+        scale=scale,
     )
+
+
+def _check(thresholds: Any, stats: Any) -> None:
+    if not isinstance(thresholds, Thresholds):
+        raise InputError(
+            f"expected Thresholds, got {type(thresholds).__name__}. Fit them with fit_thresholds "
+            "on other documents than these, or write Thresholds(numbers, one per label, as logits)."
+        )
+    if not isinstance(stats, LabelStats):
+        raise InputError(
+            f"expected the LabelStats of the training part, got {type(stats).__name__}. Make them "
+            "with LabelStats.from_counts(label_counts, n_samples)."
+        )
+
+
+def _labels(y_true: Any, n_labels: int) -> sp.csr_matrix:
+    truth = label_matrix(y_true, "labels")
+    if truth.shape[1] != n_labels:
+        raise InputError(
+            f"expected the labels of the training statistics, {n_labels} of them, got "
+            f"{truth.shape[1]} columns. Encode them with the label names of the training part."
+        )
+    return truth
+
+
+def _checked_cuts(cuts: Any) -> tuple[float, float] | None:
+    if cuts is None:
+        return None
+    try:
+        low, high = (float(cut) for cut in cuts)
+    except (TypeError, ValueError):
+        low = high = np.nan
+    if isinstance(cuts, str) or not low <= high:
+        raise InputError(
+            "cuts must be two training counts, the first not above the second, such as (10, 100), "
+            f"got {cuts!r}. Leave them out for terciles."
+        )
+    return low, high
 
 
 def _metrics(
@@ -120,24 +159,7 @@ def _table(counts: Counts, stats: LabelStats) -> LabelTable:
 
 
 def _by_documents(truth: sp.csr_matrix, decided: sp.csr_matrix) -> dict[str, Scores]:
-    """Single- and multi-label documents, and terciles of the labels per document, as the paper."""
-    each = np.diff(truth.indptr)
-    groups: dict[str, BoolArray] = {"single_label": each == 1, "multi_label": each > 1}
-    groups |= terciles(each)
     return {
         name: Scores.of(count(truth[rows], decided[rows]), int(rows.sum()))
-        for name, rows in groups.items()
+        for name, rows in document_groups(truth).items()
     }
-
-
-def terciles(each: NDArray[np.int64]) -> dict[str, BoolArray]:
-    """Documents by their number of labels in three parts, where there are three."""
-    if not len(each):
-        return {}
-    low, high = (int(q) for q in np.quantile(each, [1 / 3, 2 / 3], method="lower"))
-    groups = {
-        f"up to {low} labels": each <= low,
-        f"{low + 1} to {high} labels": (each > low) & (each <= high),
-        f"{high + 1} or more labels": each > high,
-    }
-    return groups if all(rows.any() for rows in groups.values()) else {}

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.metrics.blocks import rectangles, row_blocks
+from longtail.metrics.blocks import applies_to, positions_of, rectangles, row_blocks, rows_of
 from longtail.metrics.inputs import FloatArray, LeftOut, check_choice, labels_and_scores, mean_of
 
 APAverage: TypeAlias = Literal["micro", "macro"]
@@ -52,11 +52,10 @@ def average_precision(
         return mean_of(by_label, n_positive > 0, absent)
     blocks: Iterable[NDArray[Any]]
     if sp.issparse(checked):
-        positive = checked.data[_positions(truth, checked)]
+        positive = checked.data[positions_of(truth, checked)]
         blocks = (checked.data[part] for part in row_blocks(checked.nnz, 1))
     else:
-        rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
-        positive = checked[rows, truth.indices]
+        positive = checked[rows_of(truth), truth.indices]
         blocks = (checked[rows] for rows in row_blocks(*checked.shape))
     found = _precision_sum(positive, (np.sort(block, axis=None) for block in blocks))
     return found / truth.nnz if truth.nnz else 0.0
@@ -102,8 +101,7 @@ def _sums_dense(truth: sp.csc_matrix, scores: NDArray[Any]) -> FloatArray:
 def _sums_sparse(truth: sp.csc_matrix, scores: sp.csr_matrix) -> FloatArray:
     """The same over stored entries only, many labels at a time."""
     scored = scores.tocsc()
-    positive = np.zeros(scored.nnz, dtype=np.bool_)
-    positive[_positions(truth, scored)] = True
+    positive = applies_to(truth, scored)
     sums = np.zeros(scored.shape[1])
     labels = np.flatnonzero(np.diff(truth.indptr))
     starts, sizes = scored.indptr[labels], np.diff(scored.indptr)[labels]
@@ -131,11 +129,3 @@ def _precision_by_row(
     precision = np.zeros(values.shape)
     np.divide(found[:, -1:] - below, retrieved, out=precision, where=hits)
     return precision
-
-
-def _positions(truth: Any, scored: Any) -> NDArray[np.int64]:
-    """Where the positives are among the stored scores; both CSR or both CSC."""
-    # Counted from 1, since a product of 0 would not be stored.
-    numbers = np.arange(1, scored.nnz + 1, dtype=np.int64)
-    numbered = type(scored)((numbers, scored.indices, scored.indptr), shape=scored.shape)
-    return np.asarray(numbered.multiply(truth).data - 1, dtype=np.int64)

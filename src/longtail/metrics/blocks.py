@@ -1,4 +1,4 @@
-"""Big matrices in pieces: blocks of dense rows, and ragged rows of similar length as rectangles.
+"""Big matrices in pieces: blocks of rows, ragged rows as rectangles, and where elements stand.
 
 Rectangles because numpy sorts many short rows some ten times faster than one long array of pairs.
 """
@@ -6,17 +6,23 @@ Rectangles because numpy sorts many short rows some ten times faster than one lo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 BLOCK = 2**22
 """Elements worked on at a time: 32 MiB of float64 or of an order, whatever the number of labels."""
 
 
-def row_blocks(n_rows: int, row_size: int) -> Iterator[slice]:
-    """Slices of rows that hold some BLOCK elements each, and one row at least."""
-    step = max(1, BLOCK // max(1, row_size))
+CACHED = 2**17
+"""Elements that stay in the processor's cache from one operation to the next."""
+
+
+def row_blocks(n_rows: int, row_size: int, size: int | None = None) -> Iterator[slice]:
+    """Slices of rows that hold some `size` elements each (default: BLOCK), and one row at least."""
+    step = max(1, (BLOCK if size is None else size) // max(1, row_size))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
 
@@ -40,3 +46,24 @@ def rectangles(
             real = places < sizes[rows, np.newaxis]
             first = starts[rows, np.newaxis].astype(np.int64)
             yield rows, first + np.where(real, places, 0), real
+
+
+def rows_of(matrix: sp.csr_matrix) -> NDArray[np.int64]:
+    """The row of every stored element."""
+    return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
+
+
+def positions_of(truth: Any, scored: Any) -> NDArray[np.integer]:
+    """Where the positives stand among the stored scores; both CSR or both CSC, columns sorted."""
+    # Counted from 1, since a product of 0 would not be stored.
+    kind = sp.get_index_dtype(maxval=scored.nnz + 1)
+    numbers = np.arange(1, scored.nnz + 1, dtype=kind)
+    numbered = type(scored)((numbers, scored.indices, scored.indptr), shape=scored.shape)
+    return np.asarray(numbered.multiply(truth).data - 1)
+
+
+def applies_to(truth: Any, scored: Any) -> NDArray[np.bool_]:
+    """For every stored score whether its label applies; as `positions_of`."""
+    applies = np.zeros(scored.nnz, dtype=np.bool_)
+    applies[positions_of(truth, scored)] = True
+    return applies

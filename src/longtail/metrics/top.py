@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import InputError
-from longtail.metrics.blocks import rectangles, row_blocks
+from longtail.metrics.blocks import rectangles, row_blocks, rows_of
 from longtail.metrics.inputs import check_k, labels_and_scores, score_matrix
 
 
@@ -127,9 +127,8 @@ def _descending(values: NDArray[Any]) -> NDArray[np.int64]:
 
 def _applies(truth: sp.csr_matrix, labels: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each ranked label is one of its document's, by binary search among all pairs."""
-    n_documents, n_labels = truth.shape
-    rows = np.repeat(np.arange(n_documents, dtype=np.int64), np.diff(truth.indptr))
-    pairs = rows * n_labels + truth.indices
+    n_labels = truth.shape[1]
+    pairs = rows_of(truth) * n_labels + truth.indices
     hits = np.zeros(labels.shape, dtype=np.bool_)
     if pairs.size == 0:
         return hits

@@ -3,8 +3,8 @@
 from longtail.report.document import FORMATS, format_of, render
 from longtail.report.markdown import to_markdown
 from longtail.report.page import build_page
-from longtail.report.paper import paper_rows
-from longtail.report.runs import Run
+from longtail.report.paper import check_corpus, paper_rows
+from longtail.report.runs import Run, check_different
 from longtail.report.tables import Table, document_table, label_table, table_rows
 
 __all__ = [
@@ -12,6 +12,8 @@ __all__ = [
     "Run",
     "Table",
     "build_page",
+    "check_corpus",
+    "check_different",
     "document_table",
     "format_of",
     "label_table",

@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from longtail import __version__
-from longtail.errors import UnknownNameError
+from longtail.errors import InputError, UnknownNameError
 from longtail.report.latex import tables_latex
 from longtail.report.markdown import tables_markdown
 from longtail.report.page import build_page
-from longtail.report.paper import paper_rows
+from longtail.report.paper import LAYOUTS, paper_rows
 from longtail.report.runs import Run, compare_runs, evaluations_of
 from longtail.report.tables import Table, difference_table, document_table, label_table
 
 TITLE = "Multi-label classification by frequency of the labels"
-
-
 SUFFIXES = {".md": "markdown", ".tex": "latex", ".json": "json", ".html": "html"}
 
 
@@ -38,21 +36,33 @@ def render(runs: Mapping[str, Run], format: str = "markdown", corpus: str | None
 
 
 def format_of(format: str | None, out: Path | None) -> str:
-    """The format that was named, or the one that the file's name says."""
-    if format is None and out is None:
-        return "markdown"
-    found = format or SUFFIXES.get(out.suffix.lower() if out else "")
+    """The format that was named, or the one that the file's name says; a folder is no file."""
+    if out is not None and out.is_dir():
+        raise InputError(
+            f"{out} is a folder: expected the name of a file to write the report to, such as "
+            f"{out / 'report.html'}."
+        )
+    if format is None and out is not None:
+        suffix = out.suffix.lower()
+        if suffix not in SUFFIXES:
+            raise InputError(
+                f"unknown format {suffix!r} of the file {out}. End its name in one of "
+                f"{', '.join(SUFFIXES)}, or say which format: {', '.join(FORMATS)}."
+            )
+        return SUFFIXES[suffix]
+    found = "markdown" if format is None else format
     if found not in FORMATS:
-        raise UnknownNameError("format", found or (out.suffix if out else ""), FORMATS)
+        raise UnknownNameError("format", found, FORMATS)
     return found
 
 
 def _tables(runs: Mapping[str, Run], corpus: str | None) -> list[Table]:
     found = evaluations_of(runs)
     tables = [label_table(found, corpus), document_table(found, corpus)]
-    tables.append(label_table(found, intervals=True))
+    tables += [label_table(found, intervals=True), document_table(found, intervals=True)]
     if len(found) > 1:
-        tables.append(difference_table(compare_runs(found), next(iter(found))))
+        compared, first = compare_runs(found), next(iter(found))
+        tables += [difference_table(compared, first, layout) for layout in LAYOUTS]
     return tables
 
 
@@ -73,7 +83,7 @@ def _json(runs: Mapping[str, Run], corpus: str | None) -> str:
         else {g: {m: asdict(d) for m, d in each.items()} for g, each in comparison.items()}
         for name, comparison in compare_runs(found).items()
     }
-    layouts = () if corpus is None else ("labels", "documents")
+    layouts = () if corpus is None else LAYOUTS
     plain = {
         "longtail_version": __version__,
         "runs": {name: evaluation.to_dict() for name, evaluation in found.items()},

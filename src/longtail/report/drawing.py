@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longtail.evaluation import Evaluation
-from longtail.report.curves import (
-    f1_by_shift,
-    mean_f1_by_count,
-    precision_recall,
-    thresholds_of,
-)
+from longtail.report.curves import f1_by_shift, mean_f1_by_count, precision_recall
 from longtail.report.runs import Run
-from longtail.report.tables import GROUPS, MEASURES
+from longtail.report.tables import GROUPS, MEASURES, NONE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,13 +97,16 @@ def _f1_by_group(runs: list[Run]) -> Figure | None:
     width = 0.8 / len(runs)
     for axes, measure in zip(panels, MEASURES, strict=True):
         for k, run in enumerate(runs):
-            groups = run.evaluation.groups()
-            values = np.array([100 * getattr(groups[group], measure) for group in GROUPS])
-            place = np.arange(len(GROUPS)) + (k - (len(runs) - 1) / 2) * width
-            axes.bar(place, values, 0.92 * width, color=colour_of(k))
-            limits = _limits(run.evaluation, measure, values)
-            if limits is not None:
-                axes.errorbar(place, values, limits, fmt="none", ecolor=TEXT, elinewidth=0.9)
+            for place, (group, scores) in enumerate(run.evaluation.groups().items()):
+                middle = place + (k - (len(runs) - 1) / 2) * width
+                if scores.is_empty:
+                    axes.text(middle, 1, NONE, ha="center", va="bottom", color=colour_of(k))
+                    continue
+                value = 100 * getattr(scores, measure)
+                axes.bar(middle, value, 0.92 * width, color=colour_of(k))
+                limits = _limits(run.evaluation, group, measure, value)
+                if limits is not None:
+                    axes.errorbar(middle, value, limits, fmt="none", ecolor=TEXT, elinewidth=0.9)
         axes.set_xticks(range(len(GROUPS)), GROUPS)
         axes.set_title(f"{measure.split('_')[0]}-F1, %")
         axes.grid(axis="x", visible=False)
@@ -116,19 +114,19 @@ def _f1_by_group(runs: list[Run]) -> Figure | None:
     return figure
 
 
-def _limits(evaluation: Evaluation, measure: str, values: Any) -> Any:
-    """Lengths below and above the bars; a percentile interval may leave out the value itself."""
-    if any(group not in evaluation.intervals for group in GROUPS):
+def _limits(evaluation: Evaluation, group: str, measure: str, value: float) -> Any:
+    """Lengths below and above the bar; a percentile interval may leave out the value itself."""
+    if group not in evaluation.intervals:
         return None
-    limits = 100 * np.array([evaluation.intervals[group][measure] for group in GROUPS]).T
-    return np.maximum(0, np.stack([values - limits[0], limits[1] - values]))
+    low, high = evaluation.intervals[group][measure]
+    return np.maximum(0, [[value - 100 * low], [100 * high - value]])
 
 
 def _thresholds(runs: list[Run]) -> Figure | None:
     """What the score of a label must reach, over its training count."""
     figure, (axes,) = _panels(1, *HALF)
     for k, run in enumerate(runs):
-        values = thresholds_of(run.evaluation)
+        values = run.evaluation.rule.values
         counts = np.maximum(run.evaluation.labels.train_count, 0.5)
         finite = np.flatnonzero(np.isfinite(values))
         if not len(finite):
@@ -152,7 +150,8 @@ def _f1_by_shift(runs: list[Run]) -> Figure | None:
     figure, panels = _panels(2, *WHOLE, sharey=True)
     for k, run in enumerate(runs):
         if _has_scores(run):
-            for axes, curve in zip(panels, f1_by_shift(run.evaluation, run.scores), strict=True):
+            curves = f1_by_shift(run.evaluation, run.logits, "logit")
+            for axes, curve in zip(panels, curves, strict=True):
                 axes.plot(curve.x, 100 * curve.y, **_line(k))
     for axes, measure in zip(panels, MEASURES, strict=True):
         axes.axvline(0, color=TEXT, linewidth=0.8, linestyle=":")
@@ -166,18 +165,18 @@ def _precision_recall(runs: list[Run]) -> Figure | None:
     """One panel per group; dots are the decisions that the report judges."""
     if not any(_has_scores(run) for run in runs):
         return None
-    groups = GROUPS[1:]
     figure, panels = _panels(3, *WHOLE, sharey=True)
-    for axes, group in zip(panels, groups, strict=True):
-        for k, run in enumerate(runs):
-            if not _has_scores(run):
-                continue
-            curve = precision_recall(run.evaluation, run.scores, run.evaluation.masks[group])
-            axes.plot(*curve, **_line(k))
+    for k, run in enumerate(runs):
+        if not _has_scores(run):
+            continue
+        curves = precision_recall(run.evaluation, run.logits, scale="logit")
+        for axes, group in zip(panels, GROUPS[1:], strict=True):
+            axes.plot(*curves[group], **_line(k))
             scores = run.evaluation.groups()[group]
             if run.evaluation.labels.predicted[run.evaluation.masks[group]].any():
                 point = scores.micro_recall, scores.micro_precision
                 axes.plot(*point, "o", color=colour_of(k), markersize=6, clip_on=False, zorder=4)
+    for axes, group in zip(panels, GROUPS[1:], strict=True):
         axes.set_title(group)
         axes.set_xlabel("recall")
         axes.set_xlim(-0.02, 1.02)

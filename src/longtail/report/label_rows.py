@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from longtail.evaluation import Evaluation
 from longtail.labels import GROUP_NAMES
 from longtail.report.markup import escape, foreign, swatch
+from longtail.report.notes import other_groups
 from longtail.report.tables import NONE
 
 MOST_ROWS = 2000
@@ -28,35 +31,38 @@ class LabelRow:
     """Measure -> one value per run; fractions, but documents for `predicted`."""
 
 
-def label_rows(evaluations: Mapping[str, Evaluation]) -> list[LabelRow]:
-    """Labels of all runs by name, the most frequent in training first."""
-    places = [{n: k for k, n in enumerate(e.labels.names)} for e in evaluations.values()]
+def label_rows(evaluations: Mapping[str, Evaluation], most: int | None = None) -> list[LabelRow]:
+    """Labels of all runs by name, the most frequent in training first; at most so many."""
     found = list(evaluations.values())
-    rows: dict[str, LabelRow] = {}
-    for evaluation in found:
-        table, groups = evaluation.labels, _groups(evaluation)
-        for k, name in enumerate(table.names):
-            if name not in rows:
-                values = {m: _values(found, places, name, m) for m in MEASURES}
-                counts = int(table.train_count[k]), int(table.actual[k])
-                rows[name] = LabelRow(name, groups[k], *counts, values)
-    return sorted(rows.values(), key=lambda row: -row.train_count)
+    known: dict[str, tuple[int, int]] = {}
+    for number, evaluation in enumerate(found):
+        for k, name in enumerate(evaluation.labels.names):
+            known.setdefault(name, (number, k))
+    counts = np.array([found[number].labels.train_count[k] for number, k in known.values()])
+    names = list(known)
+    # Of a million labels only those that are shown become rows.
+    chosen = [names[k] for k in np.argsort(-counts, kind="stable")[:most]]
+    wanted = set(chosen)
+    places = [{n: k for k, n in enumerate(e.labels.names) if n in wanted} for e in found]
+    return [_label_row(found, places, name, *known[name]) for name in chosen]
 
 
 def label_section(evaluations: Mapping[str, Evaluation]) -> str:
     """Controls, the table, and its numbers for the script."""
-    rows = label_rows(evaluations)
-    shown = rows[:MOST_ROWS]
+    shown = label_rows(evaluations, MOST_ROWS)
+    n_labels = len({name for e in evaluations.values() for name in e.labels.names})
     heads = ["label", "group", "training", "judged"]
     head = "".join(_head(escape(name), k) for k, name in enumerate(heads))
     head += "".join(_head(swatch(k) + foreign(n), k + 4) for k, n in enumerate(evaluations))
     numbers = {m: [_rounded(row.values[m]) for row in shown] for m in MEASURES}
     cut = ""
-    if len(rows) > len(shown):
+    if n_labels > len(shown):
         cut = (
-            f"Shown are the {len(shown)} labels with most training documents of {len(rows)}; "
+            f"Shown are the {len(shown)} labels with most training documents of {n_labels}; "
             "the JSON report has them all."
         )
+    if other_groups(evaluations):
+        cut += " Group and training are those of the first run that knows the label."
     options = "".join(f'<option value="{g}">{g}</option>' for g in GROUP_NAMES)
     measures = "".join(f'<option value="{m}">{said}</option>' for m, said in MEASURES.items())
     return f"""<div class="controls" id="label-controls" hidden>
@@ -96,12 +102,14 @@ def _row(row: LabelRow) -> str:
     return f"<tr>{''.join(cells)}</tr>\n"
 
 
-def _groups(evaluation: Evaluation) -> list[str]:
-    names = [""] * len(evaluation.labels.names)
-    for group, mask in evaluation.masks.items():
-        for k in mask.nonzero()[0]:
-            names[k] = group
-    return names
+def _label_row(
+    found: list[Evaluation], places: list[dict[str, int]], name: str, number: int, k: int
+) -> LabelRow:
+    """The row of a label, which the run of that number has at k."""
+    table, masks = found[number].labels, found[number].masks
+    group = next((group for group, mask in masks.items() if mask[k]), "")
+    values = {measure: _values(found, places, name, measure) for measure in MEASURES}
+    return LabelRow(name, group, int(table.train_count[k]), int(table.actual[k]), values)
 
 
 def _values(

@@ -1,7 +1,13 @@
-"""Tables as LaTeX for the package booktabs, with everything of the data escaped."""
+r"""Tables as LaTeX for the packages booktabs and graphicx, with everything of the data escaped.
+
+Compiles with pdflatex and lualatex. The former wants \usepackage[T1]{fontenc} for some
+letters of the Latin script; scripts that it cannot print become the numbers of their characters.
+"""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 
 from longtail.report.tables import NONE, Cell, Table, one_line, render_cell
@@ -21,41 +27,102 @@ ESCAPES = str.maketrans(
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
-        '"': r"\textquotedbl{}",
+        '"': r"\symbol{34}",  # \textquotedbl is not in every encoding
         "[": "{[}",  # behind \\ it would be taken for a length
         "]": "{]}",
-        NONE: "--",
+        "*": "{*}",  # behind \\ it would be taken for a variant of that
+        NONE: r"\textendash{}",
     }
 )
+# Two of these in a row would become one character, such as a dash or a quotation mark.
+LIGATURE = re.compile(r"([-'`,?!])(?=[-'`,])")
+# What pdflatex cannot print with T1: all but ASCII, most of Latin-1 and Latin Extended-A, and this.
+OTHER = re.compile(
+    "[\u0126\u0127\u0138\u013f\u0140\u0149\u0166\u0167\u017f]+|"
+    "[^\x20-\x7e\u00a1-\u017eȘșȚț†‡•…‰€™\u2013\u2014\u2018-\u201a\u201c-\u201e\u2039\u203a]+"
+)
+NEEDS = (
+    r"% Needs \usepackage{booktabs,graphicx}; with pdflatex also \usepackage[T1]{fontenc} if names",
+    r"% hold letters that the old fonts lack.",
+)
+# Its first argument where the engine prints all scripts, else the second.
+OTHER_COMMAND = r"""\DeclareRobustCommand{\longtailother}[2]{%
+  \ifdefined\directlua#1\else\ifdefined\XeTeXversion#1\else#2\fi\fi}"""
+# Letters on a line that can still be read, in a font that is made smaller by a quarter.
+LINE, GAP = 100, 2
+# A table wider than the lines is made smaller.
+NO_WIDER = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"
 
 
 def escape_latex(text: str) -> str:
     """Text that prints as it is, on one line."""
-    return one_line(text).translate(ESCAPES)
+    # lualatex takes the replacement character for broken UTF-8.
+    folded = unicodedata.normalize("NFC", one_line(text)).replace("\N{REPLACEMENT CHARACTER}", "?")
+    start, parts = 0, []
+    for found in OTHER.finditer(folded):
+        numbers = " ".join(f"U+{ord(letter):04X}" for letter in found[0])
+        parts.append(_plain(folded[start : found.start()]))
+        parts.append(rf"\longtailother{{{found[0]}}}{{{numbers}}}")
+        start = found.end()
+    return "".join([*parts, _plain(folded[start:])])
 
 
 def table_latex(table: Table) -> str:
-    r"""A `table` environment; needs \usepackage{booktabs}."""
+    r"""A `table` environment; needs \usepackage{booktabs,graphicx}.
+
+    Columns that would not fit beside each other stand below each other.
+    """
+    caption = " ".join([table.title + ".", *table.notes, *table.caveats])
     lines = [
         r"\begin{table}",
         r"  \centering",
-        rf"  \caption{{{escape_latex(' '.join([table.title + '.', *table.notes]))}}}",
-        rf"  \begin{{tabular}}{{{'l' + 'r' * (len(table.header) - 1)}}}",
+        rf"  \caption[{{{escape_latex(table.title)}}}]{{{escape_latex(caption)}}}",
+        "  \\par\\medskip\n".join(_tabular(table, columns) for columns in _panels(table)),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _panels(table: Table) -> list[list[int]]:
+    """Columns that fit beside each other, those that name the rows before each."""
+    rows = table.plain()
+    widths = [max(len(row[k]) for row in rows) + GAP for k in range(len(table.header))]
+    names = list(range(table.n_names))
+    panels: list[list[int]] = [names]
+    for column in range(table.n_names, len(widths)):
+        wide = sum(widths[k] for k in (*panels[-1], column)) > LINE
+        if wide and len(panels[-1]) > len(names):
+            panels.append([*names, column])
+        else:
+            panels[-1] = [*panels[-1], column]
+    return panels
+
+
+def _tabular(table: Table, columns: list[int]) -> str:
+    kinds = "l" * table.n_names + "r" * (len(columns) - table.n_names)
+    lines = [
+        rf"  {NO_WIDER}\begin{{tabular}}{{{kinds}}}",
         r"    \toprule",
-        "    " + " & ".join(escape_latex(cell) for cell in table.header) + r" \\",
+        "    " + " & ".join(escape_latex(table.header[k]) for k in columns) + r" \\",
         r"    \midrule",
     ]
     for k, row in enumerate(table.rows):
         lines += [r"    \midrule"] if k in table.rules else []
-        lines.append("    " + " & ".join(_cell(cell) for cell in row) + r" \\")
-    lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
+        lines.append("    " + " & ".join(_cell(row[column]) for column in columns) + r" \\")
+    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}}"]) + "\n"
 
 
 def tables_latex(title: str, tables: Sequence[Table]) -> str:
-    """All tables, to be read with \\input into a document that loads booktabs."""
-    opening = f"% {one_line(title)}\n% Needs \\usepackage{{booktabs}}.\n"
-    return "\n".join([opening, *map(table_latex, tables)])
+    """All tables, to be read with \\input into a document that loads the packages."""
+    body = "\n".join(map(table_latex, tables))
+    opening = [f"% {one_line(title)}", *NEEDS]
+    if r"\longtailother" in body:
+        opening.append(OTHER_COMMAND)
+    return "\n".join([*opening, "", body])
+
+
+def _plain(text: str) -> str:
+    return LIGATURE.sub(r"\1{}", text.translate(ESCAPES))
 
 
 def _cell(cell: Cell) -> str:

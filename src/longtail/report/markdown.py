@@ -19,16 +19,17 @@ def escape_markdown(text: str) -> str:
 
 
 def to_markdown(evaluations: Mapping[str, Evaluation]) -> str:
-    """Micro-/macro-F1 for every label group as one Markdown table."""
-    rows = label_table(evaluations).plain()
-    return _grid([[escape_markdown(cell) for cell in row] for row in rows])
+    """Micro-/macro-F1 for every label group as one Markdown table, and what must be said of it."""
+    table = label_table(evaluations)
+    grid = _grid([[escape_markdown(cell) for cell in row] for row in table.plain()])
+    return "\n".join([grid, *(escape_markdown(line) + "\n" for line in table.caveats)])
 
 
 def table_markdown(table: Table) -> str:
     """A heading, the table with its best figures bold, and its notes."""
     rows = [[escape_markdown(cell) for cell in table.header]]
     rows += [[render_cell(cell, escape_markdown, "**{}**") for cell in row] for row in table.rows]
-    notes = [escape_markdown(note) for note in table.notes]
+    notes = [escape_markdown(note) for note in (*table.notes, *table.caveats)]
     parts = [f"## {escape_markdown(table.title)}\n", _grid(rows), "\n".join(notes) + "\n"]
     return "\n".join(part for part in parts if part.strip())
 

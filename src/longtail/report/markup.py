@@ -36,7 +36,7 @@ def table_html(table: Table, swatches: int = 0, kind: str = "figures") -> str:
         others = "".join(f"<td>{cell}</td>" for cell in cells)
         lines.append(f'<tr{rule}><th scope="row">{mark}{first}</th>{others}</tr>')
     lines.append("</tbody></table></div>")
-    notes = " ".join(escape(note) for note in table.notes)
+    notes = " ".join(escape(note) for note in (*table.notes, *table.caveats))
     return "\n".join([*lines, f'<p class="note">{notes}</p>' if notes else ""])
 
 

@@ -26,6 +26,7 @@ from longtail.report.markup import (
     swatch,
     table_html,
 )
+from longtail.report.paper import LAYOUTS
 from longtail.report.runs import Run, compare_runs, evaluations_of
 from longtail.report.tables import difference_table, document_table, label_table, metric_table
 
@@ -47,8 +48,8 @@ FIGURES = {
     "f1-by-group": Shown("F1 by group", "Thin lines: 95 % bootstrap intervals over documents."),
     "thresholds": Shown(
         "Thresholds over training documents",
-        "On the scale of the run's own scores. A line: one threshold for all labels; dots: one "
-        "for each, those that are never predicted left out.",
+        "As logits, or as margins where the run's scores are such. A line: one threshold for all "
+        "labels; dots: one for each, those that are never predicted left out.",
     ),
     "reliability": Shown(
         "Reliability",
@@ -57,13 +58,14 @@ FIGURES = {
     ),
     "precision-recall": Shown(
         "Precision and recall by group",
-        "All decisions on a group of labels together, as all thresholds move by the same amount. "
-        "Dots: the decisions judged here.",
+        "All decisions on a group of labels together, as all thresholds move by the same amount, "
+        "the options top_k and at_least_one holding throughout. Dots: the decisions judged here.",
         "wide",
     ),
     "f1-by-shift": Shown(
         "F1 as all thresholds move",
-        "At 0 the thresholds judged here. Only to be looked at: thresholds chosen on these "
+        "At 0 the thresholds judged here; the unit is that of logits or margins, and the options "
+        "top_k and at_least_one hold throughout. Only to be looked at: thresholds chosen on these "
         "documents would flatter the run.",
         "wide",
     ),
@@ -117,20 +119,18 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
 
 
 def _facts(found: Mapping[str, Evaluation]) -> str:
-    first = next(iter(found.values()))
-    sizes = ", ".join(f"{s.n_labels} {g}" for g, s in first.groups().items() if g != "all")
-    facts = (
-        f"{first.overall.n_documents} judged documents, {first.overall.n_labels} labels: {sizes}."
-    )
-    lines = [f'<p class="facts">{facts}</p>']
+    """How many documents and labels; runs that agree are told together."""
+    told: dict[str, list[str]] = {}
     for name, evaluation in found.items():
-        if evaluation.unknown_labels:
-            total = sum(evaluation.unknown_labels.values())
-            lines.append(
-                f'<p class="note">{foreign(name)}: {total} assignments of '
-                f"{len(evaluation.unknown_labels)} labels that it was not trained on are not "
-                f"judged, such as {foreign(next(iter(evaluation.unknown_labels)))}.</p>"
-            )
+        groups = evaluation.groups()
+        sizes = ", ".join(f"{s.n_labels} {g}" for g, s in groups.items() if g != "all")
+        overall = evaluation.overall
+        fact = f"{overall.n_documents} judged documents, {overall.n_labels} labels: {sizes}."
+        told.setdefault(fact, []).append(name)
+    lines = []
+    for fact, names in told.items():
+        whose = "" if len(told) == 1 else ", ".join(map(foreign, names)) + ": "
+        lines.append(f'<p class="facts">{whose}{fact}</p>')
     return "\n".join(lines)
 
 
@@ -138,18 +138,23 @@ def _tables(found: Mapping[str, Evaluation], corpus: str | None) -> str:
     parts = []
     for table in (label_table(found, corpus), document_table(found, corpus)):
         parts.append(f"<h3>{escape(table.title)}</h3>\n{table_html(table, len(found))}")
+    folded = []
     if len(found) > 1:
-        differences = difference_table(compare_runs(found), next(iter(found)))
+        compared, first = compare_runs(found), next(iter(found))
+        differences, folded_differences = (
+            difference_table(compared, first, layout) for layout in LAYOUTS
+        )
         inner = table_html(differences, kind="figures dense")
         parts.append(f"<h3>{foreign(differences.title)}</h3>\n{inner}")
-    folded = []
+        folded.append(folded_differences)
     if any(evaluation.intervals for evaluation in found.values()):
-        folded.append(label_table(found, intervals=True))
+        folded += [label_table(found, intervals=True), document_table(found, intervals=True)]
     if any(evaluation.metrics for evaluation in found.values()):
         folded.append(metric_table(found))
     for table in folded:
-        inner = table_html(table, 0 if table.header[0] else len(found))
-        parts.append(f"<details><summary>{escape(table.title)}</summary>\n{inner}</details>")
+        kind = "figures dense" if table.header[0] == "run" else "figures"
+        inner = table_html(table, 0 if table.header[0] else len(found), kind)
+        parts.append(f"<details><summary>{foreign(table.title)}</summary>\n{inner}</details>")
     return "\n".join(parts)
 
 
@@ -193,7 +198,8 @@ def _mistakes(runs: Mapping[str, Run]) -> str:
 {"".join(never)}
 <h3>Worst documents</h3>
 <p class="note">Those with the largest sum, over their wrong decisions, of how far the score lies on
-the wrong side of the label's threshold; without scores those with most wrong decisions.</p>
+the wrong side of the label's threshold, as logits or margins; without scores those with most wrong
+decisions.</p>
 {"".join(worst)}"""
 
 
@@ -213,7 +219,7 @@ def _never(evaluation: Evaluation) -> str:
 
 
 def _worst(run: Run) -> str:
-    found = worst_documents(run.evaluation, run.scores)
+    found = worst_documents(run.evaluation, run.logits, scale="logit")
     return "\n".join(_document(run, each) for each in found) or "<p>None.</p>"
 
 

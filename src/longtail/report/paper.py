@@ -34,11 +34,16 @@ def paper_rows(corpus: str, layout: str) -> dict[str, dict[str, Pair | None]]:
 
 def paper_sizes(corpus: str, layout: str) -> dict[str, int | None]:
     """Column -> the number of labels, or of test documents, as far as the paper says it."""
-    if corpus not in CORPORA:
-        raise UnknownNameError("corpus of the paper", corpus, CORPORA)
+    check_corpus(corpus)
     if layout not in LAYOUTS:
         raise UnknownNameError("layout", layout, LAYOUTS)
     return dict(_tables()[corpus]["sizes"][layout])
+
+
+def check_corpus(corpus: str) -> None:
+    """Raise unless the paper has figures of it."""
+    if corpus not in CORPORA:
+        raise UnknownNameError("corpus of the paper", corpus, CORPORA)
 
 
 def _pair(cell: list[float] | None) -> Pair | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from longtail.evaluation import Evaluation, Scores
 from longtail.metrics import count
+from longtail.report.notes import Sizes, agreed, caveats, not_judged, other_sizes
 from longtail.report.paper import SOURCE, Pair, paper_rows, paper_sizes
 
 GROUPS = ("all", "head", "medium", "tail")
@@ -20,6 +21,7 @@ DIFFERENCES = (
     "Points of percent [95 % interval of a paired bootstrap over documents], two-sided p; bold "
     "where the interval leaves out 0. The p are not corrected for the number of comparisons."
 )
+FIRSTS_GROUPS = "Head, medium and tail are those of the first run."
 # Control characters and unpaired surrogates, which no output format takes.
 UNFIT = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -45,6 +47,10 @@ class Table:
     notes: tuple[str, ...] = ()
     rules: tuple[int, ...] = ()
     """Rows with a line above them, such as the first of the paper's."""
+    n_names: int = 1
+    """Columns that say what a row is."""
+    caveats: tuple[str, ...] = ()
+    """Notes without which the figures would be misread: not even a bare table omits them."""
 
     def plain(self) -> list[list[str]]:
         """Header and rows as strings."""
@@ -69,12 +75,17 @@ def label_table(
     """
     ours = {name: evaluation.groups() for name, evaluation in evaluations.items()}
     limits = {name: e.intervals for name, e in evaluations.items()} if intervals else {}
-    title = "By frequency of the labels" + (", with intervals" if intervals else "")
-    return _layout("labels", title, ours, corpus, limits)
+    title = "By frequency of the labels"
+    return _layout("labels", title, ours, corpus, limits, caveats(evaluations))
 
 
-def document_table(evaluations: Mapping[str, Evaluation], corpus: str | None = None) -> Table:
-    """By the number of labels of a document: single- and multi-label, or terciles as the paper."""
+def document_table(
+    evaluations: Mapping[str, Evaluation], corpus: str | None = None, intervals: bool = False
+) -> Table:
+    """By the number of labels of a document: single- and multi-label, or terciles as the paper.
+
+    The arguments are those of `label_table`.
+    """
     ours = {
         name: {
             "all": evaluation.overall,
@@ -82,25 +93,42 @@ def document_table(evaluations: Mapping[str, Evaluation], corpus: str | None = N
         }
         for name, evaluation in evaluations.items()
     }
-    return _layout("documents", "By labels per document", ours, corpus, {})
+    limits = {name: e.intervals for name, e in evaluations.items()} if intervals else {}
+    title = "By labels per document"
+    return _layout("documents", title, ours, corpus, limits, not_judged(evaluations))
 
 
 def difference_table(
-    comparisons: Mapping[str, Mapping[str, Mapping[str, Any]] | str], first: str
+    comparisons: Mapping[str, Mapping[str, Mapping[str, Any]] | str],
+    first: str,
+    layout: str = "labels",
 ) -> Table:
-    """Every later run minus the first, in points of percent, with its interval and p."""
+    """Every later run minus the first, in points of percent, with its interval and p.
+
+    The columns are groups of labels (`labels`) or of documents (`documents`); a group without
+    either has dashes.
+    """
+    known = {name: found for name, found in comparisons.items() if not isinstance(found, str)}
+    columns: tuple[str, ...] = GROUPS
+    if layout == "documents":
+        others = (group for found in known.values() for group in found if group not in GROUPS)
+        columns = ("all", *dict.fromkeys(others))
     rows: list[tuple[Cell, ...]] = []
-    notes = [DIFFERENCES]
-    for name, found in comparisons.items():
-        if isinstance(found, str):
-            notes.append(f"{name}: not compared, because {found}")
-            continue
+    for name, found in known.items():
         for measure in MEASURES:
-            cells = [_difference(found[group][measure]) for group in GROUPS]
+            cells = [_difference(found.get(group, {}).get(measure)) for group in columns]
             rows.append((_text(name), _text(_said(measure)), *cells))
-    header = ("run", "measure", *GROUPS)
+    notes = [DIFFERENCES] + [FIRSTS_GROUPS] * (layout == "labels")
+    notes += [
+        f"{name}: not compared, because {found}"
+        for name, found in comparisons.items()
+        if isinstance(found, str)
+    ]
+    header = ("run", "measure", *map(_said, columns))
+    by = "" if layout == "labels" else ", by labels per document"
     rules = tuple(range(2, len(rows), 2))
-    return Table(f"Difference to {first}", header, tuple(rows), tuple(notes), rules)
+    title = f"Difference to {first}{by}"
+    return Table(title, header, tuple(rows), tuple(notes), rules, n_names=2)
 
 
 def metric_table(evaluations: Mapping[str, Evaluation]) -> Table:
@@ -136,11 +164,13 @@ def _layout(
     ours: Mapping[str, Mapping[str, Scores]],
     corpus: str | None,
     limits: Mapping[str, Any],
+    told: Iterable[str],
 ) -> Table:
-    own = _sizes(layout, ours)
+    sizes = _sizes(layout, ours)
+    own = {key: agreed(by_run) for key, by_run in sizes.items()}
     theirs = {} if corpus is None else paper_sizes(corpus, layout)
     columns = tuple(theirs or own) or GROUPS
-    best = {key: _best(groups[key] for groups in ours.values() if key in groups) for key in columns}
+    best = {key: _best(groups.get(key) for groups in ours.values()) for key in columns}
     rows: list[tuple[Cell, ...]] = []
     for name, groups in ours.items():
         found = limits.get(name, {})
@@ -151,16 +181,20 @@ def _layout(
             rows.append((_text(f"{name.upper()} (paper)"), *map(_paper_cell, pairs.values())))
     header = ["", *(_heading(key, own.get(key, theirs.get(key))) for key in columns)]
     rules = (len(ours),) if 0 < len(ours) < len(rows) else ()
-    notes = _notes(layout, own, theirs, bool(limits))
-    return Table(title, tuple(header), tuple(rows), notes, rules)
+    unit = "labels" if layout == "labels" else "documents"
+    notes = _notes(layout, unit, own, theirs, bool(limits))
+    title += ", with intervals" if limits else ""
+    told = (*other_sizes(sizes, unit), *told)
+    return Table(title, tuple(header), tuple(rows), tuple(notes), rules, caveats=told)
 
 
-def _sizes(layout: str, ours: Mapping[str, Mapping[str, Scores]]) -> dict[str, int]:
-    """Columns of all runs, in order, with the size that the first run has there."""
-    sizes: dict[str, int] = {}
-    for groups in ours.values():
+def _sizes(layout: str, ours: Mapping[str, Mapping[str, Scores]]) -> Sizes:
+    """Columns of all runs, in order."""
+    sizes: dict[str, dict[str, int]] = {}
+    for name, groups in ours.items():
         for key, scores in groups.items():
-            sizes.setdefault(key, scores.n_labels if layout == "labels" else scores.n_documents)
+            size = scores.n_labels if layout == "labels" else scores.n_documents
+            sizes.setdefault(key, {})[name] = size
     return sizes
 
 
@@ -182,9 +216,9 @@ def _paper_terciles(evaluation: Evaluation) -> dict[str, Scores]:
     }
 
 
-def _best(groups: Iterable[Scores]) -> Pair | None:
+def _best(groups: Iterable[Scores | None]) -> Pair | None:
     """The highest micro- and macro-F1 in percent as written; None for a single run."""
-    values = [_percents(scores) for scores in groups]
+    values = [_percents(scores) for scores in groups if scores and not scores.is_empty]
     return (max(v[0] for v in values), max(v[1] for v in values)) if len(values) > 1 else None
 
 
@@ -193,7 +227,7 @@ def _percents(scores: Scores) -> Pair:
 
 
 def _cell(scores: Scores | None, best: Pair | None, limits: Mapping[str, Any]) -> Cell:
-    if scores is None:
+    if scores is None or scores.is_empty:
         return _text(NONE)
     spans = []
     for k, (value, measure) in enumerate(zip(_percents(scores), MEASURES, strict=True)):
@@ -210,6 +244,8 @@ def _paper_cell(pair: Pair | None) -> Cell:
 
 
 def _difference(found: Any) -> Cell:
+    if found is None:
+        return _text(NONE)
     # Adding 0 turns what rounds to -0 into 0.
     value, low, high = (round(100 * v, 2) + 0.0 for v in (found.value, found.low, found.high))
     sure = found.low > 0 or found.high < 0
@@ -239,9 +275,12 @@ def _number(value: float | None) -> str:
 
 
 def _notes(
-    layout: str, own: Mapping[str, int], theirs: Mapping[str, int | None], intervals: bool
-) -> tuple[str, ...]:
-    unit = "labels" if layout == "labels" else "documents"
+    layout: str,
+    unit: str,
+    own: Mapping[str, int | None],
+    theirs: Mapping[str, int | None],
+    intervals: bool,
+) -> list[str]:
     notes = [f"Micro-F1 / macro-F1 in percent; in brackets behind a group its number of {unit}."]
     if intervals:
         notes.append("In square brackets the 95 % bootstrap interval over documents.")
@@ -252,8 +291,8 @@ def _notes(
     other = [
         f"{_said(key)} {size} (here {own[key]})"
         for key, size in theirs.items()
-        if size is not None and key in own and own[key] != size
+        if size is not None and own.get(key) not in (None, size)
     ]
     if other:
         notes.append(f"The paper's groups have other numbers of {unit}: {', '.join(other)}.")
-    return tuple(notes)
+    return notes

@@ -11,16 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.thresholds.tuning import (
-    CACHED,
-    FloatArray,
-    IntArray,
-    Tuning,
-    beneath,
-    between,
-    over,
-    rows_of,
-)
+from longtail.metrics.blocks import CACHED, row_blocks, rows_of
+from longtail.thresholds.tuning import FloatArray, IntArray, Tuning, beneath, between, over
 
 Objective = Literal["micro", "macro", "mean"]
 OBJECTIVES = ("micro", "macro", "mean")
@@ -138,6 +130,5 @@ def _best_micro_of_many(scores: NDArray[Any], y_true: sp.csr_matrix) -> tuple[fl
 
 def _at_least(scores: NDArray[Any], lowest: Any) -> NDArray[Any]:
     """The scores from a value up, in steps that stay in the processor's cache."""
-    step = max(1, CACHED // max(1, scores.shape[1]))
-    blocks = (scores[k : k + step] for k in range(0, len(scores), step))
+    blocks = (scores[rows] for rows in row_blocks(len(scores), scores.shape[1], CACHED))
     return np.concatenate([block[block >= lowest] for block in blocks])

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from longtail.errors import DataError, InputError
-from longtail.thresholds.tuning import BLOCK, FloatArray, Scale, to_logits
+from longtail.metrics.blocks import row_blocks
+from longtail.thresholds.margins import FloatArray, margins_of
+from longtail.thresholds.scales import Scale, to_logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,8 @@ class Thresholds:
     top_k: int | None = None
     """At most so many labels per document, those furthest above their thresholds."""
     at_least_one: bool = False
-    """A document without any label gets the one that comes nearest to its threshold."""
+    """A document without any label gets the one that comes nearest to its threshold; none where all
+    its scored labels have infinite thresholds, as those are never predicted."""
     scale: Scale = "logit"
     """Of the scores that they were fitted on, and that they expect."""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -58,61 +60,30 @@ class Thresholds:
 
     def apply(self, scores: Any, scale: Scale | None = None) -> sp.csr_matrix:
         """The decisions, documents x labels, as a sparse matrix of ones."""
-        logits = to_logits(scores, scale or self.scale)
+        logits = to_logits(scores, self.scale if scale is None else scale)
         if logits.shape[1] != self.n_labels:
             raise InputError(
                 f"these thresholds are for {self.n_labels} labels, got scores of {logits.shape[1]}."
             )
         if sp.issparse(logits):
             return self._decide(logits)
-        step = max(1, BLOCK // max(1, self.n_labels))
-        blocks = [self._decide(logits[k : k + step]) for k in range(0, logits.shape[0], step)]
+        blocks = [self._decide(logits[rows]) for rows in row_blocks(*logits.shape)]
         if not blocks:
             return sp.csr_matrix(logits.shape, dtype=np.float32)
         return sp.vstack(blocks, format="csr")
 
+    def margins(self, logits: Any, only_decide: bool = False) -> Any:
+        """How far scores lie above the thresholds, both options worked in; see `margins_of`."""
+        return margins_of(logits, self.values, self.top_k, self.at_least_one, only_decide)
+
     def _decide(self, logits: Any) -> sp.csr_matrix:
-        if sp.issparse(logits):
-            decided = logits.data >= self.values[logits.indices]
-            starts = np.concatenate([[0], np.cumsum(decided)])[logits.indptr]
-            ones = np.ones(int(decided.sum()), dtype=np.float32)
-            chosen = sp.csr_matrix((ones, logits.indices[decided], starts), shape=logits.shape)
-        else:
-            passed = np.ma.getdata(logits) >= self.values
-            if np.ma.isMaskedArray(logits):
-                passed &= ~np.ma.getmaskarray(logits)
-            chosen = sp.csr_matrix(passed, dtype=np.float32)
-        if self.at_least_one or self.top_k is not None:
-            chosen = self._adjust(logits, chosen)
-        return chosen
-
-    def _adjust(self, logits: Any, chosen: sp.csr_matrix) -> sp.csr_matrix:
-        """Cut long rows to top_k, and fill empty ones."""
-        rows, columns = [], []
-        for row in range(chosen.shape[0]):
-            own = chosen.indices[chosen.indptr[row] : chosen.indptr[row + 1]]
-            too_many = self.top_k is not None and len(own) > self.top_k
-            if too_many or (self.at_least_one and not len(own)):
-                labels, margins = self._margins(logits, row)
-                wanted = self.top_k if too_many else 1
-                best = np.argsort(-margins, kind="stable")[:wanted]
-                own = labels[best[np.isfinite(margins[best])]]
-            rows.append(np.full(len(own), row))
-            columns.append(np.sort(own))
-        flat = np.concatenate(columns) if columns else np.zeros(0, dtype=np.int64)
-        where = np.concatenate(rows) if rows else flat
-        ones = np.ones(len(flat), dtype=np.float32)
-        return sp.csr_matrix((ones, (where, flat)), shape=chosen.shape)
-
-    def _margins(self, logits: Any, row: int) -> tuple[NDArray[np.int64], FloatArray]:
-        """The scored labels of a document, and how far they lie above their thresholds."""
-        if sp.issparse(logits):
-            start, stop = logits.indptr[row], logits.indptr[row + 1]
-            labels, values = logits.indices[start:stop], logits.data[start:stop]
-        else:
-            labels = np.flatnonzero(~np.ma.getmaskarray(logits[row]))
-            values = np.ma.getdata(logits)[row, labels]
-        return labels, np.asarray(values, dtype=np.float64) - self.values[labels]
+        margins = self.margins(logits, only_decide=True)
+        if not sp.issparse(margins):
+            return sp.csr_matrix(margins >= 0, dtype=np.float32)
+        given = margins.data >= 0
+        starts = np.concatenate([[0], np.cumsum(given)])[margins.indptr]
+        ones = np.ones(int(starts[-1]), dtype=np.float32)
+        return sp.csr_matrix((ones, margins.indices[given], starts), shape=margins.shape)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON; one number where all labels share it, null for infinity."""

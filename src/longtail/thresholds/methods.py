@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from longtail.thresholds.curves import Objective, best_cut, best_of_events
-from longtail.thresholds.tuning import Cuts, FloatArray, IntArray, Tuning, cuts_of, logit
+from longtail.thresholds.scales import logit
+from longtail.thresholds.tuning import Cuts, FloatArray, IntArray, Tuning, cuts_of
 
 Found = tuple[FloatArray, dict[str, Any]]
 GRID = np.round(np.arange(0.40, 0.605, 0.01), 2)

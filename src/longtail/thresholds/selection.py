@@ -13,7 +13,8 @@ from longtail.metrics import Counts, count, macro_f1, micro_f1
 from longtail.thresholds.curves import OBJECTIVES, Objective
 from longtail.thresholds.decision import Thresholds
 from longtail.thresholds.methods import METHODS
-from longtail.thresholds.tuning import IntArray, Scale, Tuning, make_tuning
+from longtail.thresholds.scales import Scale
+from longtail.thresholds.tuning import IntArray, Tuning, make_tuning
 
 AUTO = "auto"
 CANDIDATES = ("global", "per-label", "micromacro", "frequency")

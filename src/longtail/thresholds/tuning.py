@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import InputError
-from longtail.metrics.inputs import label_matrix, sorted_csr
+from longtail.metrics.blocks import applies_to, rows_of
+from longtail.metrics.inputs import label_matrix
+from longtail.thresholds.scales import Scale, to_logits
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Scale = Literal["logit", "probability", "margin"]
-"""Margins, such as distances to a hyperplane, are any real numbers; logits give probabilities."""
-SCALES = ("logit", "probability", "margin")
-# Documents x labels looked at in one step, to bound temporary memory.
-BLOCK = 1 << 24
-# Scores that stay in the processor's cache from one operation to the next.
-CACHED = 1 << 17
 
 
 class Column(NamedTuple):
@@ -86,12 +81,12 @@ class Tuning:
         """Every label in turn."""
         truth = self.y_true.tocsc()
         by_label = self.scores.tocsc() if sp.issparse(self.scores) else self.scores
+        stored = applies_to(truth, by_label) if sp.issparse(by_label) else None
         for label in range(self.n_labels):
             positive = truth.indices[truth.indptr[label] : truth.indptr[label + 1]]
-            if sp.issparse(by_label):
-                start, stop = by_label.indptr[label], by_label.indptr[label + 1]
-                rows, values = by_label.indices[start:stop], by_label.data[start:stop]
-                yield Column(label, values, np.isin(rows, positive), len(positive))
+            if stored is not None:
+                own = slice(by_label.indptr[label], by_label.indptr[label + 1])
+                yield Column(label, by_label.data[own], stored[own], len(positive))
                 continue
             applies = np.zeros(self.n_documents, dtype=bool)
             applies[positive] = True
@@ -106,13 +101,10 @@ class Tuning:
     def events(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
         """All scored pairs: score, label, and whether the label applies."""
         truth = self.y_true
-        truth_rows = rows_of(truth)
         if sp.issparse(self.scores):
-            pairs = rows_of(self.scores) * self.n_labels + self.scores.indices
-            applies = np.isin(pairs, truth_rows * self.n_labels + truth.indices)
-            return self.scores.data, self.scores.indices, applies
+            return self.scores.data, self.scores.indices, applies_to(truth, self.scores)
         applies = np.zeros(truth.shape, dtype=bool)
-        applies[truth_rows, truth.indices] = True
+        applies[rows_of(truth), truth.indices] = True
         labels = np.broadcast_to(np.arange(self.n_labels, dtype=np.int32), truth.shape)
         if np.ma.isMaskedArray(self.scores):
             scored = ~np.ma.getmaskarray(self.scores)
@@ -139,73 +131,13 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
         )
     if not (np.isfinite(counts).all() and counts.min() >= 0):
         raise InputError("training counts must be finite and not negative.")
-    logits = to_logits(scores, scale, truth.shape)
+    logits = to_logits(scores, scale, truth)
     if np.ma.isMaskedArray(logits):
         rows = rows_of(truth)
         scored = ~np.ma.getmaskarray(logits)[rows, truth.indices]
         pairs = rows[scored], truth.indices[scored]
         truth = sp.csr_matrix((truth.data[scored], pairs), truth.shape)
     return Tuning(logits, truth.astype(bool), counts)
-
-
-def to_logits(scores: Any, scale: Scale, shape: tuple[int, int] | None = None) -> Any:
-    """Checked scores on the scale of logits; order is kept, so decisions are the same."""
-    if scale not in SCALES:
-        raise InputError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
-    if not sp.issparse(scores) and not np.ma.isMaskedArray(scores):
-        scores = np.asarray(scores)
-    if scores.dtype.kind not in "fiu" or scores.ndim != 2:
-        raise InputError(
-            f"scores must be a documents x labels matrix of numbers, got {scores.ndim} "
-            f"dimensions of {scores.dtype}."
-        )
-    if shape is not None and scores.shape != shape:
-        raise InputError(
-            f"scores of shape {scores.shape} and labels of shape {shape} differ. Both must be "
-            "documents x labels."
-        )
-    if scores.dtype.kind != "f":
-        scores = scores.astype(np.float64)  # unsigned numbers have no negatives to sort by
-    matrix = sorted_csr(scores) if sp.issparse(scores) else scores
-    masked = np.ma.isMaskedArray(matrix)
-    values = matrix.data if sp.issparse(matrix) else matrix.compressed() if masked else matrix
-    if not all_finite(values):
-        raise InputError("scores must be finite, got NaN or infinity. Check the training.")
-    if scale != "probability":
-        return matrix
-    if values.size and not (values.min() >= 0 and values.max() <= 1):
-        raise InputError(
-            f"probabilities must lie in [0, 1], got {values.min():g} to {values.max():g}. If these "
-            "are logits, say scale='logit'."
-        )
-    if sp.issparse(matrix):
-        return sp.csr_matrix((logit(matrix.data), matrix.indices, matrix.indptr), matrix.shape)
-    if masked:
-        return np.ma.MaskedArray(logit(matrix.filled(0.5)), np.ma.getmaskarray(matrix))
-    return logit(matrix)
-
-
-def rows_of(matrix: sp.csr_matrix) -> IntArray:
-    """The row of every stored element."""
-    return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
-
-
-def all_finite(scores: NDArray[Any]) -> bool:
-    """Without a mask as large as the scores."""
-    step = max(1, CACHED // max(1, scores[:1].size))
-    return all(bool(np.isfinite(scores[k : k + step]).all()) for k in range(0, len(scores), step))
-
-
-def logit(probabilities: Any) -> NDArray[Any]:
-    """log(p / (1 - p)); 0 and 1 become the ends of what the precision can tell apart."""
-    values = np.asarray(probabilities)
-    if values.dtype == np.float16:
-        values = values.astype(np.float32)  # else neighbouring probabilities become the same logit
-    tiny = np.finfo(values.dtype).tiny
-    top = values.dtype.type(1) - np.finfo(values.dtype).epsneg
-    values = np.clip(values, tiny, top)
-    result: NDArray[Any] = np.log(values) - np.log1p(-values)
-    return result
 
 
 def cuts_of(column: Column) -> Cuts:

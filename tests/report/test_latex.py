@@ -1,0 +1,136 @@
+"""LaTeX: escaped, balanced, and really compiled where there is a pdflatex."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from longtail.report import Run, render
+from longtail.report.latex import LINE, OTHER, escape_latex, table_latex
+from longtail.report.tables import Span, Table
+
+from .made import EVIL, runs
+
+NASTY = (
+    *EVIL,
+    "".join(map(chr, range(32, 127))),
+    "*star",  # \\* is a variant of \\
+    "[2pt] length",
+    "--- ,, `` '' ?` !` <<>>",
+    "\\input{secret} \\\\ \\today",
+    "}",
+    "{",
+    "日本語 Ünïcödé ạ Ħ e\u0301",
+    "\u2013\u2014\u2018\u2019\u201c\u201d…€",
+)
+PLAIN = "\\usepackage{booktabs,graphicx}\n"
+T1 = "\\usepackage[T1]{fontenc}\n" + PLAIN
+
+
+def compiled(text: str, folder: Path, packages: str, engine: str = "pdflatex") -> bytes:
+    """The PDF of a document that reads the tables."""
+    program = shutil.which(engine)
+    if program is None:
+        pytest.skip(f"{engine} is not installed: apt-get install texlive-latex-base")
+    (folder / "tables.tex").write_text(text, "utf-8")
+    (folder / "main.tex").write_text(
+        f"\\documentclass{{article}}\n{packages}\\begin{{document}}\n\\listoftables\n"
+        "\\input{tables}\n\\end{document}\n"
+    )
+    for _ in range(2):  # the list of tables is read back by the second
+        done = subprocess.run(
+            [program, "-interaction=nonstopmode", "-halt-on-error", "main.tex"],
+            cwd=folder,
+            capture_output=True,
+            check=False,
+        )
+        said = done.stdout.decode("utf-8", "replace")
+        assert done.returncode == 0, said[-2000:]
+    return (folder / "main.pdf").read_bytes()
+
+
+@cache
+def nasty() -> str:
+    """Names everywhere: of runs, in the title of differences, in notes of labels not judged."""
+    found = runs()["bce"].evaluation
+    named = {name: Run(replace(found, unknown_labels={name: 1})) for name in NASTY}
+    return render(named, "latex", "pubmed")
+
+
+@pytest.mark.parametrize("packages", [PLAIN, T1], ids=["OT1", "T1"])
+def test_nasty_names_compile(tmp_path: Path, packages: str) -> None:
+    assert compiled(nasty(), tmp_path, packages).startswith(b"%PDF")
+
+
+def test_nasty_names_compile_with_lualatex(tmp_path: Path) -> None:
+    compiled(nasty(), tmp_path, PLAIN, "lualatex")
+
+
+def test_letters_that_are_written_as_they_are_compile(tmp_path: Path) -> None:
+    known = [chr(c) for c in range(0xA1, 0x2100) if not OTHER.search(chr(c))]
+    assert len(known) > 200 and "ł" in known and "ש" not in known
+    rows = tuple(((Span(escape_latex(letter)), Span("")),) * 2 for letter in known)
+    compiled(table_latex(Table("Letters", ("a", "b"), rows)), tmp_path, T1)
+
+
+def test_names_are_printed_as_they_are(tmp_path: Path) -> None:
+    """Read back from the PDF; the old fonts have no underscore that could be read."""
+    reader = shutil.which("pdftotext")
+    if reader is None:
+        pytest.skip("pdftotext is not installed: apt-get install poppler-utils")
+    names = ("50% of $x^2 #1 {y} ~ -- z", "a|b*c_d[f](g)", "*star", "[2pt] x", "<i>&\\end{tabular}")
+    found = {name: runs()["bce"] for name in names}
+    compiled(render(found, "latex"), tmp_path, T1)
+    done = subprocess.run(
+        [reader, "-layout", "main.pdf", "-"], cwd=tmp_path, capture_output=True, check=True
+    )
+    text = " ".join(done.stdout.decode("utf-8").split())
+    for name in names:
+        assert f"{name} 53.11 / 47.00" in text, name
+
+
+def test_every_special_character_is_escaped() -> None:
+    assert escape_latex(r"& % $ # _ { } ~ ^ \ ") == (
+        r"\& \% \$ \# \_ \{ \} \textasciitilde{} \textasciicircum{} \textbackslash{}"
+    )
+    assert escape_latex('"a" [b] *') == r"\symbol{34}a\symbol{34} {[}b{]} {*}"
+    assert escape_latex("--- ''") == "-{}-{}- '{}'"
+    assert escape_latex("\u2013") == r"\textendash{}"
+    assert escape_latex("e\u0301 é ł") == "é é ł"
+    assert escape_latex("a שם.") == r"a \longtailother{שם}{U+05E9 U+05DD}."
+    assert escape_latex("\x00\ud800") == "??"
+
+
+def test_tables_are_balanced() -> None:
+    text = nasty()
+    body = re.sub(r"\\[&%$#_{}]", "", text)
+    assert body.count("{") == body.count("}")
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 6
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") > 6
+    assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
+    assert text.index(r"\DeclareRobustCommand{\longtailother}") < text.index(r"\begin{table}")
+    for line in text.splitlines():
+        if not line.startswith("%"):
+            assert not re.search(r"(?<!\\)[$_^~]", line), line
+    ours = render({"a": runs()["bce"]}, "latex")
+    assert r"\DeclareRobustCommand" not in ours and ours.startswith("%")
+
+
+def test_wide_tables_stand_in_several_pieces() -> None:
+    text = render({"bce": runs()["bce"], "db": runs()["<i>db</i>"]}, "latex")
+    pieces = re.findall(r"\\begin\{tabular\}\{(l+)(r+)\}(.*?)\\end\{tabular\}", text, re.DOTALL)
+    assert len(pieces) > 6
+    for names, figures, inner in pieces:
+        rows = [line.strip() for line in inner.splitlines() if line.endswith(r"\\")]
+        assert all(len(re.split(r"(?<!\\)&", row)) == len(names + figures) for row in rows)
+        # The names of the rows stand before every piece.
+        assert rows[1].startswith(("bce &", "db &"))
+        plain = re.sub(r"\\textbf|[{}]", "", rows[-1])
+        assert len(plain.removesuffix(r"\\").replace("&", "")) <= LINE
+    assert {len(names) for names, _, _ in pieces} == {1, 2}
