@@ -1,9 +1,16 @@
-"""Shared settings of the tests."""
+"""Shared settings of the tests, a tiny encoder, and processes that may be killed."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Several test processes share few cores; torch's threads would wait for each other. Set before
@@ -19,3 +26,89 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, suppress_health_check=slow_is_fine)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+TINY_WORDS = ("and", "copper", "fell", "nickel", "of", "rose", "the", "tin", "wheat", "zinc")
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> Callable[[], Any]:
+    """Makes a Hugging Face tokenizer that knows TINY_WORDS: [CLS] words [SEP]."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
+
+    def make() -> Any:
+        words = [*special.values(), *TINY_WORDS]
+        core = Tokenizer(WordLevel({word: k for k, word in enumerate(words)}, unk_token="[UNK]"))
+        core.pre_tokenizer = Whitespace()
+        core.post_processor = TemplateProcessing(
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        )
+        names = {f"{name}_token": token for name, token in special.items()}
+        return PreTrainedTokenizerFast(tokenizer_object=core, **names)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Callable[[], Any]) -> Path:
+    """The folder of a BERT with random weights that reads TINY_WORDS: no download."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    folder: Path = tmp_path_factory.mktemp("tiny-bert")
+    tiny_tokenizer().save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=4 + len(TINY_WORDS),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=32,
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+class Children:
+    """Trainings in processes of their own, see children.py."""
+
+    def __init__(self, encoder: Path) -> None:
+        program = Path(__file__).with_name("children.py")
+        self.server = subprocess.Popen(
+            [sys.executable, str(program), str(encoder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, job: str, **settings: Any) -> int:
+        """Begin a job; returns its process id."""
+        return self._ask({"job": job, **settings})
+
+    def wait(self, process: int) -> int:
+        """The exit code of a job, minus the number of the signal that ended it."""
+        return self._ask({"wait": process})
+
+    def run(self, job: str, **settings: Any) -> int:
+        return self.wait(self.start(job, **settings))
+
+    def _ask(self, question: dict[str, Any]) -> int:
+        assert self.server.stdin is not None and self.server.stdout is not None
+        self.server.stdin.write(json.dumps(question) + "\n")
+        self.server.stdin.flush()
+        return int(self.server.stdout.readline())
+
+
+@pytest.fixture(scope="session")
+def children(tiny_bert: Path) -> Iterator[Children]:
+    made = Children(tiny_bert)
+    with made.server:
+        yield made
+        assert made.server.stdin is not None
+        made.server.stdin.close()

@@ -63,6 +63,7 @@ def test_the_tree_is_the_tree() -> None:
         named.add(path.relative_to(source).as_posix())
     there = {path.name for path in source.iterdir() if path.suffix == ".py" or path.is_dir()} - {
         "__init__.py",
+        "__main__.py",
         "__pycache__",
     }
     assert there == {name for name in named if "/" not in name}
@@ -113,7 +114,15 @@ def test_the_data_page_names_every_format_option_corpus_and_split() -> None:
         assert (ROOT / "docs" / image).is_file(), image
 
 
-@pytest.mark.parametrize("name", ["labels", "classifier", "corpora.newswire", "losses.presets"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "labels",
+        "classifier.estimator",
+        "corpora.newswire",
+        "losses.presets",
+    ],
+)
 def test_docstring_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"longtail.{name}"))
     assert result.attempted > 0

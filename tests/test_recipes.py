@@ -27,7 +27,7 @@ def test_recipe_runs_on_a_tiny_corpus(path: Path, tmp_path: Path) -> None:
     recipe = read_recipe(path)
     classifier = LongTailClassifier(**recipe)
     assert classifier.model in MODELS and classifier.loss in LOSSES
-    short = {path.stem: {**recipe, "epochs": 1}}
+    short = {path.stem: recipe}
     found = reproduce(load(n_documents=120, n_labels=8), short, tmp_path)
     assert 0 <= found[path.stem].overall.micro_f1 <= 1
 

@@ -9,9 +9,11 @@ from longtail.classifier import LongTailClassifier
 from longtail.corpora import load_corpus
 from longtail.data import TextData
 from longtail.evaluation import Evaluation
-from longtail.training import Progress
+from longtail.training import Moment, Progress
 
 LOSSES_SHOWN = ("bce", "db")
+# A small network trained in steps: what most people would use with either loss.
+MODEL = {"hidden": 128}
 Stage = Callable[[str, int, int], None]
 """Called with (loss, steps done, steps in all) while a model trains."""
 
@@ -28,7 +30,16 @@ def run_demo(stage: Stage, parts: dict[str, TextData] | None = None) -> DemoResu
     parts = load_corpus("newswire") if parts is None else parts
     evaluations = {}
     for loss in LOSSES_SHOWN:
-        classifier = LongTailClassifier(model="bag", loss=loss, device="cpu")
+        # One model and one threshold for all labels, so that the loss alone makes the difference.
+        classifier = LongTailClassifier(
+            model="bag",
+            loss=loss,
+            folds=1,
+            thresholds="global",
+            objective="micro",
+            model_settings=MODEL,
+            device="cpu",
+        )
         classifier.fit(
             parts["train"],
             validation=parts["validation"],
@@ -42,7 +53,10 @@ def run_demo(stage: Stage, parts: dict[str, TextData] | None = None) -> DemoResu
 
 
 def _show(stage: Stage, loss: str) -> Progress:
-    return lambda done, total, _: stage(loss, done, total)
+    def show(moment: Moment) -> None:
+        stage(loss, moment.step, moment.steps)
+
+    return show
 
 
 def _sentence(evaluations: dict[str, Evaluation]) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +13,10 @@ import typer
 
 from longtail import __version__
 from longtail.cli import data
+from longtail.cli.predict import predict
 from longtail.cli.reading import Source, reads_data, reads_data_option
 from longtail.cli.show import AsJson, print_table, progress_bar
+from longtail.cli.train import train
 from longtail.errors import LongtailError
 
 app = typer.Typer(
@@ -27,6 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(data.stats)
+app.command()(train)
+app.command()(predict)
 app.add_typer(data.corpus_app, name="corpus")
 
 Run = Annotated[Path, typer.Argument(help="A folder written by `longtail train`.")]
@@ -74,75 +76,21 @@ def demo() -> None:
 
 @app.command()
 @reads_data
-def train(
-    source: Source,
-    out: Annotated[Path, typer.Option(help="Folder to write the model to.")],
-    model: Annotated[str, typer.Option(help="bag, encoder or svm.")] = "bag",
-    loss: Annotated[
-        str | None, typer.Option(help="A loss of docs/losses.md, such as bce; default: db.")
-    ] = None,
-    encoder: Annotated[
-        str | None, typer.Option(help="With --model encoder: name or folder.")
-    ] = None,
-    thresholds: Annotated[
-        str, typer.Option(help="grid, global, per-label, micromacro, frequency or auto.")
-    ] = "global",
-    objective: Annotated[
-        str, typer.Option(help="What thresholds are chosen for: micro, macro or mean.")
-    ] = "micro",
-    epochs: Annotated[int, typer.Option(min=1)] = 20,
-    batch_size: Annotated[int, typer.Option(min=1)] = 64,
-    learning_rate: Annotated[float, typer.Option()] = 5e-3,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-) -> None:
-    """Train a model, tune its threshold on the validation part, and save it."""
-    from longtail.classifier import LongTailClassifier, check_out
-    from longtail.errors import InputError
-
-    if encoder is not None and model != "encoder":
-        raise InputError(f"--encoder goes with --model encoder, got --model {model}.")
-    if loss is not None and model == "svm":
-        raise InputError("--loss goes with --model bag or encoder; the svm has its own loss.")
-    check_out(out)
-    parts = source.parts()
-    classifier = LongTailClassifier(
-        model=model,
-        loss=loss or "db",
-        thresholds=thresholds,
-        objective=objective,  # type: ignore[arg-type]
-        model_settings=None if encoder is None else {"encoder": encoder},
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        seed=seed,
-    )
-    with progress_bar() as progress:
-        task = progress.add_task(f"training {model}", total=None)
-        classifier.fit(
-            parts["train"],
-            validation=parts["validation"],
-            progress=lambda done, total, _: progress.update(task, completed=done, total=total),
-        )
-    classifier.save_pretrained(out)
-    source.remember(out)
-    command = shlex.join(["longtail", "evaluate", str(out), *source.arguments()])
-    typer.echo(f"Saved to {out}. Judge it with: {command}")
-
-
-@app.command()
-@reads_data
 def evaluate(
     run: Run,
     source: Source,
-    part: Annotated[
-        str | None, typer.Option(help="train, validation or test; default: test, or a whole file.")
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--split", "--part", help="train, validation or test; default: test, or a whole file."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge a trained model on the test part of the data, or on all of a file."""
     from longtail.classifier import LongTailClassifier
 
-    judged = source.part(part, run)
+    judged = source.part(split, run)
     result = LongTailClassifier.from_pretrained(run).evaluate(judged)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
@@ -159,22 +107,6 @@ def evaluate(
 
 
 @app.command()
-def predict(
-    run: Run,
-    file: Annotated[str, typer.Argument(help="A text file with one text per line, or -.")] = "-",
-) -> None:
-    """Predict the labels of texts, one per line; writes one JSON object per line."""
-    from longtail.classifier import LongTailClassifier
-
-    classifier = LongTailClassifier.from_pretrained(run)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
-    for batch in _line_batches(file):
-        for text, labels in zip(batch, classifier.predict_labels(batch), strict=True):
-            typer.echo(json.dumps({"text": text, "labels": labels}, ensure_ascii=False))
-
-
-@app.command()
 @reads_data_option
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders written by `longtail train`.")],
@@ -188,11 +120,15 @@ def report(
     ] = None,
 ) -> None:
     """Compare trained models on the test part, or on all of a file: a table, or a whole page."""
-    from longtail.classifier import LongTailClassifier
     from longtail.report import Run as ReportRun
-    from longtail.report import format_of, render, to_markdown
+    from longtail.report import check_corpus, check_different, format_of, render, to_markdown
 
     wanted = format_of(to, out)
+    check_different(runs)
+    if paper is not None:
+        check_corpus(paper)
+    from longtail.classifier import LongTailClassifier
+
     test = source.part_for(runs)
     found = {}
     for run in runs:
@@ -272,24 +208,4 @@ def main() -> None:
         raise SystemExit(1) from None
     except (LongtailError, OSError) as error:
         typer.secho(f"error: {error}", fg="red", err=True)
-        raise SystemExit(1) from None
-
-
-def _line_batches(file: str, size: int = 256) -> Iterator[list[str]]:
-    """The lines of a file or of the standard input, read as UTF-8, some at a time."""
-    from longtail.errors import DataError
-
-    batch: list[str] = []
-    try:
-        if file == "-" and isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(encoding="utf-8", errors="strict")
-        with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
-            for line in lines:
-                batch.append(line.rstrip("\n"))
-                if len(batch) == size:
-                    yield batch
-                    batch = []
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not valid UTF-8: {error}.") from error
-    if batch:
-        yield batch
+        raise SystemExit(getattr(error, "exit_code", 1)) from None

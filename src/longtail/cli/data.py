@@ -139,7 +139,7 @@ def corpus_split(
     ] = None,
     to: Suffix = "jsonl",
 ) -> None:
-    """Split documents at random, stratified or by time (--split), by ids, or into folds."""
+    """Split documents at random, stratified or by time (--split-method), by ids, or into folds."""
     from longtail.data import folds, split, split_by_ids
 
     _check_empty(out)

@@ -91,8 +91,8 @@ class Source:
                 raise InputError(
                     f"{runs[0]} and {run} cannot be compared on {self.data}: they were not trained "
                     "on the same split of it, so that one would be judged on documents that it has "
-                    "seen. Train them with the same --split and --split-seed, or on a folder of "
-                    "parts made by `longtail corpus split`."
+                    "seen. Train them with the same --split-method and --split-seed, or on "
+                    "a folder of parts made by `longtail corpus split`."
                 )
         return self.part(run=runs[0])
 
@@ -120,11 +120,16 @@ class Source:
         except (OSError, KeyError, TypeError, ValueError):
             return None
 
-    def arguments(self) -> list[str]:
-        """DATA and the options that differ from their defaults, as on the command line."""
+    def arguments(self, split: bool = False) -> list[str]:
+        """DATA and the options that differ from their defaults, as on the command line.
+
+        `split`: also those that say how one file is split, which a trained run remembers.
+        """
         words = [self.data]
         pairs: list[tuple[str, Any, Any]]
         pairs = [("format", self.format, None), ("path", self.path, None)]
+        if split:
+            pairs += [("split_method", self.split, "random"), ("split_seed", self.split_seed, 0)]
         pairs += [(f.name, getattr(self.options, f.name), f.default) for f in _FIELDS]
         for name, value, default in pairs:
             if value != default:
@@ -304,12 +309,12 @@ def _with_source(verb: Callable[..., Any], kind: Any) -> Callable[..., Any]:
     def called(**arguments: Any) -> Any:
         given = {parameter.name: arguments.pop(parameter.name) for parameter in own}
         names = [field.name for field in _FIELDS]
-        if given["split"] not in SPLIT_NAMES:
-            raise UnknownNameError("split", given["split"], SPLIT_NAMES)
+        if given["split_method"] not in SPLIT_NAMES:
+            raise UnknownNameError("split method", given["split_method"], SPLIT_NAMES)
         source = Source(
             data=arguments.pop("data"),
             format=given["format"],
-            split=given["split"],
+            split=given["split_method"],
             split_seed=given["split_seed"],
             path=given["path"],
             settings=parse_settings(given["set_"] or []),
@@ -333,7 +338,7 @@ def _options() -> list[inspect.Parameter]:
             "A name of `longtail corpus formats`; default: by suffix.",
             (),
         ),
-        ("split", str, "random", f"How one file is split: {', '.join(SPLIT_NAMES)}.", ()),
+        ("split_method", str, "random", f"How one file is split: {', '.join(SPLIT_NAMES)}.", ()),
         ("split_seed", int, 0, "Seed of that split.", ()),
         ("path", Path | None, None, "For a named corpus: a local copy of its source.", ()),
         ("set_", list[str] | None, None, "For a named corpus: KEY=VALUE, repeatable.", ("--set",)),

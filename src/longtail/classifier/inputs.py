@@ -1,0 +1,246 @@
+"""Texts and labels as users have them, made one TextData: lists, numpy, pandas, scipy.
+
+What could be read in two ways is refused, with what to write instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.data import TextData
+from longtail.errors import InputError
+from longtail.metrics.inputs import label_matrix
+from longtail.training.steps import Note
+
+
+def as_text_data(texts: Any, labels: Any = None) -> TextData:
+    """Texts with lists of label names or with an indicator matrix, or a TextData, as TextData."""
+    data = _read(texts, labels)[0]
+    if not data.label_names:
+        raise InputError(
+            "expected at least one label, got none: no document has a label. Check the labels."
+        )
+    return data
+
+
+def for_classes(texts: Any, labels: Any, classes: Sequence[str]) -> tuple[TextData, dict[str, int]]:
+    """The same on the labels of a fitted classifier, and how often each other label occurs.
+
+    The columns of a matrix without names must be those of the classes.
+    """
+    data, is_named = _read(texts, labels)
+    if is_named:
+        return data.onto(classes)
+    if len(data.label_names) != len(classes):
+        raise InputError(
+            f"expected one column for each of the {len(classes)} labels of the classifier, got "
+            f"{len(data.label_names)}."
+        )
+    return TextData(data.texts, data.Y, tuple(classes)), {}
+
+
+def _read(texts: Any, labels: Any) -> tuple[TextData, bool]:
+    """The documents, and whether their labels came with names."""
+    if isinstance(texts, TextData):
+        if labels is not None:
+            raise InputError(
+                "got a TextData, which has its own labels, and labels beside it. Pass one of them: "
+                "fit(data), or fit(data.texts, labels)."
+            )
+        _check_names(texts.label_names)
+        return _mended(texts), True
+    checked = check_texts(texts)
+    if labels is None:
+        raise InputError("labels are missing: pass one list of label names per text.")
+    if isinstance(labels, TextData):
+        raise InputError(
+            "labels must be lists of names or a matrix, got a TextData: pass it alone."
+        )
+    if hasattr(labels, "columns") and hasattr(labels, "to_numpy"):
+        names = [str(name) for name in labels.columns]
+        found, is_named = _from_matrix(checked, _frame_values(labels), names), True
+    elif sp.issparse(labels) or (isinstance(labels, np.ndarray) and not _holds_names(labels)):
+        found, is_named = _from_matrix(checked, labels, None), False
+    else:
+        found, is_named = _from_lists(checked, labels), True
+    _check_names(found.label_names)
+    return found, is_named
+
+
+def check_texts(texts: Any) -> list[str]:
+    """A list of strings that every model can read, or an error that names what is none."""
+    if isinstance(texts, TextData):
+        texts = texts.texts
+    if isinstance(texts, (str, bytes)):
+        raise InputError("expected a list of texts, got one string. Write [text].")
+    if isinstance(texts, (Mapping, Set)) or not isinstance(texts, Iterable):
+        raise InputError(f"expected a list of texts, got {type(texts).__name__}.")
+    shape = getattr(texts, "shape", None)
+    if shape is not None and len(shape) != 1:
+        raise InputError(
+            f"expected one text per document, got {type(texts).__name__} of shape "
+            f"{tuple(shape)}. Pass one column, such as frame['text'] or array[:, 0]."
+        )
+    found = list(texts)
+    for position, text in enumerate(found):
+        if not isinstance(text, str):
+            raise InputError(
+                f"text {position} must be a string, got {text!r} ({type(text).__name__}). "
+                "Write '' for a document without text."
+            )
+        if type(text) is not str or not _is_valid(text):
+            found[position] = _valid(text)
+    return found
+
+
+def _mended(data: TextData) -> TextData:
+    """Half characters replaced; the very same data where there are none."""
+    texts = check_texts(data.texts)
+    if all(a is b for a, b in zip(texts, data.texts, strict=True)):
+        return data
+    return TextData(texts, data.Y, data.label_names, data.ids, data.dates)
+
+
+def _is_valid(text: str) -> bool:
+    """Whether the text can be encoded; ASCII, which most texts are, is known to be."""
+    if text.isascii():
+        return True
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _valid(text: str) -> str:
+    """Half of a surrogate pair, which files cut in the middle have, becomes U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not _is_valid(name):
+            raise InputError(
+                f"the label name {name!r} holds half a character, which no file can hold. Read the "
+                "labels again, with the encoding that they were written in."
+            )
+
+
+def _holds_names(labels: Any) -> bool:
+    """Whether an array holds label names, or lists of them, rather than indicators."""
+    if labels.dtype.kind in "biufc":
+        return False
+    first = labels.flat[0] if labels.size else None
+    return isinstance(first, str) or not isinstance(first, (bool, int, float, np.generic))
+
+
+def _from_matrix(texts: list[str], matrix: Any, names: Sequence[str] | None) -> TextData:
+    if matrix.ndim == 1:
+        raise InputError(
+            "expected one list of labels per text, or a matrix with one column per label, got one "
+            "number per text. For one label per text write [[str(label)] for label in labels]."
+        )
+    checked = label_matrix(matrix, "labels")
+    if checked.shape[0] != len(texts):
+        raise InputError(
+            f"expected one row of labels per text, got {len(texts)} texts and {checked.shape[0]} "
+            "rows of labels."
+        )
+    if names is None:
+        names = [str(column) for column in range(checked.shape[1])]
+    return TextData(texts, sp.csr_matrix(checked, dtype=np.float32), tuple(names))
+
+
+def _frame_values(frame: Any) -> Any:
+    """The values of a DataFrame as numbers; a sparse one stays sparse."""
+    kinds = {getattr(kind, "kind", "O") for kind in frame.dtypes}
+    if hasattr(frame, "isna") and not kinds <= set("biuf"):
+        raise InputError(
+            "expected a DataFrame with one column of 0 and 1 per label, got columns of other types "
+            f"({', '.join(sorted({str(kind) for kind in frame.dtypes}))}). For a column that holds "
+            "lists of label names pass that column, frame['labels']."
+        )
+    if all(hasattr(kind, "fill_value") for kind in frame.dtypes) and len(frame.columns):
+        return frame.sparse.to_coo()
+    if not hasattr(frame, "isna"):
+        return frame.to_numpy()
+    missing = frame.isna().to_numpy().any(axis=0)
+    if missing.any():
+        column = frame.columns[int(np.flatnonzero(missing)[0])]
+        raise InputError(f"labels must be 0 or 1, got a missing value in the column {column!r}.")
+    return frame.to_numpy(dtype=np.float64)
+
+
+def _from_lists(texts: list[str], labels: Any) -> TextData:
+    if isinstance(labels, (str, bytes, Mapping, Set)) or not isinstance(labels, Iterable):
+        raise InputError(
+            f"expected one list of labels per text, got {type(labels).__name__}. Write "
+            "[['copper', 'nickel'], ['wheat']], for example."
+        )
+    lists = list(labels)
+    if len(lists) != len(texts):
+        raise InputError(
+            f"expected one list of labels per text, got {len(texts)} texts and {len(lists)} "
+            "lists of labels."
+        )
+    return TextData.from_lists(texts, [_names(k, own) for k, own in enumerate(lists)])
+
+
+def _names(row: int, labels: Any) -> list[str]:
+    """The label names of one document; `LabelEncoder` checks that each is a string."""
+    if isinstance(labels, Mapping):
+        raise InputError(
+            f"document {row}: expected a list of labels, got a dict. List the labels that apply: "
+            "[name for name, applies in labels.items() if applies]."
+        )
+    if isinstance(labels, (str, bytes)) or not isinstance(labels, Iterable):
+        raise InputError(
+            f"document {row}: expected a list of labels, got {labels!r}. Write "
+            f"{'[]' if _is_missing(labels) else f'[{labels!r}]'}."
+        )
+    names = list(labels)
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(
+                f"document {row}: a label must be a string, got {name!r} "
+                f"({type(name).__name__}). Convert labels with str(); a matrix of 0 and 1 must be "
+                "a numpy array, a scipy matrix or a DataFrame."
+            )
+    return [str(name) for name in names]
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value
+
+
+def check_some(data: TextData) -> None:
+    if len(data) < 2:
+        raise InputError(
+            f"expected at least two documents, one to train on and one to choose the thresholds "
+            f"on, got {len(data)}."
+        )
+    if not data.Y.nnz:
+        raise InputError(f"expected documents with labels, got {len(data)} without any.")
+
+
+def validation_part(given: Any, data: TextData, note: Note) -> TextData:
+    """The validation part on the labels of the training part."""
+    if not isinstance(given, TextData):
+        raise InputError(
+            f"validation must be a TextData, got {type(given).__name__}. Make it with "
+            "TextData.from_lists(texts, labels)."
+        )
+    held, unknown = for_classes(given, None, data.label_names)
+    if not len(held):
+        raise InputError("the validation part holds no documents. Leave it out, or fill it.")
+    if unknown:
+        first = ", ".join(map(repr, list(unknown)[:3]))
+        note(
+            f"{len(unknown)} labels of the validation part are not in the training part and are "
+            f"left out: {first}{', ...' if len(unknown) > 3 else ''}."
+        )
+    return held

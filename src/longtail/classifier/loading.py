@@ -1,0 +1,212 @@
+"""A saved classifier read back, or what is wrong with its folder and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longtail import __version__
+from longtail.classifier.card import CARD_FILE
+from longtail.classifier.facts import Facts
+from longtail.classifier.folders import CONFIG_FILE, whole_folder
+from longtail.classifier.saving import FORMAT
+from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
+from longtail.fitting import Ensemble, Plan
+from longtail.labels import LabelStats
+from longtail.losses import LOSSES
+from longtail.settings import TrainingConfig
+from longtail.thresholds import Thresholds
+from longtail.training.devices import device_of
+
+if TYPE_CHECKING:
+    from longtail.classifier.estimator import LongTailClassifier
+
+# How often to begin again when somebody saves to the folder that is being read, and how long to
+# wait before: ever longer.
+TRIES, SECONDS = 10, 0.02
+
+
+def load_classifier(
+    kind: type[LongTailClassifier], folder: Path, device: str | None
+) -> LongTailClassifier:
+    """Read what `save_classifier` wrote; `device`: where to compute, default: where it trained."""
+    for attempt in range(TRIES):
+        time.sleep(SECONDS * attempt)
+        place = whole_folder(folder)
+        read = _read_config(place, folder)
+        try:
+            found = _load(kind, place, json.loads(read), device)
+        except DataError:
+            if _unchanged(folder, place, read):
+                raise
+            continue
+        if _unchanged(folder, place, read):
+            return found
+    raise DataError(f"{folder} was saved to again and again while it was read. Try once more.")
+
+
+def _unchanged(folder: Path, place: Path, read: str) -> bool:
+    try:
+        return whole_folder(folder) == place and _read_config(place, folder) == read
+    except DataError:
+        return False
+
+
+def _read_config(place: Path, folder: Path) -> str:
+    try:
+        text = (place / CONFIG_FILE).read_text("utf-8")
+        json.loads(text)
+    except FileNotFoundError as error:
+        what = "has no such file" if folder.is_dir() else "does not exist"
+        raise DataError(
+            f"{folder} holds no longtail model: expected a {CONFIG_FILE} there, but it {what}. "
+            f"Train one with: longtail train DATA --out {folder}"
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"{place / CONFIG_FILE} cannot be read ({error}). Copy the model again from where it "
+            "came from, or train it again."
+        ) from error
+    return text
+
+
+def _load(
+    kind: type[LongTailClassifier], place: Path, config: Any, device: str | None
+) -> LongTailClassifier:
+    version = _check_version(place, config)
+    try:
+        _check_files(place, config["files"], config["n_models"])
+        arguments = _known("argument", config["arguments"], kind._get_param_names(), version)
+        classifier = kind(**arguments)
+        names = [str(name) for name in config["label_names"]]
+        classifier.classes_ = np.asarray(names, dtype=object)
+        classifier.label_stats_ = LabelStats.from_counts(
+            config["label_counts"], config["n_samples"], names
+        )
+        classifier.thresholds_ = Thresholds.from_dict(config["thresholds"])
+        _check_length("thresholds", classifier.thresholds_.n_labels, len(names))
+        classifier.plan_ = _saved_plan(config["plan"], version)
+        classifier.facts_ = Facts.from_dict(config["facts"])
+        classifier.held_out_ = None
+        classifier.device = _place(device, classifier.device)
+        known = _known_labels(config["unknown"], config["n_models"], len(names))
+        models = [classifier.plan_.new_model() for _ in known]
+        classifier.ensemble_ = Ensemble.load(place, models, known, classifier.device)
+        if classifier.thresholds_.scale != classifier.ensemble_.scale:
+            raise ValueError(f"thresholds for scores of the scale {classifier.thresholds_.scale!r}")
+    except LongtailError:
+        raise
+    except Exception as error:
+        # Whatever a damaged file makes a foreign library raise.
+        said = str(error).strip() or "no reason given"
+        raise DataError(
+            f"the model in {place} is damaged: {type(error).__name__}: {said}. It was written by "
+            f"longtail {version}. Copy it again from where it came from, or train it again."
+        ) from error
+    return classifier
+
+
+def _check_version(place: Path, config: Any) -> str:
+    """The version that wrote the folder; an error if that was a later one than this can read."""
+    found = config.get("format") if isinstance(config, dict) else None
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise DataError(
+            f"{place / CONFIG_FILE} is not of a longtail model: expected a JSON object with a "
+            f"whole number as its format, got {found!r}. Was another file put there?"
+        )
+    version = str(config.get("longtail_version"))
+    if found > FORMAT:
+        raise DataError(
+            f"the model in {place} was written by longtail {version}, format {found}; this is "
+            f"longtail {__version__}, which reads formats up to {FORMAT}. Upgrade it: pip install "
+            "--upgrade longtail"
+        )
+    return version
+
+
+def _check_files(place: Path, sizes: Mapping[str, int], n_models: int) -> None:
+    """Missing and cut files by name, before any library stumbles over them."""
+    if isinstance(n_models, bool) or not 1 <= n_models <= len(sizes):
+        raise ValueError(f"{n_models} models in {len(sizes)} files")
+    for name, size in sizes.items():
+        if name == CARD_FILE:
+            continue
+        path = place / name
+        found = path.stat().st_size if path.is_file() else None
+        # Longer may be edited, or have other line ends; shorter has lost something.
+        if found is None or found < size or (found != size and path.suffix == ".safetensors"):
+            what = "is missing" if found is None else f"has {found:,} bytes instead of {size:,}"
+            raise DataError(
+                f"the model in {place} is not whole: {name} {what}. Copy it again from where it "
+                "came from, or train it again."
+            )
+
+
+def _known(what: str, given: Mapping[str, Any], names: Any, version: str) -> dict[str, Any]:
+    """The given settings; an error for those that this version does not have."""
+    others = sorted(set(given) - set(names))
+    if others:
+        raise DataError(
+            f"the model was written by longtail {version} with the {what} {', '.join(others)}, "
+            f"which longtail {__version__} does not have. Install the version that wrote it: pip "
+            f"install longtail=={version}"
+        )
+    return dict(given)
+
+
+def _saved_plan(saved: Mapping[str, Any], version: str) -> Plan:
+    """The plan with every setting as it was then, whatever today's defaults are.
+
+    It was checked when it was fitted: what a plan may not combine today is for the fits of today.
+    """
+    plain = _known("setting", saved, Plan.__dataclass_fields__, version)
+    training = _known("setting", plain["training"], TrainingConfig.__dataclass_fields__, version)
+    plan = object.__new__(Plan)
+    try:
+        whole = {**vars(Plan()), **plain, "training": TrainingConfig(**training)}
+        for name, value in whole.items():
+            object.__setattr__(plan, name, value)
+        if plan.loss not in LOSSES:
+            raise UnknownNameError("loss", plan.loss, LOSSES)
+        plan.new_model()
+    except (InputError, UnknownNameError) as error:
+        raise DataError(
+            f"the model was written by longtail {version} with settings that longtail "
+            f"{__version__} refuses: {error} Install the version that wrote it: pip install "
+            f"longtail=={version}"
+        ) from error
+    return plan
+
+
+def _known_labels(unknown: Any, n_models: int, n_labels: int) -> Any:
+    """Which labels each model knows, from those that it does not."""
+    _check_length("lists of unknown labels", len(unknown), n_models)
+    known = np.ones((n_models, n_labels), dtype=bool)
+    for row, missing in zip(known, unknown, strict=True):
+        if any(not 0 <= label < n_labels for label in missing):
+            raise ValueError(f"an unknown label outside of 0 to {n_labels - 1}")
+        row[missing] = False
+    return known
+
+
+def _check_length(what: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise ValueError(f"{found} {what} where {expected} were expected")
+
+
+def _place(asked: str | None, trained: str) -> str:
+    """Where to compute: what was asked for, which must be there, or as in training if it is."""
+    if asked is not None:
+        TrainingConfig(device=asked)
+        device_of(asked)
+        return asked
+    try:
+        device_of(trained)
+    except (InputError, RuntimeError):
+        return "auto"
+    return trained

@@ -1,0 +1,60 @@
+"""A fitted classifier as a folder: safetensors, JSON, tokenizer files and a model card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longtail import __version__
+from longtail.classifier.arguments import plain_arguments
+from longtail.classifier.card import CARD_FILE, model_card
+from longtail.classifier.folders import CONFIG_FILE, check_out, replace_files
+
+if TYPE_CHECKING:
+    from longtail.classifier.estimator import LongTailClassifier
+
+FORMAT = 1
+"""Of the folder: raised when an older longtail could no longer read it."""
+
+__all__ = ["CONFIG_FILE", "FORMAT", "check_out", "save_classifier", "write_files"]
+
+
+def save_classifier(classifier: LongTailClassifier, folder: str | Path) -> None:
+    """Write everything that `load_classifier` needs, all or nothing."""
+    replace_files(check_out(folder), lambda staged: write_files(classifier, staged))
+
+
+def write_files(classifier: LongTailClassifier, folder: Path, name: str | None = None) -> None:
+    """The files of a saved classifier, into an empty folder; `name`: what its card calls it."""
+    classifier.ensemble_.save(folder)
+    _write(folder / CARD_FILE, model_card(classifier, name))
+    written = sorted(path for path in folder.rglob("*") if path.is_file())
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in written}
+    text = json.dumps(_config(classifier) | {"files": sizes}, indent=2, ensure_ascii=False)
+    _write(folder / CONFIG_FILE, text)
+
+
+def _config(classifier: LongTailClassifier) -> dict[str, Any]:
+    stats = classifier.label_stats_
+    return {
+        "format": FORMAT,
+        "longtail_version": __version__,
+        "arguments": plain_arguments(classifier.get_params(deep=False)),
+        "plan": classifier.plan_.to_dict(),
+        "label_names": classifier.classes_.tolist(),
+        "label_counts": stats.label_counts.tolist(),
+        "n_samples": stats.n_samples,
+        "n_models": len(classifier.ensemble_.models),
+        "unknown": [np.flatnonzero(~row).tolist() for row in classifier.ensemble_.known],
+        "thresholds": classifier.thresholds_.to_dict(),
+        "facts": classifier.facts_.to_dict(),
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    # Line ends are the same everywhere, as the sizes in the list of files have to be.
+    with open(path, "w", encoding="utf-8", newline="\n") as opened:
+        opened.write(text)

@@ -1,0 +1,143 @@
+"""Saved states of a training: one file each, replaced as a whole, never half written.
+
+A state is tensors and plain facts, kept as safetensors with the facts as JSON in its header.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from longtail.errors import DataError
+
+STATE = "state"
+SUFFIX = ".safetensors"
+
+
+class Checkpoints:
+    """The states of one training in a folder.
+
+    Args:
+        folder: made if need be.
+        minutes: `due` says yes so long after the last save; 0: always.
+        clock: tells the seconds.
+    """
+
+    def __init__(
+        self, folder: Path, minutes: float = 5.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.folder, self._seconds, self._clock = folder, 60 * minutes, clock
+        make_folder(folder)
+        # What a killed process was writing is of no use to anybody.
+        for left in folder.glob("*.tmp"):
+            if left.is_file():
+                left.unlink(missing_ok=True)
+        self._last = clock()
+
+    def due(self) -> bool:
+        return self._clock() - self._last >= self._seconds
+
+    def save(
+        self,
+        tensors: Mapping[str, Tensor],
+        facts: Mapping[str, Any] | None = None,
+        name: str = STATE,
+    ) -> None:
+        """Write a state; the one before it is there until the new one is whole and on the disk."""
+        write_tensors(self._path(name), tensors, facts or {})
+        self._last = self._clock()
+
+    def load(self, name: str = STATE) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The tensors and facts of a state; None if it was never saved."""
+        path = self._path(name)
+        return read_tensors(path) if path.exists() else None
+
+    def check_space(self, n_bytes: int) -> None:
+        """Raise if the disk has no room for a state of so many bytes beside the one before it."""
+        free = shutil.disk_usage(self.folder).free
+        copies = 1 if self._path(STATE).exists() else 2
+        wanted = copies * n_bytes + (1 << 20)
+        if free < wanted:
+            raise DataError(
+                f"the disk of {self.folder} has {free / 2**20:,.0f} MiB free, and saving this "
+                f"training takes {wanted / 2**20:,.0f} MiB. Free some, or choose another folder."
+            )
+
+    def clear(self) -> None:
+        """Remove all states."""
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            path.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}{SUFFIX}"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder to write to; an error now rather than after hours."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".write-{os.getpid()}.tmp"
+        probe.write_bytes(b"longtail")
+        # Another process that begins here at this moment may have taken it for a left-over.
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot write to {folder}: {error.strerror or error}. Choose another folder."
+        ) from error
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write a whole file or none: what was there before stays until the new one is on the disk."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    held = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    try:
+        save_file(held, temporary, metadata={"facts": json.dumps(facts)})
+        sync_file(temporary)
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except (OSError, SafetensorError) as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        kept = "The last good state is still there" if path.exists() else "Nothing was saved before"
+        raise DataError(
+            f"could not save to {path}: {error}. {kept}. Free some space, then go on with --resume."
+        ) from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `write_tensors` wrote."""
+    try:
+        with safe_open(path, framework="pt") as opened:
+            facts = json.loads((opened.metadata() or {}).get("facts", "{}"))
+            return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError) as error:
+        raise DataError(
+            f"{path} cannot be read ({error}). Remove it to start this part again."
+        ) from error
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file is on the disk; an error of a delayed write comes up here."""
+    if path.is_file():
+        with open(path, "rb") as written:
+            os.fsync(written.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,66 @@
+"""SIGINT and SIGTERM end a training at the next safe moment, with its state saved."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from longtail.errors import LongtailError
+
+
+class StoppedError(LongtailError):
+    """A training was asked to stop; what it had done so far was saved if it has a folder."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Stop:
+    """Whether somebody asked to stop, and how."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+
+    def check(self, saved: str) -> None:
+        """Raise if a stop was asked for; `saved` says what is kept."""
+        if self.signal is not None:
+            raise StoppedError(f"stopped by {self.signal.name}. {saved}", 128 + self.signal)
+
+
+NEVER = Stop()
+
+
+@contextmanager
+def stopping() -> Iterator[Stop]:
+    """Catch the first SIGINT or SIGTERM; a second one ends at once, as ever.
+
+    A signal that is ignored (a command in the background, under nohup) stays ignored.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before: dict[signal.Signals, Any] = {}
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        stop.signal = signal.Signals(number)
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            # None: a handler that was not set from Python, and cannot be from here.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.getsignal(number)
+            signal.signal(number, asked)
+    try:
+        yield stop
+    finally:
+        restore()

@@ -1,0 +1,194 @@
+"""Uploading and fetching against a hub on the loopback, with the real huggingface_hub."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
+
+from longtail import LongTailClassifier
+from longtail.classifier.saving import CONFIG_FILE
+from longtail.errors import DataError, InputError, NotFittedError
+
+from .cases import TEXTS
+from .hub_server import TOKEN, Hub
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """A hub, and a user without a token and with an empty cache."""
+    server = Hub()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HF_TOKEN", "")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setattr(constants, "HF_XET_CACHE", str(tmp_path / "xet"))
+    monkeypatch.chdir(tmp_path)
+    close_session()
+    try:
+        yield server
+    finally:
+        close_session()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_there_and_back(hub: Hub, encoder: LongTailClassifier, tmp_path: Path) -> None:
+    address = encoder.push_to_hub("somebody/news", token=TOKEN, commit_message="the first")
+    assert address == f"{hub.address}/somebody/news"
+    repository = hub.repositories["somebody/news"]
+    assert repository.messages == ["the first"] and not repository.private
+    files = repository.branches["main"]
+    assert CONFIG_FILE in files and "model.safetensors" in files
+    card = files["README.md"].decode()
+    assert "LongTailClassifier.from_pretrained('somebody/news')" in card
+    assert yaml.safe_load(card.split("---")[1])["library_name"] == "longtail"
+    # What somebody else put there is not fetched.
+    files["pytorch_model.bin"] = b"\x80\x02evil"
+    files["modeling.py"] = b"raise SystemExit"
+    fetched = LongTailClassifier.from_pretrained("somebody/news")
+    assert np.array_equal(fetched.decision_function(TEXTS), encoder.decision_function(TEXTS))
+    names = {path.name for path in (tmp_path / "cache").rglob("*")}
+    assert "model.safetensors" in names and not {"pytorch_model.bin", "modeling.py"} & names
+    # Without the network, from the cache.
+    hub.failing = 503
+    again = LongTailClassifier.from_pretrained("somebody/news")
+    assert np.array_equal(again.decision_function(TEXTS), encoder.decision_function(TEXTS))
+
+
+def test_a_folder_goes_before_the_hub(
+    hub: Hub, encoder: LongTailClassifier, cross_fitted: LongTailClassifier, tmp_path: Path
+) -> None:
+    encoder.push_to_hub("somebody/news", token=TOKEN)
+    cross_fitted.save_pretrained(tmp_path / "somebody" / "news")
+    hub.asked.clear()
+    found = LongTailClassifier.from_pretrained("somebody/news")
+    assert len(found.ensemble_.models) == 2
+    assert hub.asked == []
+    with pytest.raises(InputError, match="a revision is of a model on the hub"):
+        LongTailClassifier.from_pretrained("somebody/news", revision="main")
+
+
+def test_a_path_is_never_asked_for(hub: Hub, tmp_path: Path) -> None:
+    for path in (Path("somebody/news"), "./somebody/news", "news", "a/b/c", str(tmp_path / "x")):
+        with pytest.raises(DataError, match="holds no longtail model"):
+            LongTailClassifier.from_pretrained(path)
+    assert hub.asked == []
+
+
+def test_what_the_model_before_had_more_is_removed(
+    hub: Hub, encoder: LongTailClassifier, cross_fitted: LongTailClassifier
+) -> None:
+    cross_fitted.push_to_hub("somebody/news", token=TOKEN)
+    files = hub.repositories["somebody/news"].branches["main"]
+    files["notes.txt"] = b"mine"
+    assert "fold-1/model.safetensors" in files
+    encoder.push_to_hub("somebody/news", token=TOKEN)
+    assert not [name for name in files if name.startswith("fold-")]
+    assert files["notes.txt"] == b"mine"
+    fetched = LongTailClassifier.from_pretrained("somebody/news")
+    assert np.array_equal(fetched.decision_function(TEXTS), encoder.decision_function(TEXTS))
+
+
+def test_a_branch_is_made_and_read(
+    hub: Hub, encoder: LongTailClassifier, cross_fitted: LongTailClassifier
+) -> None:
+    encoder.push_to_hub("news", token=TOKEN)
+    for _ in range(2):
+        cross_fitted.push_to_hub("somebody/news", token=TOKEN, revision="v2")
+    assert len(LongTailClassifier.from_pretrained("somebody/news").ensemble_.models) == 1
+    other = LongTailClassifier.from_pretrained("somebody/news", revision="v2")
+    assert len(other.ensemble_.models) == 2
+    with pytest.raises(DataError, match=r"news at revision v3 could not be .* no such revision"):
+        LongTailClassifier.from_pretrained("somebody/news", revision="v3")
+
+
+def test_a_private_model_needs_a_token(hub: Hub, encoder: LongTailClassifier) -> None:
+    encoder.push_to_hub("somebody/secret", token=TOKEN, private=True)
+    assert hub.repositories["somebody/secret"].private
+    with pytest.raises(DataError, match=r"or it is private. Check the name. Log in"):
+        LongTailClassifier.from_pretrained("somebody/secret")
+    fetched = LongTailClassifier.from_pretrained("somebody/secret", token=TOKEN)
+    assert fetched.classes_.tolist() == encoder.classes_.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "message"),
+    [
+        ("somebody/news", None, "hub refused it.*Log in with `hf auth login`, or pass token"),
+        ("somebody/news", "hf_wrong", "hub refused it.*Log in"),
+        ("another/news", TOKEN, "hub refused it.*of an account that may do this"),
+        ("a b/c", TOKEN, "no name of a repository, which looks like owner/name"),
+        ("a/b/c", TOKEN, "no name of a repository"),
+    ],
+)
+def test_an_upload_that_is_refused(
+    name: str, token: str | None, message: str, hub: Hub, encoder: LongTailClassifier
+) -> None:
+    with pytest.raises(DataError, match=message) as raised:
+        encoder.push_to_hub(name, token=token)
+    assert "save_pretrained" in str(raised.value)
+    assert hub.repositories == {}
+
+
+def test_a_model_that_is_not_there(hub: Hub) -> None:
+    expected = "no folder somebody/nothing here, and .*no such model, or it is private"
+    with pytest.raises(DataError, match=expected):
+        LongTailClassifier.from_pretrained("somebody/nothing")
+
+
+def test_a_hub_that_fails(hub: Hub, encoder: LongTailClassifier) -> None:
+    hub.failing = 500
+    with pytest.raises(DataError, match=r"answered with an error.*Try again later"):
+        LongTailClassifier.from_pretrained("somebody/news")
+    with pytest.raises(DataError, match=r"answered with an error.*Try again later"):
+        encoder.push_to_hub("somebody/news", token=TOKEN)
+
+
+def test_without_a_network(
+    hub: Hub, encoder: LongTailClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+    with pytest.raises(DataError, match=r"could not be reached.*Check the network"):
+        LongTailClassifier.from_pretrained("somebody/news")
+    with pytest.raises(DataError, match=r"could not be reached.*Check the network"):
+        encoder.push_to_hub("somebody/news", token=TOKEN)
+
+
+def test_offline_by_choice(
+    hub: Hub, encoder: LongTailClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DataError, match="HF_HUB_OFFLINE is set"):
+        LongTailClassifier.from_pretrained("somebody/news")
+    with pytest.raises(DataError, match="HF_HUB_OFFLINE is set"):
+        encoder.push_to_hub("somebody/news", token=TOKEN)
+    assert hub.asked == []
+
+
+def test_a_repository_of_another_kind(hub: Hub, encoder: LongTailClassifier) -> None:
+    encoder.push_to_hub("somebody/news", token=TOKEN)
+    files = hub.repositories["somebody/news"].branches["main"]
+    del files[CONFIG_FILE]
+    with pytest.raises(DataError, match="holds no longtail model"):
+        LongTailClassifier.from_pretrained("somebody/news")
+
+
+def test_nothing_is_uploaded_before_fitting(hub: Hub) -> None:
+    with pytest.raises(NotFittedError):
+        LongTailClassifier().push_to_hub("somebody/news", token=TOKEN)
+    assert hub.asked == []

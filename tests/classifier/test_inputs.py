@@ -1,0 +1,253 @@
+"""Texts and labels in all the forms that people have them in, and those that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.preprocessing import MultiLabelBinarizer
+
+from longtail import LongTailClassifier
+from longtail.classifier.inputs import as_text_data, check_texts, for_classes, validation_part
+from longtail.data import TextData
+from longtail.errors import InputError, LongtailError
+
+from .cases import LABELS, NAMES, TEXTS
+
+MATRIX = MultiLabelBinarizer().fit_transform(LABELS)
+FRAME = pd.DataFrame(MATRIX, columns=NAMES)
+
+TEXT_FORMS: dict[str, Callable[[], Any]] = {
+    "list": lambda: TEXTS,
+    "tuple": lambda: tuple(TEXTS),
+    "generator": lambda: (text for text in TEXTS),
+    "numpy str": lambda: np.array(TEXTS),
+    "numpy object": lambda: np.array(TEXTS, dtype=object),
+    "series": lambda: pd.Series(TEXTS, index=range(100, 100 + len(TEXTS))),
+    "series of objects": lambda: pd.Series(TEXTS, dtype=object),
+    "series of strings": lambda: pd.Series(TEXTS, dtype="string"),
+    "categorical": lambda: pd.Series(TEXTS, dtype="category"),
+}
+NAMED_FORMS: dict[str, Callable[[], Any]] = {
+    "lists": lambda: LABELS,
+    "tuples": lambda: tuple(tuple(own) for own in LABELS),
+    "sets": lambda: [set(own) for own in LABELS],
+    "arrays": lambda: [np.array(own) for own in LABELS],
+    "generator": lambda: (iter(own) for own in LABELS),
+    "repeated": lambda: [own * 2 for own in LABELS],
+    "series": lambda: pd.Series(LABELS),
+    "object array": lambda: pd.Series(LABELS).to_numpy(),
+    "frame": lambda: FRAME,
+    "frame of bools": lambda: FRAME.astype(bool),
+    "frame of floats": lambda: FRAME.astype(float),
+    "frame of nullable": lambda: FRAME.astype("Int64"),
+    "frame of nullable bools": lambda: FRAME.astype("boolean"),
+    "sparse frame": lambda: pd.DataFrame.sparse.from_spmatrix(sp.csr_matrix(MATRIX), columns=NAMES),
+    "mixed frame": lambda: FRAME.astype({"copper": bool, "wheat": float}),
+}
+MATRIX_FORMS: dict[str, Callable[[], Any]] = {
+    "int": lambda: MATRIX,
+    "bool": lambda: MATRIX.astype(bool),
+    "float": lambda: MATRIX.astype(float),
+    "uint8": lambda: MATRIX.astype(np.uint8),
+    "columns first": lambda: np.asfortranarray(MATRIX),
+    "csr": lambda: sp.csr_matrix(MATRIX),
+    "csc": lambda: sp.csc_matrix(MATRIX),
+    "coo": lambda: sp.coo_matrix(MATRIX),
+    "lil": lambda: sp.lil_matrix(MATRIX),
+    "csr array": lambda: sp.csr_array(MATRIX),
+    "csc array": lambda: sp.csc_array(MATRIX.astype(bool)),
+    "sparse output": lambda: MultiLabelBinarizer(sparse_output=True).fit_transform(LABELS),
+    "stored zeros": lambda: _stored_zeros(),
+}
+
+
+def _stored_zeros() -> sp.csr_matrix:
+    matrix = sp.csr_matrix(np.ones(MATRIX.shape))
+    matrix.data = MATRIX.ravel().astype(float)
+    return matrix
+
+
+@pytest.mark.parametrize("form", TEXT_FORMS)
+def test_forms_of_texts(form: str) -> None:
+    found = check_texts(TEXT_FORMS[form]())
+    assert found == TEXTS
+    assert {type(text) for text in found} == {str}
+
+
+@pytest.mark.parametrize("form", NAMED_FORMS)
+def test_forms_of_labels_with_names(form: str) -> None:
+    data = as_text_data(TEXTS, NAMED_FORMS[form]())
+    assert list(data.label_names) == NAMES
+    assert {type(name) for name in data.label_names} == {str}
+    assert np.array_equal(data.Y.toarray(), MATRIX)
+
+
+@pytest.mark.parametrize("form", MATRIX_FORMS)
+def test_forms_of_labels_without_names(form: str) -> None:
+    given = MATRIX_FORMS[form]()
+    before = given.copy()
+    data = as_text_data(TEXTS, given)
+    assert data.label_names == ("0", "1", "2")
+    assert np.array_equal(data.Y.toarray(), MATRIX)
+    assert type(given) is type(before) and (given != before).sum() == 0
+    named, unknown = for_classes(TEXTS, given, NAMES)
+    assert list(named.label_names) == NAMES and unknown == {}
+
+
+def test_a_text_data_is_taken_as_it_is() -> None:
+    data = TextData.from_lists(TEXTS, LABELS)
+    assert as_text_data(data) is data
+
+
+def test_rows_of_names_in_one_array() -> None:
+    labels = np.array([["copper"], ["wheat"]])
+    assert as_text_data(["a", "b"], labels).label_names == ("copper", "wheat")
+    assert as_text_data(["a", "b"], labels.astype(object)).labels_of(1) == ["wheat"]
+
+
+def test_columns_of_a_frame_may_be_numbers() -> None:
+    assert as_text_data(TEXTS, pd.DataFrame(MATRIX)).label_names == ("0", "1", "2")
+    with pytest.raises(InputError, match="'1' is given twice"):
+        as_text_data(TEXTS, pd.DataFrame(MATRIX, columns=[1, "1", 2]))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (None, "labels are missing"),
+        ("copper", "expected one list of labels per text, got str"),
+        ({"copper": 1}, "expected one list of labels per text, got dict"),
+        (3, "expected one list of labels per text, got int"),
+        (["copper"] * 24, r"document 0: expected a list of labels, got 'copper'. Write \['copper'"),
+        (np.array(["copper"] * 24), "document 0: expected a list of labels"),
+        (pd.Series(["copper"] * 24), "document 0: expected a list of labels"),
+        ([*LABELS[:-1], None], r"document 23: expected a list of labels, got None. Write \[\]"),
+        ([*LABELS[:-1], float("nan")], r"document 23: .* got nan. Write \[\]"),
+        ([*LABELS[:-1], 7], r"document 23: .* got 7. Write \[7\]"),
+        ([*LABELS[:-1], [None]], "document 23: a label must be a string, got None"),
+        ([*LABELS[:-1], ["a", 1]], r"document 23: a label must be a string, got 1 \(int\)"),
+        ([*LABELS[:-1], [b"a"]], "document 23: a label must be a string"),
+        ([*LABELS[:-1], {"a": 0.0}], "document 23: expected a list of labels, got a dict. List"),
+        (MATRIX.tolist(), r"document 0: a label must be a string, got 1 .*numpy array"),
+        (LABELS[:-1], "24 texts and 23 lists of labels"),
+        (MATRIX[:-1], "24 texts and 23 rows of labels"),
+        (sp.csr_matrix(MATRIX[:-1]), "24 texts and 23 rows of labels"),
+        (MATRIX[:, 0], "got one number per text"),
+        (MATRIX[:, :, None], "must be a documents x labels matrix"),
+        (MATRIX * 2, "labels must be 0 or 1, got 2"),
+        (-MATRIX, "labels must be 0 or 1, got -1"),
+        (MATRIX * 0.5, "labels must be 0 or 1, got 0.5"),
+        (np.where(MATRIX, np.nan, 0), "labels must be 0 or 1, got nan"),
+        (np.where(MATRIX, np.inf, 0), "labels must be 0 or 1, got inf"),
+        (sp.csr_matrix(MATRIX * 2), "labels must be 0 or 1, got 2"),
+        (sp.csc_array(-MATRIX), "labels must be 0 or 1, got -1"),
+        (FRAME * 2, "labels must be 0 or 1, got 2"),
+        (FRAME.astype(object), "got columns of other types"),
+        (pd.DataFrame({"labels": LABELS}), r"pass that column, frame\['labels'\]"),
+        (FRAME.astype("Int64").replace(1, pd.NA), "missing value in the column 'copper'"),
+        (FRAME.astype(float).replace(1, np.nan), "missing value in the column 'copper'"),
+        (MATRIX.astype(object), "labels must be real numbers, got the type object"),
+        (MATRIX.astype(complex), "labels must be real numbers"),
+        (MATRIX[:, :0], "expected at least one label, got none"),
+        ([[]] * 24, "expected at least one label, got none"),
+        ([["a\ud800"]] * 24, "holds half a character"),
+        (TextData.from_lists(TEXTS, LABELS), "got a TextData: pass it alone"),
+    ],
+)
+def test_labels_that_are_refused(labels: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        as_text_data(TEXTS, labels)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("one text", r"got one string. Write \[text\]"),
+        (b"one text", "got one string"),
+        (None, "expected a list of texts, got NoneType"),
+        (3, "expected a list of texts, got int"),
+        ({"a": 1}, "expected a list of texts, got dict"),
+        ({"a", "b"}, "expected a list of texts, got set"),
+        ([1, 2], r"text 0 must be a string, got 1 \(int\)"),
+        (["a", None], r"text 1 must be a string, got None .*Write '' for"),
+        (["a", b"b"], "text 1 must be a string, got b'b'"),
+        ([["a"], ["b"]], "text 0 must be a string"),
+        (pd.Series(["a", None]), "text 1 must be a string, got nan"),
+        (pd.DataFrame({"text": ["a"]}), r"DataFrame of shape \(1, 1\). Pass one column"),
+        (np.array([["a"], ["b"]]), r"ndarray of shape \(2, 1\). Pass one column"),
+        (np.array("a"), r"of shape \(\)"),
+        (sp.csr_matrix(MATRIX), "csr_matrix"),
+    ],
+)
+def test_texts_that_are_refused(texts: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_texts(texts)
+
+
+def test_labels_beside_a_text_data_are_not_ignored() -> None:
+    with pytest.raises(InputError, match="which has its own labels"):
+        as_text_data(TextData.from_lists(TEXTS, LABELS), LABELS)
+
+
+@given(st.lists(st.text(alphabet=st.characters(), max_size=20), max_size=4))
+def test_half_characters_are_replaced_and_nothing_else(texts: list[str]) -> None:
+    halves = [text + "\ud800" + text for text in texts]
+    assert check_texts(texts) == texts
+    assert check_texts(halves) == [text + "\N{REPLACEMENT CHARACTER}" + text for text in texts]
+    data = TextData.from_lists(halves, [["x"]] * len(halves), ["x"])
+    assert as_text_data(data).texts == check_texts(halves)
+    # Two halves that belong together are the character.
+    assert check_texts(["\ud83d\ude00"]) == ["\U0001f600"]
+
+
+def test_the_labels_of_a_fitted_classifier() -> None:
+    data, unknown = for_classes(["a", "b"], [["wheat", "tin"], ["tin"]], NAMES)
+    assert [data.labels_of(row) for row in range(2)] == [["wheat"], []]
+    assert unknown == {"tin": 2}
+    # A frame is matched by its names, in whatever order.
+    data, unknown = for_classes(TEXTS, FRAME[["wheat", "copper"]].assign(tin=1), NAMES)
+    assert np.array_equal(data.Y.toarray()[:, [0, 2]], MATRIX[:, [0, 2]])
+    assert data.Y.toarray()[:, 1].sum() == 0 and unknown == {"tin": 24}
+    with pytest.raises(InputError, match="each of the 3 labels of the classifier, got 2"):
+        for_classes(TEXTS, MATRIX[:, :2], NAMES)
+
+
+def test_a_validation_part() -> None:
+    data = TextData.from_lists(TEXTS, LABELS)
+    told: list[str] = []
+    other = TextData.from_lists(["x", "y"], [["wheat", "tin"], ["zinc", "tin"]])
+    held = validation_part(other, data, told.append)
+    assert held.label_names == data.label_names
+    assert [held.labels_of(row) for row in range(2)] == [["wheat"], []]
+    (said,) = told
+    assert said.startswith("2 labels of the validation part are not in the training part")
+    assert said.endswith("left out: 'tin', 'zinc'.")
+    validation_part(data, data, told.append)
+    assert len(told) == 1
+    with pytest.raises(InputError, match="validation must be a TextData, got tuple"):
+        validation_part((TEXTS, LABELS), data, told.append)
+    with pytest.raises(InputError, match="holds no documents"):
+        validation_part(data[:0], data, told.append)
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        ([], [], "expected at least one label"),
+        ([], np.zeros((0, 3)), "expected at least"),
+        (["a"], [["x"]], "at least two documents, .* got 1"),
+        (["a", "b"], np.zeros((2, 3)), "expected documents with labels, got 2 without any"),
+    ],
+)
+def test_too_little_to_learn_from(
+    texts: Any, labels: Any, message: str, encoder_arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(LongtailError, match=message):
+        LongTailClassifier(**encoder_arguments).fit(texts, labels)

@@ -1,0 +1,125 @@
+"""Odd texts: every model reads them, in training and after, and answers the same every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtail import LongTailClassifier
+from longtail.data import TextData
+from longtail.errors import InputError
+
+from .cases import LABELS, TEXTS
+
+MODELS = ("bag", "hashing", "characters", "hidden", "svm", "encoder")
+ODD = {
+    "empty": "",
+    "space": " \t\r\n\u00a0\u3000",
+    "one character": "a",
+    "one emoji": "\U0001f600",
+    "emoji": "\U0001f468\u200d\U0001f469\u200d\U0001f467 copper \U0001f1e9\U0001f1ea rose" * 3,
+    "right to left": "\u0627\u0644\u0646\u062d \u05e0\u05d7\u05d5\u05e9\u05ea \u202ecopper",
+    "NUL": "copper\x00rose\x00",
+    "only NUL": "\x00\x00",
+    "control": "\x01\x1b[31mcopper\x7f\x85",
+    "stop words": "the and of a in to is it",
+    "unknown words": "zyxwv qponm lkjih",
+    "half a character": "copper \ud83d rose \udc00",
+    "a megabyte": "copper rose " * 90_000,
+    "one long word": "c" * 1_000_000,
+    "combining": "a" + "\u0301" * 500,
+    "han": "\u94dc\u4ef7\u4e0a\u6da8" * 20,
+    "numbers": "1 2 3 4.5 1e9",
+    "markup": "<b>copper</b> & ]]> {{x}} %s %d \\",
+}
+KINDS = st.sampled_from(sorted(ODD))
+ANY = st.text(alphabet=st.characters(), max_size=40) | KINDS.map(ODD.__getitem__)
+
+
+def odd_texts(name: str) -> list[str]:
+    """All of them; sequences of characters of a megabyte take seconds."""
+    return [text for text in ODD.values() if name != "characters" or len(text) < 10_000]
+
+
+def arguments_of(name: str, encoder_arguments: dict[str, Any]) -> dict[str, Any]:
+    settings: dict[str, dict[str, Any]] = {
+        "bag": {"model": "bag"},
+        "hashing": {"model": "bag", "model_settings": {"hashing": 512}},
+        "characters": {"model": "bag", "model_settings": {"char_ngrams": 3}},
+        "hidden": {"model": "bag", "model_settings": {"hidden": 8}, "epochs": 2},
+        "svm": {"model": "svm"},
+        "encoder": encoder_arguments | {"epochs": 2},
+    }
+    return settings[name] | {"device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def fitted(encoder_arguments: dict[str, Any]) -> dict[str, LongTailClassifier]:
+    """One of each, fitted to plain texts."""
+    return {
+        name: LongTailClassifier(**arguments_of(name, encoder_arguments), folds=1).fit(
+            TEXTS, LABELS
+        )
+        for name in MODELS
+    }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_odd_text_gets_an_answer(name: str, fitted: dict[str, LongTailClassifier]) -> None:
+    classifier = fitted[name]
+    texts = odd_texts(name)
+    scores = classifier.decision_function(texts)
+    assert scores.shape == (len(texts), 3) and np.isfinite(scores).all()
+    assert np.array_equal(classifier.decision_function(texts), scores)
+    assert classifier.predict(texts).shape == scores.shape
+    assert [len(best) for best in classifier.top_k(texts, 2)] == [2] * len(texts)
+
+
+@given(texts=st.lists(ANY, max_size=5))
+def test_any_text_gets_the_same_answer_whatever_stands_beside_it(
+    fitted: dict[str, LongTailClassifier], texts: list[str]
+) -> None:
+    classifier = fitted["bag"]
+    scores = classifier.decision_function(texts)
+    assert scores.shape == (len(texts), 3) and np.isfinite(scores).all()
+    assert np.array_equal(classifier.decision_function(texts), scores)
+    for row, text in enumerate(texts):
+        assert np.allclose(classifier.decision_function([text])[0], scores[row], atol=1e-5)
+    assert len(classifier.predict_labels(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_on_odd_texts_among_others(
+    name: str, encoder_arguments: dict[str, Any], tmp_path: Any
+) -> None:
+    odd = odd_texts(name)
+    texts = [*TEXTS, *odd]
+    labels = [*LABELS, *([["copper"], []] * len(odd))[: len(odd)]]
+    arguments = arguments_of(name, encoder_arguments) | {"folds": 2}
+    first = LongTailClassifier(**arguments).fit(texts, labels)
+    scores = first.decision_function(texts)
+    assert np.isfinite(scores).all()
+    first.save_pretrained(tmp_path / "run")
+    loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
+    assert np.array_equal(loaded.decision_function(texts), scores)
+    again = LongTailClassifier(**arguments).fit(texts, labels)
+    assert np.array_equal(again.decision_function(texts), scores)
+    assert first.evaluate(TextData.from_lists(texts, labels)).overall.n_documents == len(texts)
+
+
+@pytest.mark.parametrize("name", ["bag", "svm", "encoder"])
+@pytest.mark.parametrize("kind", ["empty", "NUL", "stop words", "one emoji"])
+def test_training_on_nothing_else(kind: str, name: str, encoder_arguments: dict[str, Any]) -> None:
+    """Nothing can be learned from them, but nothing breaks either."""
+    classifier = LongTailClassifier(**arguments_of(name, encoder_arguments), folds=2)
+    texts, labels = [ODD[kind]] * 12, [["a"], ["b"], ["a", "b"]] * 4
+    if kind == "empty" and name != "encoder":
+        with pytest.raises(InputError, match=r"nothing but white space.*Check the text field"):
+            classifier.fit(texts, labels)
+        return
+    classifier.fit(texts, labels)
+    assert np.isfinite(classifier.decision_function([ODD[kind], "copper"])).all()

@@ -1,0 +1,95 @@
+"""`longtail predict`: streams, keeps order and ids, refuses what it cannot read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from longtail import LongTailClassifier
+
+Command = Callable[..., object]
+PREDICT = (sys.executable, "-m", "longtail", "predict")
+
+
+def test_lines_in_json_out(longtail: Command, trained: Path, tmp_path: Path) -> None:
+    texts = [
+        "Earnings figures rose",
+        "",
+        "Weizen \u2014 \u0440\u0436\u044c \U0001f33e",
+        "tab\there",
+    ]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", "utf-8")
+    done = longtail("predict", trained, tmp_path / "texts.txt")
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["text"] for one in found] == texts
+    expected = LongTailClassifier.from_pretrained(trained).predict_labels(texts)
+    assert [one["labels"] for one in found] == expected
+
+
+def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: Path) -> None:
+    records = [{"key": k, "body": f"wheat {k}"} for k in range(600)]
+    with gzip.open(tmp_path / "in.jsonl.gz", "wt") as out:
+        out.writelines(json.dumps(record) + "\n" for record in records)
+    flags = ("--text-field", "body", "--id-field", "key", "--top-k", 3)
+    done = longtail("predict", trained, tmp_path / "in.jsonl.gz", *flags)
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["id"] for one in found] == list(range(600))
+    for one in found:
+        scores = [pair["score"] for pair in one["top"]]
+        assert len(scores) == 3 and scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"text": "a"}\nnot json\n', "in.jsonl, line 2: expected a JSON object"),
+        (b'{"body": "a"}\n', "Name the field with --text-field"),
+        (b'{"text": 3}\n', "expected an object with a text"),
+        (b'{"text": "caf\xe9"}\n', "line 1 is not valid UTF-8"),
+    ],
+)
+def test_bad_lines_are_named(
+    longtail: Command, trained: Path, tmp_path: Path, content: bytes, message: str
+) -> None:
+    (tmp_path / "in.jsonl").write_bytes(content)
+    done = longtail("predict", trained, tmp_path / "in.jsonl")
+    assert done.code == 1 and message in done.err and "Traceback" not in done.err
+    done = longtail("predict", trained, tmp_path / "missing.txt")
+    assert done.code == 1 and "is no file" in done.err
+
+
+def test_a_slow_producer_is_answered_at_once(trained: Path) -> None:
+    child = subprocess.Popen(
+        [*PREDICT, str(trained)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None and child.stdout is not None
+    for text in ("wheat harvest", "oil prices"):
+        child.stdin.write(text + "\n")
+        child.stdin.flush()
+        # The answer comes though the input is still open.
+        assert json.loads(child.stdout.readline())["text"] == text
+    child.stdin.close()
+    assert child.wait(timeout=60) == 0
+    child.stdout.close()
+
+
+def test_a_closed_pipe_is_quiet(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "many.txt").write_text("wheat harvest rose\n" * 20_000)
+    child = subprocess.Popen(
+        [*PREDICT, str(trained), str(tmp_path / "many.txt")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None and child.stderr is not None
+    assert b"wheat" in child.stdout.readline()
+    child.stdout.close()
+    errors = child.stderr.read()
+    child.stderr.close()
+    child.wait()
+    assert errors == b""

@@ -1,0 +1,185 @@
+"""`longtail train`: flags and recipes, what is in the way, interruptions, folds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from typer.main import get_command
+
+from longtail import LongTailClassifier
+from longtail.cli import app
+from longtail.settings import MODEL_SETTINGS, TrainingConfig
+
+Command = Callable[..., object]
+HIDDEN = ("--hidden", 8, "--epochs", 3, "--folds", 1, "--device", "cpu")
+
+
+def weights(run: Path) -> dict[str, np.ndarray]:
+    files = sorted(run.rglob("*.safetensors"))
+    return {
+        f"{path.relative_to(run)} {name}": value
+        for path in files
+        for name, value in load_file(path).items()
+    }
+
+
+def same(first: Path, second: Path) -> bool:
+    one, other = weights(first), weights(second)
+    assert one and list(one) == list(other)
+    return all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_every_setting_is_a_flag() -> None:
+    train = get_command(app).commands["train"]  # type: ignore[attr-defined]
+    flags = {name for parameter in train.params for name in parameter.opts}
+    for kind in (TrainingConfig, *MODEL_SETTINGS.values()):
+        for field in dataclasses.fields(kind):
+            assert f"--{field.name.replace('_', '-')}" in flags, field.name
+
+
+def test_it_is_cross_fitted_by_default(longtail: Command, folder: Path, tmp_path: Path) -> None:
+    done = longtail("train", folder, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert "longtail evaluate" in done.out
+    assert not (tmp_path / "run" / "training").exists()
+    saved = json.loads((tmp_path / "run" / "longtail.json").read_text())
+    assert saved["n_models"] == 5 and saved["thresholds"]["objective"] == "mean"
+    done = longtail("evaluate", tmp_path / "run", folder, "--split", "test", "--json")
+    found = json.loads(done.out)
+    assert found["overall"]["micro_f1"] > 0.5 and {"head", "medium", "tail"} <= set(found)
+
+
+def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("model: bag\nloss: fl\nmodel_settings:\n  hidden: 4\n  ngrams: 2\nfolds: 1\n")
+    done = longtail(
+        "train", folder, "--config", recipe, "--out", tmp_path / "run", "--hidden", 6,
+        "--epochs", 2, "--loss-set", "gamma=1", "--thresholds", "global", "--max-labels", 3,
+        "--at-least-one",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    got = LongTailClassifier.from_pretrained(tmp_path / "run").get_params()
+    assert got["loss"] == "fl" and got["epochs"] == 2 and got["folds"] == 1
+    assert got["model_settings"] == {"hidden": 6, "ngrams": 2}
+    assert got["loss_settings"] == {"gamma": 1}
+    assert got["thresholds"] == "global" and got["max_labels"] == 3 and got["at_least_one"] is True
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--encoder", "x"], "--encoder goes with --model encoder, got --model bag"),
+        (
+            ["--model", "encoder", "--class-weight", "balanced"],
+            "--class-weight goes with --model svm",
+        ),
+        (["--model", "svm", "--loss", "db"], "--loss goes with --model bag or encoder"),
+        (["--model", "bagg"], "Did you mean 'bag'"),
+        (["--thresholds", "grit"], "Did you mean 'grid'"),
+        (["--epochs", "3"], "--epochs"),
+        (["--model", "svm", "--learning-rate", "0.1"], "--learning-rate"),
+        (["--folds", "5", "--hidden", "4", "--patience", "2"], "patience"),
+        (["--loss-set", "gamma"], "expected KEY=VALUE"),
+        (["--resume", "--overwrite"], "not both"),
+        (["--folds", "1", "--fold", "0"], "--fold goes with --folds 2 or more"),
+        (["--min-df", "0"], "min_df must be"),
+    ],
+)
+def test_contradictions_name_the_flags(
+    longtail: Command, folder: Path, tmp_path: Path, flags: list[str], message: str
+) -> None:
+    done = longtail("train", folder, "--out", tmp_path / "run", *flags)
+    assert done.code == 1 and message in done.err, done.err
+    assert done.err.splitlines()[-1].startswith("error: ") and "Traceback" not in done.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_trained_model_is_replaced_only_if_asked(
+    longtail: Command, folder: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert longtail("train", folder, "--out", run, "--folds", 1).code == 0
+    before = weights(run)
+    done = longtail("train", folder, "--out", run, "--loss", "bce", "--folds", 1)
+    assert done.code == 1 and "--overwrite" in done.err
+    assert list(before) == list(weights(run))
+    done = longtail("train", folder, "--out", run, "--resume")
+    assert done.code == 0 and "finished already" in done.out
+    assert longtail("train", folder, "--out", run, "--folds", 2, "--overwrite").code == 0
+    assert (run / "fold-1").is_dir() and not (run / "model.safetensors").exists()
+
+
+def child(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "longtail", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 60
+    while not list(path.parent.glob(path.name)):
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.005)
+
+
+def test_killed_and_resumed_it_ends_with_the_same_weights(
+    longtail: Command, folder: Path, tmp_path: Path
+) -> None:
+    flags = (*HIDDEN[:2], "--epochs", 40, "--folds", 1, "--device", "cpu")
+    assert longtail("train", folder, "--out", tmp_path / "whole", *flags).code == 0
+    process = child(
+        "train", folder, "--out", tmp_path / "run", *flags, "--checkpoint-minutes", 0
+    )  # fmt: skip
+    wait_for(tmp_path / "run" / "training" / "folds" / "fold-0" / "state.safetensors", process)
+    process.kill()
+    process.communicate()
+    assert not (tmp_path / "run" / "longtail.json").exists()
+    done = longtail("train", folder, "--out", tmp_path / "run")
+    assert done.code == 1 and "--resume" in done.err
+    done = longtail("train", folder, "--out", tmp_path / "run", "--resume", "--epochs", 41)
+    assert done.code == 1 and "--epochs was 40, now 41" in done.err
+    done = longtail("train", folder, "--out", tmp_path / "run", "--resume")
+    assert done.code == 0, done.err
+    assert same(tmp_path / "whole", tmp_path / "run")
+
+
+def test_sigterm_saves_and_says_how_to_go_on(
+    longtail: Command, folder: Path, tmp_path: Path
+) -> None:
+    flags = (*HIDDEN[:2], "--epochs", 400, "--folds", 1, "--device", "cpu")
+    run = tmp_path / "my run"
+    process = child("train", folder, "--out", run, *flags, "--checkpoint-minutes", 0)
+    wait_for(run / "training" / "folds" / "fold-0" / "state.safetensors", process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and "Traceback" not in err
+    words = shlex.split(err.split("The command: ")[1].splitlines()[0])
+    assert words == ["longtail", "train", str(folder), "--out", str(run), "--resume"]
+
+
+def test_folds_of_several_processes_are_gathered(
+    longtail: Command, folder: Path, tmp_path: Path
+) -> None:
+    assert longtail("train", folder, "--out", tmp_path / "one", "--folds", 2).code == 0
+    for fold in (1, 0):
+        done = longtail("train", folder, "--out", tmp_path / "run", "--folds", 2, "--fold", fold)
+        assert done.code == 0 and "--resume" in done.out, done.err
+    done = longtail("train", folder, "--out", tmp_path / "run", "--resume")
+    assert done.code == 0, done.err
+    assert same(tmp_path / "one", tmp_path / "run")
