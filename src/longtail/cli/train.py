@@ -14,7 +14,7 @@ import typer
 from longtail.cli.flags import Chosen, check_resumed, takes_settings, unreadable
 from longtail.cli.reading import Source, reads_data
 from longtail.cli.show import print_notes, training_progress
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError, InputError, LongtailError
 
 WORK = "training"
 ARGUMENTS = "arguments.json"
@@ -162,7 +162,10 @@ def _finish(classifier: Any, source: Source, out: Path) -> None:
     try:
         write_files(classifier, staged)
         source.remember(staged)
-    except OSError as error:
+    except LongtailError:
+        raise
+    except Exception as error:
+        # Tokenizers tell of a full disk by an exception of no kind at all.
         raise DataError(
             f"could not save to {staged}: {error}. The trained folds are kept: free some space, "
             "then go on with --resume."

@@ -104,7 +104,8 @@ class Work:
                 sync_file(path)
             os.replace(staged, place)
             sync_folder(place.parent)
-        except (OSError, SafetensorError) as error:
+        except Exception as error:
+            # Tokenizers tell of a full disk by an exception of no kind at all.
             shutil.rmtree(staged, ignore_errors=True)
             raise DataError(
                 f"could not save the model of fold {fold} to {place}: {error}. Its last saved "
