@@ -8,7 +8,7 @@ import pytest
 
 from longtail.classifier import LongTailClassifier
 from longtail.corpora.newswire import load
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.losses import LOSSES
 from longtail.models import MODELS
 from longtail.reproduce import read_recipe, read_recipes, reproduce
@@ -34,8 +34,16 @@ def test_recipe_runs_on_a_tiny_corpus(path: Path, tmp_path: Path) -> None:
 
 def test_bad_recipes_are_explained(tmp_path: Path) -> None:
     (tmp_path / "typo.yaml").write_text("los: db\n")
-    with pytest.raises(InputError, match=r"expected keys among .*loss.*got {'los': 'db'}"):
+    with pytest.raises(
+        UnknownNameError, match=r"setting in .*typo.yaml 'los'. Did you mean 'loss'"
+    ):
         read_recipe(tmp_path / "typo.yaml")
+    (tmp_path / "flat.yaml").write_text("hidden: 8\nmodel_settings: {ngrams: 2}\nfolds: 1\n")
+    found = read_recipe(tmp_path / "flat.yaml")
+    assert found == {"model_settings": {"ngrams": 2, "hidden": 8}, "folds": 1}
+    (tmp_path / "empty.yaml").write_text("")
+    with pytest.raises(InputError, match="expected settings such as"):
+        read_recipe(tmp_path / "empty.yaml")
     (tmp_path / "broken.yaml").write_text("loss: [\n")
     with pytest.raises(DataError, match="cannot be read as a recipe"):
         read_recipe(tmp_path / "broken.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,23 +10,34 @@ from typing import Any
 
 from longtail.classifier import LongTailClassifier
 from longtail.data import TextData
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.evaluation import Evaluation
 from longtail.report import to_markdown
+from longtail.settings import MODEL_SETTINGS
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """A recipe is a YAML mapping of LongTailClassifier arguments."""
+    """A recipe is a YAML mapping of LongTailClassifier arguments and settings of its model."""
     import yaml
 
     try:
         recipe = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{path} cannot be read as a recipe: {error}.") from error
-    known = set(LongTailClassifier().get_params())
-    if not isinstance(recipe, dict) or not set(recipe) <= known:
-        raise InputError(f"{path}: expected keys among {', '.join(sorted(known))}, got {recipe!r}.")
-    return recipe
+    if not isinstance(recipe, dict):
+        raise InputError(f"{path}: expected settings such as `loss: db`, got {recipe!r}.")
+    arguments = set(LongTailClassifier().get_params())
+    model = recipe.get("model", "bag")
+    kind = MODEL_SETTINGS.get(model)
+    of_model = {field.name for field in dataclasses.fields(kind)} if kind else set()
+    for key in recipe:
+        if key not in arguments | of_model:
+            raise UnknownNameError(f"setting in {path}", key, arguments | of_model)
+    found = {key: value for key, value in recipe.items() if key in arguments}
+    flat = {key: value for key, value in recipe.items() if key not in arguments}
+    if flat:
+        found["model_settings"] = {**(found.get("model_settings") or {}), **flat}
+    return found
 
 
 def read_recipes(folder: Path, rows: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:

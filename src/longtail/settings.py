@@ -123,7 +123,7 @@ class TrainingConfig:
     patience: int = setting(
         0, "Stop after so many epochs without a better score on the validation part; 0: never."
     )
-    stop_on: str = setting("micro_f1", "The score that patience and the best epoch look at.")
+    stop_on: str = setting("micro_f1", "With patience: the score that it looks at.")
     precision: str = setting("auto", f"{', '.join(PRECISIONS)}; auto: bf16 where a GPU has it.")
     acceleration: str = setting(
         "auto", f"{', '.join(ACCELERATIONS)}; auto: CUDA graphs on a GPU, where they work."
@@ -152,6 +152,11 @@ class TrainingConfig:
         _choice("schedule", self.schedule, SCHEDULES)
         _choice("precision", self.precision, PRECISIONS)
         _choice("acceleration", self.acceleration, ACCELERATIONS)
+        if self.stop_on != "micro_f1" and not self.patience:
+            raise InputError(
+                "stop_on (--stop-on) is the score that patience looks at. Set patience "
+                "(--patience) too."
+            )
         if not isinstance(self.deterministic, bool):
             raise InputError(f"deterministic must be true or false, got {self.deterministic!r}.")
         kind = str(self.device).partition(":")[0]

@@ -64,6 +64,19 @@ def test_bad_lines_are_named(
     assert done.code == 1 and "is no file" in done.err
 
 
+def test_what_is_no_text_is_not_read_as_text(
+    longtail: Command, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("text,labels\na,b\n")
+    done = longtail("predict", trained, tmp_path / "in.csv")
+    assert done.code == 1 and "longtail corpus convert" in done.err
+    (tmp_path / "in.txt").write_text('{"text": "wheat"}\n')
+    done = longtail("predict", trained, tmp_path / "in.txt")
+    assert done.code == 0 and "--jsonl" in done.err
+    done = longtail("predict", trained, tmp_path / "in.txt", "--text-field", "body")
+    assert done.code == 1 and "--jsonl" in done.err
+
+
 def test_a_slow_producer_is_answered_at_once(trained: Path) -> None:
     child = subprocess.Popen(
         [*PREDICT, str(trained)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

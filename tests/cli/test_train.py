@@ -95,6 +95,10 @@ def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Pat
         (["--resume", "--overwrite"], "not both"),
         (["--folds", "1", "--fold", "0"], "--fold goes with --folds 2 or more"),
         (["--min-df", "0"], "min_df must be"),
+        (["--folds", "1000"], "cannot make 1000 folds of"),
+        (["--folds", "2", "--fold", "7"], "expected a fold from 0 to 1, got 7"),
+        (["--folds", "1", "--hidden", "4", "--stop-on", "macro_f1"], "--patience"),
+        (["--split-method", "time"], "has its own parts"),
     ],
 )
 def test_contradictions_name_the_flags(
@@ -104,6 +108,15 @@ def test_contradictions_name_the_flags(
     assert done.code == 1 and message in done.err, done.err
     assert done.err.splitlines()[-1].startswith("error: ") and "Traceback" not in done.err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_training_that_diverged_is_said_to(
+    longtail: Command, folder: Path, tmp_path: Path
+) -> None:
+    done = longtail("train", folder, "--out", tmp_path / "run", *HIDDEN, "--learning-rate", "1e30")
+    assert done.code == 1 and "Lower the learning rate" in done.err and "Traceback" not in done.err
+    done = longtail("train", folder, "--out", tmp_path / "run", *HIDDEN, "--overwrite")
+    assert done.code == 0, done.err
 
 
 def test_a_trained_model_is_replaced_only_if_asked(
@@ -117,6 +130,8 @@ def test_a_trained_model_is_replaced_only_if_asked(
     assert list(before) == list(weights(run))
     done = longtail("train", folder, "--out", run, "--resume")
     assert done.code == 0 and "finished already" in done.out
+    done = longtail("train", folder, "--out", run, "--resume", "--loss", "bce")
+    assert done.code == 1 and "--loss was 'db', now 'bce'" in done.err
     assert longtail("train", folder, "--out", run, "--folds", 2, "--overwrite").code == 0
     assert (run / "fold-1").is_dir() and not (run / "model.safetensors").exists()
 

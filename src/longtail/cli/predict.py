@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from longtail.cli.show import print_notes
 from longtail.errors import DataError, InputError
 
 BATCH = 256
@@ -48,12 +49,21 @@ def predict(
     from longtail.classifier import LongTailClassifier
 
     as_json = jsonl or file.endswith((".jsonl", ".jsonl.gz", ".ndjson"))
+    if file.endswith((".csv", ".tsv", ".parquet", ".json", ".xml")):
+        raise InputError(
+            f"{file} is a table or a document, not texts: predict reads one text per line, or JSON "
+            f"Lines. Convert it with: longtail corpus convert {file} --out texts.jsonl"
+        )
+    if not as_json and (text_field, id_field) != ("text", "id"):
+        raise InputError("--text-field and --id-field go with JSON Lines: add --jsonl.")
     lines = _batches(file)
     classifier = LongTailClassifier.from_pretrained(run, device=device)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     number = 0
     for batch in lines:
+        if number == 0 and not as_json and batch[0].lstrip().startswith("{"):
+            print_notes(["the first line looks like JSON and is read as text: is --jsonl missing?"])
         asked = []
         for line in batch:
             number += 1

@@ -26,6 +26,8 @@ HELP = "A corpus name, a file, a folder of parts (train, validation, test), or h
 PANEL = "Reading the data"
 SPLIT_NAMES = ("random", "stratified", "time")
 MEMORY = "data.json"
+# Method and seed of the split where nothing is said.
+UNSPLIT = ("random", 0)
 _FIELDS = dataclasses.fields(ReadOptions)
 
 
@@ -78,9 +80,27 @@ class Source:
             if trained is None and name is None:
                 return self.whole()
             if trained is not None:
+                self._check_same_split(trained, run)
                 source = trained
                 print_notes([f"{self.data} was split to train {run}: judging its {wanted} part."])
         return source.parts(needed=(wanted,))[wanted]
+
+    def check_split_is_used(self) -> None:
+        """Raise if a split was asked of data that have their parts."""
+        if (self.split, self.split_seed) != UNSPLIT and (self._is_corpus() or self._has_parts()):
+            raise InputError(
+                f"{self.data} has its own parts, so --split-method and --split-seed would do "
+                "nothing. Leave them out, or split anew with `longtail corpus split`."
+            )
+
+    def _check_same_split(self, trained: Source, run: Path | None) -> None:
+        asked, then = (self.split, self.split_seed), (trained.split, trained.split_seed)
+        if asked not in (UNSPLIT, then):
+            raise InputError(
+                f"{run} was trained on {self.data} split by --split-method {then[0]} --split-seed "
+                f"{then[1]}: another split would judge documents that it has seen. Leave these "
+                "flags out."
+            )
 
     def part_for(self, runs: list[Path]) -> TextData:
         """What several runs can be judged on: what all of them held out for testing."""

@@ -39,18 +39,26 @@ def train(
 ) -> None:
     """Train a model, choose its thresholds on documents it has not seen, and save it."""
     from longtail.classifier import LongTailClassifier
+    from longtail.classifier.folders import CONFIG_FILE
     from longtail.training import StoppedError, stopping
 
     said = chosen.resolved()
+    if not resume and fold is None:
+        LongTailClassifier(**said).plan()
+    source.check_split_is_used()
     if resume and overwrite:
         raise InputError(
             "--resume goes on with what is in --out, --overwrite replaces it: not both."
         )
     if _finished(out, resume or fold is not None, overwrite):
+        saved = json.loads((out / CONFIG_FILE).read_text("utf-8"))
+        check_resumed(saved.get("arguments", {}), said, out)
         typer.echo(f"{out} is finished already. {_next(source, out)}")
         return
     work = out / WORK
     going_on = resume or fold is not None
+    if resume and not work.exists():
+        print_notes([f"there is nothing to resume in {out}: beginning anew."])
     arguments = _arguments(work, said, out) if going_on and work.exists() else said
     classifier = LongTailClassifier(**arguments)
     plan = classifier.plan()
@@ -74,6 +82,13 @@ def train(
             )
         except StoppedError as stopped:
             raise StoppedError(f"{stopped} The command: {command}", stopped.exit_code) from None
+        except LongtailError:
+            # What was refused before anything was learned leaves no trace in the way of a new try.
+            if not any(work.rglob("*.safetensors")):
+                shutil.rmtree(work)
+                if not any(out.iterdir()):
+                    out.rmdir()
+            raise
         except KeyboardInterrupt:
             typer.secho(
                 f"\nLeft at once. Go on from the last saved state with: {command}", err=True

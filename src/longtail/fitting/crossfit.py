@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from longtail.corpora.download import cache_folder
 from longtail.data import TextData
 from longtail.data.splits import assign_stratified
-from longtail.errors import InputError
+from longtail.errors import InputError, LongtailError
 from longtail.fitting.ensemble import Ensemble
 from longtail.fitting.plan import Plan
 from longtail.fitting.work import Work
@@ -36,6 +36,8 @@ Judge = Callable[[NDArray[np.float32]], float]
 """What logits of the validation part are worth: for early stopping."""
 # Characters from which tokens are kept for a later run: fewer are read in a second or two.
 CACHED_CHARACTERS = 2_000_000
+# Far beyond any logit that means something.
+LARGEST_SCORE = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +169,14 @@ def _score(
     single = Ensemble([model], known[None, :], shared.plan.training.device)
     encoded = shared.encode(model, held) if isinstance(model, NetworkModel) else None
     scores = single.compact_scores(shared.data.select(held).texts, of, encoded)
+    values = scores.data if sp.issparse(scores) else scores
+    # Written so that NaN is caught too.
+    if values.size and not np.abs(values).max() < LARGEST_SCORE:
+        worst = values.flat[np.abs(values).argmax()]
+        raise LongtailError(
+            f"the trained model gives scores such as {worst:.3g}: the training diverged. Lower "
+            "the learning rate, then begin anew (--overwrite)."
+        )
     if sp.issparse(scores):
         return scores
     return np.ma.array(scores, mask=np.broadcast_to(~known, scores.shape))
