@@ -40,7 +40,6 @@ def train(
     """Train a model, choose its thresholds on documents it has not seen, and save it."""
     from longtail.classifier import LongTailClassifier
     from longtail.classifier.folders import CONFIG_FILE
-    from longtail.training import StoppedError, stopping
 
     said = chosen.resolved()
     if not resume and fold is None:
@@ -64,10 +63,24 @@ def train(
     plan = classifier.plan()
     if fold is not None and plan.folds == 1:
         raise InputError("--fold goes with --folds 2 or more.")
+    if fold is not None and not 0 <= fold < plan.folds:
+        raise InputError(f"--fold: expected a fold from 0 to {plan.folds - 1}, got {fold}.")
     parts = _parts(source, work, arguments, keep=going_on)
     command = shlex.join(
         ["longtail", "train", *source.arguments(split=True), "--out", str(out), "--resume"]
     )
+    _fit(classifier, parts, work, fold, command)
+    if fold is not None:
+        typer.echo(f"Fold {fold} is done. When all are, gather them with: {command}")
+        return
+    _finish(classifier, source, out)
+    typer.echo(f"Saved to {out}. {_next(source, out)}")
+
+
+def _fit(classifier: Any, parts: Any, work: Path, fold: int | None, command: str) -> None:
+    """Fit in the work folder; whatever ends it, the user learns how to go on."""
+    from longtail.training import StoppedError, stopping
+
     with stopping() as stop, training_progress() as progress:
         try:
             classifier.fit(
@@ -83,22 +96,18 @@ def train(
         except StoppedError as stopped:
             raise StoppedError(f"{stopped} The command: {command}", stopped.exit_code) from None
         except LongtailError:
-            # What was refused before anything was learned leaves no trace in the way of a new try.
-            if not any(work.rglob("*.safetensors")):
+            # What was refused before anything was learned leaves no trace in the way of a new try;
+            # of a fold the others may be under way.
+            if fold is None and not any(work.rglob("*.safetensors")):
                 shutil.rmtree(work)
-                if not any(out.iterdir()):
-                    out.rmdir()
+                if not any(work.parent.iterdir()):
+                    work.parent.rmdir()
             raise
         except KeyboardInterrupt:
             typer.secho(
                 f"\nLeft at once. Go on from the last saved state with: {command}", err=True
             )
             raise SystemExit(130) from None
-    if fold is not None:
-        typer.echo(f"Fold {fold} is done. When all are, gather them with: {command}")
-        return
-    _finish(classifier, source, out)
-    typer.echo(f"Saved to {out}. {_next(source, out)}")
 
 
 def _next(source: Source, out: Path) -> str:
