@@ -38,7 +38,8 @@ def svm_scores(train: TextData, texts: list[str]) -> np.ma.MaskedArray:
         applies = columns[:, [label]].toarray().ravel()
         if applies.all():
             continue
-        scores[:, label] = LinearSVC(C=1).fit(known, applies).decision_function(asked)
+        machine = LinearSVC(C=1, random_state=0).fit(known, applies)
+        scores[:, label] = machine.decision_function(asked)
     return scores
 
 
