@@ -29,9 +29,9 @@ class EncoderModel:
     half_ready = True
     encodes_alike = True
     training_defaults: Mapping[str, Any] = {
-        "epochs": 20,
+        "epochs": 30,
         "batch_size": 32,
-        "learning_rate": 1.5e-4,
+        "learning_rate": 1e-4,
         "head_learning_rate": 1e-3,
         "weight_decay": 0.01,
     }
