@@ -85,6 +85,7 @@ class SvmSettings:
     ngrams: int = setting(1, "Words, and sequences of up to so many words.")
     min_df: int = setting(1, "Leave out what is in fewer training documents.")
     max_features: int = setting(200_000, "Keep the most frequent so many.")
+    sublinear: bool = setting(False, "Dampen how often a word occurs: 1 + log.")
 
     def __post_init__(self) -> None:
         _number("C", self.C, least=0, above=True)

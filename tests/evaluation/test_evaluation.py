@@ -261,5 +261,3 @@ def test_thresholds_remember_their_scale() -> None:
     again = Thresholds.from_dict(json.loads(json.dumps(fitted.to_dict())))
     result = evaluate(truth, probability, again, STATS, n_resamples=0)
     assert result.overall.micro_f1 == pytest.approx(fitted.details["earned_in_tuning"])
-    with pytest.raises(InputError, match="searches probabilities"):
-        fit_thresholds(scores, truth, STATS.label_counts, "grid", scale="margin")

@@ -40,6 +40,9 @@ def test_equal_to_scikit_learn() -> None:
     expected = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2)).fit_transform(TEXTS)
     found = TextFeatures(ngrams=2, min_df=1).fit_transform(TEXTS)
     np.testing.assert_allclose(found.toarray(), expected.toarray(), atol=1e-6)
+    expected = TfidfVectorizer().fit_transform(TEXTS * 2)
+    found = TextFeatures(min_df=1, sublinear=False).fit_transform(TEXTS * 2)
+    np.testing.assert_allclose(found.toarray(), expected.toarray(), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

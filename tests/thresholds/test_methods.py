@@ -204,7 +204,23 @@ def test_grid_is_the_best_of_21(case: Case, objective: Any) -> None:
     np.testing.assert_array_equal(decided, decide(case, found.details["probability"]))
 
 
+@given(cases(), st.sampled_from(OBJECTIVES))
+@property_test
+def test_grid_of_margins_is_the_best_of_21_shifts(case: Case, objective: Any) -> None:
+    case = case._replace(scores=(case.scores * 0.3).round(2))
+    counts = np.ones(case.scores.shape[1])
+    found = fit_thresholds(
+        case.given(), case.labels, counts, "grid", objective=objective, scale="margin"
+    )
+    shifts = np.round(np.linspace(-1, 1, 21), 1)
+    assert found.details["shift"] in shifts and found.value == found.details["shift"]
+    decided = found.apply(case.given()).toarray()
+    best = max(earned(case.judged(), decide(case, cut), objective) for cut in shifts)
+    assert earned(case.judged(), decided, objective) == pytest.approx(best)
+
+
 def test_the_grid_is_the_papers() -> None:
+    np.testing.assert_array_equal(methods.SHIFTS, np.round(np.linspace(-1, 1, 21), 1))
     assert len(methods.GRID) == 21
     assert methods.GRID[0] == 0.4 and methods.GRID[-1] == 0.6
 

@@ -22,12 +22,13 @@ PATTERNS = (CountVectorizer().token_pattern, ANY_WORD, ANYTHING)
 
 
 class TextFeatures:
-    """Counts of words, dampened, weighted by rarity, and scaled to length one.
+    """Counts of words, weighted by rarity, and scaled to length one.
 
     Args:
         ngrams, char_ngrams: longest sequences of words, and of characters (0: none).
         min_df: least number of training documents; max_features: largest vocabulary.
         hashing: columns to hash words into instead of a vocabulary; 0: a vocabulary.
+        sublinear: dampen counts, 1 + log; otherwise they count in full.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class TextFeatures:
         max_features: int = 200_000,
         char_ngrams: int = 0,
         hashing: int = 0,
+        sublinear: bool = True,
     ) -> None:
+        self._sublinear = sublinear
         self._ngrams, self._char_ngrams = ngrams, char_ngrams
         self._min_df, self._max_features, self._hashing = min_df, max_features, hashing
         self._pattern = PATTERNS[0]
@@ -69,7 +72,8 @@ class TextFeatures:
 
     def _weigh(self, counts: sp.csr_matrix) -> sp.csr_matrix:
         found = sp.csr_matrix(counts, dtype=np.float32)
-        found.data = (1 + np.log(found.data)) * self._idf[found.indices]
+        counted = 1 + np.log(found.data) if self._sublinear else found.data
+        found.data = counted * self._idf[found.indices]
         rows = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
         lengths = np.sqrt(np.bincount(rows, weights=found.data**2, minlength=found.shape[0]))
         found.data = (found.data / np.maximum(lengths, 1e-12)[rows]).astype(np.float32)

@@ -25,7 +25,9 @@ class SvmModel:
     def __init__(self, settings: SvmSettings | None = None) -> None:
         self.settings = settings or SvmSettings()
         chosen = self.settings
-        self._features = TextFeatures(chosen.ngrams, chosen.min_df, chosen.max_features)
+        self._features = TextFeatures(
+            chosen.ngrams, chosen.min_df, chosen.max_features, sublinear=chosen.sublinear
+        )
         self._weight: Floats = np.zeros((0, 0), dtype=np.float32)
         self._bias: Floats = np.zeros(0, dtype=np.float32)
 
@@ -49,7 +51,9 @@ class SvmModel:
             nothing = np.zeros(features.shape[1], dtype=np.float32)
             return nothing, 1.0 if applies.any() else -1.0
         chosen = self.settings
-        machine = LinearSVC(C=chosen.C, class_weight=chosen.class_weight, random_state=0)
+        machine = LinearSVC(
+            C=chosen.C, class_weight=chosen.class_weight, random_state=0, max_iter=5000
+        )
         machine.fit(features, applies)
         return machine.coef_.ravel().astype(np.float32), float(machine.intercept_[0])
 

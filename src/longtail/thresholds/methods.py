@@ -14,6 +14,7 @@ from longtail.thresholds.tuning import Cuts, FloatArray, IntArray, Tuning, cuts_
 
 Found = tuple[FloatArray, dict[str, Any]]
 GRID = np.round(np.arange(0.40, 0.605, 0.01), 2)
+SHIFTS = np.round(np.arange(-1.0, 1.05, 0.1), 1)
 # Positives at which a label's own threshold and the global one weigh the same.
 SHRINKAGE = 5.0
 # The curve's drop towards rare labels, in units of the spread of the scores of positives.
@@ -25,9 +26,13 @@ MANY_PAIRS = 100_000
 
 
 def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
-    """The paper's search: one probability of 0.40, 0.41, ..., 0.60 for all labels."""
+    """The paper's search: one probability of 0.40, 0.41, ..., 0.60 for all labels.
+
+    Of margins: one distance from the hyperplane of -1.0, -0.9, ..., 1.0.
+    """
     values, labels, applies = tuning.events()
-    cuts = logit(GRID)
+    steps, kind = (SHIFTS, "shift") if tuning.scale == "margin" else (GRID, "probability")
+    cuts = SHIFTS if tuning.scale == "margin" else logit(GRID)
     level = np.searchsorted(cuts, values, side="right")
     # Below the lowest cut nothing is ever let in; between two cuts all scores are alike.
     inside = level > 0
@@ -35,7 +40,7 @@ def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
         cuts[level[inside] - 1], labels[inside], applies[inside], tuning.positives(), objective
     )
     chosen = int(np.searchsorted(cuts, value, side="left").clip(0, len(cuts) - 1))
-    return _same(tuning, float(cuts[chosen])), {"probability": float(GRID[chosen])}
+    return _same(tuning, float(cuts[chosen])), {kind: float(steps[chosen])}
 
 
 def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
@@ -189,7 +194,7 @@ class Method:
 
 
 _TABLE = (
-    Method("grid", "one probability of 0.40 to 0.60, as in the paper", grid),
+    Method("grid", "one probability of 0.40 to 0.60, or shift of -1 to 1, as in the paper", grid),
     Method("global", "one threshold, the exact best of all cuts", one_for_all),
     Method("per-label", "the best of every label, drawn towards the global one", per_label),
     Method("micromacro", "frequent to rare, for micro- and macro-F1 at once", micromacro),

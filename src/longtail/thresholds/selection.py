@@ -57,16 +57,12 @@ def fit_thresholds(
         method: one of `list_methods()`.
         objective: what to maximise: `micro` or `macro` F1, or the `mean` of both.
         scale: whether the scores are logits, probabilities, or margins: real numbers of another
-            meaning, for which `grid` has no use.
+            meaning.
         folds: the fold of each document, where the scores are out of fold; default: `seed` deals
             the documents into five.
         top_k, at_least_one: see `Thresholds`.
     """
     _check(method, objective)
-    if method == "grid" and scale == "margin":
-        raise InputError(
-            "the method 'grid' searches probabilities, which margins are not. Use 'global'."
-        )
     tuning = make_tuning(scores, y_true, label_counts, scale)
     groups = _folds(folds, tuning.n_documents, seed)
     details: dict[str, Any] = {}

@@ -56,6 +56,8 @@ class Tuning:
     """Without the pairs that are masked, as those count for nothing."""
     label_counts: FloatArray
     """Training documents of each label."""
+    scale: Scale = "logit"
+    """Of what was given; margins are taken as they are."""
 
     @property
     def n_labels(self) -> int:
@@ -75,7 +77,7 @@ class Tuning:
         )
 
     def select(self, rows: IntArray) -> Tuning:
-        return Tuning(self.scores[rows], self.y_true[rows], self.label_counts)
+        return Tuning(self.scores[rows], self.y_true[rows], self.label_counts, self.scale)
 
     def columns(self) -> Iterator[Column]:
         """Every label in turn."""
@@ -137,7 +139,7 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
         scored = ~np.ma.getmaskarray(logits)[rows, truth.indices]
         pairs = rows[scored], truth.indices[scored]
         truth = sp.csr_matrix((truth.data[scored], pairs), truth.shape)
-    return Tuning(logits, truth.astype(bool), counts)
+    return Tuning(logits, truth.astype(bool), counts, scale)
 
 
 def cuts_of(column: Column) -> Cuts:
