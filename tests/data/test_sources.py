@@ -248,3 +248,25 @@ def test_labels_sort_over_all_files(tmp_path: Path) -> None:
     (tmp_path / "3.jsonl").write_text("\n".join(map(json.dumps, table)))
     both = read_data([tmp_path / "1.parquet", tmp_path / "3.jsonl"])
     assert both.label_names == ("a", "b", "c", "z") and both[1].labels == ["a", "c"]
+
+
+def test_labels_with_enough_training_documents(tmp_path: Path) -> None:
+    lists = {
+        "train": [["a"], ["a", "b"], ["a"], ["b"], ["c"]],
+        "validation": [["b"], ["c"]],
+        "test": [["a", "c"], ["c"], ["d"]],
+    }
+    for part, labels in lists.items():
+        texts = [f"{part} {k}" for k in range(len(labels))]
+        write_data(TextData.from_lists(texts, labels), tmp_path / f"{part}.jsonl")
+    report = ReadReport()
+    parts = load_data(tmp_path, min_count=2, report=report)
+    assert {data.label_names for data in parts.values()} == {("a", "b")}
+    # Documents without any other label are gone, and it is said.
+    assert sizes(parts) == {"train": 4, "validation": 1, "test": 1}
+    assert parts["test"].texts == ["test 0"] and parts["test"].labels_of(0) == ["a"]
+    (said,) = report.notes
+    assert "fewer than 2 training documents were left out: 2, with 5 of 12 assignments" in said
+    assert "the documents that had no other labels: 4." in said
+    with pytest.raises(DataError, match="no label has 9 training documents"):
+        load_data(tmp_path, min_count=9)

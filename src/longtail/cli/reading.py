@@ -42,6 +42,7 @@ class Source:
     path: Path | None
     settings: dict[str, Any]
     options: ReadOptions
+    min_count: int = 0
 
     def parts(self, needed: tuple[str, ...] = ()) -> dict[str, TextData]:
         """The train, validation and test parts."""
@@ -57,6 +58,7 @@ class Source:
                     self.format,
                     split_method=self.split,
                     seed=self.split_seed,
+                    min_count=self.min_count,
                     progress=progress,
                     report=report,
                     **dataclasses.asdict(self.options),
@@ -136,6 +138,7 @@ class Source:
                 split=saved["split"],
                 split_seed=saved["split_seed"],
                 options=options,
+                min_count=self.min_count or saved.get("min_count", 0),
             )
         except (OSError, KeyError, TypeError, ValueError):
             return None
@@ -150,6 +153,7 @@ class Source:
         pairs = [("format", self.format, None), ("path", self.path, None)]
         if split:
             pairs += [("split_method", self.split, "random"), ("split_seed", self.split_seed, 0)]
+        pairs.append(("min_count", self.min_count, 0))
         pairs += [(f.name, getattr(self.options, f.name), f.default) for f in _FIELDS]
         for name, value, default in pairs:
             if value != default:
@@ -173,6 +177,11 @@ class Source:
             whole = TextData.concat(self.parts().values())
             _check_ids(whole, self.data)
             return whole
+        if self.min_count:
+            raise InputError(
+                f"--min-count counts training documents, and {self.data} is taken whole here. "
+                "Leave it out, or divide the data first with `longtail corpus split`."
+            )
         report = ReadReport()
         with working(self._reading()) as progress:
             found = read_data(
@@ -237,6 +246,10 @@ class Source:
                 settings[field.name] = value
         if self.format is not None:
             raise InputError(f"the corpus {self.data} has no use for --format.")
+        if self.min_count and "min_count" not in defaults:
+            raise InputError(f"the corpus {self.data} has no use for --min-count.")
+        if self.min_count:
+            settings["min_count"] = self.min_count
         in_bytes = self.data in ("reuters", "pubmed")
         with working(self._reading(), in_bytes) as progress, downloading(self.data) as arrived:
             plumbing = {"progress": progress, "download_progress": arrived, "report": report}
@@ -339,6 +352,7 @@ def _with_source(verb: Callable[..., Any], kind: Any) -> Callable[..., Any]:
             path=given["path"],
             settings=parse_settings(given["set_"] or []),
             options=ReadOptions(**{name: given[name] for name in names}),
+            min_count=given["min_count"],
         )
         return verb(source=source, **arguments)
 
@@ -360,6 +374,13 @@ def _options() -> list[inspect.Parameter]:
         ),
         ("split_method", str, "random", f"How one file is split: {', '.join(SPLIT_NAMES)}.", ()),
         ("split_seed", int, 0, "Seed of that split.", ()),
+        (
+            "min_count",
+            int,
+            0,
+            "Leave out labels with fewer training documents.",
+            (),
+        ),
         ("path", Path | None, None, "For a named corpus: a local copy of its source.", ()),
         ("set_", list[str] | None, None, "For a named corpus: KEY=VALUE, repeatable.", ("--set",)),
     ]

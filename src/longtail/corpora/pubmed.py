@@ -14,7 +14,7 @@ from longtail.corpora.download import Progress as DownloadProgress
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
 from longtail.data.collect import Progress, collect, tell
 from longtail.data.documents import OnError, ReadOptions, ReadReport, parse_range
-from longtail.data.sources import resolve
+from longtail.data.sources import frequent_labels, resolve
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 
@@ -58,25 +58,7 @@ def load(
     collected = collect(resolve(path), options, progress, workers)
     data = collected.data()
     parts = _paper_parts(data, n_validation, n_test)
-    names = parts["train"].filter_labels(min_count)[0].label_names
-    if not names:
-        raise DataError(
-            f"no label has {min_count} training documents. Read more files, or lower min_count."
-        )
-    rare: set[str] = set()
-    n_assignments = 0
-    for part, documents in parts.items():
-        parts[part], unknown = documents.onto(names)
-        rare |= set(unknown)
-        n_assignments += sum(unknown.values())
-    n_before = sum(map(len, parts.values()))
-    parts = {part: documents.labelled() for part, documents in parts.items()}
-    if rare:
-        collected.report.notes.append(
-            f"labels with fewer than {min_count} training documents were left out: {len(rare)}, "
-            f"with {n_assignments} of {data.Y.nnz} assignments; and the documents that had no "
-            f"other labels: {n_before - sum(map(len, parts.values()))}."
-        )
+    parts = frequent_labels(parts, min_count, collected.report)
     tell(collected.report, report)
     return parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,7 @@ def load_data(
     *,
     split_method: str = "random",
     seed: int = 0,
+    min_count: int = 0,
     report: ReadReport | None = None,
     progress: Progress | None = None,
     workers: int | None = None,
@@ -110,7 +111,8 @@ def load_data(
 
     A source that says itself which documents are for training and testing (Reuters, NLTK, Hugging
     Face) is taken at its word. A missing validation part is split off the training part. Labels
-    that only other parts have are kept as columns, so that they count in the evaluation.
+    that only other parts have are kept as columns, so that they count in the evaluation; with
+    `min_count`, only labels with so many training documents are kept.
     """
     settings = ReadOptions(**options)
     path = Path(source)
@@ -132,15 +134,46 @@ def load_data(
         collected = collect(resolve(source, format), settings, progress, workers)
         said.add(collected.report)
         parts = _own_parts(collected, source, split_method, seed)
-    tell(said, report)
     if "validation" not in parts:
         shares = (0.9, 0.1)
         parts["train"], parts["validation"] = split(parts["train"], shares, split_method, seed)
+    if min_count:
+        parts = frequent_labels(parts, min_count, said)
+    tell(said, report)
     order = [part for part in PARTS if part in parts]
     names = parts["train"].label_names
     if any(parts[part].label_names != names for part in order):
         names = tuple(sorted({name for part in order for name in parts[part].label_names}))
     return {part: parts[part].onto(names)[0] for part in order}
+
+
+def frequent_labels(
+    parts: Mapping[str, TextData], min_count: int, report: ReadReport
+) -> dict[str, TextData]:
+    """The parts on the labels with so many training documents; others, and documents that have no
+    other labels, are left out, and the report says how many."""
+    names = parts["train"].filter_labels(min_count)[0].label_names
+    if not names:
+        raise DataError(
+            f"no label has {min_count} training documents. Read more files, or lower min_count."
+        )
+    rare: set[str] = set()
+    n_assignments = 0
+    found = {}
+    for part, documents in parts.items():
+        kept, unknown = documents.onto(names)
+        found[part] = kept.labelled()
+        rare |= set(unknown)
+        n_assignments += sum(unknown.values())
+    if rare:
+        n_all = sum(documents.Y.nnz for documents in parts.values())
+        n_gone = sum(map(len, parts.values())) - sum(map(len, found.values()))
+        report.notes.append(
+            f"labels with fewer than {min_count} training documents were left out: {len(rare)}, "
+            f"with {n_assignments} of {n_all} assignments; and the documents that had no other "
+            f"labels: {n_gone}."
+        )
+    return found
 
 
 def _within(progress: Progress | None, before: int, total: int) -> Progress | None:
