@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 
 from longtail.data import TextData
 from longtail.errors import LongtailError
-from longtail.fitting import Plan, Work, fit
+from longtail.fitting import Plan, Work, fingerprint, fit
 from longtail.losses import build_loss
 from longtail.models import encoder
 from longtail.models.encoder import EncoderModel
@@ -153,7 +153,7 @@ def fit_job(job: dict[str, Any], fate: Fate, out: Path) -> None:
         folds=3,
     )
     work = Work(Path(job["folder"]), lambda text: (out / "note").write_text(text) and None)
-    work.begin(plan.fingerprint(data, None), resume=True)
+    work.begin(fingerprint([plan], data, None), resume=True)
     with stopping() as stop:
         found = fit(plan, data, work=work, only=job.get("only"), progress=fate.progress, stop=stop)
     if found is None:

@@ -203,5 +203,7 @@ def test_arguments_of_numpy_train_and_are_saved(
 
 
 def test_the_plan_of_few_documents() -> None:
-    folds = {n: LongTailClassifier(model="encoder", folds=None).plan(n).folds for n in (2, 100)}
+    folds = {n: LongTailClassifier(model="encoder").plans(n)[0].folds for n in (2, 100)}
     assert folds == {2: 1, 100: 1}
+    blended = LongTailClassifier(members=[{"model": "encoder"}, {}])
+    assert {n: blended.plans(n)[1].folds for n in (2, 6, 100)} == {2: 1, 6: 3, 100: 5}

@@ -244,9 +244,9 @@ def test_settings_are_never_markup(encoder: LongTailClassifier) -> None:
     import dataclasses
 
     odd = copy.copy(encoder)
-    settings = {**encoder.plan_.model_settings, "encoder": "a|b\n# <script>", "x|y": "*z*"}
-    object.__setattr__(odd, "plan_", copy.copy(encoder.plan_))
-    object.__setattr__(odd.plan_, "model_settings", settings)
+    settings = {**encoder.plans_[0].model_settings, "encoder": "a|b\n# <script>", "x|y": "*z*"}
+    odd.plans_ = (copy.copy(encoder.plans_[0]),)
+    object.__setattr__(odd.plans_[0], "model_settings", settings)
     odd.thresholds_ = dataclasses.replace(encoder.thresholds_, method="`|<b>", objective="\n#")
     card = model_card(odd)
     assert "<script>" not in card and "<b>" not in card
@@ -282,10 +282,10 @@ def test_the_base_model_of_a_name(
 
     (tmp_path / "models" / "mine").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    plan = copy.copy(encoder.plan_)
+    plan = copy.copy(encoder.plans_[0])
     object.__setattr__(plan, "model_settings", {**plan.model_settings, "encoder": source})
     odd = copy.copy(encoder)
-    odd.plan_ = plan
+    odd.plans_ = (plan,)
     odd.facts_ = dataclasses.replace(encoder.facts_, base_model=_base_model(plan))
     card = model_card(odd)
     assert front_matter(card).get("base_model") == expected

@@ -33,12 +33,12 @@ def test_a_later_format_asks_for_an_upgrade(copied: Path) -> None:
     ("edit", "message"),
     [
         (lambda c: c["arguments"].update(colour=1), "with the argument colour, which longtail"),
-        (lambda c: c["plan"].update(colour=1), "with the setting colour, which longtail"),
-        (lambda c: c["plan"]["training"].update(colour=1), "with the setting colour"),
-        (lambda c: c["plan"]["model_settings"].update(colour=1), r"(?s)refuses: .*colour"),
-        (lambda c: c["plan"].update(model="tree"), "refuses: unknown model 'tree'"),
-        (lambda c: c["plan"].update(loss="dbx"), "refuses: unknown loss 'dbx'"),
-        (lambda c: c["plan"]["training"].update(clip=-1), "refuses: clip must be"),
+        (lambda c: c["plans"][0].update(colour=1), "with the setting colour, which longtail"),
+        (lambda c: c["plans"][0]["training"].update(colour=1), "with the setting colour"),
+        (lambda c: c["plans"][0]["model_settings"].update(colour=1), r"(?s)refuses: .*colour"),
+        (lambda c: c["plans"][0].update(model="tree"), "refuses: unknown model 'tree'"),
+        (lambda c: c["plans"][0].update(loss="dbx"), "refuses: unknown loss 'dbx'"),
+        (lambda c: c["plans"][0]["training"].update(clip=-1), "refuses: clip must be"),
     ],
 )
 def test_what_another_version_had(

@@ -39,7 +39,7 @@ def test_the_same_answers_after_loading(
     assert after.predict_labels(TEXTS) == before.predict_labels(TEXTS)
     assert after.classes_.tolist() == NAMES
     assert after.get_params() == before.get_params()
-    assert after.plan_ == before.plan_ and after.facts_ == before.facts_
+    assert after.plans_ == before.plans_ and after.facts_ == before.facts_
     assert np.array_equal(after.label_stats_.label_counts, before.label_stats_.label_counts)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     # Saved once more by the loaded one, the model and its card are the same.
@@ -135,8 +135,8 @@ def test_changed_defaults_do_not_change_a_saved_model(
     assert EncoderSettings().max_length == 1
     after = LongTailClassifier.from_pretrained(tmp_path / "run")
     assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
-    assert after.plan_ == before.plan_
-    found = after.plan_.model_settings["max_length"], after.plan_.training.weight_decay
+    assert after.plans_ == before.plans_
+    found = after.plans_[0].model_settings["max_length"], after.plans_[0].training.weight_decay
     assert found == expected and expected[0] != 1 and expected[1] != 0.5
     # The user had said nothing, and still has not.
     assert after.weight_decay is None and after.model_settings == short
@@ -154,7 +154,7 @@ def test_what_a_fit_of_today_would_refuse_still_loads(
     monkeypatch.setattr(TrainingConfig.__init__, "__defaults__", changed)
     monkeypatch.setattr(TrainingConfig.__dataclass_fields__["warmup"], "default", 0.25)
     after = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert after.plan_ == before.plan_ and after.plan_.training.warmup == 0.1
+    assert after.plans_ == before.plans_ and after.plans_[0].training.warmup == 0.1
     assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
 
 
@@ -210,7 +210,7 @@ def test_where_a_loaded_model_computes(saved: Path, copied: Path) -> None:
             LongTailClassifier.from_pretrained(saved, device="cuda")
         # Trained on a GPU, and read where there is none.
         change(copied, lambda config: config["arguments"].update(device="cuda:1"))
-        change(copied, lambda config: config["plan"]["training"].update(device="cuda:1"))
+        change(copied, lambda config: config["plans"][0]["training"].update(device="cuda:1"))
         loaded = LongTailClassifier.from_pretrained(copied)
         assert loaded.device == loaded.ensemble_.device == "auto"
         assert loaded.predict_labels(["wheat fell"]) == [["wheat"]]

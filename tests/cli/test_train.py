@@ -198,3 +198,55 @@ def test_folds_of_several_processes_are_gathered(
     done = longtail("train", folder, "--out", tmp_path / "run", "--resume")
     assert done.code == 0, done.err
     assert same(tmp_path / "one", tmp_path / "run")
+
+
+def test_texts_of_labels_by_flag(longtail: Command, folder: Path, tmp_path: Path) -> None:
+    quick = ("--folds", 1, "--device", "cpu", "--thresholds", "global")
+    done = longtail("train", folder, "--label-texts", "names", *quick, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    saved = json.loads((tmp_path / "run" / "longtail.json").read_text())
+    assert saved["plans"][0]["label_texts"] == "names"
+    place = tmp_path / "descriptions.json"
+    place.write_text(json.dumps({name: f"all about {name}" for name in saved["label_names"]}))
+    done = longtail("train", folder, "--label-texts", place, *quick, "--out", tmp_path / "other")
+    assert done.code == 0, done.err
+    saved = json.loads((tmp_path / "other" / "longtail.json").read_text())
+    assert set(saved["plans"][0]["label_texts"]) == set(saved["label_names"])
+    for wrong in ("nothing-there.json", folder):
+        done = longtail("train", folder, "--label-texts", wrong, "--out", tmp_path / "bad")
+        assert done.code == 1 and "--label-texts: expected names, or a JSON file" in done.err
+        assert not (tmp_path / "bad").exists()
+
+
+def test_a_blend_by_recipe(longtail: Command, folder: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "blend.yaml"
+    recipe.write_text(
+        "folds: 2\ndevice: cpu\nlabel_texts: names\nthresholds: global\n"
+        "members:\n  - model: svm\n  - model: bag\n    min_df: 1\n"
+    )
+    done = longtail("train", folder, "--config", recipe, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert (tmp_path / "run" / "member-1" / "fold-1").is_dir()
+    done = longtail("evaluate", tmp_path / "run", folder, "--json")
+    assert 0 < json.loads(done.out)["overall"]["micro_f1"] <= 1
+    wrong = longtail(
+        "train", folder, "--config", recipe, "--epochs", 3, "--out", tmp_path / "wrong"
+    )
+    assert wrong.code != 0 and "epochs: with members this belongs into each member" in wrong.err
+
+
+def test_rare_labels_left_out_by_flag(longtail: Command, folder: Path, tmp_path: Path) -> None:
+    quick = ("--folds", 1, "--device", "cpu", "--thresholds", "global")
+    done = longtail("train", folder, "--min-count", 8, *quick, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert "labels with fewer than 8 training documents were left out" in done.out + done.err
+    assert "--min-count 8" in done.out
+    saved = json.loads((tmp_path / "run" / "longtail.json").read_text())
+    assert min(saved["label_counts"]) >= 8
+    judged = longtail("evaluate", tmp_path / "run", folder, "--min-count", 8, "--json")
+    assert judged.code == 0 and json.loads(judged.out)["overall"]["n_labels"] > 0
+    done = longtail("train", "newswire", "--min-count", 8, "--out", tmp_path / "no")
+    assert done.code != 0 and "newswire has no use for --min-count" in done.err
+    single = next(path for path in folder.iterdir() if "test" in path.name)
+    done = longtail("evaluate", tmp_path / "run", single, "--min-count", 3)
+    assert done.code != 0 and "--min-count counts training documents" in done.err

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
-from longtail.fitting import Ensemble, Fitted, Plan, Work, fit
+from longtail.fitting import Ensemble, Fitted, Plan, Work, fingerprint, fit
 from longtail.fitting import ensemble as ensemble_room
 from longtail.settings import TrainingConfig
 from longtail.training import Moment, predict_logits
@@ -252,7 +252,7 @@ def test_folds_one_by_one_then_gathered(tiny_bert: Path, tmp_path: Path) -> None
     data, plan = documents(), encoder_plan(tiny_bert)
     whole = fitted(plan, data)
     work = Work(tmp_path / "folds")
-    work.begin(plan.fingerprint(data, None), resume=True)
+    work.begin(fingerprint([plan], data, None), resume=True)
     seen: list[Moment] = []
     for fold in (2, 0):
         assert fit(plan, data, work=work, only=fold, progress=seen.append) is None

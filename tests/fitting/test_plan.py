@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from longtail.errors import InputError, UnknownNameError
-from longtail.fitting import Plan
+from longtail.fitting import Plan, fingerprint
 from longtail.labels import LabelStats
 from longtail.settings import TrainingConfig
 
@@ -50,7 +50,7 @@ def test_weights_of_labels_are_part_of_the_fingerprint() -> None:
     data = numbered(np.eye(3))
     kinds = ([1.0, 2.0, 3.0], np.array([1.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 3.0]))
     found = {
-        Plan("encoder", loss_settings={"label_weight": kind}).fingerprint(data, None)["plan"]
+        fingerprint([Plan("encoder", loss_settings={"label_weight": kind})], data, None)["plan"]
         for kind in (*kinds, [1.0, 2.0, 4.0])
     }
     assert len(found) == 2

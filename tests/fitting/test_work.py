@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from longtail.errors import DataError, InputError
-from longtail.fitting import Plan, Work, fit
+from longtail.fitting import Plan, Work, fingerprint, fit
 from longtail.settings import TrainingConfig
 from longtail.training import Stop, StoppedError
 
@@ -27,7 +27,7 @@ KILLED = -signal.SIGKILL
 
 def begun(folder: Path, plan: Plan, data: Any = DATA, resume: bool = True) -> Work:
     work = Work(folder)
-    work.begin(plan.fingerprint(data, None), resume)
+    work.begin(fingerprint([plan], data, None), resume)
     return work
 
 
@@ -150,7 +150,7 @@ def test_other_documents_are_refused(tmp_path: Path) -> None:
             begun(tmp_path, plan, other)
     held = Work(tmp_path)
     with pytest.raises(InputError, match="other documents"):
-        held.begin(plan.fingerprint(DATA.select([0, 1, 2, 3]), DATA.select([4, 5])), resume=True)
+        held.begin(fingerprint([plan], DATA.select([0, 1, 2, 3]), DATA.select([4, 5])), resume=True)
 
 
 def test_other_settings_are_named_by_their_flags(tiny_bert: Path, tmp_path: Path) -> None:

@@ -11,7 +11,16 @@ from typing import Any
 from longtail.errors import InputError, UnknownNameError
 from longtail.fitting import Plan
 from longtail.models import TextModel
+from longtail.settings import MODEL_SETTINGS, TrainingConfig
 from longtail.thresholds import OBJECTIVES, list_methods
+
+# Folds where the user says nothing: a linear model is fitted in seconds, an encoder is not.
+FOLDS, FOLDS_OF_MEMBERS = {"bag": 5, "svm": 5, "encoder": 1}, 5
+TRAINING = tuple(field.name for field in dataclasses.fields(TrainingConfig))
+# What members say for themselves, and of that what they may leave to all of them in common.
+OWN = {"model", "loss", "model_settings", "loss_settings", "label_texts", *TRAINING}
+COMMON = {"loss", "loss_settings", "label_texts", "seed", "device", "checkpoint_minutes"}
+OF_ALL = {"seed", "device", "checkpoint_minutes"}
 
 
 def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,6 +75,71 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     is_number = isinstance(share, (int, float)) and not isinstance(share, bool)
     if not is_number or not 0 < share < 1:
         raise InputError(f"validation_fraction must lie between 0 and 1, got {share!r}.")
+
+
+def plans_of(
+    given: Mapping[str, Any], defaults: Mapping[str, Any], n_documents: int | None
+) -> tuple[Plan, ...]:
+    """The plain arguments of the estimator as plans, one for each member."""
+    members = _members(given, defaults)
+    folds = given["folds"]
+    if folds is None:
+        folds = FOLDS.get(given["model"], 1) if given["members"] is None else FOLDS_OF_MEMBERS
+        if any(member["patience"] for member in members):
+            folds = 1
+        if n_documents is not None:
+            folds = max(1, min(folds, n_documents // 2))
+    return tuple(
+        Plan(
+            model=member["model"],
+            model_settings=member["model_settings"] or {},
+            loss=member["loss"],
+            loss_settings=member["loss_settings"] or {},
+            training=TrainingConfig(**{name: member[name] for name in TRAINING}),
+            folds=folds,
+            label_texts=member["label_texts"],
+        )
+        for member in members
+    )
+
+
+def _members(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The arguments of each member, whole."""
+    members = given["members"]
+    if members is None:
+        return [dict(given)]
+    if not isinstance(members, list) or not members:
+        raise InputError(
+            "members must be a list of one dict for each model to blend, such as "
+            f'[{{"model": "encoder"}}, {{"model": "bag"}}], got {members!r}.'
+        )
+    idle = sorted(name for name in OWN - COMMON if given[name] != defaults[name])
+    if idle:
+        raise InputError(
+            f"{', '.join(idle)}: with members this belongs into each member that it is meant for."
+        )
+    shared = {**defaults, **{name: given[name] for name in COMMON}}
+    return [shared | _member(member, number) for number, member in enumerate(members)]
+
+
+def _member(said: Any, number: int) -> dict[str, Any]:
+    """What one member says, the settings of its model among them or apart."""
+    if not isinstance(said, Mapping):
+        raise InputError(
+            f"members[{number}] must be a dict of arguments such as model and loss, got {said!r}."
+        )
+    kind = MODEL_SETTINGS.get(said.get("model", "bag"))
+    settings = {field.name for field in dataclasses.fields(kind)} if kind else set()
+    for name in said:
+        if name in OF_ALL:
+            raise InputError(f"members[{number}]: {name} is the same for all. Say it outside.")
+        if name not in OWN | settings:
+            raise UnknownNameError(f"setting in members[{number}]", name, (OWN | settings) - OF_ALL)
+    found = {name: value for name, value in said.items() if name in OWN}
+    flat = {name: value for name, value in said.items() if name not in OWN}
+    if flat:
+        found["model_settings"] = {**(found.get("model_settings") or {}), **flat}
+    return found
 
 
 def resolved_plan(plan: Plan, model: TextModel) -> Plan:

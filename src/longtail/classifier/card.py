@@ -14,6 +14,7 @@ import yaml
 
 from longtail import __version__
 from longtail.evaluation import Scores
+from longtail.fitting import Plan
 from longtail.labels import GROUP_NAMES, label_groups
 from longtail.losses import LOSSES
 from longtail.report.markdown import escape_markdown
@@ -77,13 +78,17 @@ def _front_matter(classifier: LongTailClassifier) -> str:
 
 
 def _what_it_is(classifier: LongTailClassifier) -> str:
-    plan, thresholds = classifier.plan_, classifier.thresholds_
-    n_models = len(classifier.ensemble_.models)
-    rows = [("Model", f"`{plan.model}`: {MODEL_TITLES.get(plan.model, plan.model)}")]
-    if plan.model != "svm":
-        rows.append(("Loss", f"`{plan.loss}`: {escape_markdown(LOSSES[plan.loss].title)}"))
-    if n_models > 1:
-        rows.append(("Folds", f"{n_models} models, each trained without a fold; mean of scores"))
+    plans, thresholds = classifier.plans_, classifier.thresholds_
+    weights, folds = classifier.ensemble_.weights, plans[0].folds
+    rows = []
+    for number, (plan, weight) in enumerate(zip(plans, weights, strict=True)):
+        rows += _member_rows(plan, "" if len(plans) == 1 else f"Member {number + 1}: ")
+        if len(plans) > 1:
+            rows.append((f"Member {number + 1}: weight", f"{weight:.3g}, by held-out documents"))
+    if plans[0].label_texts is not None:
+        rows.append(("Texts of labels", "rare labels were trained on their names or descriptions"))
+    if folds > 1:
+        rows.append(("Folds", f"{folds} models, each trained without a fold; mean of scores"))
     else:
         rows.append(("Folds", "one model, and a validation part for the thresholds"))
     how = "one for each label" if _shared(thresholds) is None else "one for all labels"
@@ -93,10 +98,20 @@ def _what_it_is(classifier: LongTailClassifier) -> str:
         rows.append(("Labels per text", f"at most {thresholds.top_k}"))
     if thresholds.at_least_one:
         rows.append(("Without any label", "the nearest to its threshold is given"))
+    return "## What it is\n\n" + _table(("", ""), rows)
+
+
+def _member_rows(plan: Plan, prefix: str) -> list[tuple[str, str]]:
+    """Model, loss and settings of one member."""
+    title = MODEL_TITLES.get(plan.model, plan.model)
+    rows = [(f"{prefix}Model", f"`{plan.model}`: {title}")]
+    if plan.model != "svm":
+        title = escape_markdown(LOSSES[plan.loss].title)
+        rows.append((f"{prefix}Loss", f"`{plan.loss}`: {title}"))
     for key, value in plan.model_settings.items():
         shown = Path(value).name if key == "encoder" and Path(str(value)).is_absolute() else value
-        rows.append((escape_markdown(key), escape_markdown(str(shown))))
-    return "## What it is\n\n" + _table(("", ""), rows)
+        rows.append((prefix + escape_markdown(key), escape_markdown(str(shown))))
+    return rows
 
 
 def _how_to_use(classifier: LongTailClassifier, name: str) -> str:
@@ -137,7 +152,7 @@ def _shared(thresholds: Thresholds) -> float | None:
 
 def works_in_pipeline(classifier: LongTailClassifier) -> bool:
     """Whether plain transformers can load the folder: one encoder with its own head."""
-    plan = classifier.plan_
+    plan = classifier.plans_[0]
     is_cls = plan.model == "encoder" and plan.model_settings.get("pooling") == "cls"
     return is_cls and len(classifier.ensemble_.models) == 1
 
@@ -224,7 +239,8 @@ def _result_row(name: str, scores: Scores) -> Sequence[str]:
 
 def _limits(classifier: LongTailClassifier) -> str:
     counts = classifier.label_stats_.label_counts
-    few, none = int(((counts > 0) & (counts < FEW)).sum()), int((counts == 0).sum())
+    few = int(((counts > 0) & (counts < FEW)).sum())
+    none = int((~classifier.ensemble_.known.any(axis=0)).sum())
     lines = ["## Intended use and limits\n", USE, NEW]
     lines.append(
         f"- Of {_many(len(counts), 'label')}, {few:,} had fewer than {FEW} training documents. "

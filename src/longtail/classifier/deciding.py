@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,9 @@ class Decided(NamedTuple):
     facts: Facts
 
 
-def decide(plan: Plan, data: TextData, fitted: Fitted, arguments: Mapping[str, Any]) -> Decided:
+def decide(
+    plans: Sequence[Plan], data: TextData, fitted: Fitted, arguments: Mapping[str, Any]
+) -> Decided:
     """Choose thresholds by the arguments of the estimator, and judge them."""
     stats = data.stats()
     # Cross-fitting trains on the validation part too.
@@ -56,5 +58,5 @@ def decide(plan: Plan, data: TextData, fitted: Fitted, arguments: Mapping[str, A
     held_out = None
     if len(fitted.tuning) * stats.n_labels <= EVALUATED_PAIRS:
         held_out = evaluate(fitted.tuning.Y, fitted.scores, thresholds, stats, n_resamples=0)
-    facts = facts_of(plan, data, fitted, thresholds, **rule)
+    facts = facts_of(plans, data, fitted, thresholds, **rule)
     return Decided(stats, thresholds, held_out, facts)

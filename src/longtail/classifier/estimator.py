@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from longtail.classifier.arguments import check_arguments, plain_arguments, resolved_plan
+from longtail.classifier.arguments import (
+    check_arguments,
+    plain_arguments,
+    plans_of,
+    resolved_plan,
+)
 from longtail.classifier.deciding import decide
 from longtail.classifier.facts import Facts
 from longtail.classifier.hub import find_model, push_classifier
@@ -31,19 +35,15 @@ from longtail.classifier.stopping import score_by_name
 from longtail.data import TextData, random_split
 from longtail.errors import InputError, NotFittedError
 from longtail.evaluation import Evaluation, evaluate
-from longtail.fitting import Ensemble, Fitted, Plan, Work, fit
+from longtail.fitting import Ensemble, Fitted, Plan, Work, fingerprint, fit
 from longtail.labels import LabelStats
 from longtail.metrics import count, top_k
 from longtail.metrics.inputs import check_k
-from longtail.settings import TrainingConfig
 from longtail.thresholds import Objective, Thresholds
 from longtail.training import Progress, Stop
 from longtail.training.interrupt import NEVER
 from longtail.training.steps import Note
 
-# Folds where the user says nothing: a linear model is fitted in seconds, an encoder is not.
-FOLDS = {"bag": 5, "svm": 5, "encoder": 1}
-TRAINING = tuple(field.name for field in dataclasses.fields(TrainingConfig))
 Texts = Iterable[str]
 # Random numbers of torch and the state of Accelerate belong to the whole process: fits in several
 # threads take turns.
@@ -59,7 +59,12 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         thresholds, objective: how scores become decisions, and what for: `fit_thresholds`.
         folds: 2 or more cross-fit: so many models, each trained without one fold, whose held-out
             scores choose the thresholds; predictions are their mean. 1: one model, and a validation
-            part for the thresholds. None: 5, and 1 for the encoder.
+            part for the thresholds. None: 5, and 1 for the encoder alone.
+        members: several models to blend into one, each a dict of these arguments and of its model's
+            settings, such as `[{"model": "encoder", "epochs": 10}, {"model": "bag"}]`. Held-out
+            scores decide how much each counts. What they share stands outside.
+        label_texts: "names", or a dict of label names and descriptions: rare labels learn from
+            these texts too.
         max_labels, at_least_one: at most so many labels, and at least one, for each text.
         model_settings: fields of BagSettings, EncoderSettings or SvmSettings.
         loss_settings: arguments of `build_loss`.
@@ -70,7 +75,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes after fit:
         classes_: label names. label_stats_: counts of the training documents.
         thresholds_: what the score of each label must reach. ensemble_: the fitted models.
-        plan_: all settings, defaults filled in. facts_: what the model card tells.
+        plans_: all settings, defaults filled in, of each member: one, unless several are blended.
+        facts_: what the model card tells.
         held_out_: the Evaluation of the documents that chose the thresholds, which is therefore
         somewhat too good; None after loading, and where there are very many.
 
@@ -91,6 +97,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         thresholds: str = "auto",
         objective: Objective = "mean",
         folds: int | None = None,
+        members: Sequence[Mapping[str, Any]] | None = None,
+        label_texts: str | Mapping[str, str] | None = None,
         max_labels: int | None = None,
         at_least_one: bool = False,
         model_settings: Mapping[str, Any] | None = None,
@@ -120,6 +128,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.thresholds = thresholds
         self.objective = objective
         self.folds = folds
+        self.members = members
+        self.label_texts = label_texts
         self.max_labels = max_labels
         self.at_least_one = at_least_one
         self.model_settings = model_settings
@@ -144,23 +154,14 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.checkpoint_minutes = checkpoint_minutes
 
-    def plan(self, n_documents: int | None = None) -> Plan:
-        """The arguments as a checked plan; few documents make fewer folds than the default."""
+    def plans(self, n_documents: int | None = None) -> tuple[Plan, ...]:
+        """The arguments as checked plans, one for each member.
+
+        Few documents make fewer folds than the default.
+        """
         given = plain_arguments(self.get_params(deep=False))
         check_arguments(given)
-        folds = given["folds"]
-        if folds is None:
-            folds = 1 if given["patience"] else FOLDS.get(given["model"], 1)
-            if n_documents is not None:
-                folds = max(1, min(folds, n_documents // 2))
-        return Plan(
-            model=given["model"],
-            model_settings=given["model_settings"] or {},
-            loss=given["loss"],
-            loss_settings=given["loss_settings"] or {},
-            training=TrainingConfig(**{name: given[name] for name in TRAINING}),
-            folds=folds,
-        )
+        return plans_of(given, plain_arguments(LongTailClassifier().get_params()), n_documents)
 
     def fit(
         self,
@@ -189,23 +190,27 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             stop: looked at after every step; see `longtail.training.stopping`.
         """
         data, held = as_text_data(texts, labels), validation
-        plan = self.plan(len(data))
+        plans = self.plans(len(data))
+        folds, seed = plans[0].folds, plans[0].training.seed
         check_some(data)
-        # A wrong weight of a label is found now rather than after all texts have been made ready.
-        plan.new_loss(data.stats())
+        for plan in plans:
+            # A wrong weight of a label is found now rather than after all texts are made ready.
+            plan.new_loss(data.stats())
         if held is not None:
             held = validation_part(held, data, note)
-        elif plan.folds == 1:
-            data, held = random_split(data, float(self.validation_fraction), plan.training.seed)
+        elif folds == 1:
+            data, held = random_split(data, float(self.validation_fraction), seed)
         judge = None
-        if held is not None and plan.training.patience:
-            judge = score_by_name(plan.training.stop_on, held.Y, data.stats())
+        # Members that look at a validation part look at the same score of it.
+        patient = [plan.training.stop_on for plan in plans if plan.training.patience]
+        if held is not None and patient:
+            judge = score_by_name(patient[0], held.Y, data.stats())
         work = Work(None if folder is None else Path(folder), note)
-        work.begin(plan.fingerprint(data, held), resume or only_fold is not None)
+        work.begin(fingerprint(plans, data, held), resume or only_fold is not None)
         self._forget()
         with FITTING:
             fitted = fit(
-                plan,
+                plans,
                 data,
                 held,
                 judge=judge,
@@ -216,14 +221,15 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 stop=stop,
             )
         if fitted is not None:
-            self._keep(plan, data, fitted)
+            self._keep(plans, data, fitted)
         return self
 
-    def _keep(self, plan: Plan, data: TextData, fitted: Fitted) -> None:
-        found = decide(plan, data, fitted, plain_arguments(self.get_params(deep=False)))
+    def _keep(self, plans: Sequence[Plan], data: TextData, fitted: Fitted) -> None:
+        found = decide(plans, data, fitted, plain_arguments(self.get_params(deep=False)))
         self.classes_ = np.asarray(data.label_names, dtype=object)
         self.label_stats_: LabelStats = found.stats
-        self.plan_: Plan = resolved_plan(plan, fitted.ensemble.models[0])
+        firsts = [member.models[0] for member in fitted.ensemble.members()]
+        self.plans_ = tuple(map(resolved_plan, plans, firsts))
         self.thresholds_: Thresholds = found.thresholds
         self.held_out_: Evaluation | None = found.held_out
         self.facts_: Facts = found.facts
@@ -243,8 +249,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_fitted()
         if self.ensemble_.scale != "logit":
             raise InputError(
-                f"model {self.plan_.model!r} has no probabilities. Use decision_function, or train "
-                "'bag' or 'encoder'."
+                f"model {self.plans_[0].model!r} has no probabilities. Use decision_function, or "
+                "train 'bag' or 'encoder'."
             )
         scores = self.decision_function(texts)
         return np.asarray(0.5 * (1 + np.tanh(0.5 * scores)), dtype=np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class Facts:
 
 
 def facts_of(
-    plan: Plan, data: TextData, fitted: Fitted, thresholds: Thresholds, **rule: Any
+    plans: Sequence[Plan], data: TextData, fitted: Fitted, thresholds: Thresholds, **rule: Any
 ) -> Facts:
     """The facts of a fit; `rule`: what `fit_thresholds` was asked for."""
     each = np.diff(data.Y.indptr)
@@ -78,7 +78,7 @@ def facts_of(
         fitted.fold_of is not None,
         _by_group(fitted, thresholds, data),
         _earned(fitted, thresholds, **rule),
-        _base_model(plan),
+        next(filter(None, map(_base_model, plans)), None),
     )
 
 

@@ -37,9 +37,9 @@ def load_classifier(
     """Read what `save_classifier` wrote; `device`: where to compute, default: where it trained."""
     for attempt in range(TRIES):
         time.sleep(SECONDS * attempt)
-        place = whole_folder(folder)
-        read = _read_config(place, folder)
+        place, read = whole_folder(folder), None
         try:
+            read = _read_config(place, folder)
             found = _load(kind, place, json.loads(read), device)
         except DataError:
             if _unchanged(folder, place, read):
@@ -50,11 +50,14 @@ def load_classifier(
     raise DataError(f"{folder} was saved to again and again while it was read. Try once more.")
 
 
-def _unchanged(folder: Path, place: Path, read: str) -> bool:
-    try:
-        return whole_folder(folder) == place and _read_config(place, folder) == read
-    except DataError:
+def _unchanged(folder: Path, place: Path, read: str | None) -> bool:
+    """Whether the folder still holds what was read from it; None: nothing."""
+    if whole_folder(folder) != place:
         return False
+    try:
+        return _read_config(place, folder) == read
+    except DataError:
+        return read is None
 
 
 def _read_config(place: Path, folder: Path) -> str:
@@ -90,13 +93,20 @@ def _load(
         )
         classifier.thresholds_ = Thresholds.from_dict(config["thresholds"])
         _check_length("thresholds", classifier.thresholds_.n_labels, len(names))
-        classifier.plan_ = _saved_plan(config["plan"], version)
+        classifier.plans_ = tuple(_saved_plan(plan, version) for plan in config["plans"])
         classifier.facts_ = Facts.from_dict(config["facts"])
         classifier.held_out_ = None
         classifier.device = _place(device, classifier.device)
         known = _known_labels(config["unknown"], config["n_models"], len(names))
-        models = [classifier.plan_.new_model() for _ in known]
-        classifier.ensemble_ = Ensemble.load(place, models, known, classifier.device)
+        weights = tuple(float(weight) for weight in config["weights"])
+        _check_length("weights", len(weights), len(classifier.plans_))
+        each, left = divmod(len(known), len(weights))
+        _check_length("models left over", left, 0)
+        models = [plan.new_model() for plan in classifier.plans_ for _ in range(each)]
+        classifier.ensemble_ = Ensemble(
+            models, known, classifier.device, weights, float(config["intercept"])
+        )
+        classifier.ensemble_.load(place)
         if classifier.thresholds_.scale != classifier.ensemble_.scale:
             raise ValueError(f"thresholds for scores of the scale {classifier.thresholds_.scale!r}")
     except LongtailError:
@@ -125,6 +135,12 @@ def _check_version(place: Path, config: Any) -> str:
             f"the model in {place} was written by longtail {version}, format {found}; this is "
             f"longtail {__version__}, which reads formats up to {FORMAT}. Upgrade it: pip install "
             "--upgrade longtail"
+        )
+    if found < FORMAT:
+        raise DataError(
+            f"the model in {place} was written by longtail {version}, format {found}, which this "
+            f"longtail {__version__} no longer reads. Train it again, or install the version that "
+            f"wrote it: pip install longtail=={version}"
         )
     return version
 

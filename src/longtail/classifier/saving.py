@@ -16,7 +16,7 @@ from longtail.classifier.folders import CONFIG_FILE, check_out, replace_files
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-FORMAT = 1
+FORMAT = 2
 """Of the folder: raised when an older longtail could no longer read it."""
 
 __all__ = ["CONFIG_FILE", "FORMAT", "check_out", "save_classifier", "write_files"]
@@ -43,11 +43,13 @@ def _config(classifier: LongTailClassifier) -> dict[str, Any]:
         "format": FORMAT,
         "longtail_version": __version__,
         "arguments": plain_arguments(classifier.get_params(deep=False)),
-        "plan": classifier.plan_.to_dict(),
+        "plans": [plan.to_dict() for plan in classifier.plans_],
         "label_names": classifier.classes_.tolist(),
         "label_counts": stats.label_counts.tolist(),
         "n_samples": stats.n_samples,
         "n_models": len(classifier.ensemble_.models),
+        "weights": list(classifier.ensemble_.weights),
+        "intercept": classifier.ensemble_.intercept,
         "unknown": [np.flatnonzero(~row).tolist() for row in classifier.ensemble_.known],
         "thresholds": classifier.thresholds_.to_dict(),
         "facts": classifier.facts_.to_dict(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import types
 import typing
 from collections.abc import Callable
@@ -35,6 +36,8 @@ class Chosen:
         """Arguments of LongTailClassifier: the recipe's, and over them the flags."""
         found = {} if self.recipe is None else read_recipe(self.recipe)
         found |= self.arguments
+        if isinstance(found.get("label_texts"), str):
+            found["label_texts"] = label_texts(found["label_texts"])
         model = found.get("model", "bag")
         if model not in MODEL_SETTINGS:
             raise UnknownNameError("model", model, MODEL_SETTINGS)
@@ -56,6 +59,20 @@ class Chosen:
             if said:
                 found[key] = dict(found.get(key) or {}) | said
         return found
+
+
+def label_texts(given: str) -> Any:
+    """`names`, or what a JSON file says of the labels."""
+    if given == "names":
+        return given
+    try:
+        found = json.loads(Path(given).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"--label-texts: expected names, or a JSON file such as {{'cpi': 'consumer prices'}}, "
+            f"but {given} cannot be read as one: {error}."
+        ) from error
+    return found
 
 
 def fields_of(kind: type) -> dict[str, Any]:
@@ -118,6 +135,12 @@ def _arguments() -> list[inspect.Parameter]:
             "folds",
             int,
             "Cross-fit so many models; 1: one, and a validation part. Default: 5, encoder: 1.",
+            (),
+        ),
+        (
+            "label_texts",
+            str,
+            "names, or a JSON file of label names and descriptions: rare labels learn from these.",
             (),
         ),
         ("max_labels", int, "At most so many labels for each text.", ()),

@@ -43,7 +43,7 @@ def train(
 
     said = chosen.resolved()
     if not resume and fold is None:
-        LongTailClassifier(**said).plan()
+        LongTailClassifier(**said).plans()
     source.check_split_is_used()
     if resume and overwrite:
         raise InputError(
@@ -60,11 +60,11 @@ def train(
         print_notes([f"there is nothing to resume in {out}: beginning anew."])
     arguments = _arguments(work, said, out) if going_on and work.exists() else said
     classifier = LongTailClassifier(**arguments)
-    plan = classifier.plan()
-    if fold is not None and plan.folds == 1:
+    folds = classifier.plans()[0].folds
+    if fold is not None and folds == 1:
         raise InputError("--fold goes with --folds 2 or more.")
-    if fold is not None and not 0 <= fold < plan.folds:
-        raise InputError(f"--fold: expected a fold from 0 to {plan.folds - 1}, got {fold}.")
+    if fold is not None and not 0 <= fold < folds:
+        raise InputError(f"--fold: expected a fold from 0 to {folds - 1}, got {fold}.")
     parts = _parts(source, work, arguments, keep=going_on)
     command = shlex.join(
         ["longtail", "train", *source.arguments(split=True), "--out", str(out), "--resume"]

@@ -1,5 +1,6 @@
-"""`fit`: one model, or cross-fitting, where every training document gets a score of a model that
-has not seen it. Thresholds chosen on such scores see every rare label and nothing learned by heart.
+"""`fit_member`: one model, or cross-fitting, where every training document gets a score of a model
+that has not seen it. Thresholds chosen on such scores see every rare label and nothing learned by
+heart.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from longtail.data import TextData
 from longtail.data.splits import assign_stratified
 from longtail.errors import InputError, LongtailError
 from longtail.fitting.ensemble import Ensemble
+from longtail.fitting.label_texts import label_documents
 from longtail.fitting.plan import Plan
 from longtail.fitting.work import Work
 from longtail.models import NetworkModel, TextModel
@@ -59,6 +61,8 @@ class _Setting:
 
     plan: Plan
     data: TextData
+    always: IntArray
+    """Rows of `data` that every model trains on and none is judged by: texts of labels."""
     work: Work
     progress: Progress | None
     note: Note
@@ -74,7 +78,7 @@ class _Setting:
         return self.encoded.select(rows)  # type: ignore[no-any-return]
 
 
-def fit(
+def fit_member(
     plan: Plan,
     data: TextData,
     validation: TextData | None = None,
@@ -86,29 +90,25 @@ def fit(
     note: Note = warnings.warn,
     stop: Stop = NEVER,
 ) -> Fitted | None:
-    """Fit what the plan says.
-
-    Args:
-        data: to train on. validation: with one fold, held out to choose thresholds on; with
-            several, trained on and held out in turn like all others.
-        judge: with one fold and patience, what the validation part's logits are worth.
-        work: keeps states and finished folds.
-        only: fit this fold alone, as one of several processes; the result is None.
-    """
+    """Fit what one plan says; for the arguments see `fit`."""
     n_train = len(data)
     if validation is not None:
         data = TextData.concat([data, validation.onto(data.label_names)[0]])
-    shared = _Setting(plan, data, work or Work(None), progress, note, stop)
+    n_documents, training = len(data), data if plan.folds > 1 else data[:n_train]
+    if plan.label_texts is not None:
+        data = TextData.concat([data, label_documents(training, plan.label_texts)])
+    always = np.arange(n_documents, len(data))
+    shared = _Setting(plan, data, always, work or Work(None), progress, note, stop)
     if plan.folds > 1:
         return _cross_fit(shared, only)
     if only is not None:
         raise InputError("there is one fold only, so none to fit alone. Use folds=2 or more.")
-    if n_train == 0 or n_train == len(data):
+    if n_train == 0 or n_train == n_documents:
         raise InputError(
             "with folds=1 documents to train on and a validation part to choose thresholds on are "
-            f"needed, got {n_train} and {len(data) - n_train} documents."
+            f"needed, got {n_train} and {n_documents - n_train} documents."
         )
-    train_rows, held = np.arange(n_train), np.arange(n_train, len(data))
+    train_rows, held = np.arange(n_train), np.arange(n_train, n_documents)
     model, known = _fit_fold(shared, 0, train_rows, held, judge)
     ensemble = Ensemble([model], known[None, :], plan.training.device)
     return Fitted(ensemble, _score(shared, model, known, held, len(held)), data.select(held), None)
@@ -116,6 +116,8 @@ def fit(
 
 def _cross_fit(shared: _Setting, only: int | None) -> Fitted | None:
     data, n_folds = shared.data, shared.plan.folds
+    if len(shared.always):
+        data = data[: shared.always[0]]
     if n_folds > len(data):
         raise InputError(f"cannot make {n_folds} folds of {len(data)} documents. Use fewer folds.")
     if only is not None and not 0 <= only < n_folds:
@@ -147,6 +149,7 @@ def _fit_fold(
 ) -> tuple[TextModel, NDArray[np.bool_]]:
     """The model of a fold, and the labels that it knows."""
     shared.stop.check(shared.work.kept)
+    rows = np.concatenate([rows, shared.always])
     part = shared.data.select(rows)
     known = np.asarray(part.Y.sum(axis=0)).ravel() > 0
     model = shared.plan.new_model()

@@ -1,4 +1,7 @@
-"""Several fitted models as one: the mean of their scores, label by label of those who know it."""
+"""Several fitted models as one: the mean of their scores, label by label of those who know it.
+
+Where members of different kinds are blended, the means of each kind are added by their weights.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,28 @@ class Ensemble:
     """
 
     models: list[TextModel]
+    """Member by member, equally many of each."""
     known: NDArray[np.bool_]
     device: str = "auto"
+    weights: tuple[float, ...] = (1.0,)
+    """Of each member."""
+    intercept: float = 0.0
+
+    @property
+    def n_members(self) -> int:
+        return len(self.weights)
 
     @property
     def scale(self) -> Scale:
-        return self.models[0].scale
+        # Weights are chosen so that their sum is a logit, whatever it is a sum of.
+        return self.models[0].scale if self.n_members == 1 else "logit"
+
+    def members(self) -> Iterator[Ensemble]:
+        """Each member alone."""
+        each = len(self.models) // self.n_members
+        for start in range(0, len(self.models), each):
+            rows = slice(start, start + each)
+            yield Ensemble(self.models[rows], self.known[rows], self.device)
 
     def scores(self, texts: Sequence[str], encoded: Encoded | None = None) -> Floats:
         """Scores, (documents, labels), dense."""
@@ -50,22 +69,32 @@ class Ensemble:
     ) -> Iterator[tuple[slice, Floats]]:
         """Scores of some documents at a time, so that not all need to be in memory.
 
-        `encoded`: the texts made ready, where that was done before.
+        `encoded`: the texts made ready for the only member, where that was done before.
         """
-        weight = self.known.astype(np.float32)
-        weight[:, ~self.known.any(axis=0)] = 1.0
-        weight /= weight.sum(axis=0)
         for start in range(0, len(texts), size):
             part = texts[start : start + size]
             rows = slice(start, start + len(part))
-            if encoded is None:
-                ready = self._ready(part)
-            else:
-                ready = encoded.select(np.arange(rows.start, rows.stop))
-            total = np.zeros((len(part), self.known.shape[1]), dtype=np.float32)
-            for model, share in zip(self.models, weight, strict=True):
-                total += share * model_scores(model, part, self.device, ready)
+            if self.n_members == 1:
+                given = encoded and encoded.select(np.arange(rows.start, rows.stop))
+                yield rows, self._mean(part, given)
+                continue
+            total = np.full((len(part), self.known.shape[1]), self.intercept, dtype=np.float32)
+            for weight, member in zip(self.weights, self.members(), strict=True):
+                # A member of no weight need not be asked.
+                if weight:
+                    total += np.float32(weight) * member._mean(part, None)
             yield rows, total
+
+    def _mean(self, texts: Sequence[str], encoded: Encoded | None) -> Floats:
+        """The mean of all models, label by label of those that know it."""
+        share = self.known.astype(np.float32)
+        share[:, ~self.known.any(axis=0)] = 1.0
+        share /= share.sum(axis=0)
+        ready = self._ready(texts) if encoded is None else encoded
+        total = np.zeros((len(texts), self.known.shape[1]), dtype=np.float32)
+        for model, part in zip(self.models, share, strict=True):
+            total += part * model_scores(model, texts, self.device, ready)
+        return total
 
     def compact_scores(
         self, texts: Sequence[str], of: int | None = None, encoded: Encoded | None = None
@@ -85,24 +114,23 @@ class Ensemble:
 
     def save(self, folder: Path) -> None:
         """One model into the folder itself, several into folders of their own."""
-        for place, model in zip(self._places(folder, len(self.models)), self.models, strict=True):
+        for place, model in zip(self._places(folder), self.models, strict=True):
             place.mkdir(parents=True, exist_ok=True)
             model.save(place)
 
-    @classmethod
-    def load(
-        cls, folder: Path, models: list[TextModel], known: NDArray[np.bool_], device: str
-    ) -> Ensemble:
-        """Read what `save` wrote into models that are not fitted yet."""
-        for place, model in zip(cls._places(folder, len(models)), models, strict=True):
-            model.load(place, known.shape[1])
-        return cls(models, known, device)
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote into the models, which are not fitted yet."""
+        for place, model in zip(self._places(folder), self.models, strict=True):
+            model.load(place, self.known.shape[1])
 
-    @staticmethod
-    def _places(folder: Path, n_models: int) -> list[Path]:
-        if n_models == 1:
-            return [folder]
-        return [folder / f"fold-{k}" for k in range(n_models)]
+    def _places(self, folder: Path) -> list[Path]:
+        each = len(self.models) // self.n_members
+        homes = [folder]
+        if self.n_members > 1:
+            homes = [folder / f"member-{k}" for k in range(self.n_members)]
+        if each == 1:
+            return homes
+        return [home / f"fold-{k}" for home in homes for k in range(each)]
 
     def _ready(self, texts: Sequence[str]) -> Encoded | None:
         """The texts made ready once for all models, where that is the same for all."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from longtail.data import TextData
 from longtail.errors import InputError, UnknownNameError
+from longtail.fitting.label_texts import check_label_texts
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, MultiLabelLoss, build_loss
 from longtail.models import MODELS, TextModel, build_model
@@ -32,6 +33,8 @@ class Plan:
     loss_settings: Mapping[str, Any] = field(default_factory=dict)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     folds: int = 1
+    label_texts: str | Mapping[str, str] | None = None
+    """Texts that train rare labels too: "names", or a description of each label."""
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -48,6 +51,7 @@ class Plan:
                 "patience looks at a validation part, and cross-fitting has none: its held-out "
                 "documents choose the thresholds. Use folds=1 with patience, or no patience."
             )
+        check_label_texts(self.label_texts)
         self._check_training(self.new_model())
         # On two labels, to find unknown settings now; a weight for each label has to wait.
         general = {k: v for k, v in self.loss_settings.items() if k != "label_weight"}
@@ -90,23 +94,28 @@ class Plan:
         plain = dataclasses.asdict(self)
         return {**plain, "model_settings": dataclasses.asdict(self.new_model().settings)}
 
-    def fingerprint(self, data: TextData, validation: TextData | None) -> dict[str, str]:
-        """What a resumed fit must share with the one before it: the plan, and the documents."""
-        plain = self.to_dict()
+
+def fingerprint(
+    plans: Sequence[Plan], data: TextData, validation: TextData | None
+) -> dict[str, str]:
+    """What a resumed fit must share with the one before it: the plans, and the documents."""
+    plain = [plan.to_dict() for plan in plans]
+    for one in plain:
         # How often a state is saved and where it is computed may change.
         for name in ("checkpoint_minutes", "device"):
-            plain["training"].pop(name)
-        found = hashlib.sha256()
-        for part in (data, validation):
-            if part is None:
-                continue
-            for text in (*part.label_names, *part.texts):
-                raw = text.encode("utf-8", "surrogatepass")
-                found.update(len(raw).to_bytes(8, "little") + raw)
-            for array in (part.Y.indptr, part.Y.indices):
-                found.update(array.astype("<i8").tobytes())
-        described = json.dumps(plain, sort_keys=True, default=_as_list)
-        return {"plan": described, "documents": found.hexdigest()}
+            one["training"].pop(name)
+    found = hashlib.sha256()
+    for part in (data, validation):
+        if part is None:
+            continue
+        for text in (*part.label_names, *part.texts):
+            raw = text.encode("utf-8", "surrogatepass")
+            found.update(len(raw).to_bytes(8, "little") + raw)
+        for array in (part.Y.indptr, part.Y.indices):
+            found.update(array.astype("<i8").tobytes())
+    whole = plain[0] if len(plain) == 1 else {str(k): one for k, one in enumerate(plain)}
+    described = json.dumps(whole, sort_keys=True, default=_as_list)
+    return {"plan": described, "documents": found.hexdigest()}
 
 
 def _as_list(value: Any) -> Any:

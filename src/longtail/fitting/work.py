@@ -3,6 +3,7 @@
 FOLDER/plan.json       what is being fitted, on which documents
 FOLDER/fold-0/...      its states while it trains
 FOLDER/fold-0/model    its model, once it is done
+FOLDER/member-1/...    the same for each member, where several are blended
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ class Work:
 
     def __init__(self, folder: Path | None, note: Note = lambda text: None) -> None:
         self.folder, self._note = folder, note
+
+    def member(self, number: int) -> Work:
+        """The part of one of several members."""
+        place = None if self.folder is None else self.folder / f"member-{number}"
+        return Work(place, self._note)
 
     @property
     def kept(self) -> str:
@@ -137,7 +143,7 @@ class Work:
         assert self.folder is not None
         try:
             names = [path.name for path in self.folder.iterdir()] if self.folder.exists() else []
-            others = [name for name in names if not name.startswith(("plan.", "fold-"))]
+            others = [name for name in names if not name.startswith(("plan.", "fold-", "member-"))]
             if others:
                 raise DataError(
                     f"{self.folder} holds something else than a training ({min(others)}). Choose "

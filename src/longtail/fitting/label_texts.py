@@ -1,0 +1,56 @@
+"""What a label is called, or how it is described, as a training document of that label.
+
+A label with three documents is known by three texts; its name is a fourth that says what they have
+in common. Frequent labels have no need of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.data import TextData
+from longtail.errors import InputError
+
+NAMES = "names"
+# Labels with fewer training documents get their text, so many times. Out of fold on Reuters, MiniLM
+# with DB: average precision of the rarest labels 46.6 without, 59.5 with these. On frequent labels
+# the names cost a little (bag: micro-F1 89.9 instead of 90.2).
+LIMIT, COPIES = 50, 2
+JOINTS = re.compile(r"[-_/]+")
+
+
+def check_label_texts(given: Any) -> None:
+    """None, "names", or a text for each label, or for some."""
+    if given is None or given == NAMES:
+        return
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
+        raise InputError(
+            f"label_texts must be {NAMES!r}, or a mapping from label names to texts that describe "
+            f"them, got {given!r}."
+        )
+
+
+def label_documents(data: TextData, texts: str | Mapping[str, str]) -> TextData:
+    """One document, several times, for each rare label that has a text; on the labels of `data`."""
+    counts = np.asarray(data.Y.sum(axis=0)).ravel()
+    if isinstance(texts, str):
+        texts = {name: JOINTS.sub(" ", name) for name in data.label_names}
+    described = [k for k, name in enumerate(data.label_names) if texts.get(name, "").strip()]
+    if not described:
+        raise InputError(
+            f"label_texts describes none of the {len(data.label_names)} labels. Its keys must be "
+            f"label names as in the data, such as {data.label_names[0]!r}."
+        )
+    rare = [k for k in described if counts[k] < LIMIT] * COPIES
+    names = [data.label_names[k] for k in rare]
+    ones = sp.csr_matrix(
+        (np.ones(len(rare), np.float32), (np.arange(len(rare)), rare)),
+        shape=(len(rare), len(data.label_names)),
+    )
+    ids = tuple(f"label {name}" for name in names)
+    return TextData([texts[name] for name in names], ones, data.label_names, ids)
