@@ -151,3 +151,23 @@ def test_what_no_resample_says_is_as_wide_as_can_be() -> None:
     assert {each.intervals["head"]["micro_f1"] for each in found} == {(0.0, 1.0), (1.0, 1.0)}
     heads = [compare(found[0], found[0], 1, seed)["head"]["micro_f1"] for seed in range(12)]
     assert {(head.low, head.high) for head in heads} == {(-1.0, 1.0), (0.0, 0.0)}
+
+
+def test_own_groups_of_documents_and_decisions_one_by_one() -> None:
+    found, other = judged(0), judged(0, at=0.8)
+    truth, first = found.decisions()
+    second = other.decisions()[1]
+    many = np.diff(truth.indptr) > 2
+    groups = {"many labels": many, "none of them": np.zeros(len(many), dtype=bool)}
+    both = resampled(truth, [first, second], found.masks, 5, 1, groups)
+    assert set(both[0]) == {"all", "head", "medium", "tail", "many labels"}
+    usual = resampled(truth, [first], {"many": np.ones(9, dtype=bool)}, 0, 1, {})
+    assert set(usual[0]) == {"all", "many"}
+    # The resamples depend on the seed alone, so that decisions may be judged at different times.
+    for together, decided in zip(both, (first, second), strict=True):
+        (alone,) = resampled(truth, [decided], found.masks, 5, 1, groups)
+        for group, measures in together.items():
+            for name, values in measures.items():
+                assert alone[group][name] == pytest.approx(values, nan_ok=True)
+    alone_many = Scores.of(count(truth[many], first[many]), int(many.sum()))
+    assert both[0]["many labels"]["macro_f1"][0] == pytest.approx(alone_many.macro_f1)

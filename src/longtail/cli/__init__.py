@@ -15,6 +15,7 @@ from longtail import __version__
 from longtail.cli import data
 from longtail.cli.predict import predict
 from longtail.cli.reading import Source, reads_data, reads_data_option
+from longtail.cli.reproduce import reproduce
 from longtail.cli.show import AsJson, print_table, progress_bar
 from longtail.cli.train import train
 from longtail.errors import LongtailError
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(data.stats)
 app.command()(train)
 app.command()(predict)
+app.command()(reproduce)
 app.add_typer(data.corpus_app, name="corpus")
 
 Run = Annotated[Path, typer.Argument(help="A folder written by `longtail train`.")]
@@ -147,32 +149,6 @@ def report(
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, "utf-8")
     typer.echo(f"Wrote {out}.")
-
-
-@app.command()
-@reads_data
-def reproduce(
-    source: Source,
-    recipes: Annotated[Path, typer.Option(help="A folder of recipes, one .yaml per row.")],
-    out: Annotated[Path, typer.Option(help="Folder for table.md and table.json.")],
-    rows: Annotated[str | None, typer.Option(help="Comma-separated rows; default: all.")] = None,
-) -> None:
-    """Train every row of a table from its recipe and set the results side by side."""
-    from longtail.reproduce import read_recipes
-    from longtail.reproduce import reproduce as run_rows
-
-    wanted = [row.strip() for row in rows.split(",")] if rows else None
-    chosen = read_recipes(recipes, wanted)
-    parts = source.parts(needed=("test",))
-    with progress_bar() as progress:
-        task = progress.add_task("starting", total=len(chosen))
-
-        def started(row: str) -> None:
-            progress.update(task, advance=0 if row == next(iter(chosen)) else 1, description=row)
-
-        found = run_rows(parts, chosen, out, started)
-        progress.update(task, completed=len(chosen), description="done")
-    print_table(found, f"micro-F1 / macro-F1 on the test part of {source.data}")
 
 
 @app.command()

@@ -91,7 +91,7 @@ def compare(
         raise InputError(f"a comparison needs at least two documents, got {truth.shape[0]}.")
     before, after = resampled(truth, [one, two], first.masks, n_resamples, seed)
     return {
-        group: {name: _difference(after[group][name] - values) for name, values in figures.items()}
+        group: {name: difference(after[group][name] - values) for name, values in figures.items()}
         for group, figures in before.items()
     }
 
@@ -102,15 +102,21 @@ def resampled(
     masks: Mapping[str, BoolArray],
     n_resamples: int,
     seed: int,
+    documents: Mapping[str, BoolArray] | None = None,
 ) -> list[Figures]:
-    """The figures of each of several decisions, all in the same resamples of the documents."""
+    """The figures of each of several decisions, all in the same resamples of the documents.
+
+    The resamples depend on the number of documents and the seed alone: other decisions can be
+    judged in the same ones later. `documents`: groups of them; default: `document_groups`.
+    """
     n_documents, n_labels = truth.shape
     everything = np.ones(n_labels, dtype=np.bool_)
     rows = np.ones(n_documents, dtype=np.bool_)
     parts = [_Part(truth, decided, rows, {"all": everything, **masks})]
-    for name, documents in document_groups(truth).items():
-        if documents.any():
-            parts.append(_Part(truth, decided, documents, {name: everything}))
+    by_documents = document_groups(truth) if documents is None else documents
+    for name, chosen in by_documents.items():
+        if chosen.any():
+            parts.append(_Part(truth, decided, chosen, {name: everything}))
     found: list[Figures] = [
         {
             group: {measure: np.zeros(n_resamples + 1) for measure in MEASURES}
@@ -191,7 +197,8 @@ def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
     return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
-def _difference(values: FloatArray) -> Difference:
+def difference(values: FloatArray) -> Difference:
+    """What differences are worth: first that of all documents, then those of the resamples."""
     values = np.where(np.abs(values) < ROUNDING, 0.0, values)
     drawn = values[1:]
     low, high = _interval(drawn, (-1.0, 1.0))

@@ -45,25 +45,25 @@ def plot_labels(
         cuts: tail labels have fewer documents than the first, head labels more than the second;
             default: the terciles of the counts.
     """
-    target = _target(path)
+    target = check_target(path)
     if not data.label_names:
         raise InputError("there are no labels to draw. Check that the documents have labels.")
     drawn = label_map(data)
     bottom = 0.65 if drawn.binned else 1.25
     height = bottom + MAP + GAP + PANEL + 0.5
-    figure = _figure(WIDTH, height)
+    figure = new_figure(WIDTH, height)
 
     def axes_at(x: float, y: float, width: float, tall: float) -> Axes:
         return figure.add_axes((x / WIDTH, y / height, width / WIDTH, tall / height))
 
-    shown = _short(title or _sizes(data), 70)
+    shown = short(title or _sizes(data), 70)
     figure.text(LEFT / WIDTH, 1 - 0.3 / height, shown, fontsize=13, parse_math=False)
     heat, top = axes_at(LEFT, bottom, MAP, MAP), axes_at(LEFT, bottom + MAP + GAP, MAP, PANEL)
     _draw_counts(top, drawn, cuts)
     _draw_map(heat, drawn)
     top.set_xscale(heat.get_xscale())
     top.set_xlim(heat.get_xlim())
-    _name_labels(heat, drawn, [_short(data.label_names[k], 16) for k in drawn.order])
+    _name_labels(heat, drawn, [short(data.label_names[k], 16) for k in drawn.order])
     # Fixed places: a long name would push them off the page.
     heat.xaxis.set_label_coords(0.5, -(bottom - 0.2) / MAP)
     heat.yaxis.set_label_coords(-(LEFT - 0.2) / MAP, 0.5)
@@ -72,7 +72,7 @@ def plot_labels(
     _list_pairs(figure, pairs, bottom + MAP - 2.15, numbered=not drawn.binned)
     if not drawn.binned:
         _mark_pairs(heat, pairs, {data.label_names[k]: r for r, k in enumerate(drawn.order, 1)})
-    _save(figure, target)
+    save_figure(figure, target)
 
 
 def _draw_counts(axes: Axes, drawn: LabelMap, cuts: Cuts | None) -> None:
@@ -184,7 +184,7 @@ def _list_pairs(
             write(f"{group} labels j", y - 0.14, weight="bold", color=GROUP_COLOURS[group])
             last, y = group, y - 0.33
         first = f"{number}  " if numbered else ""
-        write(f"{first}{_short(pair.b)}\n→ {_short(pair.a)}  {pair.p_a_given_b:.2f}", y)
+        write(f"{first}{short(pair.b)}\n→ {short(pair.a)}  {pair.p_a_given_b:.2f}", y)
         y -= 0.32
 
 
@@ -216,15 +216,15 @@ def plot_documents(
     parts: Mapping[str, TextData], path: str | Path, *, title: str | None = None
 ) -> None:
     """Draw labels per document and words per document, a line for each part, to a file."""
-    target = _target(path)
+    target = check_target(path)
     filled = {part: data for part, data in parts.items() if len(data)}
     if not filled:
         raise InputError("there are no documents to draw: every part is empty.")
-    figure = _figure(WIDTH, 4.2)
+    figure = new_figure(WIDTH, 4.2)
     left, right = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.08, right=0.98, top=0.86, bottom=0.14, wspace=0.22)
     if title:
-        figure.suptitle(_short(title, 70), x=0.08, ha="left", fontsize=13, parse_math=False)
+        figure.suptitle(short(title, 70), x=0.08, ha="left", fontsize=13, parse_math=False)
     labels = {part: np.diff(data.Y.indptr) for part, data in filled.items()}
     lengths = {p: np.array([len(t.split()) for t in d.texts]) for p, d in filled.items()}
     shares = _draw_shares(left, labels, label_edges(np.concatenate([*labels.values()])))
@@ -240,7 +240,7 @@ def plot_documents(
     _scale_words(right)
     empty = sum(int((own == 0).sum()) for own in lengths.values())
     right.set_xlabel("words per document" + (f" ({empty} without words left out)" if empty else ""))
-    _save(figure, target)
+    save_figure(figure, target)
 
 
 def _scale_words(axes: Axes) -> None:
@@ -281,7 +281,7 @@ def _draw_shares(axes: Axes, values: Mapping[str, IntArray], edges: FloatArray) 
     for (part, own), share, colour in zip(
         values.items(), shares, cycle(PART_COLOURS), strict=False
     ):
-        said = _short(f"{part}: {_many(own.size, 'document')}", 50).replace("$", r"\$")
+        said = short(f"{part}: {_many(own.size, 'document')}", 50).replace("$", r"\$")
         axes.stairs(share, edges, color=colour, linewidth=1.6, label=said)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("% of documents")
@@ -289,7 +289,7 @@ def _draw_shares(axes: Axes, values: Mapping[str, IntArray], edges: FloatArray) 
     return shares
 
 
-def _short(text: str, limit: int = 20) -> str:
+def short(text: str, limit: int = 20) -> str:
     """One line of at most `limit` characters."""
     folded = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return folded if len(folded) <= limit else folded[: limit - 1] + "…"
@@ -303,7 +303,7 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _target(path: str | Path) -> Path:
+def check_target(path: str | Path) -> Path:
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         raise InputError(
@@ -312,13 +312,13 @@ def _target(path: str | Path) -> Path:
     return target
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     from matplotlib import rc_context
 
     # Without a date and with a fixed salt the same data gives the same bytes.

@@ -7,6 +7,9 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from longtail.errors import UnknownNameError
 
 Layout = Literal["labels", "documents"]
@@ -38,6 +41,12 @@ def paper_sizes(corpus: str, layout: str) -> dict[str, int | None]:
     if layout not in LAYOUTS:
         raise UnknownNameError("layout", layout, LAYOUTS)
     return dict(_tables()[corpus]["sizes"][layout])
+
+
+def paper_document_groups(each: NDArray[np.integer[Any]]) -> dict[str, NDArray[np.bool_]]:
+    """Documents by their number of labels, cut where the paper cuts those of PubMed."""
+    masks = (each <= 9, (each > 9) & (each < 15), each >= 15)
+    return dict(zip(("up to 9 labels", "10 to 14 labels", "15 or more labels"), masks, strict=True))
 
 
 def check_corpus(corpus: str) -> None:

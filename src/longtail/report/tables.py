@@ -12,7 +12,7 @@ import numpy as np
 from longtail.evaluation import Evaluation, Scores
 from longtail.metrics import count
 from longtail.report.notes import Sizes, agreed, caveats, not_judged, other_sizes
-from longtail.report.paper import SOURCE, Pair, paper_rows, paper_sizes
+from longtail.report.paper import SOURCE, Pair, paper_document_groups, paper_rows, paper_sizes
 
 GROUPS = ("all", "head", "medium", "tail")
 MEASURES = ("micro_f1", "macro_f1")
@@ -207,12 +207,10 @@ def _paper_terciles(evaluation: Evaluation) -> dict[str, Scores]:
     if evaluation.y_true is None:
         return evaluation.by_labels_per_document
     truth, decided = evaluation.decisions()
-    each = np.diff(truth.indptr)
-    masks = (each <= 9, (each > 9) & (each < 15), each >= 15)
-    keys = ("up to 9 labels", "10 to 14 labels", "15 or more labels")
+    groups = paper_document_groups(np.diff(truth.indptr))
     return {
         key: Scores.of(count(truth[rows], decided[rows]), int(rows.sum()))
-        for key, rows in zip(keys, masks, strict=True)
+        for key, rows in groups.items()
     }
 
 

@@ -1,0 +1,231 @@
+"""`longtail reproduce`: the rows of a table from their recipes, whatever interrupts it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail.cli.reading import Source, reads_data
+from longtail.cli.show import AsJson, print_notes
+from longtail.errors import InputError
+
+if TYPE_CHECKING:
+    from longtail.reproduce import Reproduced
+    from longtail.reproduce.cells import Cell
+    from longtail.reproduce.running import Event
+
+
+@reads_data
+def reproduce(
+    source: Source,
+    recipes: Annotated[
+        str | None,
+        typer.Option(help="Recipes by name, or a folder of .yaml files; default: as DATA."),
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Another encoder in place of the recipes': name or folder.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Train every row with so many seeds.")] = 3,
+    rows: Annotated[str | None, typer.Option(help="Some rows, as in db,bce; default: all.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Train so many at a time, in processes of their own.")
+    ] = 1,
+    against: Annotated[
+        str | None, typer.Option(help="The row to compare others with; default: bce.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of what is finished; default: runs/RECIPES.")
+    ] = None,
+    publish: Annotated[
+        Path | None,
+        typer.Option(help="Also write the tables as this, .md, .json and .png behind it."),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Train again what had another recipe or other data."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train every row of a table for several seeds and set the results beside the paper's.
+
+    What is finished is not done again; an interrupted command goes on where it was.
+    """
+    from longtail.reproduce import find_recipes, read_recipes, with_encoder
+
+    folder = find_recipes(_name(recipes, source))
+    wanted = [row.strip() for row in rows.split(",")] if rows else None
+    chosen = read_recipes(folder, wanted)
+    if encoder is not None:
+        chosen = with_encoder(chosen, encoder)
+    if device is not None:
+        chosen = {row: {**recipe, "device": device} for row, recipe in chosen.items()}
+    place = Path("runs") / folder.resolve().name if out is None else out
+    flags: list[tuple[str, Any, Any]] = [
+        ("recipes", recipes, None), ("encoder", encoder, None), ("seeds", seeds, 3),
+        ("rows", rows, None), ("device", device, None), ("jobs", jobs, 1),
+        ("against", against, None), ("out", out, None), ("publish", publish, None),
+    ]  # fmt: skip
+    words = ["longtail", "reproduce", *source.arguments(split=True)]
+    for name, value, default in flags:
+        if value != default:
+            words += [f"--{name}", str(value)]
+    found = _run(
+        source, chosen, place, shlex.join(words), seeds=seeds, jobs=jobs, against=against,
+        publish=publish, overwrite=overwrite,
+    )  # fmt: skip
+    _tell(found, source, as_json)
+    if found.failed:
+        raise SystemExit(1)
+
+
+def _name(recipes: str | None, source: Source) -> str:
+    from longtail.reproduce import list_recipes
+
+    if recipes is not None:
+        return recipes
+    known = list_recipes()
+    if source.data not in known:
+        raise InputError(
+            f"there are no recipes for {source.data}. Say which: --recipes and one of "
+            f"{', '.join(known)}, or a folder of yours with one .yaml file per row."
+        )
+    return source.data
+
+
+def _run(source: Source, chosen: Any, out: Path, command: str, **settings: Any) -> Reproduced:
+    """Read the data and work; whatever ends it, the user learns how to go on."""
+    from longtail.reproduce import reproduce as run_rows
+    from longtail.reproduce.run import cells_of
+    from longtail.training import StoppedError, stopping
+
+    cells = cells_of(chosen, out, settings["seeds"])
+    parts = source.parts(needed=("train", "validation", "test"))
+    with stopping() as stop, _progress(cells, settings["jobs"]) as watch:
+        try:
+            return run_rows(
+                parts, chosen, out, corpus=_corpus(source), command=command, stop=stop,
+                watch=watch, note=lambda text: print_notes([text]), **settings,
+            )  # fmt: skip
+        except StoppedError as stopped:
+            said = str(stopped.args[0]).partition(".")[0]
+            raise StoppedError(
+                f"{said}. What is finished is in {out}, with its tables; what was begun is saved. "
+                f"Go on with the same command: {command}",
+                stopped.exit_code,
+            ) from None
+        except KeyboardInterrupt:
+            typer.secho(f"\nLeft at once. Go on with the same command: {command}", err=True)
+            raise SystemExit(130) from None
+
+
+def _corpus(source: Source) -> str:
+    """A corpus's name, or that of a file or folder without where it lies."""
+    return Path(source.data).name if Path(source.data).exists() else source.data
+
+
+def _tell(found: Reproduced, source: Source, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from longtail.reproduce.tables import plain_table
+
+    by_suffix = {path.suffix: path for path in reversed(found.files)}
+    if as_json:
+        typer.echo(by_suffix[".json"].read_text("utf-8"), nl=False)
+    else:
+        header, *rows = plain_table(found.summary)
+        table = Table(title=escape(f"micro-F1 / macro-F1 on the test part of {source.data}"))
+        for position, cell in enumerate(header):
+            table.add_column(cell, justify="left" if position == 0 else "right")
+        for row in rows:
+            table.add_row(*map(escape, row))
+        Console().print(table)
+        typer.echo(f"Wrote {', '.join(map(str, found.files))}.")
+    for cell, why in found.failed.items():
+        typer.secho(f"error: {cell} failed: {why}", fg="red", err=True)
+
+
+@contextmanager
+def _progress(cells: list[Cell], jobs: int) -> Iterator[Callable[[Event], None]]:
+    """How far all of it is: a bar on a terminal, else a plain line for every event."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    told = _Told(cells, jobs)
+    if not console.is_terminal:
+
+        def say(event: Event) -> None:
+            line = told.line(event)
+            if line:
+                typer.echo(line, err=True)
+
+        yield say
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TextColumn("{task.fields[left]}"), console=console) as bar:
+        task = bar.add_task("starting", total=len(cells), left="")
+
+        def show(event: Event) -> None:
+            line = told.line(event)
+            if event.kind == "failed":
+                bar.console.print(line, highlight=False, markup=False, style="red")
+            shares = sum(told.shares.values())
+            running = ", ".join(f"{cell} {said}".strip() for cell, said in told.running.items())
+            bar.update(task, completed=told.done + shares, description=running, left=told.left())
+
+        yield show
+
+
+class _Told:
+    """What has happened, and from that how long the rest will take."""
+
+    def __init__(self, cells: list[Cell], jobs: int) -> None:
+        self.cells, self.jobs = cells, jobs
+        # What was finished before is told by no event: it is done from the start.
+        self.done = sum((cell.folder / "finished.json").exists() for cell in cells)
+        self.running: dict[str, str] = {}
+        self.shares: dict[str, float] = {}
+        self.began: dict[str, float] = {}
+        self.seconds: dict[str, list[float]] = {}
+
+    def line(self, event: Event) -> str:
+        """The line to print, or nothing."""
+        name, now = str(event.cell), time.monotonic()
+        if event.kind == "begins":
+            self.running[name], self.began[name] = "", now
+            left = self.left()
+            return f"{self.done} of {len(self.cells)} done; training {name}" + (
+                f"; {left}" if left else ""
+            )
+        if event.kind == "goes":
+            self.running[name], self.shares[name] = event.told, event.share
+            return ""
+        self.running.pop(name, None)
+        self.shares.pop(name, None)
+        took = now - self.began.get(name, now)
+        self.done += 1
+        if event.kind == "failed":
+            return f"{name} failed: {event.told}"
+        self.seconds.setdefault(event.cell.row, []).append(took)
+        return f"{name} done in {took:.0f} s"
+
+    def left(self) -> str:
+        """About how long: a row takes as long as with another seed, or as the others."""
+        known = [seconds for own in self.seconds.values() for seconds in own]
+        rest = len(self.cells) - self.done - sum(self.shares.values())
+        if not known or rest <= 0:
+            return ""
+        seconds = rest * sum(known) / len(known) / self.jobs
+        return (
+            f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
+        )

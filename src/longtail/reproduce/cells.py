@@ -1,0 +1,227 @@
+"""One cell of a reproduction: a row trained with one seed, kept in a folder once it is finished.
+
+FOLDER/finished.json   recipe, fingerprint, seconds, hardware, versions, commit, evaluation
+FOLDER/decisions.npz   the decisions on the test part
+FOLDER/training        states while it trains, gone when it is finished
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.classifier import LongTailClassifier
+from longtail.data import TextData
+from longtail.errors import DataError
+from longtail.reproduce.recipes import plans_of
+from longtail.reproduce.surroundings import commit, hardware, versions
+from longtail.training import Moment, Stop
+from longtail.training.checkpoints import make_folder, sync_file, sync_folder
+from longtail.training.interrupt import NEVER
+
+FINISHED, DECISIONS, BEGUN, WORK = "finished.json", "decisions.npz", "begun.json", "training"
+# Where and how often a state is saved does not change what is learned.
+FREE = ("device", "checkpoint_minutes")
+Print = dict[str, Any]
+"""What must be equal for a result to be the one asked for: the recipe, and the documents."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row and a seed: what to train, and where it is kept."""
+
+    row: str
+    seed: int
+    recipe: Mapping[str, Any]
+    """Arguments of LongTailClassifier, the seed among them."""
+    folder: Path
+
+    def __str__(self) -> str:
+        return f"{self.row} (seed {self.seed})"
+
+    def fingerprint(self, documents: Mapping[str, str]) -> Print:
+        recipe = {key: value for key, value in self.recipe.items() if key not in FREE}
+        # As JSON gives it back: tuples are lists, keys are strings.
+        found: Print = json.loads(json.dumps({"recipe": recipe, "documents": dict(documents)}))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """What a finished cell left behind."""
+
+    row: str
+    seed: int
+    recipe: dict[str, Any]
+    fingerprint: Print
+    seconds: float
+    resumed: bool
+    """Whether it was interrupted on the way: then `seconds` are not all of them."""
+    hardware: str
+    versions: dict[str, str]
+    commit: str
+    thresholds: str
+    evaluation: dict[str, Any]
+    decisions: sp.csr_matrix
+
+
+def prints_of(parts: Mapping[str, TextData]) -> dict[str, str]:
+    """A short fingerprint of the texts and labels of each part."""
+    found = {}
+    for name, part in parts.items():
+        digest = hashlib.sha256()
+        for text in (*part.label_names, *part.texts):
+            raw = text.encode("utf-8", "surrogatepass")
+            digest.update(len(raw).to_bytes(8, "little") + raw)
+        for array in (part.Y.indptr, part.Y.indices):
+            digest.update(array.astype("<i8").tobytes())
+        found[name] = digest.hexdigest()[:16]
+    return found
+
+
+def train_cell(
+    cell: Cell,
+    parts: Mapping[str, TextData],
+    documents: Mapping[str, str],
+    *,
+    stop: Stop = NEVER,
+    progress: Callable[[Moment], None] | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Train a cell, or go on with it, judge it on the test part, and keep what came out."""
+    resumed = _begin(cell, cell.fingerprint(documents), note)
+    classifier = LongTailClassifier(**cell.recipe)
+    began = time.perf_counter()
+    classifier.fit(
+        parts["train"],
+        validation=parts["validation"],
+        folder=cell.folder / WORK,
+        resume=True,
+        progress=progress,
+        note=note,
+        stop=stop,
+    )
+    seconds = time.perf_counter() - began
+    evaluation = classifier.evaluate(parts["test"])
+    packed = io.BytesIO()
+    decided = evaluation.decisions()[1]
+    shape = np.array(decided.shape, dtype=np.int64)
+    np.savez_compressed(packed, indices=decided.indices, indptr=decided.indptr, shape=shape)
+    _put(cell.folder / DECISIONS, packed.getvalue())
+    told = {
+        "row": cell.row,
+        "seed": cell.seed,
+        "recipe": dict(cell.recipe),
+        "fingerprint": cell.fingerprint(documents),
+        "seconds": round(seconds, 2),
+        "resumed": resumed,
+        "hardware": hardware(plans_of(cell.row, cell.recipe)),
+        "versions": versions(),
+        "commit": commit(),
+        "thresholds": str(evaluation.thresholds.get("method", cell.recipe.get("thresholds"))),
+        "evaluation": evaluation.to_dict(per_label=False),
+    }
+    _put(cell.folder / FINISHED, json.dumps(told, indent=2).encode("utf-8"))
+    _clear(cell.folder)
+
+
+def read_finished(cell: Cell) -> Finished | None:
+    """What a finished cell left behind; None if it is not finished."""
+    place = cell.folder / FINISHED
+    if not place.exists():
+        return None
+    try:
+        told = json.loads(place.read_text("utf-8"))
+        # By way of the bytes: numpy would leave a damaged file open.
+        packed = io.BytesIO((cell.folder / DECISIONS).read_bytes())
+        with np.load(packed, allow_pickle=False) as saved:
+            indices, indptr, shape = (saved[name] for name in ("indices", "indptr", "shape"))
+        ones = np.ones(len(indices), dtype=np.float32)
+        decisions = sp.csr_matrix((ones, indices, indptr), tuple(shape))
+        found = Finished(**told, decisions=decisions)
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"the result of {cell} in {cell.folder} cannot be read ({error}). Remove that folder "
+            "to train it again."
+        ) from error
+    # Left there by a process that was killed right after it had finished.
+    _clear(cell.folder)
+    return found
+
+
+def differences(before: Print, now: Print) -> list[str]:
+    """What changed between two fingerprints, in words."""
+    found = []
+    old, new = before.get("recipe", {}), now["recipe"]
+    for key in sorted({*old, *new}):
+        one, other = old.get(key), new.get(key)
+        if isinstance(one, dict) and isinstance(other, dict):
+            inner = [k for k in sorted({*one, *other}) if one.get(k) != other.get(k)]
+            found += [f"{k} was {one.get(k)!r}, now {other.get(k)!r}" for k in inner]
+        elif one != other:
+            found.append(f"{key} was {one!r}, now {other!r}")
+    changed = [
+        part
+        for part in sorted({*before.get("documents", {}), *now["documents"]})
+        if before.get("documents", {}).get(part) != now["documents"].get(part)
+    ]
+    if changed:
+        found.append(f"the {', '.join(changed)} documents are others")
+    return found
+
+
+def forget(cell: Cell) -> None:
+    """Remove what a cell left behind, the mark that it is finished first."""
+    for name in (FINISHED, DECISIONS):
+        (cell.folder / name).unlink(missing_ok=True)
+    _clear(cell.folder)
+
+
+def _begin(cell: Cell, asked: Print, note: Callable[[str], None]) -> bool:
+    """Write down what is begun; returns whether something of it was done before."""
+    make_folder(cell.folder)
+    place = cell.folder / BEGUN
+    resumed = (cell.folder / WORK).exists()
+    try:
+        before = json.loads(place.read_text("utf-8")) if resumed else asked
+    except (OSError, ValueError):
+        before = {}
+    if before != asked:
+        note(f"{cell}: what was begun was another recipe or other data; beginning anew.")
+        _clear(cell.folder)
+        resumed = False
+    _put(place, json.dumps(asked, indent=2).encode("utf-8"))
+    return resumed
+
+
+def _clear(folder: Path) -> None:
+    shutil.rmtree(folder / WORK, ignore_errors=True)
+    (folder / BEGUN).unlink(missing_ok=True)
+
+
+def _put(place: Path, content: bytes) -> None:
+    """Write a whole file or none."""
+    temporary = place.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        sync_file(temporary)
+        os.replace(temporary, place)
+        sync_folder(place.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise DataError(
+            f"could not write {place}: {error}. Free some space, or choose another "
+            "folder, then go on with the same command."
+        ) from error

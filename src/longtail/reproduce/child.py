@@ -1,0 +1,47 @@
+"""`python -m longtail.reproduce.child`: trains one cell that comes as a line of JSON on stdin.
+
+It stops, with its state saved, when it gets SIGTERM or when whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from longtail.data import TextData
+from longtail.reproduce.cells import Cell
+from longtail.reproduce.running import attempt
+from longtail.training import StoppedError, stopping
+
+PARTS = ("train", "validation", "test")
+
+
+def main() -> int:
+    """The exit code: 0 if the cell is finished, 1 if it failed, else of the signal."""
+    job = json.loads(sys.stdin.readline())
+    cell = Cell(job["row"], job["seed"], job["recipe"], Path(job["folder"]))
+    with stopping() as stop:
+        threading.Thread(target=_stop_when_alone, daemon=True).start()
+        parts = {name: TextData.load(Path(job["data"]) / f"{name}.parquet") for name in PARTS}
+        try:
+            why = attempt(cell, parts, job["documents"], stop, None, print)
+        except StoppedError as stopped:
+            print(stopped)
+            return stopped.exit_code
+    return 0 if why is None else 1
+
+
+def _stop_when_alone() -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    # Not by way of the interpreter's end, which would wait for the thread that reads stdin.
+    os._exit(code)

@@ -1,0 +1,144 @@
+"""Recipes: YAML files of LongTailClassifier arguments, one for each row of a table.
+
+They come with the package, lie in a source checkout, or in a folder of the user's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longtail.classifier import LongTailClassifier
+from longtail.errors import DataError, InputError, UnknownNameError
+from longtail.fitting import Plan
+from longtail.report import paper_rows
+from longtail.settings import MODEL_SETTINGS
+
+PACKAGE = Path(__file__).parents[1]
+# Of an installed package, and of a source checkout.
+PLACES = (PACKAGE / "recipes", PACKAGE.parents[1] / "recipes")
+# The paper's order, in which rows are trained and shown; others follow.
+ROW_ORDER = tuple(paper_rows("reuters", "labels"))
+
+
+def list_recipes() -> dict[str, Path]:
+    """The folders of recipes that come with longtail, by name."""
+    for place in PLACES:
+        found = {path.parent.name: path.parent for path in sorted(place.glob("*/*.yaml"))}
+        if found:
+            return found
+    return {}
+
+
+def find_recipes(name: str) -> Path:
+    """The folder of recipes of a name that comes with longtail, or else of a path."""
+    known = list_recipes()
+    if name in known:
+        return known[name]
+    if not Path(name).exists():
+        raise UnknownNameError("recipes (and no folder is called so):", name, known)
+    return Path(name)
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """A recipe is a YAML mapping of LongTailClassifier arguments and settings of its model."""
+    import yaml
+
+    try:
+        recipe = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(f"{path} cannot be read as a recipe: {error}.") from error
+    if not isinstance(recipe, dict):
+        raise InputError(f"{path}: expected settings such as `loss: db`, got {recipe!r}.")
+    arguments = set(LongTailClassifier().get_params())
+    model = recipe.get("model", "bag")
+    kind = MODEL_SETTINGS.get(model)
+    of_model = {field.name for field in dataclasses.fields(kind)} if kind else set()
+    for key in recipe:
+        if key not in arguments | of_model:
+            raise UnknownNameError(f"setting in {path}", key, arguments | of_model)
+    found = {key: value for key, value in recipe.items() if key in arguments}
+    flat = {key: value for key, value in recipe.items() if key not in arguments}
+    if flat:
+        found["model_settings"] = {**(found.get("model_settings") or {}), **flat}
+    return found
+
+
+def read_recipes(folder: Path, rows: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
+    """The recipes of a folder by row name, all or some of them, the paper's rows first."""
+    found = {path.stem: path for path in sorted(folder.glob("*.yaml"), key=_place)}
+    missing = [row for row in rows or [] if row not in found]
+    if not found or missing:
+        raise DataError(
+            f"no recipe for {', '.join(missing) or 'any row'} in {folder}. "
+            f"Found: {', '.join(found) or 'none'}."
+        )
+    return {row: read_recipe(path) for row, path in found.items() if not rows or row in rows}
+
+
+def with_encoder(
+    recipes: Mapping[str, Mapping[str, Any]], encoder: str
+) -> dict[str, dict[str, Any]]:
+    """The recipes with another encoder wherever one is used, members of a blend included."""
+    plans = [plan for row, recipe in recipes.items() for plan in plans_of(row, recipe)]
+    if all(plan.model != "encoder" for plan in plans):
+        raise InputError(
+            f"--encoder {encoder} would do nothing: none of the rows {', '.join(recipes)} has "
+            "`model: encoder`. Leave it out, or choose other recipes."
+        )
+    return {row: _other_encoder(recipe, encoder) for row, recipe in recipes.items()}
+
+
+def plans_of(row: str, recipe: Mapping[str, Any]) -> tuple[Plan, ...]:
+    """The checked plans of a recipe, one for each member; an error names the row."""
+    try:
+        return LongTailClassifier(**recipe).plans()
+    except (InputError, UnknownNameError, TypeError) as error:
+        raise InputError(f"the recipe of {row} cannot be used: {error}") from error
+
+
+def uses_chance(row: str, recipe: Mapping[str, Any]) -> bool:
+    """Whether another seed gives another model: solved linear models without folds are all one."""
+    return any(
+        plan.folds > 1 or not (plan.model == "svm" or _is_linear(plan))
+        for plan in plans_of(row, recipe)
+    )
+
+
+def describe_model(row: str, recipe: Mapping[str, Any]) -> str:
+    """What learns: the encoders by their names, of one in a folder the last part of its path."""
+    names = []
+    for plan in plans_of(row, recipe):
+        if plan.model == "encoder":
+            name = plan.model_settings.get("encoder", MODEL_SETTINGS["encoder"]().encoder)
+            names.append(Path(name).name if Path(name).is_dir() else name)
+        elif plan.model == "svm":
+            names.append("linear SVM on TF-IDF")
+        else:
+            head = "a linear head" if _is_linear(plan) else "a hidden layer"
+            names.append(f"TF-IDF with {head}")
+    return " + ".join(dict.fromkeys(names))
+
+
+def _is_linear(plan: Plan) -> bool:
+    return plan.model == "bag" and not plan.model_settings.get("hidden")
+
+
+def _place(path: Path) -> tuple[int, str]:
+    known = ROW_ORDER.index(path.stem) if path.stem in ROW_ORDER else len(ROW_ORDER)
+    return known, path.stem
+
+
+def _other_encoder(recipe: Mapping[str, Any], encoder: str) -> dict[str, Any]:
+    changed = dict(recipe)
+    if changed.get("model") == "encoder":
+        if "encoder" in changed:
+            changed["encoder"] = encoder
+        else:
+            settings = changed.get("model_settings") or {}
+            changed["model_settings"] = {**settings, "encoder": encoder}
+    if changed.get("members"):
+        changed["members"] = [_other_encoder(member, encoder) for member in changed["members"]]
+    return changed

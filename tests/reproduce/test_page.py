@@ -1,0 +1,126 @@
+"""What people and programs get: the page, its links, its tables, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from longtail.errors import InputError
+from longtail.figures import plot_results
+from longtail.reproduce.claims import claims_about
+from longtail.reproduce.summary import Judge
+from longtail.reproduce.tables import figure_table, groups_of, plain_table
+
+from .cases import bags, documents, networks, run
+
+LOSSES = ("bce", "fl", "cb", "r-fl", "ntr-fl", "db-0fl", "cb-ntr", "db")
+
+
+def headings(page: str) -> list[str]:
+    return re.findall("^## (.*)$", page, re.MULTILINE)
+
+
+def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) -> None:
+    stem = tmp_path / "published" / "tiny-1.5"
+    recipes = {"svm": {"model": "svm", "folds": 1}, **bags(*LOSSES), "best": bags("db")["db"]}
+    found, _ = run(
+        recipes, tmp_path / "out", corpus="reuters", command="longtail reproduce x", publish=stem
+    )
+    for folder, name in ((tmp_path / "out", "results"), (stem.parent, stem.name)):
+        page = (folder / f"{name}.md").read_text("utf-8")
+        links = re.findall(r"!\[[^]]*\]\(([^)]*)\)", page)
+        assert links == [f"{name}.png", f"{name}-labels.png"]
+        assert all((folder / link).read_bytes().startswith(b"\x89PNG") for link in links)
+    assert set(found.files) == {
+        *(tmp_path / "out" / f"results{end}" for end in (".md", ".json", ".png", "-labels.png")),
+        *(stem.parent / f"{stem.name}{end}" for end in (".md", ".json", ".png", "-labels.png")),
+    }
+    assert headings(page) == [
+        "By frequency of the labels",
+        "By frequency of the labels: ours minus the paper's",
+        "By labels per document",
+        "By labels per document: ours minus the paper's",
+        "The paper's claims",
+        "Labels that are confused",
+        "Training",
+        "The corpus",
+    ]
+    first = page.partition("## ")[0]
+    assert "30 train, 10 validation, 20 test documents; 5 labels" in first
+    assert "longtail reproduce x\n```" in first and "one threshold for all labels" in first
+    assert "No row uses random numbers" in first
+    assert "| row | total (5) | head (2) | medium (1) | tail (2) | n |" in page
+    assert "(90.62 / 64.47)" in page and "platinum and gold" in page
+    # What the paper has no row for is measured by its best figures.
+    assert re.search(r"\| best \| .*\(90.74 / 64.47\)", page)
+    for claim in claims_about("reuters"):
+        assert claim.text in page
+    plain = json.loads((stem.parent / f"{stem.name}.json").read_text())
+    assert len(plain["claims"]) == len(claims_about("reuters"))
+    assert plain["paper"]["labels"]["db"]["all"] == [90.62, 64.47]
+
+
+def test_another_corpus_has_no_paper_columns(tmp_path: Path) -> None:
+    found, _ = run(networks("bce", "db"), tmp_path, seeds=2, corpus="mine")
+    page = (tmp_path / "results.md").read_text("utf-8")
+    assert not any("paper" in line for line in headings(page)) and "paper's" not in page
+    assert page.startswith("# mine: recipes compared") and "2 seeds each." in page
+    assert re.search(r"\| DB \| (\*\*)?\d+\.\d\d(\*\*)?(\\\*){0,2} ± \d+\.\d\d / ", page)
+    plain = json.loads((tmp_path / "results.json").read_text())
+    assert set(plain) >= {"corpus", "command", "commit", "hardware", "rows", "paper", "claims"}
+    assert plain["paper"] is None and plain["claims"] == []
+    row = plain["rows"]["db"]
+    assert set(row) >= {"seeds", "mean", "std", "seconds", "recipe"}
+    assert set(row["seeds"]) == {"0", "1"}
+    assert set(row["seeds"]["0"]["tail"]) == {"micro_f1", "macro_f1"}
+    assert row["recipe"]["loss"] == "db" and row["mean"] == found.summary.rows["db"].mean
+    assert plain["corpus"]["documents"] == {"train": 30, "validation": 10, "test": 20}
+    assert [cells[0] for cells in plain_table(found.summary)] == ["row", "BCE", "DB"]
+
+
+def test_stars_tell_what_chance_does_not_explain(tmp_path: Path) -> None:
+    recipes = bags("bce", "db")
+    # A model that may hardly move its weights finds nothing.
+    recipes["bad"] = {**recipes["db"], "model_settings": {"C": 1e-9}}
+    found, _ = run(recipes, tmp_path, parts=documents(240))
+    cells = {row[0]: row[1] for row in figure_table(found.summary, "labels").plain()[1:]}
+    assert "*" not in cells["BCE"]
+    lost = found.summary.rows["bad"].difference["all"]["micro_f1"]
+    assert lost.value < 0 and lost.p < 0.01 and "**" in cells["bad"]
+
+
+def test_pubmed_is_cut_where_the_paper_cuts_it(tmp_path: Path) -> None:
+    found, _ = run(bags("bce"), tmp_path, corpus="pubmed")
+    assert groups_of(found.summary, "documents")[1:] == (
+        "up to 9 labels",
+        "10 to 14 labels",
+        "15 or more labels",
+    )
+    assert found.summary.sizes["documents"]["up to 9 labels"] == 20
+    page = (tmp_path / "results.md").read_text()
+    assert "15 or more labels (0)" in page and "Betacoronavirus" in page
+    assert found.summary.seen.errors == {"bce": 0.0}
+
+
+def test_pairs_are_counted_over_the_seeds(tmp_path: Path) -> None:
+    found, _ = run(networks("db"), tmp_path, seeds=2)
+    judge = Judge(documents(), "mine")
+    for missed, given, amount in found.summary.rows["db"].confused:
+        assert missed != given and amount * 2 == round(amount * 2)
+        pair = (min(missed, given), max(missed, given))
+        both = (
+            judge.parts["train"].Y[:, [judge.stats.label_names.index(n) for n in pair]]
+        ).toarray()
+        if pair in found.summary.seen.linked:
+            assert found.summary.seen.linked[pair] == int(both.all(axis=1).sum())
+
+
+def test_the_figure_takes_odd_rows_and_refuses_nothing_at_all(tmp_path: Path) -> None:
+    ours = {"$x$ a very long name of a row": {"all": (50.0, 40.0), "tail": (0.0, 0.0)}, "none": {}}
+    plot_results(ours, {}, {}, {"all": 5}, tmp_path / "a.png", title="t $ _")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match="no results to draw"):
+        plot_results({"db": {}}, {}, {}, {}, tmp_path / "b.png")
