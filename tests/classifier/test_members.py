@@ -55,8 +55,9 @@ def test_saved_loaded_cloned(fitted: LongTailClassifier, tmp_path: Path) -> None
 
 def test_the_card_names_every_member(fitted: LongTailClassifier) -> None:
     card = model_card(fitted)
-    for said in ("Member 1: Model", "Member 2: weight", "Texts of labels", "2 models, each"):
+    for said in ("Member 1: Model", "Member 2: weight", "Member 2: Texts of labels"):
         assert said in card
+    assert "2 models of each member, each trained without a fold" in card
 
 
 def test_svm_and_bag_as_members_have_probabilities() -> None:
@@ -78,6 +79,17 @@ def test_svm_and_bag_as_members_have_probabilities() -> None:
         ({"members": [{}], "model": "svm"}, "model: with members this belongs into each member"),
         ({"members": [{"epochs": 3}]}, "epochs .* would do nothing"),
         ({"members": [{"model": "encoder", "C": 1}]}, r"unknown setting in members\[0\] 'C'"),
+        ({"members": [{"model": ["bag"]}]}, r"members\[0\]: model must be a name"),
+        ({"members": [{"model_settings": "x", "C": 1}]}, "model_settings must be a dict"),
+        (
+            {
+                "members": [
+                    {"hidden": 4, "patience": 1},
+                    {"hidden": 4, "patience": 1, "stop_on": "macro_f1"},
+                ]
+            },
+            "members with patience must look at the same score",
+        ),
         ({"label_texts": "Names"}, "label_texts must be 'names', or a mapping"),
     ],
 )

@@ -17,7 +17,8 @@ def recipes(tmp_path: Path) -> Path:
     folder = tmp_path / "recipes"
     folder.mkdir()
     for loss in ("bce", "db"):
-        (folder / f"{loss}.yaml").write_text(f"loss: {loss}\nfolds: 1\ndevice: cpu\n")
+        text = f"loss: {loss}\nfolds: 1\ndevice: cpu\nthresholds: global\n"
+        (folder / f"{loss}.yaml").write_text(text)
     return folder
 
 
@@ -33,7 +34,7 @@ def test_it_trains_tells_and_goes_on(
     code, out, err = longtail(*arguments, "--json", "--publish", tmp_path / "site" / "wire.md")
     assert code == 0 and set(json.loads(out)["rows"]) == {"bce", "db"} and "training" not in err
     assert (tmp_path / "site" / "wire.md").exists() and (tmp_path / "site" / "wire.png").exists()
-    (recipes / "db.yaml").write_text("loss: db\nfolds: 1\nC: 10\n")
+    (recipes / "db.yaml").write_text("loss: db\nfolds: 1\nC: 10\nthresholds: global\n")
     code, _, err = longtail(*arguments)
     assert code == 1 and "db (seed 0)" in err and "--overwrite" in err and "Traceback" not in err
     code, _, err = longtail(*arguments, "--overwrite", "--rows", "db", "--device", "cpu")

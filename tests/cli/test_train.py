@@ -214,7 +214,7 @@ def test_texts_of_labels_by_flag(longtail: Command, folder: Path, tmp_path: Path
     assert set(saved["plans"][0]["label_texts"]) == set(saved["label_names"])
     for wrong in ("nothing-there.json", folder):
         done = longtail("train", folder, "--label-texts", wrong, "--out", tmp_path / "bad")
-        assert done.code == 1 and "--label-texts: expected names, or a JSON file" in done.err
+        assert done.code == 1 and "(--label-texts): expected names, or a JSON file" in done.err
         assert not (tmp_path / "bad").exists()
 
 
@@ -232,7 +232,7 @@ def test_a_blend_by_recipe(longtail: Command, folder: Path, tmp_path: Path) -> N
     wrong = longtail(
         "train", folder, "--config", recipe, "--epochs", 3, "--out", tmp_path / "wrong"
     )
-    assert wrong.code != 0 and "epochs: with members this belongs into each member" in wrong.err
+    assert wrong.code != 0 and "Set epochs in the member that it is meant for" in wrong.err
 
 
 def test_rare_labels_left_out_by_flag(longtail: Command, folder: Path, tmp_path: Path) -> None:

@@ -268,5 +268,11 @@ def test_labels_with_enough_training_documents(tmp_path: Path) -> None:
     (said,) = report.notes
     assert "fewer than 2 training documents were left out: 2, with 5 of 12 assignments" in said
     assert "the documents that had no other labels: 4." in said
+    # Documents that had no label before are not of those.
+    write_data(
+        TextData.from_lists(["nothing", "rare"], [[], ["d"]], ("a", "d")), tmp_path / "test.jsonl"
+    )
+    kept = load_data(tmp_path, min_count=2, keep_unlabelled=True)["test"]
+    assert kept.texts == ["nothing"]
     with pytest.raises(DataError, match="no label has 9 training documents"):
-        load_data(tmp_path, min_count=9)
+        load_data(tmp_path, min_count=9, keep_unlabelled=True)

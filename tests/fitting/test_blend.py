@@ -146,6 +146,17 @@ def test_pairs_without_a_score_decide_nothing() -> None:
     assert found[0] == pytest.approx(expected[0], rel=1e-3)
 
 
+def test_what_one_member_knows_has_a_score() -> None:
+    lists = [["often"], ["often", "once"], *[["often"]] * 10]
+    data = TextData.from_lists([f"document {k}" for k in range(12)], lists)
+    named = Plan("bag", {"min_df": 1}, folds=3, label_texts="names", training=CPU)
+    found = fit((named, Plan("svm", folds=3, training=CPU)), data)
+    assert found is not None and not np.ma.getmaskarray(found.scores).any()
+    neither = fit((Plan("svm", folds=3, training=CPU), Plan("bag", folds=3, training=CPU)), data)
+    assert neither is not None
+    assert np.ma.getmaskarray(neither.scores).sum() == (neither.fold_of == neither.fold_of[1]).sum()
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 10_000))
 def test_sparse_scores_are_summed_like_dense_ones(seed: int) -> None:

@@ -25,7 +25,8 @@ def headings(page: str) -> list[str]:
 
 def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) -> None:
     stem = tmp_path / "published" / "tiny-1.5"
-    recipes = {"svm": {"model": "svm", "folds": 1}, **bags(*LOSSES), "best": bags("db")["db"]}
+    svm = {"model": "svm", "folds": 1, "thresholds": "grid"}
+    recipes = {"svm": svm, **bags(*LOSSES), "best": bags("db")["db"]}
     found, _ = run(
         recipes, tmp_path / "out", corpus="reuters", command="longtail reproduce x", publish=stem
     )
@@ -43,6 +44,7 @@ def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) 
         "By frequency of the labels: ours minus the paper's",
         "By labels per document",
         "By labels per document: ours minus the paper's",
+        "Intervals",
         "The paper's claims",
         "Labels that are confused",
         "Training",

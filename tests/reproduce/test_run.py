@@ -18,6 +18,7 @@ from longtail.reproduce import reproduce
 from longtail.reproduce.cells import Cell, prints_of, read_finished
 from longtail.reproduce.run import cells_of
 from longtail.reproduce.running import Event
+from longtail.reproduce.summary import has_papers_sizes
 from longtail.reproduce.surroundings import commit, processor
 from longtail.thresholds import Thresholds
 
@@ -152,7 +153,36 @@ def test_tables_are_written_after_every_cell(tmp_path: Path) -> None:
             seen.append(sum(bool(row["mean"]) for row in rows.values()))
 
     reproduce(parts, bags("bce", "fl", "db"), tmp_path, watch=watch, note=note_rows)
-    assert seen == [1, 2]
+    assert seen == [0, 1, 2]
+
+
+def test_what_failed_begins_anew_when_overwritten(tmp_path: Path) -> None:
+    wild = {"fl": {**networks("fl")["fl"], "learning_rate": 1e15, "clip": 0.0}}
+    found, _ = run(wild, tmp_path, seeds=1)
+    assert "diverged" in found.failed["fl (seed 0)"] or "became" in found.failed["fl (seed 0)"]
+    left = tmp_path / "fl" / "seed-0" / "training"
+    assert left.exists()
+    seen = []
+
+    def watch(event: Event) -> None:
+        if event.kind == "begins":
+            seen.append(left.exists())
+
+    reproduce(documents(), wild, tmp_path, seeds=1, watch=watch, overwrite=True)
+    assert seen == [False]
+
+
+def test_intervals_hold_the_mean(tmp_path: Path) -> None:
+    found, _ = run(bags("bce"), tmp_path)
+    row = found.summary.rows["bce"]
+    low, high = row.interval["all"]["micro_f1"]
+    assert low < row.mean["all"]["micro_f1"] < high <= 100
+    page = (tmp_path / "results.md").read_text()
+    assert "## Intervals" in page and f"{low:.1f} to {high:.1f}" in page
+
+
+def test_a_folder_called_reuters_is_not_yet_the_papers() -> None:
+    assert not has_papers_sizes(documents(), "reuters")
 
 
 def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
@@ -176,7 +206,7 @@ def test_damage_and_wrong_numbers_are_explained(tmp_path: Path) -> None:
 def test_where_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     commit.cache_clear()
     if (HERE / ".git").exists():
-        assert re.fullmatch("[0-9a-f]{7,}", commit())
+        assert re.fullmatch("[0-9a-f]{7,}( with uncommitted changes)?", commit())
     commit.cache_clear()
     monkeypatch.setenv("LONGTAIL_COMMIT", "abc1234")
     monkeypatch.setenv("PATH", "")

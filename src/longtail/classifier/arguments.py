@@ -82,6 +82,11 @@ def plans_of(
 ) -> tuple[Plan, ...]:
     """The plain arguments of the estimator as plans, one for each member."""
     members = _members(given, defaults)
+    patient = {member["stop_on"] for member in members if member["patience"]}
+    if len(patient) > 1:
+        raise InputError(
+            f"members with patience must look at the same score, got stop_on {sorted(patient)}."
+        )
     folds = given["folds"]
     if folds is None:
         folds = FOLDS.get(given["model"], 1) if given["members"] is None else FOLDS_OF_MEMBERS
@@ -128,7 +133,10 @@ def _member(said: Any, number: int) -> dict[str, Any]:
         raise InputError(
             f"members[{number}] must be a dict of arguments such as model and loss, got {said!r}."
         )
-    kind = MODEL_SETTINGS.get(said.get("model", "bag"))
+    model = said.get("model", "bag")
+    if not isinstance(model, str):
+        raise InputError(f"members[{number}]: model must be a name such as 'bag', got {model!r}.")
+    kind = MODEL_SETTINGS.get(model)
     settings = {field.name for field in dataclasses.fields(kind)} if kind else set()
     for name in said:
         if name in OF_ALL:
@@ -137,8 +145,10 @@ def _member(said: Any, number: int) -> dict[str, Any]:
             raise UnknownNameError(f"setting in members[{number}]", name, (OWN | settings) - OF_ALL)
     found = {name: value for name, value in said.items() if name in OWN}
     flat = {name: value for name, value in said.items() if name not in OWN}
-    if flat:
-        found["model_settings"] = {**(found.get("model_settings") or {}), **flat}
+    nested = found.get("model_settings") or {}
+    if not isinstance(nested, Mapping):
+        raise InputError(f"members[{number}]: model_settings must be a dict, got {nested!r}.")
+    found["model_settings"] = {**nested, **flat}
     return found
 
 

@@ -85,10 +85,9 @@ def _what_it_is(classifier: LongTailClassifier) -> str:
         rows += _member_rows(plan, "" if len(plans) == 1 else f"Member {number + 1}: ")
         if len(plans) > 1:
             rows.append((f"Member {number + 1}: weight", f"{weight:.3g}, by held-out documents"))
-    if plans[0].label_texts is not None:
-        rows.append(("Texts of labels", "rare labels were trained on their names or descriptions"))
     if folds > 1:
-        rows.append(("Folds", f"{folds} models, each trained without a fold; mean of scores"))
+        each = "" if len(plans) == 1 else " of each member"
+        rows.append(("Folds", f"{folds} models{each}, each trained without a fold; mean of scores"))
     else:
         rows.append(("Folds", "one model, and a validation part for the thresholds"))
     how = "one for each label" if _shared(thresholds) is None else "one for all labels"
@@ -108,6 +107,8 @@ def _member_rows(plan: Plan, prefix: str) -> list[tuple[str, str]]:
     if plan.model != "svm":
         title = escape_markdown(LOSSES[plan.loss].title)
         rows.append((f"{prefix}Loss", f"`{plan.loss}`: {title}"))
+    if plan.label_texts is not None:
+        rows.append((f"{prefix}Texts of labels", "names or descriptions trained rare labels too"))
     for key, value in plan.model_settings.items():
         shown = Path(value).name if key == "encoder" and Path(str(value)).is_absolute() else value
         rows.append((prefix + escape_markdown(key), escape_markdown(str(shown))))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import types
 import typing
 from collections.abc import Callable
@@ -21,6 +20,8 @@ from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.settings import MODEL_SETTINGS, TrainingConfig
 
 TRAINING = {field.name: field for field in dataclasses.fields(TrainingConfig)}
+# Of these, what all members of a blend have in common.
+SHARED = ("seed", "device", "checkpoint_minutes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +37,12 @@ class Chosen:
         """Arguments of LongTailClassifier: the recipe's, and over them the flags."""
         found = {} if self.recipe is None else read_recipe(self.recipe)
         found |= self.arguments
-        if isinstance(found.get("label_texts"), str):
-            found["label_texts"] = label_texts(found["label_texts"])
+        if isinstance(self.arguments.get("label_texts"), str):
+            from longtail.fitting.label_texts import read_label_texts
+
+            found["label_texts"] = read_label_texts(self.arguments["label_texts"])
+        if found.get("members") is not None:
+            return self._of_members(found)
         model = found.get("model", "bag")
         if model not in MODEL_SETTINGS:
             raise UnknownNameError("model", model, MODEL_SETTINGS)
@@ -60,19 +65,18 @@ class Chosen:
                 found[key] = dict(found.get(key) or {}) | said
         return found
 
-
-def label_texts(given: str) -> Any:
-    """`names`, or what a JSON file says of the labels."""
-    if given == "names":
-        return given
-    try:
-        found = json.loads(Path(given).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"--label-texts: expected names, or a JSON file such as {{'cpi': 'consumer prices'}}, "
-            f"but {given} cannot be read as one: {error}."
-        ) from error
-    return found
+    def _of_members(self, found: dict[str, Any]) -> dict[str, Any]:
+        """With several models, a flag can mean what is common to all of them, and nothing else."""
+        for name, value in self.flags.items():
+            if name not in SHARED:
+                raise InputError(
+                    f"{flag(name)}: {self.recipe} blends several members. Set {name} in the member "
+                    "that it is meant for."
+                )
+            found[name] = value
+        if self.loss_settings:
+            found["loss_settings"] = dict(found.get("loss_settings") or {}) | self.loss_settings
+        return found
 
 
 def fields_of(kind: type) -> dict[str, Any]:

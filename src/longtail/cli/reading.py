@@ -109,7 +109,7 @@ class Source:
         first = self.as_trained(runs[0])
         for run in runs[1:]:
             other = self.as_trained(run)
-            if other != first:
+            if _split_of(other) != _split_of(first):
                 raise InputError(
                     f"{runs[0]} and {run} cannot be compared on {self.data}: they were not trained "
                     "on the same split of it, so that one would be judged on documents that it has "
@@ -256,6 +256,13 @@ class Source:
             return load_corpus(self.data, self.path, **settings, **plumbing)
 
 
+def _split_of(source: Source | None) -> tuple[Any, ...] | None:
+    """What decides which documents are for testing."""
+    if source is None:
+        return None
+    return source.data, source.format, source.split, source.split_seed
+
+
 @contextmanager
 def working(what: str, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
     """A bar that fills as bytes or documents are done, gone when all are."""
@@ -344,6 +351,8 @@ def _with_source(verb: Callable[..., Any], kind: Any) -> Callable[..., Any]:
         names = [field.name for field in _FIELDS]
         if given["split_method"] not in SPLIT_NAMES:
             raise UnknownNameError("split method", given["split_method"], SPLIT_NAMES)
+        if given["min_count"] < 0:
+            raise InputError(f"--min-count must be at least 0, got {given['min_count']}.")
         source = Source(
             data=arguments.pop("data"),
             format=given["format"],

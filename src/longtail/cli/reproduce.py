@@ -49,7 +49,9 @@ def reproduce(
     ] = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Train again what had another recipe or other data."),
+        typer.Option(
+            "--overwrite", help="Train again what failed, or had another recipe or other data."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -60,7 +62,7 @@ def reproduce(
     from longtail.reproduce import find_recipes, read_recipes, with_encoder
 
     folder = find_recipes(_name(recipes, source))
-    wanted = [row.strip() for row in rows.split(",")] if rows else None
+    wanted = [row.strip() for row in rows.split(",") if row.strip()] if rows else None
     chosen = read_recipes(folder, wanted)
     if encoder is not None:
         chosen = with_encoder(chosen, encoder)
@@ -110,13 +112,13 @@ def _run(source: Source, chosen: Any, out: Path, command: str, **settings: Any) 
     with stopping() as stop, _progress(cells, settings["jobs"]) as watch:
         try:
             return run_rows(
-                parts, chosen, out, corpus=_corpus(source), command=command, stop=stop,
+                parts, chosen, out, corpus=_corpus(source, parts), command=command, stop=stop,
                 watch=watch, note=lambda text: print_notes([text]), **settings,
             )  # fmt: skip
         except StoppedError as stopped:
             said = str(stopped.args[0]).partition(".")[0]
             raise StoppedError(
-                f"{said}. What is finished is in {out}, with its tables; what was begun is saved. "
+                f"{said}. What is finished is kept in {out}, what was begun is saved. "
                 f"Go on with the same command: {command}",
                 stopped.exit_code,
             ) from None
@@ -125,9 +127,21 @@ def _run(source: Source, chosen: Any, out: Path, command: str, **settings: Any) 
             raise SystemExit(130) from None
 
 
-def _corpus(source: Source) -> str:
-    """A corpus's name, or that of a file or folder without where it lies."""
-    return Path(source.data).name if Path(source.data).exists() else source.data
+def _corpus(source: Source, parts: Any) -> str:
+    """A corpus's name, or that of a file or folder without where it lies.
+
+    A folder called as one of the paper's corpora is taken for it if it has as many labels.
+    """
+    from longtail.corpora import list_corpora
+    from longtail.report.paper import CORPORA
+    from longtail.reproduce.summary import has_papers_sizes
+
+    if source.data in list_corpora() or not Path(source.data).exists():
+        return source.data
+    name = Path(source.data).name
+    if name in CORPORA and not has_papers_sizes(parts, name):
+        return f"{name} (not the paper's)"
+    return name
 
 
 def _tell(found: Reproduced, source: Source, as_json: bool) -> None:
@@ -191,8 +205,7 @@ class _Told:
 
     def __init__(self, cells: list[Cell], jobs: int) -> None:
         self.cells, self.jobs = cells, jobs
-        # What was finished before is told by no event: it is done from the start.
-        self.done = sum((cell.folder / "finished.json").exists() for cell in cells)
+        self.done = -1
         self.running: dict[str, str] = {}
         self.shares: dict[str, float] = {}
         self.began: dict[str, float] = {}
@@ -201,6 +214,9 @@ class _Told:
     def line(self, event: Event) -> str:
         """The line to print, or nothing."""
         name, now = str(event.cell), time.monotonic()
+        if self.done < 0:
+            # What was finished before is told by no event.
+            self.done = sum((cell.folder / "finished.json").exists() for cell in self.cells)
         if event.kind == "begins":
             self.running[name], self.began[name] = "", now
             left = self.left()

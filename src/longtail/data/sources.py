@@ -162,7 +162,9 @@ def frequent_labels(
     found = {}
     for part, documents in parts.items():
         kept, unknown = documents.onto(names)
-        found[part] = kept.labelled()
+        # Documents that never had a label stay: whoever read them wants them.
+        emptied = (np.diff(kept.Y.indptr) == 0) & (np.diff(documents.Y.indptr) > 0)
+        found[part] = kept.select(~emptied)
         rare |= set(unknown)
         n_assignments += sum(unknown.values())
     if rare:

@@ -63,7 +63,7 @@ def intervals_of(
         return {}
     (found,) = resampled(truth, [decided], masks, n_resamples, seed)
     return {
-        group: {name: _interval(values[1:], (0.0, 1.0)) for name, values in measures.items()}
+        group: {name: interval(values[1:], (0.0, 1.0)) for name, values in measures.items()}
         for group, measures in found.items()
     }
 
@@ -201,14 +201,14 @@ def difference(values: FloatArray) -> Difference:
     """What differences are worth: first that of all documents, then those of the resamples."""
     values = np.where(np.abs(values) < ROUNDING, 0.0, values)
     drawn = values[1:]
-    low, high = _interval(drawn, (-1.0, 1.0))
+    low, high = interval(drawn, (-1.0, 1.0))
     # Never exactly 0: so many resamples cannot show less than their own share.
     wrong = min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1
     n_known = int((~np.isnan(drawn)).sum())
     return Difference(float(values[0]), low, high, float(min(1.0, 2 * wrong / (n_known + 1))))
 
 
-def _interval(values: FloatArray, widest: Interval) -> Interval:
+def interval(values: FloatArray, widest: Interval) -> Interval:
     """The middle 95 %; all that is possible where no resample says anything."""
     known = values[~np.isnan(values)]
     low, high = np.percentile(known, LEVELS) if len(known) else widest

@@ -50,7 +50,7 @@ def plot_results(
     height = 1.5 + 2 * (0.45 + 0.21 * len(ours))
     figure = new_figure(10.0, height)
     panels = figure.subplots(2, len(GROUPS), sharey=True, squeeze=False)
-    margins = dict(left=0.09, right=0.985, hspace=0.28, wspace=0.1)
+    margins = dict(left=0.1, right=0.985, hspace=0.28, wspace=0.1)
     figure.subplots_adjust(top=1 - 0.72 / height, bottom=0.62 / height, **margins)
     figure.text(0.012, 1 - 0.3 / height, short(title, 90), fontsize=13, parse_math=False)
     for measure, line in enumerate(panels):

@@ -102,8 +102,11 @@ def blend(members: Sequence[Fitted]) -> Fitted:
 def _summed(scores: Sequence[Any], weights: Sequence[float], intercept: float) -> Any:
     """The weighted sum of the members' scores, in the form in which they come."""
     if not sp.issparse(scores[0]):
-        total = sum(weight * each for weight, each in zip(weights, scores, strict=True))
-        return (total + intercept).astype(np.float32)
+        # As in predictions: who does not know a label says nothing of it, a constant. Only what
+        # nobody knows has no score.
+        total = sum(w * np.ma.getdata(each) for w, each in zip(weights, scores, strict=True))
+        unknown = np.logical_and.reduce([np.ma.getmaskarray(each) for each in scores])
+        return np.ma.array(np.asarray(total + intercept, dtype=np.float32), mask=unknown)
     # Of each document a member keeps its highest scores: what it left out counts as 1 below them.
     base = np.full(scores[0].shape[0], intercept)
     total = sp.csr_matrix(scores[0].shape)

@@ -6,15 +6,17 @@ in common. Frequent labels have no need of it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail.data import TextData
-from longtail.errors import InputError
+from longtail.errors import DataError, InputError
 
 NAMES = "names"
 # Labels with fewer training documents get their text, so many times. Out of fold on Reuters, MiniLM
@@ -33,6 +35,20 @@ def check_label_texts(given: Any) -> None:
             f"label_texts must be {NAMES!r}, or a mapping from label names to texts that describe "
             f"them, got {given!r}."
         )
+
+
+def read_label_texts(given: str, beside: Path = Path()) -> Any:
+    """`names`, or what a JSON file says of the labels; a path is relative to `beside`."""
+    if given == NAMES:
+        return given
+    place = beside / given
+    try:
+        return json.loads(place.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"label_texts (--label-texts): expected names, or a JSON file such as "
+            f'{{"cpi": "consumer prices"}}, but {place} cannot be read as one: {error}.'
+        ) from error
 
 
 def label_documents(data: TextData, texts: str | Mapping[str, str]) -> TextData:

@@ -15,6 +15,8 @@ from longtail.models.features import TextFeatures
 from longtail.settings import SvmSettings
 
 Floats = NDArray[np.float32]
+# Labels from which processes of their own are worth their start.
+MANY_LABELS = 500
 
 
 class SvmModel:
@@ -36,8 +38,8 @@ class SvmModel:
 
         features = self._features.fit_transform(texts).astype(np.float64)
         columns = sp.csc_matrix(Y)
-        # liblinear leaves the interpreter free, so that threads are enough.
-        found = Parallel(n_jobs=-1, prefer="threads")(
+        # Not in threads: liblinear's random numbers belong to the whole process.
+        found = Parallel(n_jobs=-1 if columns.shape[1] >= MANY_LABELS else 1)(
             delayed(self._machine)(features, columns[:, [label]].toarray().ravel() > 0)
             for label in range(columns.shape[1])
         )

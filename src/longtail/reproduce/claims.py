@@ -12,6 +12,7 @@ from typing import Protocol
 
 from longtail.report import paper_rows
 from longtail.report.paper import LAYOUTS, Pair
+from longtail.reproduce.recipes import BALANCED_SVM
 
 Figures = Mapping[str, Mapping[str, Pair | None]]
 """Row -> group of labels or of documents -> micro- and macro-F1 in percent."""
@@ -365,6 +366,8 @@ def paper_figures(corpus: str) -> dict[str, dict[str, Pair | None]]:
 
 def shown(row: str) -> str:
     """A row's name as people read it: the paper's in capitals."""
+    if row == BALANCED_SVM:
+        return "SVM balanced"
     return row.upper() if row in (*LOSSES, "svm") else row
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from longtail.classifier import LongTailClassifier
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.fitting import Plan
+from longtail.fitting.label_texts import read_label_texts
 from longtail.report import paper_rows
 from longtail.settings import MODEL_SETTINGS
 
@@ -20,7 +21,11 @@ PACKAGE = Path(__file__).parents[1]
 # Of an installed package, and of a source checkout.
 PLACES = (PACKAGE / "recipes", PACKAGE.parents[1] / "recipes")
 # The paper's order, in which rows are trained and shown; others follow.
-ROW_ORDER = tuple(paper_rows("reuters", "labels"))
+SVM, *LOSS_ROWS = paper_rows("reuters", "labels")
+BALANCED_SVM = "svm-balanced"
+# Ways to choose thresholds that look at all validation documents at once.
+WITHOUT_FOLDS = ("grid", "global", "per-label")
+ROW_ORDER = (SVM, BALANCED_SVM, *LOSS_ROWS)
 
 
 def list_recipes() -> dict[str, Path]:
@@ -63,6 +68,11 @@ def read_recipe(path: Path) -> dict[str, Any]:
     flat = {key: value for key, value in recipe.items() if key not in arguments}
     if flat:
         found["model_settings"] = {**(found.get("model_settings") or {}), **flat}
+    members = found.get("members")
+    for said in (found, *(members if isinstance(members, list) else [])):
+        # A file of descriptions lies beside the recipe that names it.
+        if isinstance(said, dict) and isinstance(said.get("label_texts"), str):
+            said["label_texts"] = read_label_texts(said["label_texts"], path.parent)
     return found
 
 
@@ -100,7 +110,12 @@ def plans_of(row: str, recipe: Mapping[str, Any]) -> tuple[Plan, ...]:
 
 
 def uses_chance(row: str, recipe: Mapping[str, Any]) -> bool:
-    """Whether another seed gives another model: solved linear models without folds are all one."""
+    """Whether another seed gives another result.
+
+    It does not for solved linear models without folds and with thresholds that need none either.
+    """
+    if recipe.get("thresholds", "auto") not in WITHOUT_FOLDS:
+        return True
     return any(
         plan.folds > 1 or not (plan.model == "svm" or _is_linear(plan))
         for plan in plans_of(row, recipe)

@@ -19,7 +19,7 @@ from longtail.reproduce.cells import (
     read_finished,
 )
 from longtail.reproduce.recipes import plans_of, uses_chance
-from longtail.reproduce.running import Event, Watch, check_jobs, run_apart, run_here
+from longtail.reproduce.running import FAILED, Event, Watch, check_jobs, run_apart, run_here
 from longtail.reproduce.summary import Judge, Summary
 from longtail.reproduce.writing import write_corpus_figure, write_results
 from longtail.training import Stop
@@ -92,7 +92,8 @@ def reproduce(
             summary = judge.summary(recipes, by_row(finished), failed, seeds, against)
             return Reproduced(summary, write_results(summary, command, out, publish))
 
-        written: list[Reproduced] = []
+        # At once, so that no earlier table stands there for what is trained anew.
+        written: list[Reproduced] = [write()]
 
         def told(event: Event) -> None:
             cell = event.cell
@@ -111,13 +112,18 @@ def reproduce(
             run_here(missing, parts, documents, stop, told, note)
         else:
             run_apart(missing, parts, documents, stop, told, jobs, out)
-        return written[0] if written else write()
+        return written[0]
 
 
 def cells_of(recipes: Mapping[str, Mapping[str, Any]], out: Path, seeds: int) -> list[Cell]:
     """All cells: every row with the first seed, then with the second, so that a table is early."""
     for row, recipe in recipes.items():
         plans_of(row, recipe)
+        if "seed" in recipe:
+            raise InputError(
+                f"the recipe of {row} says seed: {recipe['seed']}, but every row is trained with "
+                "the seeds 0, 1 and so on of --seeds. Leave it out."
+            )
     often = {row: seeds if uses_chance(row, recipe) else 1 for row, recipe in recipes.items()}
     return [
         Cell(row, seed, {**recipe, "seed": seed}, out / row / f"seed-{seed}")
@@ -143,6 +149,9 @@ def _finished(
     for cell in cells:
         done = read_finished(cell)
         if done is None:
+            if overwrite and (cell.folder / FAILED).exists():
+                # What made it fail may be in what it has saved.
+                forget(cell)
             continue
         other = differences(done.fingerprint, cell.fingerprint(documents))
         if not other:

@@ -14,10 +14,17 @@ import numpy as np
 
 from longtail.analysis import ConfusedPair, confused_pairs
 from longtail.data import TextData
-from longtail.evaluation.bootstrap import MEASURES, Difference, Figures, difference, resampled
+from longtail.evaluation.bootstrap import (
+    MEASURES,
+    Difference,
+    Figures,
+    difference,
+    interval,
+    resampled,
+)
 from longtail.evaluation.groups import document_groups
 from longtail.labels import label_groups
-from longtail.report.paper import CORPORA, Pair, paper_document_groups
+from longtail.report.paper import CORPORA, Pair, paper_document_groups, paper_sizes
 from longtail.reproduce.cells import Finished
 from longtail.reproduce.claims import CONFUSED, Seen
 
@@ -38,6 +45,8 @@ class RowSummary:
     mean: Values
     std: Values
     """Of a sample; empty with a single seed."""
+    interval: dict[str, dict[str, tuple[float, float]]]
+    """95 % interval of the mean, in percent, by bootstrap over the test documents."""
     difference: dict[str, dict[str, Difference]]
     """To the row that others are compared with, as fractions; empty for that row itself."""
     confused: list[tuple[str, str, float]]
@@ -66,8 +75,17 @@ class Summary:
     against: str | None
     seen: Seen
     seconds: float
-    """Of all trainings together."""
+    """Of all trainings together, as far as they were not interrupted."""
+    interrupted: bool
     versions: dict[str, str]
+
+
+def has_papers_sizes(parts: Mapping[str, TextData], corpus: str) -> bool:
+    """Whether as many labels are in each group as in the paper: a folder's name says nothing."""
+    groups = label_groups(parts["train"].stats().label_counts)
+    ours = {"all": len(parts["train"].label_names)} | {k: int(m.sum()) for k, m in groups.items()}
+    wanted = paper_sizes(corpus, "labels")
+    return all(n is None or ours.get(group) == n for group, n in wanted.items())
 
 
 class Judge:
@@ -125,6 +143,7 @@ class Judge:
                 seeds=values,
                 mean=_percent(means[row]) if row in means else {},
                 std=_std(list(values.values())),
+                interval=_intervals(means[row]) if row in means else {},
                 difference=_differences(means[row], base) if compared and base else {},
                 confused=[(*pair, n) for pair, n in _top(counts.get(row, {}))],
                 seconds=float(np.mean(whole)) if whole else None,
@@ -143,6 +162,7 @@ class Judge:
             against=against,
             seen=self._seen(rows, counts),
             seconds=sum(cell.seconds for cell in everyone),
+            interrupted=any(cell.resumed for cell in everyone),
             versions=everyone[-1].versions if everyone else {},
         )
 
@@ -215,6 +235,18 @@ def _std(values: Sequence[Values]) -> Values:
         group: {name: float(np.std([v[group][name] for v in values], ddof=1)) for name in MEASURES}
         for group in values[0]
     }
+
+
+def _intervals(figures: Figures) -> dict[str, dict[str, tuple[float, float]]]:
+    """95 % intervals, in percent, of the mean over the seeds."""
+    return {
+        group: {name: _scaled(interval(measures[name][1:], (0.0, 1.0))) for name in MEASURES}
+        for group, measures in figures.items()
+    }
+
+
+def _scaled(found: tuple[float, float]) -> tuple[float, float]:
+    return 100 * found[0], 100 * found[1]
 
 
 def _differences(figures: Figures, base: Figures) -> dict[str, dict[str, Difference]]:

@@ -28,12 +28,18 @@ def commit() -> str:
     root = Path(__file__).parents[3]
     # Another project's repository around an installed package is not ours.
     if (root / ".git").exists() and (root / "src" / "longtail").is_dir():
-        asked = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
         try:
-            return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+            found = _git(root, "rev-parse", "--short", "HEAD")
+            changed = _git(root, "status", "--porcelain", "--", "src", "recipes")
+            return f"{found} with uncommitted changes" if changed else found
         except (OSError, subprocess.CalledProcessError):
             pass
     return os.environ.get("LONGTAIL_COMMIT") or f"version {__version__}"
+
+
+def _git(root: Path, *words: str) -> str:
+    asked = ["git", "-C", str(root), *words]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def hardware(plans: Sequence[Plan]) -> str:

@@ -34,6 +34,24 @@ def figure_table(summary: Summary, layout: str) -> Table:
     return Table(TITLES[layout], header, tuple(rows), tuple(_figure_notes(summary, layout)), rules)
 
 
+def interval_table(summary: Summary) -> Table:
+    """How far other test documents of the kind could have moved the means."""
+    groups = groups_of(summary, "labels")
+    columns = [(group, measure) for group in (groups[0], groups[-1]) for measure in MEASURES]
+    rows = []
+    for name, row in summary.rows.items():
+        cells = []
+        for group, measure in columns:
+            found = row.interval.get(group, {}).get(measure)
+            cells.append(_text(NONE if found is None else f"{found[0]:.1f} to {found[1]:.1f}"))
+        rows.append((_text(shown(name)), *cells))
+    said = {"micro_f1": "micro-F1", "macro_f1": "macro-F1"}
+    names = {"all": "total"}
+    header = (ROW, *(f"{names.get(group, group)} {said[measure]}" for group, measure in columns))
+    note = f"95 % intervals of the means over the seeds; bootstrap, {N_RESAMPLES} resamples of the"
+    return Table("Intervals", header, tuple(rows), (f"{note} test documents.",))
+
+
 def paper_table(summary: Summary, layout: str) -> Table | None:
     """Ours minus the paper's, and the paper's; None where the paper has no such corpus."""
     if summary.paper is None:

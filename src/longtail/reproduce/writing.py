@@ -26,6 +26,7 @@ from longtail.reproduce.tables import (
     confusion_table,
     failure_table,
     figure_table,
+    interval_table,
     paper_table,
     training_table,
 )
@@ -34,7 +35,7 @@ FIGURE, LABELS = ".png", "-labels.png"
 TITLES = {"reuters": "Reuters-21578", "pubmed": "PubMed"}
 RULES = {
     "global": "one threshold for all labels",
-    "grid": "one threshold for all labels from 0.40 to 0.60",
+    "grid": "one for all labels, a probability of 0.40 to 0.60 (of an SVM a shift of -1 to 1)",
     "auto": "thresholds of the kind that held-out documents favour",
 }
 
@@ -90,7 +91,8 @@ def results_markdown(summary: Summary, command: str, stem: str) -> str:
         if layout == "labels" and any(row.mean for row in summary.rows.values()):
             told = "; hollow: the paper" if summary.paper else ""
             parts.append(f"![F1 by row, mean and standard deviation{told}]({stem}{FIGURE})\n")
-    for table in (claim_table(summary), confusion_table(summary), training_table(summary)):
+    tables = (interval_table, claim_table, confusion_table, training_table)
+    for table in (make(summary) for make in tables):
         if table is not None:
             parts.append(table_markdown(table))
     parts.append("## The corpus\n")
@@ -105,6 +107,7 @@ def results_json(summary: Summary, command: str) -> dict[str, Any]:
             "seeds": {str(seed): values for seed, values in row.seeds.items()},
             "mean": row.mean,
             "std": row.std,
+            "interval": row.interval,
             "difference": {
                 group: {measure: _percent(asdict(one)) for measure, one in found.items()}
                 for group, found in row.difference.items()
@@ -161,7 +164,8 @@ def _introduction(summary: Summary) -> str:
     commits = _joined(row.commits for row in summary.rows.values())
     if hardware:
         told.append(f"Made on {'; '.join(hardware)} at commit {', '.join(commits)}.")
-        told.append(f"Training took {summary.seconds:,.0f} seconds in all. The command:")
+        least = "at least " if summary.interrupted else ""
+        told.append(f"Training took {least}{summary.seconds:,.0f} seconds in all. The command:")
     return escape_markdown(" ".join(told)) + "\n"
 
 
