@@ -266,3 +266,17 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
     write_data(SMALL, tmp_path / "new" / "folders" / "data.jsonl")
     assert len(read_data(tmp_path / "new" / "folders" / "data.jsonl", keep_unlabelled=True)) == 3
+
+
+def test_the_fingerprint_is_of_texts_and_labels_in_their_order() -> None:
+    data = TextData.from_lists(["a", "b\ud800"], [["x"], ["x", "y"]])
+    same = TextData(["a", "b\ud800"], data.Y.tocoo(), ("x", "y"), ids=("1", "2"))
+    assert data.fingerprint() == same.fingerprint()
+    others = [
+        data.select([1, 0]),
+        TextData(["a", "c"], data.Y, ("x", "y")),
+        TextData(["ab\ud800", ""], data.Y, ("x", "y")),
+        TextData(["a", "b\ud800"], data.Y, ("x", "z")),
+        TextData.from_lists(["a", "b\ud800"], [["y"], ["x", "y"]]),
+    ]
+    assert len({data.fingerprint(), *(other.fingerprint() for other in others)}) == 6

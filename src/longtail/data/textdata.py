@@ -5,6 +5,7 @@ Labels live in a sparse matrix; nothing here ever builds a dense row of them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,6 +183,16 @@ class TextData:
 
     def stats(self) -> LabelStats:
         return LabelStats.from_matrix(self.Y, self.label_names)
+
+    def fingerprint(self) -> str:
+        """The same for the same texts, labels and label names, in this order, and no others."""
+        found = hashlib.sha256()
+        for text in (*self.label_names, *self.texts):
+            raw = text.encode("utf-8", "surrogatepass")
+            found.update(len(raw).to_bytes(8, "little") + raw)
+        for array in (self.Y.indptr, self.Y.indices):
+            found.update(array.astype("<i8").tobytes())
+        return found.hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write a Parquet file, from which `load` restores everything, empty labels included."""
