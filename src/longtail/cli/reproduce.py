@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -161,7 +162,8 @@ def _tell(found: Reproduced, source: Source, as_json: bool) -> None:
             table.add_column(cell, justify="left" if position == 0 else "right")
         for row in rows:
             table.add_row(*map(escape, row))
-        Console().print(table)
+        # Piped, a table has the room that it needs.
+        Console(width=None if sys.stdout.isatty() else 120).print(table)
         typer.echo(f"Wrote {', '.join(map(str, found.files))}.")
     for cell, why in found.failed.items():
         typer.secho(f"error: {cell} failed: {why}", fg="red", err=True)

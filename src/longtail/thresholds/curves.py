@@ -45,20 +45,29 @@ def best_of_events(
     applies: NDArray[np.bool_],
     n_positive: IntArray,
     objective: Objective,
+    steps: FloatArray | None = None,
 ) -> tuple[float, float]:
-    """The best cut through scored pairs, given how many documents every label has."""
+    """The best cut through scored pairs, given how many documents every label has.
+
+    `steps`: of `f1_steps`, where they are known: they stay the same when all scores of a label are
+    moved by as much.
+    """
     if not len(values):
         return 0.0, 0.0
     if not applies.any():
         return over(values.min(), values.max()), 0.0
+    if steps is None and objective != "micro":
+        steps = f1_steps(values, labels, applies, n_positive)
+    # Stable, which is also the faster sort where values come label by label.
     order = np.argsort(-values, kind="stable")
-    values, applies = values[order], applies[order]
+    values = values[order]
     earned = np.zeros(len(values))
     if objective != "macro":
         n_predicted = np.arange(1, len(values) + 1)
-        earned += 2 * np.cumsum(applies) / (n_predicted + n_positive.sum())
+        earned += 2 * np.cumsum(applies[order]) / (n_predicted + n_positive.sum())
     if objective != "micro":
-        earned += _macro_curve(labels[order], applies, n_positive)
+        assert steps is not None
+        earned += np.cumsum(steps[order]) / len(n_positive)
     if objective == "mean":
         earned /= 2
     # A cut cannot fall between equal scores.
@@ -69,11 +78,11 @@ def best_of_events(
     return between(float(values[best]), below), float(earned[best])
 
 
-def _macro_curve(
-    labels: NDArray[Any], applies: NDArray[np.bool_], n_positive: IntArray
+def f1_steps(
+    values: NDArray[Any], labels: NDArray[Any], applies: NDArray[np.bool_], n_positive: IntArray
 ) -> FloatArray:
-    """Macro-F1 after each of the pairs, which fall in score: every one moves its label's F1."""
-    by_label = np.argsort(labels, kind="stable")
+    """By how much each pair moves its label's F1 when it is let in after all higher ones."""
+    by_label = np.lexsort((-values, labels))
     grouped = labels[by_label]
     first = np.append(True, grouped[1:] != grouped[:-1])
     starts = np.flatnonzero(first)
@@ -85,10 +94,9 @@ def _macro_curve(
     f1 = 2 * hits / (n_predicted + n_positive[grouped])
     step = f1.copy()
     step[1:] -= np.where(first[1:], 0.0, f1[:-1])
-    moved = np.empty(len(labels))
+    moved: FloatArray = np.empty(len(labels))
     moved[by_label] = step
-    curve: FloatArray = np.cumsum(moved) / len(n_positive)
-    return curve
+    return moved
 
 
 def _best_micro_of_many(scores: NDArray[Any], y_true: sp.csr_matrix) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from longtail.thresholds.curves import Objective, best_cut, best_of_events
+from longtail.thresholds.curves import Objective, best_cut, best_of_events, f1_steps
 from longtail.thresholds.scales import logit
 from longtail.thresholds.tuning import Cuts, FloatArray, IntArray, Tuning, cuts_of
 
@@ -135,13 +135,14 @@ def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
         return _same(tuning, shared), details
     spread = float(np.std(values[applies])) or 1.0
     best = (-1.0, 0.0, 0.0, 1.0)
+    steps = f1_steps(values, labels, applies, n_positive)
     for bend in np.unique(np.quantile(counts, BENDS)):
         rarity = np.maximum(0.0, np.log(bend / counts))
         steepest = float(rarity.max())
         for drop in DROPS if steepest > 0 else DROPS[:1]:
             slope = float(drop * spread / steepest) if steepest else 0.0
             shifted = values + slope * rarity[labels]
-            height, earned = best_of_events(shifted, labels, applies, n_positive, objective)
+            height, earned = best_of_events(shifted, labels, applies, n_positive, objective, steps)
             if earned > best[0] + 1e-12:
                 best = earned, height, slope, float(bend)
     earned, height, slope, bend = best
