@@ -20,8 +20,8 @@ from longtail.errors import DataError, InputError
 
 NAMES = "names"
 # Labels with fewer training documents get their text, so many times. Out of fold on Reuters, MiniLM
-# with DB: average precision of the rarest labels 46.6 without, 59.5 with these. On frequent labels
-# the names cost a little (bag: micro-F1 89.9 instead of 90.2).
+# with DB: average precision of the rarest labels 46.6 without, 59.5 with these. Frequent labels do
+# not gain: names of all labels cost the bag 0.4 points of micro-F1, those of rare ones 0.2.
 LIMIT, COPIES = 50, 2
 JOINTS = re.compile(r"[-_/]+")
 
