@@ -23,9 +23,22 @@ def documents(n_rare: int = 4) -> TextData:
 def test_rare_labels_get_their_names() -> None:
     found = label_documents(documents(), "names")
     assert found.texts == ["castor oil", "lin oil", "never"] * COPIES
-    assert [found.labels_of(k) for k in range(3)] == [["castor-oil"], ["lin_oil"], ["never"]]
+    # Four of five documents, one counted in advance, are with earn: more than the share asked for.
+    assert [found.labels_of(k) for k in range(3)] == [
+        ["castor-oil"],
+        ["earn", "lin_oil"],
+        ["never"],
+    ]
     assert found.label_names == NAMES and found.ids is not None
     assert found.ids[:2] == ("label castor-oil", "label lin_oil")
+
+
+def test_two_shared_documents_make_no_companion() -> None:
+    found = label_documents(documents(2), "names")
+    assert found.labels_of(1) == ["lin_oil"]
+    lists = [["lin_oil", "earn"]] * 6 + [["lin_oil"]] * 3
+    mixed = TextData.from_lists([f"d{k}" for k in range(9)], lists, NAMES)
+    assert label_documents(mixed, {"lin_oil": "linseed"}).labels_of(0) == ["lin_oil"]
 
 
 def test_descriptions_of_some_labels() -> None:

@@ -23,6 +23,10 @@ NAMES = "names"
 # with DB: average precision of the rarest labels 46.6 without, 59.5 with these. Frequent labels do
 # not gain: names of all labels cost the bag 0.4 points of micro-F1, those of rare ones 0.2.
 LIMIT, COPIES = 50, 2
+# A label that is in more than this share of a label's documents goes with its text too: what is
+# about barley is about grain. One more document without it is counted, so that one or two shared
+# documents do not suffice. Out of fold on Reuters, bag: micro-F1 90.16 without, 90.32 with it.
+COMPANION = 0.7
 JOINTS = re.compile(r"[-_/]+")
 
 
@@ -64,9 +68,18 @@ def label_documents(data: TextData, texts: str | Mapping[str, str]) -> TextData:
         )
     rare = [k for k in described if counts[k] < LIMIT] * COPIES
     names = [data.label_names[k] for k in rare]
-    ones = sp.csr_matrix(
-        (np.ones(len(rare), np.float32), (np.arange(len(rare)), rare)),
-        shape=(len(rare), len(data.label_names)),
-    )
     ids = tuple(f"label {name}" for name in names)
-    return TextData([texts[name] for name in names], ones, data.label_names, ids)
+    return TextData([texts[name] for name in names], _companions(data, rare), data.label_names, ids)
+
+
+def _companions(data: TextData, labels: list[int]) -> sp.csr_matrix:
+    """A row for each of the labels: the label itself and those that go with it."""
+    counts = np.asarray(data.Y.sum(axis=0)).ravel()[labels]
+    shared = (data.Y[:, labels].T @ data.Y).tocsr()
+    shared.data = shared.data / np.repeat(counts + 1, np.diff(shared.indptr)) > COMPANION
+    own = sp.csr_matrix(
+        (np.ones(len(labels), bool), (np.arange(len(labels)), labels)), shape=shared.shape
+    )
+    found = (shared.astype(bool) + own).astype(np.float32).tocsr()
+    found.eliminate_zeros()
+    return found
