@@ -7,9 +7,9 @@ import pytest
 
 from longtail.data import TextData
 from longtail.errors import InputError
-from longtail.fitting import Plan, fit
+from longtail.fitting import Plan, crossfit, fit
 from longtail.fitting import label_texts as room
-from longtail.fitting.label_texts import COPIES, LIMIT, label_documents
+from longtail.fitting.label_texts import COPIES, LIMIT, label_documents, with_companions
 from longtail.settings import TrainingConfig
 
 NAMES = ("castor-oil", "earn", "lin_oil", "never")
@@ -23,22 +23,54 @@ def documents(n_rare: int = 4) -> TextData:
 def test_rare_labels_get_their_names() -> None:
     found = label_documents(documents(), "names")
     assert found.texts == ["castor oil", "lin oil", "never"] * COPIES
-    # Four of five documents, one counted in advance, are with earn: more than the share asked for.
-    assert [found.labels_of(k) for k in range(3)] == [
-        ["castor-oil"],
-        ["earn", "lin_oil"],
-        ["never"],
-    ]
+    assert [found.labels_of(k) for k in range(3)] == [["castor-oil"], ["lin_oil"], ["never"]]
     assert found.label_names == NAMES and found.ids is not None
     assert found.ids[:2] == ("label castor-oil", "label lin_oil")
 
 
-def test_two_shared_documents_make_no_companion() -> None:
-    found = label_documents(documents(2), "names")
-    assert found.labels_of(1) == ["lin_oil"]
-    lists = [["lin_oil", "earn"]] * 6 + [["lin_oil"]] * 3
-    mixed = TextData.from_lists([f"d{k}" for k in range(9)], lists, NAMES)
-    assert label_documents(mixed, {"lin_oil": "linseed"}).labels_of(0) == ["lin_oil"]
+@pytest.mark.parametrize(
+    ("lists", "found"),
+    [
+        ([["earn", "lin_oil"]] * 4, ["earn", "lin_oil"]),
+        # One more document without it is counted: two shared documents are too few.
+        ([["earn", "lin_oil"]] * 2, ["lin_oil"]),
+        ([["earn", "lin_oil"]] * 6 + [["lin_oil"]] * 3, ["lin_oil"]),
+        ([["earn"]] * 4, ["lin_oil"]),
+    ],
+)
+def test_labels_that_go_with_a_label_go_with_its_text(
+    lists: list[list[str]], found: list[str]
+) -> None:
+    data = TextData.from_lists([f"d{k}" for k in range(len(lists))], lists, NAMES)
+    texts = label_documents(data, {"lin_oil": "linseed"})
+    assert texts.labels_of(0) == ["lin_oil"]
+    whole = with_companions(TextData.concat([data, texts]), len(data))
+    assert [whole.labels_of(k) for k in range(len(data))] == lists
+    assert whole.labels_of(len(data)) == whole.labels_of(len(data) + 1) == found
+    assert whole.Y.nnz == whole.Y.sum(), "no stored zeros"
+
+
+def test_companions_are_those_of_the_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def watch(part: TextData, n_documents: int) -> TextData:
+        seen.append((len(part), n_documents))
+        return with_companions(part, n_documents)
+
+    monkeypatch.setattr(crossfit, "with_companions", watch)
+    data = documents(3)
+    fit(Plan(folds=2, label_texts="names", training=TrainingConfig(device="cpu")), data)
+    assert len(seen) == 2 and sum(n for _, n in seen) == len(data)
+    assert {length - n for length, n in seen} == {3 * COPIES}
+
+
+def test_texts_of_labels_that_are_not_there_are_told() -> None:
+    notes: list[str] = []
+    given = {"castor-oil": "an oil of beans", "x": "one", "y": "two"}
+    plan = Plan(folds=2, label_texts=given, training=TrainingConfig(device="cpu"))
+    fit(plan, documents(), note=notes.append)
+    told = "label_texts: 2 of 3 texts are not used, as the data has no such label: 'x', 'y'."
+    assert notes == [told]
 
 
 def test_descriptions_of_some_labels() -> None:

@@ -39,7 +39,9 @@ def test_killed_on_the_way(name: str, whole: Summary, tmp_path: Path) -> None:
     assert (begun / "training").is_dir() and not (begun / "finished.json").exists()
     found, told = run(slow(networks("bce", "db")), tmp_path, seeds=2)
     assert told[:2] == ["begins db 0", "done db 0"] and not any("bce 0" in line for line in told)
-    assert json.loads((begun / "finished.json").read_text())["resumed"]
+    spans = json.loads((begun / "finished.json").read_text())["spans"]
+    assert len(spans) == 2 and (spans[0][1] is None) == (name == "SIGKILL") and spans[1][1]
+    assert found.summary.killed == (name == "SIGKILL")
     for row in ("bce", "db"):
         assert found.summary.rows[row].seeds == whole.rows[row].seeds
     assert found.summary.rows["db"].seconds is not None, "of the seed that was not interrupted"

@@ -209,13 +209,33 @@ def test_where_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
         assert re.fullmatch("[0-9a-f]{7,}( with uncommitted changes)?", commit())
     commit.cache_clear()
     monkeypatch.setenv("LONGTAIL_COMMIT", "abc1234")
-    monkeypatch.setenv("PATH", "")
     assert commit() == "abc1234"
     monkeypatch.delenv("LONGTAIL_COMMIT")
+    monkeypatch.setenv("PATH", "")
     commit.cache_clear()
     assert commit().startswith("version ")
     commit.cache_clear()
     assert re.search(r", \d+ cores?$", processor())
+
+
+def test_seconds_of_a_machine_are_counted_once(tmp_path: Path) -> None:
+    run(networks("bce", "db"), tmp_path, seeds=2)
+    spans = {
+        ("bce", 0): [[100, 110], [200, 230]],
+        ("bce", 1): [[105, 115]],
+        ("db", 0): [[210, 220], [90, None]],
+        ("db", 1): [[225, 240]],
+    }
+    for (row, seed), own in spans.items():
+        place = tmp_path / row / f"seed-{seed}" / "finished.json"
+        told = json.loads(place.read_text())
+        machine = "a GPU" if (row, seed) == ("db", 1) else "a CPU"
+        place.write_text(json.dumps({**told, "spans": own, "hardware": machine}))
+    summary = run(networks("bce", "db"), tmp_path, seeds=2)[0].summary
+    assert summary.busy == {"a CPU": 45.0, "a GPU": 15.0} and summary.killed
+    assert summary.rows["bce"].seconds == (40 + 10) / 2 and summary.rows["db"].seconds == 15
+    page = (tmp_path / "results.md").read_text()
+    assert "at least 45 seconds of a CPU and 15 seconds of a GPU" in page
 
 
 def test_documents_travel_to_other_processes_as_they_are(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from longtail.data import TextData
 from longtail.errors import InputError
 from longtail.fitting.crossfit import Fitted, Judge, fit_member
 from longtail.fitting.ensemble import Ensemble
+from longtail.fitting.label_texts import unknown_labels
 from longtail.fitting.plan import Plan
 from longtail.fitting.work import Work
 from longtail.training import Moment, Progress, Stop
@@ -58,6 +59,9 @@ def fit(
     work = work or Work(None)
     if len({(plan.folds, plan.training.seed) for plan in plans}) != 1:
         raise InputError("all members must have the same folds and the same seed.")
+    for strange in dict.fromkeys(unknown_labels(data, plan.label_texts) for plan in plans):
+        if strange is not None:
+            note(strange)
     members: list[Fitted] = []
     for number, plan in enumerate(plans):
         own = work if len(plans) == 1 else work.member(number)

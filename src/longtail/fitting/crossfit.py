@@ -21,7 +21,7 @@ from longtail.data import TextData
 from longtail.data.splits import assign_stratified
 from longtail.errors import InputError, LongtailError
 from longtail.fitting.ensemble import Ensemble
-from longtail.fitting.label_texts import label_documents
+from longtail.fitting.label_texts import label_documents, with_companions
 from longtail.fitting.plan import Plan
 from longtail.fitting.work import Work
 from longtail.models import NetworkModel, TextModel
@@ -149,8 +149,8 @@ def _fit_fold(
 ) -> tuple[TextModel, NDArray[np.bool_]]:
     """The model of a fold, and the labels that it knows."""
     shared.stop.check(shared.work.kept)
-    rows = np.concatenate([rows, shared.always])
-    part = shared.data.select(rows)
+    n_documents, rows = len(rows), np.concatenate([rows, shared.always])
+    part = with_companions(shared.data.select(rows), n_documents)
     known = np.asarray(part.Y.sum(axis=0)).ravel() > 0
     model = shared.plan.new_model()
     with shared.work.claimed(fold, shared.stop):

@@ -6,6 +6,7 @@ in common. Frequent labels have no need of it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -68,18 +69,37 @@ def label_documents(data: TextData, texts: str | Mapping[str, str]) -> TextData:
         )
     rare = [k for k in described if counts[k] < LIMIT] * COPIES
     names = [data.label_names[k] for k in rare]
-    ids = tuple(f"label {name}" for name in names)
-    return TextData([texts[name] for name in names], _companions(data, rare), data.label_names, ids)
-
-
-def _companions(data: TextData, labels: list[int]) -> sp.csr_matrix:
-    """A row for each of the labels: the label itself and those that go with it."""
-    counts = np.asarray(data.Y.sum(axis=0)).ravel()[labels]
-    shared = (data.Y[:, labels].T @ data.Y).tocsr()
-    shared.data = shared.data / np.repeat(counts + 1, np.diff(shared.indptr)) > COMPANION
-    own = sp.csr_matrix(
-        (np.ones(len(labels), bool), (np.arange(len(labels)), labels)), shape=shared.shape
+    ones = sp.csr_matrix(
+        (np.ones(len(rare), np.float32), (np.arange(len(rare)), rare)),
+        shape=(len(rare), len(data.label_names)),
     )
-    found = (shared.astype(bool) + own).astype(np.float32).tocsr()
-    found.eliminate_zeros()
-    return found
+    ids = tuple(f"label {name}" for name in names)
+    return TextData([texts[name] for name in names], ones, data.label_names, ids)
+
+
+def unknown_labels(data: TextData, texts: str | Mapping[str, str] | None) -> str | None:
+    """What to say of descriptions of labels that the data does not have."""
+    known = set(data.label_names)
+    strange = [name for name in texts if name not in known] if isinstance(texts, Mapping) else []
+    if not strange or texts is None:
+        return None
+    return (
+        f"label_texts: {len(strange)} of {len(texts)} texts are not used, as the data has no such "
+        f"label: {', '.join(map(repr, strange[:3]))}{', ...' * (len(strange) > 3)}."
+    )
+
+
+def with_companions(part: TextData, n_documents: int) -> TextData:
+    """The rows after the documents, which are texts of labels, also get the labels that go with
+    theirs in these documents."""
+    documents, own = part.Y[:n_documents], part.Y[n_documents:]
+    if not own.shape[0]:
+        return part
+    with_label = own @ documents.T
+    counts = np.asarray(with_label.sum(axis=1)).ravel()
+    shared = sp.csr_matrix(with_label @ documents)
+    each = np.repeat(counts + 1, np.diff(shared.indptr))
+    shared.data = (shared.data / each > COMPANION).astype(np.float32)
+    both = own.maximum(shared)
+    both.eliminate_zeros()
+    return dataclasses.replace(part, Y=sp.vstack([documents, both], format="csr"))

@@ -1,12 +1,14 @@
 """One cell of a reproduction: a row trained with one seed, kept in a folder once it is finished.
 
-FOLDER/finished.json   recipe, fingerprint, seconds, hardware, versions, commit, evaluation
+FOLDER/finished.json   recipe, fingerprint, spans, hardware, versions, commit, evaluation
 FOLDER/decisions.npz   the decisions on the test part
+FOLDER/begun.json      fingerprint and spans while it trains, gone when it is finished
 FOLDER/training        states while it trains, gone when it is finished
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -35,6 +37,8 @@ FINISHED, DECISIONS, BEGUN, WORK = "finished.json", "decisions.npz", "begun.json
 FREE = ("device", "checkpoint_minutes")
 Print = dict[str, Any]
 """What must be equal for a result to be the one asked for: the recipe, and the documents."""
+Spans = list[tuple[float, float | None]]
+"""When it was trained on, in seconds since 1970, from and to; None: killed, nobody knows when."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +69,20 @@ class Finished:
     seed: int
     recipe: dict[str, Any]
     fingerprint: Print
-    seconds: float
-    resumed: bool
-    """Whether it was interrupted on the way: then `seconds` are not all of them."""
+    spans: Spans
     hardware: str
     versions: dict[str, str]
     commit: str
     thresholds: str
     evaluation: dict[str, Any]
     decisions: sp.csr_matrix
+
+    @property
+    def seconds(self) -> float | None:
+        """Of the whole training, also in several goes; None if not all of them are known."""
+        if any(end is None for _, end in self.spans):
+            return None
+        return sum(end - begin for begin, end in self.spans if end is not None)
 
 
 def prints_of(parts: Mapping[str, TextData]) -> dict[str, str]:
@@ -91,19 +100,25 @@ def train_cell(
     note: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Train a cell, or go on with it, judge it on the test part, and keep what came out."""
-    resumed = _begin(cell, cell.fingerprint(documents), note)
+    asked = cell.fingerprint(documents)
+    before = _begin(cell, asked, note)
     classifier = LongTailClassifier(**cell.recipe)
-    began = time.perf_counter()
-    classifier.fit(
-        parts["train"],
-        validation=parts["validation"],
-        folder=cell.folder / WORK,
-        resume=True,
-        progress=progress,
-        note=note,
-        stop=stop,
-    )
-    seconds = time.perf_counter() - began
+    began, clock = time.time(), time.perf_counter()
+    _write_begun(cell, asked, [*before, (began, None)])
+    try:
+        classifier.fit(
+            parts["train"],
+            validation=parts["validation"],
+            folder=cell.folder / WORK,
+            resume=True,
+            progress=progress,
+            note=note,
+            stop=stop,
+        )
+    finally:
+        spans: Spans = [*before, (began, began + time.perf_counter() - clock)]
+        with contextlib.suppress(DataError):  # what ends it, an error perhaps, matters more
+            _write_begun(cell, asked, spans)
     evaluation = classifier.evaluate(parts["test"])
     packed = io.BytesIO()
     decided = evaluation.decisions()[1]
@@ -114,9 +129,8 @@ def train_cell(
         "row": cell.row,
         "seed": cell.seed,
         "recipe": dict(cell.recipe),
-        "fingerprint": cell.fingerprint(documents),
-        "seconds": round(seconds, 2),
-        "resumed": resumed,
+        "fingerprint": asked,
+        "spans": spans,
         "hardware": hardware(plans_of(cell.row, cell.recipe)),
         "versions": versions(),
         "commit": commit(),
@@ -179,21 +193,25 @@ def forget(cell: Cell) -> None:
     _clear(cell.folder)
 
 
-def _begin(cell: Cell, asked: Print, note: Callable[[str], None]) -> bool:
-    """Write down what is begun; returns whether something of it was done before."""
+def _begin(cell: Cell, asked: Print, note: Callable[[str], None]) -> Spans:
+    """When it was trained on before; what was begun otherwise is removed."""
     make_folder(cell.folder)
-    place = cell.folder / BEGUN
-    resumed = (cell.folder / WORK).exists()
+    if not (cell.folder / WORK).exists():
+        return []
     try:
-        before = json.loads(place.read_text("utf-8")) if resumed else asked
-    except (OSError, ValueError):
-        before = {}
-    if before != asked:
-        note(f"{cell}: what was begun was another recipe or other data; beginning anew.")
-        _clear(cell.folder)
-        resumed = False
-    _put(place, json.dumps(asked, indent=2).encode("utf-8"))
-    return resumed
+        before = json.loads((cell.folder / BEGUN).read_text("utf-8"))
+        if before["fingerprint"] == asked:
+            return [(begin, end) for begin, end in before["spans"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    note(f"{cell}: what was begun was another recipe or other data; beginning anew.")
+    _clear(cell.folder)
+    return []
+
+
+def _write_begun(cell: Cell, asked: Print, spans: Spans) -> None:
+    told = {"fingerprint": asked, "spans": spans}
+    _put(cell.folder / BEGUN, json.dumps(told, indent=2).encode("utf-8"))
 
 
 def _clear(folder: Path) -> None:

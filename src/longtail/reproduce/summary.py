@@ -52,7 +52,7 @@ class RowSummary:
     confused: list[tuple[str, str, float]]
     """Missed, wrongly given, documents (mean over the seeds): the most frequent."""
     seconds: float | None
-    """Mean of the trainings that were not interrupted."""
+    """Of one training, mean of those of which all seconds are known."""
     hardware: tuple[str, ...]
     commits: tuple[str, ...]
     failed: dict[int, str] = field(default_factory=dict)
@@ -74,9 +74,10 @@ class Summary:
     n_seeds: int
     against: str | None
     seen: Seen
-    seconds: float
-    """Of all trainings together, as far as they were not interrupted."""
-    interrupted: bool
+    busy: dict[str, float]
+    """Hardware -> seconds in which it trained, on one cell or on several at a time."""
+    killed: bool
+    """Whether a training was killed on the way, which leaves out some of these seconds."""
     versions: dict[str, str]
 
 
@@ -137,7 +138,7 @@ class Judge:
             own = cells.get(row, ())
             values = {cell.seed: _percent(self.figures(cell)) for cell in own}
             compared = base is not None and row != against and row in means
-            whole = [cell.seconds for cell in own if not cell.resumed]
+            whole = [cell.seconds for cell in own if cell.seconds is not None]
             rows[row] = RowSummary(
                 recipe=recipe,
                 seeds=values,
@@ -161,8 +162,8 @@ class Judge:
             n_seeds=n_seeds,
             against=against,
             seen=self._seen(rows, counts),
-            seconds=sum(cell.seconds for cell in everyone),
-            interrupted=any(cell.resumed for cell in everyone),
+            busy=_busy(everyone),
+            killed=any(cell.seconds is None for cell in everyone),
             versions=everyone[-1].versions if everyone else {},
         )
 
@@ -198,6 +199,22 @@ class Judge:
         place = self.parts["train"].label_names.index
         columns = self.parts["train"].Y[:, [place(one), place(other)]]
         return int((np.diff(columns.tocsr().indptr) == 2).sum())
+
+
+def _busy(cells: Sequence[Finished]) -> dict[str, float]:
+    """Seconds in which each machine trained; cells side by side share theirs."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for cell in cells:
+        known = [(begin, end) for begin, end in cell.spans if end is not None]
+        spans.setdefault(cell.hardware, []).extend(known)
+    found = {}
+    for hardware, own in spans.items():
+        total, until = 0.0, -np.inf
+        for begin, end in sorted(own):
+            total += max(0.0, end - max(begin, until))
+            until = max(until, end)
+        found[hardware] = total
+    return found
 
 
 def _top(counts: Confusions) -> list[tuple[tuple[str, str], float]]:

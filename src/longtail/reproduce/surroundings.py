@@ -24,7 +24,10 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """Of the source checkout that is running, else $LONGTAIL_COMMIT, else the version."""
+    """$LONGTAIL_COMMIT, else of the source checkout that is running, else the version."""
+    said = os.environ.get("LONGTAIL_COMMIT")
+    if said:
+        return said
     root = Path(__file__).parents[3]
     # Another project's repository around an installed package is not ours.
     if (root / ".git").exists() and (root / "src" / "longtail").is_dir():
@@ -34,7 +37,7 @@ def commit() -> str:
             return f"{found} with uncommitted changes" if changed else found
         except (OSError, subprocess.CalledProcessError):
             pass
-    return os.environ.get("LONGTAIL_COMMIT") or f"version {__version__}"
+    return f"version {__version__}"
 
 
 def _git(root: Path, *words: str) -> str:

@@ -143,7 +143,7 @@ def training_table(summary: Summary) -> Table:
             told += [", ".join(row.hardware) or NONE, ", ".join(row.commits) or NONE]
         rows.append((_text(shown(name)), *map(_text, told)))
     header = (ROW, "model", "trainings", "seconds", *(("hardware", "commit") if differ else ()))
-    notes = ("Seconds of one training, mean over those that were not interrupted.",)
+    notes = ("Seconds of one training, mean; several at a time (--jobs) slow each other down.",)
     return Table("Training", header, tuple(rows), notes)
 
 

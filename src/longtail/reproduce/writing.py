@@ -132,7 +132,7 @@ def results_json(summary: Summary, command: str) -> dict[str, Any]:
         "versions": summary.versions,
         "units": "percent; std is that of a sample; difference is to the row `against`",
         "against": summary.against,
-        "seconds": round(summary.seconds, 1),
+        "busy": {name: round(seconds, 1) for name, seconds in summary.busy.items()},
         "rows": rows,
         "paper": None if summary.paper is None else {
             "source": SOURCE,
@@ -163,9 +163,10 @@ def _introduction(summary: Summary) -> str:
     hardware = _joined(row.hardware for row in summary.rows.values())
     commits = _joined(row.commits for row in summary.rows.values())
     if hardware:
-        told.append(f"Made on {'; '.join(hardware)} at commit {', '.join(commits)}.")
-        least = "at least " if summary.interrupted else ""
-        told.append(f"Training took {least}{summary.seconds:,.0f} seconds in all. The command:")
+        told.append(f"Made at commit {', '.join(commits)}.")
+        least = "at least " if summary.killed else ""
+        busy = [f"{seconds:,.0f} seconds of {name}" for name, seconds in summary.busy.items()]
+        told.append(f"Training took {least}{' and '.join(busy)}. The command:")
     return escape_markdown(" ".join(told)) + "\n"
 
 
