@@ -6,6 +6,7 @@ import dataclasses
 import doctest
 import importlib
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -44,6 +45,22 @@ def test_the_other_examples_run() -> None:
         names: dict[str, object] = {}
         exec(compile(block, "README.md", "exec"), names)
         assert callable(names["loss"])
+
+
+@pytest.mark.parametrize(
+    ("file", "names", "groups"),
+    [
+        ("reuters-minilm.json", "svm bce db cb-ntr best", "all tail"),
+        ("reuters-bag.json", "svm bce db ntr-fl best", "all head medium tail"),
+    ],
+)
+def test_the_tables_are_those_of_results(file: str, names: str, groups: str) -> None:
+    rows = json.loads((ROOT / "results" / file).read_text("utf-8"))["rows"]
+    table = re.sub(r"\*\*", "", README)
+    for name in names.split():
+        mean = [rows[name]["mean"][group] for group in groups.split()]
+        line = " | ".join(f"{one['micro_f1']:.2f} / {one['macro_f1']:.2f}" for one in mean)
+        assert f"| {line} |" in table, name
 
 
 def test_the_tree_is_the_tree() -> None:
