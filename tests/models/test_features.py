@@ -102,10 +102,6 @@ def test_min_df_and_max_features_bound_the_vocabulary() -> None:
     assert len(capped) == 3
 
 
-def test_min_df_above_the_documents_keeps_what_there_is() -> None:
-    assert TextFeatures(min_df=50).fit_transform(["gold", "copper"]).nnz == 2
-
-
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=5))
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_any_text_can_be_asked(texts: list[str]) -> None:
@@ -113,3 +109,12 @@ def test_any_text_can_be_asked(texts: list[str]) -> None:
     features.fit_transform(TEXTS)
     found = features.transform(texts)
     assert found.shape[0] == len(texts) and np.isfinite(found.data).all()
+
+
+def test_words_that_are_too_rare() -> None:
+    texts = ["copper rose", "nickel fell", "tin rose"]
+    with pytest.raises(InputError, match=r"no word is in 3 of the 3 training documents.*min-df"):
+        TextFeatures(min_df=3).fit_transform(texts)
+    # Few texts may share no word; more than there are documents is all of them.
+    assert TextFeatures(min_df=2).fit_transform(["copper", "nickel"]).shape == (2, 2)
+    assert TextFeatures(min_df=9).fit_transform(["copper", "copper"]).shape == (2, 1)

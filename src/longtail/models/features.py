@@ -18,6 +18,8 @@ from longtail.errors import InputError
 # Words of one character count only where a corpus has no longer ones.
 ANY_WORD = r"(?u)\b\w+\b"
 ANYTHING = r"(?us)\S"
+# Few short texts may share no word at all: up to this many documents, one will do as well.
+LOW_MIN_DF = 2
 PATTERNS = (CountVectorizer().token_pattern, ANY_WORD, ANYTHING)
 
 
@@ -96,6 +98,11 @@ class TextFeatures:
                     break
                 self._vocabularies.append({w: int(k) for w, k in vectorizer.vocabulary_.items()})
             else:
+                if min_df < min(self._min_df, len(texts)) and self._min_df > LOW_MIN_DF:
+                    raise InputError(
+                        f"no word is in {self._min_df} of the {len(texts)} training documents. "
+                        "Lower min_df (--min-df)."
+                    )
                 return sp.csr_matrix(sp.hstack(pieces, format="csr"))
         return None
 
