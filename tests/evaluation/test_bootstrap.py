@@ -78,6 +78,23 @@ def test_the_first_value_is_the_figure() -> None:
         assert result[group]["macro_f1"][0] == pytest.approx(scores.macro_f1, abs=1e-12)
 
 
+def test_intervals_lie_around_the_figures_of_rare_labels_too() -> None:
+    """Labels that a resample lacks are those with the lowest F1, which would raise macro-F1."""
+    rng = np.random.RandomState(3)
+    truth = (rng.rand(400, 60) < np.geomspace(0.3, 0.002, 60)).astype(float)
+    found = truth * (rng.rand(400, 60) < 0.9)
+    found[:, truth.sum(axis=0) < 5] = 0
+    counts = LabelStats.from_counts(np.maximum(truth.sum(axis=0), 1), 400)
+    whole = evaluate(sp.csr_matrix(truth), found, Thresholds(np.full(60, 0.5)), counts)
+    truth_, decided = whole.decisions()
+    (figures,) = resampled(truth_, [decided], whole.masks, 300, 0)
+    drawn = figures["all"]["macro_f1"]
+    assert (drawn[1:] > drawn[0]).mean() > 0.9, "the resamples themselves are too high"
+    low, high = whole.intervals["all"]["macro_f1"]
+    assert low < drawn[0] < high
+    assert abs((low + high) / 2 - drawn[0]) < 0.2 * (high - low)
+
+
 def test_documents_have_intervals_and_differences_as_labels_have() -> None:
     first, second = judged(2), judged(2, at=1.0)
     groups = set(scores_of(first))

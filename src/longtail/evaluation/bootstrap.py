@@ -1,8 +1,10 @@
 """How sure the figures are: bootstrap over documents, of one evaluation or of a difference.
 
 Every group of labels and of documents is judged in the same resamples of all documents. A label
-that only this resample lacks is left out of its macro-F1: counted as 0 it would pull the figure
-below what all documents give, most of all for rare labels.
+that only this resample lacks is left out of its macro-F1: counted as 0 it would pull the figure far
+below what all documents give, most of all for rare labels. Left out it raises it, as the labels that
+are lacking are those with the lowest F1; so the resamples are moved back, by as much as their mean
+is off what all documents give.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def intervals_of(
         return {}
     (found,) = resampled(truth, [decided], masks, n_resamples, seed)
     return {
-        group: {name: interval(values[1:], (0.0, 1.0)) for name, values in measures.items()}
+        group: {name: interval(values, (0.0, 1.0)) for name, values in measures.items()}
         for group, measures in found.items()
     }
 
@@ -200,16 +202,27 @@ def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
 def difference(values: FloatArray) -> Difference:
     """What differences are worth: first that of all documents, then those of the resamples."""
     values = np.where(np.abs(values) < ROUNDING, 0.0, values)
-    drawn = values[1:]
-    low, high = interval(drawn, (-1.0, 1.0))
+    drawn = _centred(values)
+    low, high = interval(values, (-1.0, 1.0))
     # Never exactly 0: so many resamples cannot show less than their own share.
     wrong = min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1
-    n_known = int((~np.isnan(drawn)).sum())
-    return Difference(float(values[0]), low, high, float(min(1.0, 2 * wrong / (n_known + 1))))
+    return Difference(float(values[0]), low, high, float(min(1.0, 2 * wrong / (len(drawn) + 1))))
 
 
 def interval(values: FloatArray, widest: Interval) -> Interval:
-    """The middle 95 %; all that is possible where no resample says anything."""
-    known = values[~np.isnan(values)]
-    low, high = np.percentile(known, LEVELS) if len(known) else widest
+    """The middle 95 % of the resamples, which follow the value of all documents.
+
+    All that is possible where no resample says anything.
+    """
+    drawn = _centred(values)
+    low, high = np.percentile(drawn, LEVELS).clip(*widest) if len(drawn) else widest
     return float(low), float(high)
+
+
+def _centred(values: FloatArray) -> FloatArray:
+    """The resamples that say something, moved so that their mean is what all documents give."""
+    drawn: FloatArray = values[1:][~np.isnan(values[1:])]
+    if not len(drawn) or np.isnan(values[0]):
+        return drawn
+    moved: FloatArray = drawn + (values[0] - drawn.mean())
+    return np.where(np.abs(moved) < ROUNDING, 0.0, moved)

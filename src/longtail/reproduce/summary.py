@@ -257,7 +257,7 @@ def _std(values: Sequence[Values]) -> Values:
 def _intervals(figures: Figures) -> dict[str, dict[str, tuple[float, float]]]:
     """95 % intervals, in percent, of the mean over the seeds."""
     return {
-        group: {name: _scaled(interval(measures[name][1:], (0.0, 1.0))) for name in MEASURES}
+        group: {name: _scaled(interval(measures[name], (0.0, 1.0))) for name in MEASURES}
         for group, measures in figures.items()
     }
 
