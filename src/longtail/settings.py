@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -220,4 +221,8 @@ def _number(
     wanted = f"above {least:g}" if above else f"of at least {least:g}"
     if most < math.inf:
         wanted += f" and at most {most:g}"
-    raise InputError(f"{name} must be a number {wanted}, got {value!r}.")
+    hint = ""
+    if isinstance(value, str) and re.fullmatch(r"\d+e[+-]?\d+", value):
+        # Not a number to YAML, though to people and to every programming language.
+        hint = f" In YAML write {value.replace('e', '.0e')}."
+    raise InputError(f"{name} must be a number {wanted}, got {value!r}.{hint}")

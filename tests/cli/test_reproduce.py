@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from longtail.cli.reproduce import _Told
+from longtail.reproduce.cells import Cell
+from longtail.reproduce.running import Event
 
 Command = Callable[..., Any]
 
@@ -104,3 +109,21 @@ def test_errors_come_before_work(
 def test_data_without_recipes(longtail: Command, folder: Path) -> None:
     code, _, err = longtail("reproduce", folder)
     assert code == 1 and "there are no recipes for" in err and "reuters-bag" in err
+
+
+def test_a_row_takes_as_long_as_with_another_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [Cell(row, seed, {}, tmp_path / row / str(seed)) for seed in (0, 1) for row in "ab"]
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    told = _Told(cells, jobs=1)
+    assert told.line(Event("begins", cells[0])) == "0 of 4 done; training a (seed 0)"
+    now[0] = 10
+    assert told.line(Event("done", cells[0])) == "a (seed 0) done in 10 s"
+    assert told.line(Event("begins", cells[1])).endswith("about 30 s left")
+    now[0] = 60
+    told.line(Event("done", cells[1]))
+    assert told.line(Event("begins", cells[2])).endswith("about 60 s left")
+    told.line(Event("goes", cells[2], "epoch 1/2", 0.5))
+    assert told.left() == "about 55 s left"

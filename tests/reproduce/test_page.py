@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from longtail.analysis import confused_pairs
 from longtail.errors import InputError
 from longtail.figures import plot_results
+from longtail.reproduce.cells import read_finished
 from longtail.reproduce.claims import claims_about
+from longtail.reproduce.run import cells_of
 from longtail.reproduce.summary import Judge
 from longtail.reproduce.tables import figure_table, groups_of, plain_table
 
@@ -52,6 +55,12 @@ def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) 
     ]
     first = page.partition("## ")[0]
     assert "30 train, 10 validation, 20 test documents; 5 labels" in first
+    assert "These are not the paper's documents: it has 90 labels." in first
+    ours = found.summary.rows["db"].mean["head"]
+    less = f"{ours['micro_f1'] - 92.14:+.2f} / {ours['macro_f1'] - 83.48:+.2f}".replace(
+        "-", "\N{MINUS SIGN}"
+    )
+    assert f"{less} (92.14 / 83.48)" in page.replace("**", "")
     assert "longtail reproduce x\n```" in first and "one threshold for all labels" in first
     assert "No row uses random numbers" in first
     assert "| row | total (5) | head (2) | medium (1) | tail (2) | n |" in page
@@ -110,14 +119,36 @@ def test_pubmed_is_cut_where_the_paper_cuts_it(tmp_path: Path) -> None:
 def test_pairs_are_counted_over_the_seeds(tmp_path: Path) -> None:
     found, _ = run(networks("db"), tmp_path, seeds=2)
     judge = Judge(documents(), "mine")
+    cells = [read_finished(cell) for cell in cells_of(networks("db"), tmp_path, 2)]
+    amounts: dict[tuple[str, str], float] = {}
+    for cell in cells:
+        assert cell is not None
+        names = judge.parts["train"].label_names
+        for missed, given, n in confused_pairs(judge.truth, cell.decisions, names, 100):
+            amounts[missed, given] = amounts.get((missed, given), 0) + n / 2
+    most = sorted(amounts.values(), reverse=True)[:3]
+    assert [n for *_, n in found.summary.rows["db"].confused] == pytest.approx(most)
+    assert most
     for missed, given, amount in found.summary.rows["db"].confused:
-        assert missed != given and amount * 2 == round(amount * 2)
+        assert missed != given and amount == amounts[missed, given]
         pair = (min(missed, given), max(missed, given))
         both = (
             judge.parts["train"].Y[:, [judge.stats.label_names.index(n) for n in pair]]
         ).toarray()
         if pair in found.summary.seen.linked:
             assert found.summary.seen.linked[pair] == int(both.all(axis=1).sum())
+
+
+def test_a_page_is_not_replaced_by_one_with_fewer_rows(tmp_path: Path) -> None:
+    stem = tmp_path / "page"
+    run(bags("bce", "db"), tmp_path / "out", publish=stem)
+    before = stem.with_suffix(".json").read_text()
+    with pytest.raises(InputError, match=r"rows that this command does not make: bce\."):
+        run(bags("db"), tmp_path / "out", publish=stem)
+    assert stem.with_suffix(".json").read_text() == before
+    run(bags("bce", "db", "fl"), tmp_path / "out", publish=stem)
+    with pytest.raises(InputError, match=r"is a folder.*what the files are to be called"):
+        run(bags("db"), tmp_path / "out", publish=tmp_path)
 
 
 def test_the_figure_takes_odd_rows_and_refuses_nothing_at_all(tmp_path: Path) -> None:

@@ -160,6 +160,17 @@ def test_bad_recipes_are_explained(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("loss: [\n")
     with pytest.raises(DataError, match="cannot be read as a recipe"):
         read_recipe(tmp_path / "broken.yaml")
+    (tmp_path / "list.yaml").write_text("model: [bag]\nloss: db\n")
+    with pytest.raises(InputError, match=r"the recipe of list cannot be used"):
+        run(read_recipes(tmp_path, ["list"]), tmp_path / "out")
+    (tmp_path / "number.yaml").write_text("model_settings: 3\nC: 3\n")
+    with pytest.raises(InputError, match=r"number.yaml: model_settings must be a mapping, got 3"):
+        read_recipe(tmp_path / "number.yaml")
+    (tmp_path / "rate.yml").write_text("model: encoder\nlearning_rate: 1e-4\n")
+    with pytest.raises(InputError, match=r"got '1e-4'\. In YAML write 1\.0e-4"):
+        run(read_recipes(tmp_path, ["rate"]), tmp_path / "out")
+    with pytest.raises(InputError, match=r"is a file. Name its folder.*--rows flat"):
+        find_recipes(str(tmp_path / "flat.yaml"))
     with pytest.raises(DataError, match="no recipe for dbb"):
         read_recipes(tmp_path, ["dbb"])
     with pytest.raises(UnknownNameError, match="Did you mean 'reuters'"):
@@ -176,3 +187,4 @@ def test_the_wheel_brings_the_recipes(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())
     assert {f"longtail/recipes/{named(path)}.yaml" for path in FILES} <= inside
+    assert "longtail/recipes/reuters/labels.json" in inside

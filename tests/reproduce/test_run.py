@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 
 from longtail.data import TextData
@@ -97,10 +98,61 @@ def test_what_was_begun_with_another_recipe_begins_anew(tmp_path: Path) -> None:
     work = cell.folder / "training"
     work.mkdir(parents=True)
     (work / "plan.json").write_text('{"plan": "{}", "documents": ""}')
-    (cell.folder / "begun.json").write_text('{"recipe": {}}')
+    begun = cell.folder / "begun.json"
+    begun.write_text('{"fingerprint": {"recipe": {"loss": "bce"}, "documents": {}}, "spans": []}')
+    with pytest.raises(InputError, match=r"was begun with something else: .*loss was 'bce', now"):
+        run(bags("db"), tmp_path)
+    assert (work / "plan.json").exists(), "nothing is thrown away unasked"
+    found, _ = run(bags("db"), tmp_path, overwrite=True)
+    assert not found.failed and not work.exists()
+
+
+def test_what_was_begun_and_is_damaged_begins_anew(tmp_path: Path) -> None:
+    (cell,) = cells_of(bags("db"), tmp_path, 1)
+    (cell.folder / "training").mkdir(parents=True)
+    (cell.folder / "begun.json").write_text("{")
     notes: list[str] = []
     found, _ = run(bags("db"), tmp_path, note=notes.append)
     assert not found.failed and "beginning anew" in notes[0]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_notes_reach_the_user(jobs: int, tmp_path: Path) -> None:
+    recipes = bags("bce", "db")
+    recipes["db"]["label_texts"] = {"tin": "a metal", "gold": "another", "lead": "a third"}
+    notes: list[str] = []
+    run(recipes, tmp_path, jobs=jobs, note=notes.append)
+    assert len(notes) == 1 and "2 of 3 texts are not used" in notes[0]
+
+
+def test_long_differences_are_shortened(tmp_path: Path) -> None:
+    recipes = bags("db")
+    recipes["db"]["label_texts"] = dict.fromkeys("abcde", "word " * 50) | {"tin": "x"}
+    run(recipes, tmp_path)
+    with pytest.raises(InputError) as told:
+        run(bags("db"), tmp_path)
+    assert len(str(told.value)) < 500
+
+
+def test_a_missing_gpu_is_told_before_the_work(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    recipes = bags("bce", "db")
+    recipes["db"]["device"] = "cuda"
+    with pytest.raises(InputError, match="no CUDA GPU can be used here"):
+        run(recipes, tmp_path)
+
+
+def test_versions_are_those_of_each_row(tmp_path: Path) -> None:
+    run(bags("bce", "db"), tmp_path)
+    place = tmp_path / "db" / "seed-0" / "finished.json"
+    told = json.loads(place.read_text())
+    place.write_text(json.dumps({**told, "versions": {"python": "9.9"}}))
+    summary = run(bags("bce", "db"), tmp_path)[0].summary
+    assert summary.rows["db"].versions == ({"python": "9.9"},)
+    assert "torch" in summary.rows["bce"].versions[0]
+    page = (tmp_path / "results.md").read_text()
+    assert "DB: python 9.9." in page and re.search(r"BCE: python 3[^:]*torch \d", page)
 
 
 def test_a_row_that_fails_leaves_the_others(tmp_path: Path) -> None:
@@ -182,6 +234,11 @@ def test_intervals_hold_the_mean(tmp_path: Path) -> None:
 
 
 def test_a_folder_called_reuters_is_not_yet_the_papers() -> None:
+    often = [1] * 29 + [2] * 31 + [3] * 30
+    lists = [[f"label {k}"] for k, n in enumerate(often) for _ in range(n)]
+    same = TextData.from_lists(["text"] * len(lists), lists)
+    assert has_papers_sizes({"train": same}, "reuters")
+    assert not has_papers_sizes({"train": same}, "pubmed")
     assert not has_papers_sizes(documents(), "reuters")
 
 

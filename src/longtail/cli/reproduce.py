@@ -51,7 +51,8 @@ def reproduce(
     overwrite: Annotated[
         bool,
         typer.Option(
-            "--overwrite", help="Train again what failed, or had another recipe or other data."
+            "--overwrite",
+            help="Train from the beginning what failed, or had another recipe or other data.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -211,6 +212,8 @@ class _Told:
         self.running: dict[str, str] = {}
         self.shares: dict[str, float] = {}
         self.began: dict[str, float] = {}
+        self.rest: dict[str, str] = {}
+        """Cell -> row, of those that are not done."""
         self.seconds: dict[str, list[float]] = {}
 
     def line(self, event: Event) -> str:
@@ -218,7 +221,9 @@ class _Told:
         name, now = str(event.cell), time.monotonic()
         if self.done < 0:
             # What was finished before is told by no event.
-            self.done = sum((cell.folder / "finished.json").exists() for cell in self.cells)
+            rest = [c for c in self.cells if not (c.folder / "finished.json").exists()]
+            self.rest = {str(cell): cell.row for cell in rest}
+            self.done = len(self.cells) - len(rest)
         if event.kind == "begins":
             self.running[name], self.began[name] = "", now
             left = self.left()
@@ -230,6 +235,7 @@ class _Told:
             return ""
         self.running.pop(name, None)
         self.shares.pop(name, None)
+        self.rest.pop(name, None)
         took = now - self.began.get(name, now)
         self.done += 1
         if event.kind == "failed":
@@ -240,10 +246,12 @@ class _Told:
     def left(self) -> str:
         """About how long: a row takes as long as with another seed, or as the others."""
         known = [seconds for own in self.seconds.values() for seconds in own]
-        rest = len(self.cells) - self.done - sum(self.shares.values())
-        if not known or rest <= 0:
+        if not known or not self.rest:
             return ""
-        seconds = rest * sum(known) / len(known) / self.jobs
+        seconds = 0.0
+        for name, row in self.rest.items():
+            own = self.seconds.get(row, known)
+            seconds += (1 - self.shares.get(name, 0.0)) * sum(own) / len(own) / self.jobs
         return (
             f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
         )

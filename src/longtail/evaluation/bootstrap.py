@@ -2,9 +2,9 @@
 
 Every group of labels and of documents is judged in the same resamples of all documents. A label
 that only this resample lacks is left out of its macro-F1: counted as 0 it would pull the figure far
-below what all documents give, most of all for rare labels. Left out it raises it, as the labels that
-are lacking are those with the lowest F1; so the resamples are moved back, by as much as their mean
-is off what all documents give.
+below what all documents give, most of all for rare labels. Left out it raises the figure, as those
+that are lacking have the lowest F1; so the resamples are moved back, by as much as their mean is
+off what all documents give.
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ def terciles(each: NDArray[np.int64]) -> dict[str, BoolArray]:
     if not len(each):
         return {}
     low, high = (int(q) for q in np.quantile(each, [1 / 3, 2 / 3], method="lower"))
+    middle = f"{high} labels" if high == low + 1 else f"{low + 1} to {high} labels"
     groups = {
-        f"up to {low} labels": each <= low,
-        f"{low + 1} to {high} labels": (each > low) & (each <= high),
+        f"up to {low} label{'s' * (low != 1)}": each <= low,
+        middle: (each > low) & (each <= high),
         f"{high + 1} or more labels": each > high,
     }
     return groups if all(rows.any() for rows in groups.values()) else {}

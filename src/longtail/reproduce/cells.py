@@ -35,6 +35,8 @@ from longtail.training.interrupt import NEVER
 FINISHED, DECISIONS, BEGUN, WORK = "finished.json", "decisions.npz", "begun.json", "training"
 # Where and how often a state is saved does not change what is learned.
 FREE = ("device", "checkpoint_minutes")
+# Of a difference between two recipes: entries that are told, and characters of each.
+MOST_TOLD, LONGEST_TOLD = 3, 60
 Print = dict[str, Any]
 """What must be equal for a result to be the one asked for: the recipe, and the documents."""
 Spans = list[tuple[float, float | None]]
@@ -165,6 +167,17 @@ def read_finished(cell: Cell) -> Finished | None:
     return found
 
 
+def read_begun(cell: Cell) -> Print | None:
+    """The fingerprint of what was begun and not finished; None if there is none to go on with."""
+    if not (cell.folder / WORK).exists():
+        return None
+    try:
+        found = json.loads((cell.folder / BEGUN).read_text("utf-8"))["fingerprint"]
+        return found if isinstance(found, dict) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def differences(before: Print, now: Print) -> list[str]:
     """What changed between two fingerprints, in words."""
     found = []
@@ -173,9 +186,12 @@ def differences(before: Print, now: Print) -> list[str]:
         one, other = old.get(key), new.get(key)
         if isinstance(one, dict) and isinstance(other, dict):
             inner = [k for k in sorted({*one, *other}) if one.get(k) != other.get(k)]
-            found += [f"{k} was {one.get(k)!r}, now {other.get(k)!r}" for k in inner]
+            told = [f"{k} was {_short(one.get(k))}, now {_short(other.get(k))}" for k in inner]
+            found += told[:MOST_TOLD]
+            if len(told) > MOST_TOLD:
+                found.append(f"{len(told) - MOST_TOLD} more of {key}")
         elif one != other:
-            found.append(f"{key} was {one!r}, now {other!r}")
+            found.append(f"{key} was {_short(one)}, now {_short(other)}")
     changed = [
         part
         for part in sorted({*before.get("documents", {}), *now["documents"]})
@@ -184,6 +200,11 @@ def differences(before: Print, now: Print) -> list[str]:
     if changed:
         found.append(f"the {', '.join(changed)} documents are others")
     return found
+
+
+def _short(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= LONGEST_TOLD else f"{said[:LONGEST_TOLD]}..."
 
 
 def forget(cell: Cell) -> None:
@@ -204,7 +225,7 @@ def _begin(cell: Cell, asked: Print, note: Callable[[str], None]) -> Spans:
             return [(begin, end) for begin, end in before["spans"]]
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    note(f"{cell}: what was begun was another recipe or other data; beginning anew.")
+    note(f"{cell}: what was begun cannot be gone on with; beginning anew.")
     _clear(cell.folder)
     return []
 

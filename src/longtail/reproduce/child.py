@@ -14,7 +14,7 @@ from pathlib import Path
 
 from longtail.data import TextData
 from longtail.reproduce.cells import Cell
-from longtail.reproduce.running import attempt
+from longtail.reproduce.running import NOTE, attempt
 from longtail.training import StoppedError, stopping
 
 PARTS = ("train", "validation", "test")
@@ -28,11 +28,15 @@ def main() -> int:
         threading.Thread(target=_stop_when_alone, daemon=True).start()
         parts = {name: TextData.load(Path(job["data"]) / f"{name}.parquet") for name in PARTS}
         try:
-            why = attempt(cell, parts, job["documents"], stop, None, print)
+            why = attempt(cell, parts, job["documents"], stop, None, _note)
         except StoppedError as stopped:
             print(stopped)
             return stopped.exit_code
     return 0 if why is None else 1
+
+
+def _note(text: str) -> None:
+    print(NOTE + " ".join(text.split()), flush=True)
 
 
 def _stop_when_alone() -> None:

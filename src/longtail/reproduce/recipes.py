@@ -42,9 +42,15 @@ def find_recipes(name: str) -> Path:
     known = list_recipes()
     if name in known:
         return known[name]
-    if not Path(name).exists():
+    place = Path(name)
+    if place.is_file():
+        raise InputError(
+            f"--recipes {name} is a file. Name its folder, and this row of it: --recipes "
+            f"{place.parent} --rows {place.stem}."
+        )
+    if not place.exists():
         raise UnknownNameError("recipes (and no folder is called so):", name, known)
-    return Path(name)
+    return place
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -59,7 +65,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: expected settings such as `loss: db`, got {recipe!r}.")
     arguments = set(LongTailClassifier().get_params())
     model = recipe.get("model", "bag")
-    kind = MODEL_SETTINGS.get(model)
+    kind = MODEL_SETTINGS.get(model) if isinstance(model, str) else None
     of_model = {field.name for field in dataclasses.fields(kind)} if kind else set()
     for key in recipe:
         if key not in arguments | of_model:
@@ -67,7 +73,10 @@ def read_recipe(path: Path) -> dict[str, Any]:
     found = {key: value for key, value in recipe.items() if key in arguments}
     flat = {key: value for key, value in recipe.items() if key not in arguments}
     if flat:
-        found["model_settings"] = {**(found.get("model_settings") or {}), **flat}
+        own = found.get("model_settings") or {}
+        if not isinstance(own, dict):
+            raise InputError(f"{path}: model_settings must be a mapping, got {own!r}.")
+        found["model_settings"] = {**own, **flat}
     members = found.get("members")
     for said in (found, *(members if isinstance(members, list) else [])):
         # A file of descriptions lies beside the recipe that names it.
@@ -78,7 +87,8 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 def read_recipes(folder: Path, rows: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
     """The recipes of a folder by row name, all or some of them, the paper's rows first."""
-    found = {path.stem: path for path in sorted(folder.glob("*.yaml"), key=_place)}
+    files = [path for end in ("*.yaml", "*.yml") for path in folder.glob(end)]
+    found = {path.stem: path for path in sorted(files, key=_place)}
     missing = [row for row in rows or [] if row not in found]
     if not found or missing:
         raise DataError(

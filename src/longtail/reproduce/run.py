@@ -16,14 +16,16 @@ from longtail.reproduce.cells import (
     differences,
     forget,
     prints_of,
+    read_begun,
     read_finished,
 )
 from longtail.reproduce.recipes import plans_of, uses_chance
 from longtail.reproduce.running import FAILED, Event, Watch, check_jobs, run_apart, run_here
 from longtail.reproduce.summary import Judge, Summary
-from longtail.reproduce.writing import write_corpus_figure, write_results
+from longtail.reproduce.writing import check_publish, write_corpus_figure, write_results
 from longtail.training import Stop
 from longtail.training.checkpoints import make_folder
+from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER
 
 
@@ -72,7 +74,8 @@ def reproduce(
         against: the row that others are compared with; default: `bce` if it is one of them.
         command: what the tables name as the command that makes them.
         publish: also write the tables as this name with .md, .json and .png behind it.
-        overwrite: train again what was finished with another recipe or on other documents.
+        overwrite: train again, from the beginning, what failed, or was begun or finished with
+            another recipe or on other documents.
         stop, watch, note: see `longtail.training.stopping`, `running.Event`.
     """
     against = _against(against, recipes)
@@ -80,6 +83,8 @@ def reproduce(
     if seeds < 1:
         raise InputError(f"--seeds: expected a whole number of at least 1, got {seeds}.")
     cells = cells_of(recipes, out, seeds)
+    if publish is not None:
+        check_publish(publish, recipes)
     make_folder(out)
     with _alone(out):
         documents = prints_of(parts)
@@ -108,10 +113,13 @@ def reproduce(
                 written[:] = [write()]
 
         missing = [cell for cell in cells if (cell.row, cell.seed) not in finished]
+        # Once for all, and not by every cell's failing.
+        for device in {plan.training.device for c in missing for plan in plans_of(c.row, c.recipe)}:
+            device_of(device)
         if jobs == 1:
             run_here(missing, parts, documents, stop, told, note)
         else:
-            run_apart(missing, parts, documents, stop, told, jobs, out)
+            run_apart(missing, parts, documents, stop, told, note, jobs, out)
         return written[0]
 
 
@@ -148,23 +156,23 @@ def _finished(
     found, changed = {}, []
     for cell in cells:
         done = read_finished(cell)
-        if done is None:
-            if overwrite and (cell.folder / FAILED).exists():
-                # What made it fail may be in what it has saved.
-                forget(cell)
-            continue
-        other = differences(done.fingerprint, cell.fingerprint(documents))
-        if not other:
-            found[cell.row, cell.seed] = done
-        elif overwrite:
+        before = read_begun(cell) if done is None else done.fingerprint
+        if done is None and overwrite and (cell.folder / FAILED).exists():
+            # What made it fail may be in what it has saved.
             forget(cell)
-        else:
-            changed.append((cell, other))
+            continue
+        other = [] if before is None else differences(before, cell.fingerprint(documents))
+        if other and overwrite:
+            forget(cell)
+        elif other:
+            changed.append((cell, "begun" if done is None else "finished", other))
+        elif done is not None:
+            found[cell.row, cell.seed] = done
     if changed:
-        cell, other = changed[0]
+        cell, how, other = changed[0]
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         raise InputError(
-            f"{cell} in {cell.folder} was finished with something else: {'; '.join(other)}{more}. "
+            f"{cell} in {cell.folder} was {how} with something else: {'; '.join(other)}{more}. "
             "Train it again with --overwrite, which leaves the others as they are, or choose "
             "another --out."
         )

@@ -26,6 +26,8 @@ from longtail.reproduce.cells import Cell, train_cell
 from longtail.training import Moment, Stop, StoppedError
 
 FAILED, LOG, SHARED = "failed.json", "log.txt", ".documents"
+# How lines of a process's log begin that are meant for the user.
+NOTE = "note: "
 # Seconds between two looks at the processes.
 LOOK_AGAIN = 0.1
 # Seconds that a process has to save its state before it is ended.
@@ -102,6 +104,7 @@ def run_apart(
     documents: Mapping[str, str],
     stop: Stop,
     watch: Watch,
+    note: Note,
     jobs: int,
     out: Path,
 ) -> None:
@@ -124,6 +127,8 @@ def run_apart(
                 watch(Event("begins", cell))
             for child in [child for child in running if child.ended()]:
                 running.remove(child)
+                for text in child.notes():
+                    note(f"{child.cell}: {text}")
                 why = child.failure()
                 watch(
                     Event("done", child.cell) if why is None else Event("failed", child.cell, why)
@@ -176,6 +181,14 @@ class _Child:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         return True
+
+    def notes(self) -> list[str]:
+        """What it had to say."""
+        try:
+            lines = (self.cell.folder / LOG).read_text("utf-8", "replace").splitlines()
+        except OSError:
+            return []
+        return [line.removeprefix(NOTE) for line in lines if line.startswith(NOTE)]
 
     def failure(self) -> str | None:
         """Why there is no result; None if there is one."""

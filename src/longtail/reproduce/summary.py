@@ -55,6 +55,8 @@ class RowSummary:
     """Of one training, mean of those of which all seconds are known."""
     hardware: tuple[str, ...]
     commits: tuple[str, ...]
+    versions: tuple[dict[str, str], ...]
+    """Of Python and libraries: all that its cells were made with."""
     failed: dict[int, str] = field(default_factory=dict)
     """Seed -> why there is no result."""
 
@@ -78,7 +80,6 @@ class Summary:
     """Hardware -> seconds in which it trained, on one cell or on several at a time."""
     killed: bool
     """Whether a training was killed on the way, which leaves out some of these seconds."""
-    versions: dict[str, str]
 
 
 def has_papers_sizes(parts: Mapping[str, TextData], corpus: str) -> bool:
@@ -150,6 +151,7 @@ class Judge:
                 seconds=float(np.mean(whole)) if whole else None,
                 hardware=tuple(dict.fromkeys(cell.hardware for cell in own)),
                 commits=tuple(dict.fromkeys(cell.commit for cell in own)),
+                versions=tuple(_distinct([cell.versions for cell in own])),
                 failed=dict(failed.get(row, {})),
             )
         everyone = [cell for own in cells.values() for cell in own]
@@ -164,7 +166,6 @@ class Judge:
             seen=self._seen(rows, counts),
             busy=_busy(everyone),
             killed=any(cell.seconds is None for cell in everyone),
-            versions=everyone[-1].versions if everyone else {},
         )
 
     def _confusions(self, cells: Sequence[Finished]) -> Confusions:
@@ -199,6 +200,10 @@ class Judge:
         place = self.parts["train"].label_names.index
         columns = self.parts["train"].Y[:, [place(one), place(other)]]
         return int((np.diff(columns.tocsr().indptr) == 2).sum())
+
+
+def _distinct(found: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    return [one for place, one in enumerate(found) if one not in found[:place]]
 
 
 def _busy(cells: Sequence[Finished]) -> dict[str, float]:

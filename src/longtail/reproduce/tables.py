@@ -143,8 +143,16 @@ def training_table(summary: Summary) -> Table:
             told += [", ".join(row.hardware) or NONE, ", ".join(row.commits) or NONE]
         rows.append((_text(shown(name)), *map(_text, told)))
     header = (ROW, "model", "trainings", "seconds", *(("hardware", "commit") if differ else ()))
-    notes = ("Seconds of one training, mean; several at a time (--jobs) slow each other down.",)
-    return Table("Training", header, tuple(rows), notes)
+    notes = ["Seconds of one training, mean; several at a time (--jobs) slow each other down."]
+    libraries: dict[str, list[str]] = {}
+    for name, row in summary.rows.items():
+        for versions in row.versions:
+            said = ", ".join(f"{library} {version}" for library, version in versions.items())
+            libraries.setdefault(said, []).append(shown(name))
+    for said, names in libraries.items():
+        whose = "" if len(libraries) == 1 else f"{', '.join(names)}: "
+        notes.append(f"{whose}{said}.")
+    return Table("Training", header, tuple(rows), tuple(notes))
 
 
 def failure_table(summary: Summary) -> Table | None:

@@ -6,7 +6,7 @@ All of them are written anew after every cell; readers find the old one or the n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,9 +14,10 @@ from typing import Any
 
 from longtail.data import TextData
 from longtail.data.files import replacing, writing
+from longtail.errors import InputError
 from longtail.figures import plot_labels, plot_results
 from longtail.report.markdown import escape_markdown, table_markdown
-from longtail.report.paper import LAYOUTS, SOURCE, paper_rows
+from longtail.report.paper import LAYOUTS, SOURCE, paper_rows, paper_sizes
 from longtail.reproduce.claims import paper_figures, shown
 from longtail.reproduce.recipes import describe_model, uses_chance
 from longtail.reproduce.summary import Summary
@@ -38,6 +39,25 @@ RULES = {
     "grid": "one for all labels, a probability of 0.40 to 0.60 (of an SVM a shift of -1 to 1)",
     "auto": "thresholds of the kind that held-out documents favour",
 }
+
+
+def check_publish(publish: Path, rows: Collection[str]) -> None:
+    """Raise for a folder, and for a page that has rows which would be lost."""
+    if publish.is_dir():
+        raise InputError(
+            f"--publish {publish} is a folder. Say also what the files are to be called, as in "
+            f"--publish {publish / 'results'}."
+        )
+    try:
+        there = json.loads(_named(publish, ".json").read_text("utf-8"))["rows"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    lost = [row for row in there if row not in rows]
+    if lost:
+        raise InputError(
+            f"{_named(publish, '.json')} has rows that this command does not make: "
+            f"{', '.join(lost)}. Leave out --rows, or publish under another name."
+        )
 
 
 def write_results(
@@ -119,6 +139,7 @@ def results_json(summary: Summary, command: str) -> dict[str, Any]:
             "seconds": row.seconds,
             "hardware": list(row.hardware),
             "commit": list(row.commits),
+            "versions": list(row.versions),
             "recipe": dict(row.recipe),
             "failed": {str(seed): why for seed, why in row.failed.items()},
         }
@@ -129,10 +150,11 @@ def results_json(summary: Summary, command: str) -> dict[str, Any]:
         "command": command,
         "commit": _joined(row.commits for row in summary.rows.values()),
         "hardware": _joined(row.hardware for row in summary.rows.values()),
-        "versions": summary.versions,
         "units": "percent; std is that of a sample; difference is to the row `against`",
         "against": summary.against,
+        "n_seeds": summary.n_seeds,
         "busy": {name: round(seconds, 1) for name, seconds in summary.busy.items()},
+        "killed": summary.killed,
         "rows": rows,
         "paper": None if summary.paper is None else {
             "source": SOURCE,
@@ -156,6 +178,7 @@ def _introduction(summary: Summary) -> str:
     n_labels = summary.sizes["labels"]["all"]
     told = [
         f"{TITLES.get(summary.corpus, summary.corpus)}: {sizes} documents; {n_labels:,} labels.",
+        *_other_corpus(summary),
         f"Models: {_grouped(models)}.",
         f"{seeds} each{once}." if chance else "No row uses random numbers: one training each.",
         f"Decisions: {_grouped(rules)}.",
@@ -168,6 +191,14 @@ def _introduction(summary: Summary) -> str:
         busy = [f"{seconds:,.0f} seconds of {name}" for name, seconds in summary.busy.items()]
         told.append(f"Training took {least}{' and '.join(busy)}. The command:")
     return escape_markdown(" ".join(told)) + "\n"
+
+
+def _other_corpus(summary: Summary) -> list[str]:
+    """What to say where the corpus has the paper's name and not its size."""
+    theirs = paper_sizes(summary.paper, "labels").get("all") if summary.paper else None
+    if theirs is None or theirs == summary.sizes["labels"]["all"]:
+        return []
+    return [f"These are not the paper's documents: it has {theirs:,} labels."]
 
 
 def _rule(recipe: Mapping[str, Any]) -> str:
