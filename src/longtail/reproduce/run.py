@@ -113,9 +113,7 @@ def reproduce(
                 written[:] = [write()]
 
         missing = [cell for cell in cells if (cell.row, cell.seed) not in finished]
-        # Once for all, and not by every cell's failing.
-        for device in {plan.training.device for c in missing for plan in plans_of(c.row, c.recipe)}:
-            device_of(device)
+        _check_devices(missing)
         if jobs == 1:
             run_here(missing, parts, documents, stop, told, note)
         else:
@@ -177,6 +175,13 @@ def _finished(
             "another --out."
         )
     return found
+
+
+def _check_devices(cells: list[Cell]) -> None:
+    """Once for all, and not by every cell's failing."""
+    plans = [plan for cell in cells for plan in plans_of(cell.row, cell.recipe)]
+    for device in {plan.training.device for plan in plans}:
+        device_of(device)
 
 
 def _against(asked: str | None, recipes: Mapping[str, Any]) -> str | None:
