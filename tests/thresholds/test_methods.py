@@ -43,43 +43,53 @@ def test_no_single_cut_beats_global(case: Case, objective: Any) -> None:
     assert found.details["earned_in_tuning"] == pytest.approx(reached, abs=1e-12)
 
 
-@given(cases(("dense",)), st.sampled_from([np.float16, np.float32, np.float64]))
+@given(cases(), st.sampled_from(OBJECTIVES), st.booleans(), st.data())
 @property_test
-def test_without_sorting_all_the_cut_is_the_same(case: Case, dtype: Any) -> None:
-    scores = case.scores.astype(dtype)
-    tuning = make_tuning(scores, case.labels, np.ones(scores.shape[1]))
-    if not case.labels.any():
-        return
+def test_without_sorting_all_the_cut_is_the_same(
+    case: Case, objective: Any, lifted: bool, data: st.DataObject
+) -> None:
+    size = case.labels.shape[1]
+    tuning = make_tuning(case.given(), case.labels, np.ones(size))
+    lift = np.array(data.draw(st.lists(st.floats(-2, 2), min_size=size, max_size=size)))
+    given_lift = lift if lifted else None
+    slow = curves.best_cut(tuning, objective, given_lift)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(curves, "LARGE", 4)
+        patch.setattr(curves, "LARGE", 0)
         patch.setattr(curves, "SAMPLE", 4)
-        fast = curves._best_micro_of_many(scores, tuning.y_true)
-    expected = curves.best_of_events(*tuning.events(), tuning.positives(), "micro")
-    if fast is not None:
-        assert fast == expected
+        assert curves.best_cut(tuning, objective, given_lift) == slow
 
 
+@pytest.mark.parametrize("kind", ["dense", "masked", "csr"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("share", "signal", "digits"),
     [(0.01, 4.0, 9), (0.01, 4.0, 1), (0.002, 2.0, 0), (0.05, 3.0, 2), (0.01, 0.0, 5)],
 )
 def test_the_fast_way_is_taken_and_exact(
-    dtype: Any, share: float, signal: float, digits: int, monkeypatch: pytest.MonkeyPatch
+    dtype: Any,
+    share: float,
+    signal: float,
+    digits: int,
+    objective: Any,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = 0
-    for seed in range(6):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         labels = rng.random((300, 40)) < share
         scores = (rng.normal(size=labels.shape) + signal * labels).round(digits).astype(dtype)
-        tuning = make_tuning(scores, labels.astype(int), np.ones(40))
-        slow = curves.best_cut(tuning, "micro")
+        case = Case(labels.astype(int), scores, rng.random(labels.shape) < 0.9, kind)
+        tuning = make_tuning(case.given(), case.labels, np.ones(40))
+        lift = rng.normal(size=40) if seed % 2 else None
+        slow = curves.best_cut(tuning, objective, lift)
         monkeypatch.setattr(curves, "LARGE", 1000)
         monkeypatch.setattr(curves, "SAMPLE", 1000)
-        assert curves.best_cut(tuning, "micro") == slow
-        taken += curves._best_micro_of_many(scores, tuning.y_true) is not None
+        assert curves.best_cut(tuning, objective, lift) == slow
+        taken += curves._best_of_many(tuning, objective, lift) is not None
         monkeypatch.undo()
-    assert taken or signal == 0
+    assert taken or signal < 3
 
 
 @pytest.mark.parametrize("value", [-3.0, 0.0, 0.1])
@@ -121,8 +131,11 @@ def test_the_fast_way_gives_up_where_the_sample_misleads(
     slow = curves.best_cut(tuning, "micro")
     monkeypatch.setattr(curves, "LARGE", 1)
     monkeypatch.setattr(curves, "SAMPLE", 20)
-    assert curves._best_micro_of_many(scores, tuning.y_true) is None
+    monkeypatch.setattr(curves, "ATTEMPTS", 0)
     assert curves.best_cut(tuning, "micro") == slow
+    for attempts in (1, 3):
+        monkeypatch.setattr(curves, "ATTEMPTS", attempts)
+        assert curves.best_cut(tuning, "micro") == slow
 
 
 # Per label

@@ -172,7 +172,7 @@ def test_auto_is_listed_last() -> None:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_pure_noise_falls_back_to_global(objective: Any) -> None:
+def test_from_pure_noise_no_label_gets_a_threshold_of_its_own(objective: Any) -> None:
     chosen = []
     for seed in range(10):
         rng = np.random.default_rng(seed)
@@ -181,7 +181,8 @@ def test_pure_noise_falls_back_to_global(objective: Any) -> None:
         counts = labels.sum(axis=0)
         chosen.append(fit_thresholds(scores, labels, counts, objective=objective).method)
     # A standard error is passed by chance now and then.
-    assert chosen.count("global") >= 7, chosen
+    assert chosen.count("frequency") >= 5, chosen
+    assert chosen.count("frequency") + chosen.count("global") >= 9, chosen
 
 
 def test_a_clear_gain_is_taken_and_reported() -> None:
@@ -206,7 +207,7 @@ def test_a_gain_below_the_noise_is_none(
     scores, labels, counts = long_tail(200, 8, 0)
     scores += np.linspace(-6, 6, 8)
     monkeypatch.setattr(selection, "_gain", lambda *given: (gain, 0.02))
-    assert (fit_thresholds(scores, labels, counts).method != "global") is taken
+    assert (fit_thresholds(scores, labels, counts).method != "frequency") is taken
 
 
 def test_the_noise_is_a_standard_error_over_documents() -> None:
@@ -321,4 +322,4 @@ def test_auto_on_reuters() -> None:
     test_scores = one_vs_rest(features, labels, vectorizer.transform(test_texts))
     stats = LabelStats.from_counts(counts, len(texts))
     overall = evaluate(test_Y, np.ma.getdata(test_scores), thresholds, stats).overall
-    assert overall.micro_f1 > 0.882 and overall.macro_f1 > 0.61, overall
+    assert overall.micro_f1 > 0.88 and overall.macro_f1 > 0.61, overall

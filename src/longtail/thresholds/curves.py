@@ -8,35 +8,43 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.metrics.blocks import CACHED, row_blocks, rows_of
 from longtail.thresholds.tuning import FloatArray, IntArray, Tuning, beneath, between, over
 
 Objective = Literal["micro", "macro", "mean"]
 OBJECTIVES = ("micro", "macro", "mean")
-# Dense scores from which it pays to look for the best micro-F1 without sorting them all.
+# Scores from which it pays to look for the best cut without sorting them all.
 LARGE = 1 << 21
-# Of which so many are looked at to guess where to look.
-SAMPLE = 1 << 19
+# Of which so many are looked at to guess where to look, and so many guesses are tried.
+SAMPLE = 1 << 18
+ATTEMPTS = 3
+# Cuts of `nearly_best`.
+STEPS = 4096
 
 
-def best_cut(tuning: Tuning, objective: Objective) -> tuple[float, float]:
+def best_cut(
+    tuning: Tuning, objective: Objective, lift: FloatArray | None = None
+) -> tuple[float, float]:
     """The best threshold for all labels, and what it earns on these documents.
 
     Without any scored positive nothing can be tuned: the threshold is then above every score,
     by as much as the scores reach; without any score, 0.
+
+    `lift`: of each label, added to its scores.
     """
-    n_positive = tuning.positives()
-    scores = tuning.scores
-    plain = not sp.issparse(scores) and not np.ma.isMaskedArray(scores)
-    if n_positive.sum() and objective == "micro" and plain and scores.size >= LARGE:
-        found = _best_micro_of_many(scores, tuning.y_true)
+    if tuning.n_scored >= LARGE:
+        found = _best_of_many(tuning, objective, lift)
         if found is not None:
             return found
     values, labels, applies = tuning.events()
-    return best_of_events(values, labels, applies, n_positive, objective)
+    return best_of_events(
+        _lifted(values, labels, lift), labels, applies, tuning.positives(), objective
+    )
+
+
+def _lifted(values: NDArray[Any], labels: NDArray[Any], lift: FloatArray | None) -> NDArray[Any]:
+    return values if lift is None else values + lift[labels]
 
 
 def best_of_events(
@@ -58,8 +66,9 @@ def best_of_events(
         return over(values.min(), values.max()), 0.0
     if steps is None and objective != "micro":
         steps = f1_steps(values, labels, applies, n_positive)
-    # Stable, which is also the faster sort where values come label by label.
-    order = np.argsort(-values, kind="stable")
+    # Stable, so that sums of steps are the same to the last bit whatever lies below; of counts
+    # they are anyway.
+    order = np.argsort(-values, kind=None if objective == "micro" else "stable")
     values = values[order]
     earned = np.zeros(len(values))
     if objective != "macro":
@@ -99,44 +108,97 @@ def f1_steps(
     return moved
 
 
-def _best_micro_of_many(scores: NDArray[Any], y_true: sp.csr_matrix) -> tuple[float, float] | None:
-    """The exact best micro-F1 without sorting what cannot matter; None if all may matter.
+def nearly_best(
+    values: NDArray[Any],
+    applies: NDArray[np.bool_],
+    n_positive: IntArray,
+    objective: Objective,
+    steps: FloatArray,
+) -> float:
+    """About what the best cut earns: of cuts in equal steps, without sorting; see `f1_steps`."""
+    low, high = values[applies].min(), values[applies].max()
+    place = ((values - low) * ((STEPS - 1) / max(high - low, 1e-12))).astype(np.int64)
+    # What lies below all positives is let in by no cut, and has no step.
+    place = np.clip(place, 0, STEPS - 1)
+    reached = values >= low
 
-    With P positives, k predictions earn at most 2P / (k + P). One good cut therefore bounds how
-    many predictions a better one can have, and only the scores above that bound are sorted.
+    def let_in(weights: NDArray[Any]) -> FloatArray:
+        sums = np.bincount(place, weights=weights, minlength=STEPS)
+        return np.asarray(np.cumsum(sums[::-1]))
+
+    earned = np.zeros(STEPS)
+    if objective != "macro":
+        earned += 2 * let_in(applies) / (let_in(reached) + n_positive.sum())
+    if objective != "micro":
+        earned += let_in(np.where(reached, steps, 0.0)) / len(n_positive)
+    return float(earned.max()) / (2 if objective == "mean" else 1)
+
+
+def _best_of_many(
+    tuning: Tuning, objective: Objective, lift: FloatArray | None
+) -> tuple[float, float] | None:
+    """The exact best cut without sorting what cannot matter; None if all may matter.
+
+    A label with P documents and k predictions has an F1 of at most 2P / (k + P), and the lower the
+    cut, the more predictions. One good cut therefore bounds how low a better one can be.
     """
-    positive = np.sort(scores[rows_of(y_true), y_true.indices])[::-1]
-    n_positive = len(positive)
+    n_positive = tuning.positives()
+    own, own_labels = tuning.scored_positives()
+    if not len(own):
+        return None
+    own = _lifted(own, own_labels, lift)
+    tried = np.unique(np.sort(own)[np.linspace(0, len(own) - 1, 32).astype(int)])
     # A few cuts on some of the documents show about where the best one is.
-    sample = scores[:: max(1, scores.size // SAMPLE)]
-    share = len(sample) / len(scores)
-    tried = np.unique(positive[np.linspace(0, n_positive - 1, 24).astype(int)])
-    hits = n_positive - np.searchsorted(positive[::-1], tried, side="left")
-    predicted = np.array([np.count_nonzero(sample >= cut) for cut in tried]) / share
-    most = n_positive * (2 / np.max(2 * hits / (predicted + n_positive)) - 1)
-    # The highest of them that surely lets in as many as a better cut could have.
-    enough = tried[predicted > 1.2 * most + 100]
-    lowest = enough[-1] if len(enough) else tried[0]
-    kept = np.sort(_at_least(scores, lowest))
-    if len(kept) > scores.size // 2:
-        return None
-    above = positive[positive >= lowest]
-    last = np.append(above[1:] != above[:-1], True)
-    cuts, n_hits = above[last], np.flatnonzero(last) + 1
-    first = np.searchsorted(kept, cuts, side="left")
-    earned = 2 * n_hits / (len(kept) - first + n_positive)
-    best = int(np.argmax(earned))
-    if lowest > tried[0] and earned[best] < 2 * n_positive / (len(kept) + n_positive):
-        return None
-    if first[best] > 0:
-        below = float(kept[first[best] - 1])
-    else:
-        lower = scores[scores < cuts[best]]
-        below = float(lower.max()) if lower.size else beneath(cuts[best], kept[-1])
-    return between(float(cuts[best]), below), float(earned[best])
+    sample = np.arange(0, tuning.n_documents, max(1, tuning.n_scored // SAMPLE))
+    values, labels, _ = tuning.select(sample).events()
+    values = _lifted(values, labels, lift)
+    share = len(sample) / tuning.n_documents
+    earned, most = np.zeros(len(tried)), np.zeros(len(tried))
+    for k, cut in enumerate(tried):
+        hits = np.bincount(own_labels[own >= cut], minlength=tuning.n_labels)
+        predicted = np.bincount(labels[values >= cut], minlength=tuning.n_labels) / share
+        earned[k] = _f1(hits, np.maximum(predicted, hits), n_positive, objective)
+        most[k] = _highest_f1(predicted, n_positive, objective)
+    # The highest of them that surely is too low; the next ones, if the sample has misled.
+    too_low = tried[most < 0.98 * earned.max()]
+    for lowest in [*too_low[: -ATTEMPTS - 1 : -1], tried[0]]:
+        values, labels, applies = _reaching(tuning, lowest, lift)
+        if len(values) > tuning.n_scored // 2:
+            return None
+        value, reached = best_of_events(values, labels, applies, n_positive, objective)
+        if lowest == tried[0]:
+            # Only positives can be cut at; what lies below the lowest one is not at hand.
+            return (value, reached) if value > lowest else None
+        predicted = np.bincount(labels, minlength=tuning.n_labels)
+        if _highest_f1(predicted, n_positive, objective) < reached:
+            return value, reached
+    return None
 
 
-def _at_least(scores: NDArray[Any], lowest: Any) -> NDArray[Any]:
-    """The scores from a value up, in steps that stay in the processor's cache."""
-    blocks = (scores[rows] for rows in row_blocks(len(scores), scores.shape[1], CACHED))
-    return np.concatenate([block[block >= lowest] for block in blocks])
+def _reaching(
+    tuning: Tuning, lowest: float, lift: FloatArray | None
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+    """The pairs whose lifted score is at least so high, as `Tuning.events`."""
+    if lift is None:
+        return tuning.reaching(lowest)
+    # A little too many, as a difference is rounded.
+    slack = 1e-6 * (1 + abs(lowest) + np.abs(lift))
+    values, labels, applies = tuning.reaching(lowest - lift - slack)
+    values = _lifted(values, labels, lift)
+    high = values >= lowest
+    return values[high], labels[high], applies[high]
+
+
+def _f1(hits: Any, predicted: Any, n_positive: IntArray, objective: Objective) -> float:
+    """The objective, by counts of every label."""
+    micro = 2 * hits.sum() / max(1, predicted.sum() + n_positive.sum())
+    macro = float(np.mean(2 * hits / np.maximum(1, predicted + n_positive)))
+    return float({"micro": micro, "macro": macro, "mean": (micro + macro) / 2}[objective])
+
+
+def _highest_f1(predicted: Any, n_positive: IntArray, objective: Objective) -> float:
+    """What no cut can exceed that predicts at least as much."""
+    each = np.maximum(predicted, n_positive)
+    micro = 2 * n_positive.sum() / (max(predicted.sum(), n_positive.sum()) + n_positive.sum())
+    macro = float(np.mean(2 * n_positive / np.maximum(1, each + n_positive)))
+    return float({"micro": micro, "macro": macro, "mean": (micro + macro) / 2}[objective])

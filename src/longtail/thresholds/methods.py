@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from longtail.thresholds.curves import Objective, best_cut, best_of_events, f1_steps
+from longtail.thresholds.curves import Objective, best_cut, best_of_events, f1_steps, nearly_best
 from longtail.thresholds.scales import logit
 from longtail.thresholds.tuning import Cuts, FloatArray, IntArray, Tuning, cuts_of
 
@@ -134,6 +134,7 @@ def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
         details = {"height": shared, "slope": 0.0, "bend": 1.0, "earned_in_tuning": 0.0}
         return _same(tuning, shared), details
     spread = float(np.std(values[applies])) or 1.0
+    all_pairs = len(values) == tuning.n_scored
     best = (-1.0, 0.0, 0.0, 1.0)
     steps = f1_steps(values, labels, applies, n_positive)
     for bend in np.unique(np.quantile(counts, BENDS)):
@@ -142,43 +143,40 @@ def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
         for drop in DROPS if steepest > 0 else DROPS[:1]:
             slope = float(drop * spread / steepest) if steepest else 0.0
             shifted = values + slope * rarity[labels]
-            height, earned = best_of_events(shifted, labels, applies, n_positive, objective, steps)
+            height = 0.0
+            if all_pairs:
+                height, earned = best_of_events(
+                    shifted, labels, applies, n_positive, objective, steps
+                )
+            else:
+                earned = nearly_best(shifted, applies, n_positive, objective, steps)
             if earned > best[0] + 1e-12:
                 best = earned, height, slope, float(bend)
     earned, height, slope, bend = best
-    if len(values) < tuning.n_scored:
-        # Some pairs were left out: the height once more with all, and never worse than without.
-        height, earned = _best_height(tuning, objective, slope, bend)
+    lift = slope * np.maximum(0.0, np.log(bend / counts))
+    if not all_pairs:
+        # Only now the height, exactly and with all pairs; and never worse than without a slope.
+        height, earned = best_cut(tuning, objective, lift)
         flat, earned_flat = best_cut(tuning, objective)
         if earned_flat >= earned:
-            height, earned, slope = flat, earned_flat, 0.0
-    curve = height - slope * np.maximum(0.0, np.log(bend / counts))
+            height, earned, slope, lift = flat, earned_flat, 0.0, np.zeros(tuning.n_labels)
     details = {"height": height, "slope": slope, "bend": bend, "earned_in_tuning": earned}
-    return curve, details
-
-
-def _best_height(
-    tuning: Tuning, objective: Objective, slope: float, bend: float
-) -> tuple[float, float]:
-    """The best height of a given curve, and what it earns."""
-    values, labels, applies = tuning.events()
-    lift = slope * np.maximum(0.0, np.log(bend / np.maximum(tuning.label_counts, 1.0)))
-    return best_of_events(values + lift[labels], labels, applies, tuning.positives(), objective)
+    return height - lift, details
 
 
 def _best_pairs(tuning: Tuning) -> tuple[Any, IntArray, Any]:
     """All scored pairs, or of many the best ones of every label.
 
-    20 predictions for every document of a label, and 200 more, are further than any good cut goes.
+    10 predictions for every document of a label, and 50 more, are further than any good cut goes.
     """
-    values, labels, applies = tuning.events()
-    if len(values) <= MANY_PAIRS:
-        return values, labels, applies
-    order = np.lexsort((-values, labels))
-    sizes = np.bincount(labels, minlength=tuning.n_labels)
-    rank = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    kept = order[rank < (20 * tuning.positives() + 200)[labels[order]]]
-    return values[kept], labels[kept], applies[kept]
+    if tuning.n_scored <= MANY_PAIRS:
+        return tuning.events()
+    lowest = np.full(tuning.n_labels, -np.inf)
+    for column in tuning.columns():
+        size = 10 * column.n_positive + 50
+        if len(column.values) > size:
+            lowest[column.label] = np.partition(column.values, -size)[-size]
+    return tuning.reaching(lowest)
 
 
 def _same(tuning: Tuning, value: float) -> FloatArray:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import InputError
-from longtail.metrics.blocks import applies_to, rows_of
+from longtail.metrics.blocks import CACHED, applies_to, row_blocks, rows_of
 from longtail.metrics.inputs import label_matrix
 from longtail.thresholds.scales import Scale, to_logits
 
@@ -112,6 +112,36 @@ class Tuning:
             scored = ~np.ma.getmaskarray(self.scores)
             return np.ma.getdata(self.scores)[scored], labels[scored], applies[scored]
         return self.scores.ravel(), labels.ravel(), applies.ravel()
+
+    def reaching(self, lowest: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """The pairs of `events` whose score is at least so high (a number, or one per label)."""
+        if sp.issparse(self.scores):
+            values, labels, applies = self.events()
+            high = values >= np.broadcast_to(lowest, self.n_labels)[labels]
+            return values[high], labels[high], applies[high]
+        found, places = [], []
+        # In steps that stay in the processor's cache.
+        for rows in row_blocks(self.n_documents, self.n_labels, CACHED):
+            block = np.ma.filled(self.scores[rows], -np.inf)
+            high = np.flatnonzero(block >= lowest)
+            found.append(block.ravel()[high])
+            places.append(high + rows.start * self.n_labels)
+        place = np.concatenate(places)
+        positive = rows_of(self.y_true) * self.n_labels + self.y_true.indices
+        applies = np.zeros(len(place), dtype=bool)
+        at = np.searchsorted(place, positive)
+        inside = at < len(place)
+        at, positive = at[inside], positive[inside]
+        applies[at[place[at] == positive]] = True
+        return np.concatenate(found), (place % self.n_labels).astype(np.int32), applies
+
+    def scored_positives(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The scores of the pairs whose label applies, and the labels."""
+        if sp.issparse(self.scores):
+            applies = applies_to(self.y_true, self.scores)
+            return self.scores.data[applies], self.scores.indices[applies]
+        scores = np.ma.getdata(self.scores)
+        return scores[rows_of(self.y_true), self.y_true.indices], self.y_true.indices
 
     def positives(self) -> IntArray:
         """Documents of every label; a masked pair is not counted."""
