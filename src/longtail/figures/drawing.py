@@ -184,7 +184,7 @@ def _list_pairs(
             write(f"{group} labels j", y - 0.14, weight="bold", color=GROUP_COLOURS[group])
             last, y = group, y - 0.33
         first = f"{number}  " if numbered else ""
-        write(f"{first}{short(pair.b)}\n→ {short(pair.a)}  {pair.p_a_given_b:.2f}", y)
+        write(f"{first}{short(pair.b)}\n→ {short(pair.a, 16)}  {pair.p_a_given_b:.2f}", y)
         y -= 0.32
 
 
