@@ -147,32 +147,47 @@ def _best_of_many(
     if not len(own):
         return None
     own = _lifted(own, own_labels, lift)
-    tried = np.unique(np.sort(own)[np.linspace(0, len(own) - 1, 32).astype(int)])
-    # A few cuts on some of the documents show about where the best one is.
-    sample = np.arange(0, tuning.n_documents, max(1, tuning.n_scored // SAMPLE))
-    values, labels, _ = tuning.select(sample).events()
-    values = _lifted(values, labels, lift)
-    share = len(sample) / tuning.n_documents
-    earned, most = np.zeros(len(tried)), np.zeros(len(tried))
-    for k, cut in enumerate(tried):
-        hits = np.bincount(own_labels[own >= cut], minlength=tuning.n_labels)
-        predicted = np.bincount(labels[values >= cut], minlength=tuning.n_labels) / share
-        earned[k] = _f1(hits, np.maximum(predicted, hits), n_positive, objective)
-        most[k] = _highest_f1(predicted, n_positive, objective)
-    # The highest of them that surely is too low; the next ones, if the sample has misled.
-    too_low = tried[most < 0.98 * earned.max()]
-    for lowest in [*too_low[: -ATTEMPTS - 1 : -1], tried[0]]:
+    for lowest in _too_low(tuning, objective, lift, own, own_labels)[:ATTEMPTS]:
         values, labels, applies = _reaching(tuning, lowest, lift)
         if len(values) > tuning.n_scored // 2:
             return None
         value, reached = best_of_events(values, labels, applies, n_positive, objective)
-        if lowest == tried[0]:
-            # Only positives can be cut at; what lies below the lowest one is not at hand.
-            return (value, reached) if value > lowest else None
         predicted = np.bincount(labels, minlength=tuning.n_labels)
         if _highest_f1(predicted, n_positive, objective) < reached:
             return value, reached
     return None
+
+
+def _too_low(
+    tuning: Tuning,
+    objective: Objective,
+    lift: FloatArray | None,
+    own: NDArray[Any],
+    own_labels: NDArray[Any],
+) -> NDArray[Any]:
+    """Cuts that are probably below the best one, the highest first: by some of the documents."""
+    tried = np.unique(np.sort(own)[np.linspace(0, len(own) - 1, 32).astype(int)])
+    sample = np.arange(0, tuning.n_documents, max(1, tuning.n_scored // SAMPLE))
+    values, labels, _ = tuning.select(sample).events()
+    values = _lifted(values, labels, lift)
+    share = len(sample) / tuning.n_documents
+    n_positive, n_labels = tuning.positives(), tuning.n_labels
+    if objective == "micro":  # all labels as one, which is faster to count
+        n_positive, n_labels = n_positive.sum(keepdims=True), 1
+    earned, most = np.zeros(len(tried)), np.zeros(len(tried))
+    for k, cut in enumerate(tried):
+        hits = _count(own_labels, own >= cut, n_labels)
+        predicted = _count(labels, values >= cut, n_labels) / share
+        earned[k] = _f1(hits, np.maximum(predicted, hits), n_positive, objective)
+        most[k] = _highest_f1(predicted, n_positive, objective)
+    found: NDArray[Any] = tried[most < 0.98 * earned.max()][::-1]
+    return found
+
+
+def _count(labels: NDArray[Any], let_in: NDArray[np.bool_], n_labels: int) -> NDArray[np.int64]:
+    if n_labels == 1:
+        return np.array([np.count_nonzero(let_in)])
+    return np.bincount(labels[let_in], minlength=n_labels)
 
 
 def _reaching(
