@@ -15,8 +15,8 @@ from longtail.thresholds.tuning import Cuts, FloatArray, IntArray, Tuning, cuts_
 Found = tuple[FloatArray, dict[str, Any]]
 GRID = np.round(np.arange(0.40, 0.605, 0.01), 2)
 SHIFTS = np.round(np.arange(-1.0, 1.05, 0.1), 1)
-# Positives at which a label's own threshold and the global one weigh the same.
-SHRINKAGE = 5.0
+# Positives at which a label's own threshold and the curve's weigh the same.
+SHRINKAGE = 50.0
 # The curve's drop towards rare labels, in units of the spread of the scores of positives.
 DROPS = np.concatenate([[0.0], np.geomspace(0.05, 3.0, 16)])
 # Its bend: the quantile of the training counts above which all labels share the threshold.
@@ -52,17 +52,19 @@ def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
 def per_label(
     tuning: Tuning, objective: Objective, folds: IntArray, shrinkage: float = SHRINKAGE
 ) -> Found:
-    """The best F1 of every label by itself, drawn towards the global threshold where rare."""
-    shared, _ = best_cut(tuning, objective)
-    values = np.full(tuning.n_labels, shared)
+    """The best F1 of every label by itself, drawn towards the curve of `frequency` where rare."""
+    curve, details = frequency(tuning, objective, folds)
+    values = curve.copy()
     for column in tuning.columns():
         cuts = cuts_of(column)
         if len(cuts.values):
             f1 = 2 * cuts.hits / (cuts.predicted + column.n_positive)
             own = cuts.threshold(int(np.argmax(f1)))
             n_seen = int(cuts.hits[-1])
+            shared = curve[column.label]
             values[column.label] = own + (shared - own) * shrinkage / (n_seen + shrinkage)
-    return values, {"global": shared, "shrinkage": shrinkage}
+    of_curve = {name: details[name] for name in ("height", "slope", "bend")}
+    return values, {**of_curve, "shrinkage": shrinkage}
 
 
 def micromacro(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
@@ -195,7 +197,7 @@ class Method:
 _TABLE = (
     Method("grid", "one probability of 0.40 to 0.60, or shift of -1 to 1, as in the paper", grid),
     Method("global", "one threshold, the exact best of all cuts", one_for_all),
-    Method("per-label", "the best of every label, drawn towards the global one", per_label),
+    Method("per-label", "the best of every label, drawn towards the curve of frequency", per_label),
     Method("micromacro", "frequent to rare, for micro- and macro-F1 at once", micromacro),
     Method("frequency", "a curve over the training counts", frequency),
 )
