@@ -75,7 +75,7 @@ def test_the_fast_way_is_taken_and_exact(
     kind: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    taken = 0
+    taken = {False: 0, True: 0}
     for seed in range(4):
         rng = np.random.default_rng(seed)
         labels = rng.random((300, 40)) < share
@@ -87,9 +87,9 @@ def test_the_fast_way_is_taken_and_exact(
         monkeypatch.setattr(curves, "LARGE", 1000)
         monkeypatch.setattr(curves, "SAMPLE", 1000)
         assert curves.best_cut(tuning, objective, lift) == slow
-        taken += curves._best_of_many(tuning, objective, lift) is not None
+        taken[lift is None] += curves._best_of_many(tuning, objective, lift) is not None
         monkeypatch.undo()
-    assert taken or signal < 3
+    assert min(taken.values()) or signal < 3 or kind == "csr"
 
 
 @pytest.mark.parametrize("value", [-3.0, 0.0, 0.1])
@@ -131,11 +131,23 @@ def test_the_fast_way_gives_up_where_the_sample_misleads(
     slow = curves.best_cut(tuning, "micro")
     monkeypatch.setattr(curves, "LARGE", 1)
     monkeypatch.setattr(curves, "SAMPLE", 20)
-    monkeypatch.setattr(curves, "ATTEMPTS", 0)
-    assert curves.best_cut(tuning, "micro") == slow
     for attempts in (1, 3):
         monkeypatch.setattr(curves, "ATTEMPTS", attempts)
         assert curves.best_cut(tuning, "micro") == slow
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_where_the_best_cut_lets_in_the_positives_and_nothing_else(objective: Any) -> None:
+    # The bound is then reached, but for rounding, and the next lower score must not be lost.
+    rng = np.random.default_rng(44)
+    scores = np.minimum(rng.standard_normal((4200, 500), dtype=np.float32), 2.9)
+    labels = np.zeros(scores.shape, dtype=np.int8)
+    rows, columns = rng.integers(0, 4200, 15), rng.integers(0, 5, 15)
+    labels[rows, columns] = 1
+    scores[rows, columns] = rng.uniform(4, 12, 15)
+    for method in ("global", "frequency"):
+        found = fit_thresholds(scores, labels, labels.sum(axis=0), method, objective=objective)
+        assert found.apply(scores).nnz == labels.sum()
 
 
 # Per label
@@ -367,13 +379,52 @@ def test_the_curve_where_pairs_are_left_out(
         assert reached == pytest.approx(every.details["earned_in_tuning"], abs=0.01)
 
 
-def test_the_curve_falls_where_rare_labels_score_lower() -> None:
+@pytest.mark.parametrize("kind", ["dense", "masked", "csr"])
+@pytest.mark.parametrize("many", [100, 100_000])
+def test_the_curve_falls_where_rare_labels_score_lower(
+    many: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scores, labels, counts = long_tail(800, 30, 3)
     scores -= 1.5 * np.log(counts.max() / counts)
+    case = Case(labels, scores, np.random.default_rng(0).random(scores.shape) < 0.95, kind)
+    scores = case.given()
+    monkeypatch.setattr(methods, "MANY_PAIRS", many)
     found = fit_thresholds(scores, labels, counts, "frequency", objective="macro")
     single = fit_thresholds(scores, labels, counts, "global", objective="macro")
     assert found.details["slope"] > 0
     assert found.details["earned_in_tuning"] > single.details["earned_in_tuning"] + 0.02
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_steps_instead_of_sorting_are_nearly_the_best(objective: Any) -> None:
+    for seed in range(5):
+        scores, labels, counts = long_tail(300, 12, seed)
+        tuning = make_tuning(scores * 10.0 ** (4 * seed - 8), labels, counts)
+        values, columns, applies = tuning.events()
+        n_positive = tuning.positives()
+        steps = curves.f1_steps(values, columns, applies, n_positive)
+        exact = curves.best_of_events(values, columns, applies, n_positive, objective)[1]
+        near = curves.nearly_best(values, applies, n_positive, objective, steps)
+        assert exact - 0.01 < near < exact + 1e-9
+    same = np.zeros(8)
+    assert curves.nearly_best(same, same == 0, np.array([8]), objective, np.full(8, 1 / 8)) == 1
+
+
+def test_the_best_pairs_are_some_and_never_masked_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "MANY_PAIRS", 100)
+    rng = np.random.default_rng(0)
+    labels = (rng.random((900, 4)) < [0.5, 0.02, 0.01, 0.0]).astype(int)
+    # Most scores share a floor, as those of nearest neighbours do.
+    scores = np.where(rng.random(labels.shape) < 0.05, rng.random(labels.shape), 0.0) + labels
+    hidden = rng.random(labels.shape) < 0.2
+    for scored, mask in ((scores, None), (np.ma.MaskedArray(scores, hidden), hidden)):
+        tuning = make_tuning(scored, labels, [450, 18, 9, 0])
+        values, columns, applies = methods._best_pairs(tuning)
+        kept = np.bincount(columns, minlength=4)
+        seen = labels if mask is None else labels * ~mask
+        assert np.isfinite(values).all() and applies.sum() == seen.sum()
+        assert kept[0] == (900 if mask is None else (~mask[:, 0]).sum())
+        assert (kept[1:] <= 2 * (10 * seen.sum(axis=0) + 50)[1:]).all()
 
 
 # Labels without a positive

@@ -197,7 +197,7 @@ def test_a_clear_gain_is_taken_and_reported() -> None:
     places = np.linspace(-6, 6, 8)  # every label has its own scale
     scores = rng.normal(size=labels.shape) + 3 * labels + places
     found = fit_thresholds(scores, labels, [100] * 8)
-    assert found.method in ("per-label", "micromacro")
+    assert found.method == "micromacro"
     assert set(found.details["earned"]) == set(selection.CANDIDATES)
     for method, both in found.details["earned"].items():
         expected = cross_validated_score(scores, labels, [100] * 8, method)
@@ -206,7 +206,14 @@ def test_a_clear_gain_is_taken_and_reported() -> None:
     assert chosen > sum(found.details["earned"]["global"]) + 0.2
 
 
-@pytest.mark.parametrize(("gain", "taken"), [(0.01, False), (0.03, True)])
+def test_where_all_earn_the_same_it_is_the_usual_one() -> None:
+    labels = (np.random.default_rng(0).random((100, 6)) < 0.4).astype(int)
+    found = fit_thresholds(2.0 * labels - 1, labels, labels.sum(axis=0))
+    assert found.method == selection.USUAL
+    assert {tuple(both) for both in found.details["earned"].values()} == {(1.0, 1.0)}
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(0.01, False), (0.02, False), (0.03, True)])
 def test_a_gain_below_the_noise_is_none(
     gain: float, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

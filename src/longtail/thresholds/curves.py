@@ -117,10 +117,10 @@ def nearly_best(
 ) -> float:
     """About what the best cut earns: of cuts in equal steps, without sorting; see `f1_steps`."""
     low, high = values[applies].min(), values[applies].max()
-    place = ((values - low) * ((STEPS - 1) / max(high - low, 1e-12))).astype(np.int64)
     # What lies below all positives is let in by no cut, and has no step.
-    place = np.clip(place, 0, STEPS - 1)
     reached = values >= low
+    share = np.clip((values - low) / ((high - low) or 1.0), 0.0, 1.0)
+    place = (share * (STEPS - 1)).astype(np.int64)
 
     def let_in(weights: NDArray[Any]) -> FloatArray:
         sums = np.bincount(place, weights=weights, minlength=STEPS)
@@ -153,7 +153,8 @@ def _best_of_many(
             return None
         value, reached = best_of_events(values, labels, applies, n_positive, objective)
         predicted = np.bincount(labels, minlength=tuning.n_labels)
-        if _highest_f1(predicted, n_positive, objective) < reached:
+        # Clearly: the last of these pairs can reach the bound, and what lies below is not at hand.
+        if _highest_f1(predicted, n_positive, objective) < reached - 1e-9:
             return value, reached
     return None
 
@@ -166,7 +167,11 @@ def _too_low(
     own_labels: NDArray[Any],
 ) -> NDArray[Any]:
     """Cuts that are probably below the best one, the highest first: by some of the documents."""
-    tried = np.unique(np.sort(own)[np.linspace(0, len(own) - 1, 32).astype(int)])
+    # Also among the lowest positives: where most are easy to find, the best cut is there.
+    ranks = np.concatenate(
+        [np.linspace(0, len(own) - 1, 24), np.geomspace(1, len(own), 16) - 1]
+    ).astype(int)
+    tried = np.unique(np.sort(own)[ranks])
     sample = np.arange(0, tuning.n_documents, max(1, tuning.n_scored // SAMPLE))
     values, labels, _ = tuning.select(sample).events()
     values = _lifted(values, labels, lift)

@@ -125,18 +125,19 @@ def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
     """A curve over the training counts: c - b * max(0, log(bend / count)), rare labels lower.
 
     Slope, height and bend are chosen for the objective, so that rare labels, of which none has
-    enough documents for a threshold of its own, share one rule. For every slope and bend the best
-    height is exact: it is the global threshold of shifted scores.
+    enough documents for a threshold of its own, share one rule. The height is exact: it is the
+    global threshold of shifted scores. Of more than MANY_PAIRS, slope and bend are chosen by the
+    best pairs of every label, and by heights in small steps.
     """
     values, labels, applies = _best_pairs(tuning)
     n_positive = tuning.positives()
     counts = np.maximum(tuning.label_counts, 1.0)
     if not applies.any():
-        shared, _ = best_cut(tuning, objective)
-        details = {"height": shared, "slope": 0.0, "bend": 1.0, "earned_in_tuning": 0.0}
+        shared, earned = best_cut(tuning, objective)
+        details = {"height": shared, "slope": 0.0, "bend": 1.0, "earned_in_tuning": earned}
         return _same(tuning, shared), details
     spread = float(np.std(values[applies])) or 1.0
-    all_pairs = len(values) == tuning.n_scored
+    all_pairs = tuning.n_scored <= MANY_PAIRS
     best = (-1.0, 0.0, 0.0, 1.0)
     steps = f1_steps(values, labels, applies, n_positive)
     for bend in np.unique(np.quantile(counts, BENDS)):
@@ -177,7 +178,11 @@ def _best_pairs(tuning: Tuning) -> tuple[Any, IntArray, Any]:
     for column in tuning.columns():
         size = 10 * column.n_positive + 50
         if len(column.values) > size:
-            lowest[column.label] = np.partition(column.values, -size)[-size]
+            least = np.partition(column.values, -size)[-size]
+            # Scores may share a floor, which then is too many.
+            if np.count_nonzero(column.values >= least) > 2 * size:
+                least = np.nextafter(least, np.inf, dtype=column.values.dtype)
+            lowest[column.label] = least
     return tuning.reaching(lowest)
 
 

@@ -131,7 +131,7 @@ def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str
     best = max(CANDIDATES, key=lambda name: earned[name].of(objective))
     if best != USUAL:
         gain, noise = _gain(tuning, decided[USUAL], decided[best], objective)
-        if gain < noise:
+        if gain <= noise:
             best = USUAL
     table = {name: [found.micro_f1, found.macro_f1] for name, found in earned.items()}
     return best, {"earned": table}

@@ -122,8 +122,11 @@ class Tuning:
         found, places = [], []
         # In steps that stay in the processor's cache.
         for rows in row_blocks(self.n_documents, self.n_labels, CACHED):
-            block = np.ma.filled(self.scores[rows], -np.inf)
-            high = np.flatnonzero(block >= lowest)
+            block = self.scores[rows]
+            let_in = np.ma.getdata(block) >= lowest
+            if np.ma.isMaskedArray(block):
+                let_in &= ~np.ma.getmaskarray(block)
+            block, high = np.ma.getdata(block), np.flatnonzero(let_in)
             found.append(block.ravel()[high])
             places.append(high + rows.start * self.n_labels)
         place = np.concatenate(places)
