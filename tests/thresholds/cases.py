@@ -55,6 +55,10 @@ def cases(draw: st.DrawFn, kinds: tuple[str, ...] = ("dense", "masked", "csr")) 
     return Case(labels, scores, scored, kind)
 
 
+def decide(case: Case, values: Any) -> np.ndarray:
+    return (case.scores >= values) & case.scored
+
+
 def f1(hits: float, predicted: float, actual: float) -> float:
     return 2 * hits / (predicted + actual) if predicted + actual else 0.0
 
