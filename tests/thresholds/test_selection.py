@@ -187,7 +187,7 @@ def test_pure_noise_misleads_hardly(objective: Any) -> None:
             earned(labels, one.apply(unseen).toarray(), objective) for one in (single, found)
         ]
         lost.append(reached[0] - reached[1])
-    assert chosen.count("per-label") >= 5 and "micromacro" not in chosen, chosen
+    assert chosen.count("per-label") >= 9, chosen
     assert np.mean(lost) < 0.01, lost
 
 
@@ -213,8 +213,8 @@ def test_where_all_earn_the_same_it_is_the_usual_one() -> None:
     assert {tuple(both) for both in found.details["earned"].values()} == {(1.0, 1.0)}
 
 
-@pytest.mark.parametrize(("gain", "taken"), [(0.01, False), (0.02, False), (0.03, True)])
-def test_a_gain_below_the_noise_is_none(
+@pytest.mark.parametrize(("gain", "taken"), [(0.02, False), (0.06, False), (0.07, True)])
+def test_a_gain_of_three_standard_errors_is_none(
     gain: float, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores, labels, counts = long_tail(200, 8, 0)
