@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 
 from safetensors import SafetensorError
 
+from longtail.durable import sync_file, sync_folder, sync_tree
 from longtail.errors import DataError
-from longtail.training.checkpoints import sync_folder
 
 CONFIG_FILE = "longtail.json"
 OURS = ".longtail-"
@@ -80,7 +80,7 @@ def _stage(folder: Path, write: Callable[[Path], None]) -> None:
     staged.mkdir()
     try:
         write(staged)
-        _sync(staged)
+        sync_tree(staged)
         os.rename(staged, folder / READY)
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
@@ -163,7 +163,7 @@ def _put(source: Path, place: Path) -> None:
     except OSError:
         # Not every file system has links.
         shutil.copy2(source, temporary)
-        _sync_file(temporary)
+        sync_file(temporary)
     os.replace(temporary, place)
 
 
@@ -179,18 +179,3 @@ def _listed(folder: Path) -> set[str]:
         } - {CONFIG_FILE}
     except (OSError, ValueError, KeyError, TypeError):
         return set()
-
-
-def _sync(folder: Path) -> None:
-    """Everything in a folder onto the disk."""
-    for path in folder.rglob("*"):
-        if path.is_dir():
-            sync_folder(path)
-        else:
-            _sync_file(path)
-    sync_folder(folder)
-
-
-def _sync_file(path: Path) -> None:
-    with open(path, "rb") as written:
-        os.fsync(written.fileno())

@@ -14,6 +14,7 @@ import typer
 from longtail.cli.flags import Chosen, check_resumed, takes_settings, unreadable
 from longtail.cli.reading import Source, reads_data
 from longtail.cli.show import print_notes, training_progress
+from longtail.durable import make_folder, whole_file
 from longtail.errors import DataError, InputError, LongtailError
 
 WORK = "training"
@@ -166,14 +167,11 @@ def _parts(source: Source, work: Path, arguments: dict[str, Any], keep: bool) ->
 
 
 def _make_work(work: Path, arguments: dict[str, Any], keep: bool) -> None:
-    from longtail.training.checkpoints import make_folder
-
     if work.exists() and not keep:
         shutil.rmtree(work)
     make_folder(work)
-    temporary = work / f"{ARGUMENTS}.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(arguments, indent=2), "utf-8")
-    os.replace(temporary, work / ARGUMENTS)
+    with whole_file(work / ARGUMENTS) as temporary:
+        temporary.write_text(json.dumps(arguments, indent=2), "utf-8")
 
 
 def _finish(classifier: Any, source: Source, out: Path) -> None:

@@ -18,9 +18,10 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from longtail.durable import make_folder, sync_folder, sync_tree, whole_file
 from longtail.errors import DataError, InputError
 from longtail.models import TextModel
-from longtail.training.checkpoints import Checkpoints, make_folder, sync_file, sync_folder
+from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import n_processes
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.steps import Note
@@ -106,8 +107,7 @@ class Work:
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir(parents=True)
             model.save(staged)
-            for path in staged.rglob("*"):
-                sync_file(path)
+            sync_tree(staged)
             os.replace(staged, place)
             sync_folder(place.parent)
         except Exception as error:
@@ -158,11 +158,9 @@ class Work:
 
 
 def _write_json(place: Path, content: dict[str, str]) -> None:
-    temporary = place.with_suffix(f".{os.getpid()}.tmp")
     try:
-        temporary.write_text(json.dumps(content, indent=2), "utf-8")
-        sync_file(temporary)
-        os.replace(temporary, place)
+        with whole_file(place) as temporary:
+            temporary.write_text(json.dumps(content, indent=2), "utf-8")
     except OSError as error:
         raise DataError(f"could not write {place}: {error}. Choose another folder.") from error
 

@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
+from longtail.durable import whole_file
 from longtail.errors import InputError
 from longtail.models.base import IntArray
 
@@ -161,15 +162,11 @@ def _read(place: Path, n_texts: int) -> dict[str, NDArray[Any]] | None:
 
 def _write(place: Path, found: dict[str, NDArray[Any]]) -> None:
     """A cache that cannot be written is no reason to stop."""
-    temporary = place.with_name(f"{place.name}.{os.getpid()}.tmp")
-    try:
+    with contextlib.suppress(OSError, SafetensorError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        save_file(found, temporary)
-        os.replace(temporary, place)
+        with whole_file(place) as temporary:
+            save_file(found, temporary)
         _make_room(place.parent)
-    except (OSError, SafetensorError):
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def _make_room(folder: Path) -> None:

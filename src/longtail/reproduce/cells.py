@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import shutil
 import time
 import zipfile
@@ -25,11 +24,11 @@ import scipy.sparse as sp
 
 from longtail.classifier import LongTailClassifier
 from longtail.data import TextData
+from longtail.durable import make_folder, whole_file
 from longtail.errors import DataError
 from longtail.reproduce.recipes import plans_of
 from longtail.reproduce.surroundings import commit, hardware, versions
 from longtail.training import Moment, Stop
-from longtail.training.checkpoints import make_folder, sync_file, sync_folder
 from longtail.training.interrupt import NEVER
 
 FINISHED, DECISIONS, BEGUN, WORK = "finished.json", "decisions.npz", "begun.json", "training"
@@ -242,14 +241,10 @@ def _clear(folder: Path) -> None:
 
 def _put(place: Path, content: bytes) -> None:
     """Write a whole file or none."""
-    temporary = place.with_suffix(f".{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(content)
-        sync_file(temporary)
-        os.replace(temporary, place)
-        sync_folder(place.parent)
+        with whole_file(place) as temporary:
+            temporary.write_bytes(content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise DataError(
             f"could not write {place}: {error}. Free some space, or choose another "
             "folder, then go on with the same command."

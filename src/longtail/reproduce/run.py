@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data import TextData
+from longtail.durable import make_folder
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.reproduce.cells import (
     Cell,
@@ -24,7 +25,6 @@ from longtail.reproduce.running import FAILED, Event, Watch, check_jobs, run_apa
 from longtail.reproduce.summary import Judge, Summary
 from longtail.reproduce.writing import check_publish, write_corpus_figure, write_results
 from longtail.training import Stop
-from longtail.training.checkpoints import make_folder
 from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER
 

@@ -5,9 +5,7 @@ A state is tensors and plain facts, kept as safetensors with the facts as JSON i
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from longtail.durable import make_folder, whole_file
 from longtail.errors import DataError
 
 STATE = "state"
@@ -82,32 +81,13 @@ class Checkpoints:
         return self.folder / f"{name}{SUFFIX}"
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder to write to; an error now rather than after hours."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".write-{os.getpid()}.tmp"
-        probe.write_bytes(b"longtail")
-        # Another process that begins here at this moment may have taken it for a left-over.
-        probe.unlink(missing_ok=True)
-    except OSError as error:
-        raise DataError(
-            f"cannot write to {folder}: {error.strerror or error}. Choose another folder."
-        ) from error
-
-
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Write a whole file or none: what was there before stays until the new one is on the disk."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     held = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     try:
-        save_file(held, temporary, metadata={"facts": json.dumps(facts)})
-        sync_file(temporary)
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        with whole_file(path) as temporary:
+            save_file(held, temporary, metadata={"facts": json.dumps(facts)})
     except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         kept = "The last good state is still there" if path.exists() else "Nothing was saved before"
         raise DataError(
             f"could not save to {path}: {error}. {kept}. Free some space, then go on with --resume."
@@ -124,20 +104,3 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DataError(
             f"{path} cannot be read ({error}). Remove it to start this part again."
         ) from error
-
-
-def sync_file(path: Path) -> None:
-    """Wait until a file is on the disk; an error of a delayed write comes up here."""
-    if path.is_file():
-        with open(path, "rb") as written:
-            os.fsync(written.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
