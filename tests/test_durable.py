@@ -63,11 +63,18 @@ def test_a_killed_process_leaves_what_was_there(tmp_path: Path) -> None:
     assert [path.read_text() for path in tmp_path.glob("a.json.*.tmp")] == ["half"]
 
 
-def test_two_processes_do_not_write_to_one_name(tmp_path: Path) -> None:
-    with whole_file(tmp_path / "a") as first, whole_file(tmp_path / "b") as second:
-        assert first != second and str(os.getpid()) in first.name
-        first.write_bytes(b"1")
-        second.write_bytes(b"2")
+def test_two_processes_do_not_write_to_one_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "a.json"
+    with whole_file(place) as first:
+        first.write_text("first")
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        with whole_file(place) as second:
+            second.write_text("second")
+        assert place.read_text() == "second"
+    assert place.read_text() == "first"
+    assert os.listdir(tmp_path) == ["a.json"]
 
 
 def test_a_tree_is_synced_file_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from longtail.thresholds.tuning import IntArray, Tuning, make_tuning
 AUTO = "auto"
 CANDIDATES = ("global", "per-label", "micromacro", "frequency")
 USUAL = "per-label"
-# Standard errors by which another must earn more: the best of several is easily lucky by one or
-# two, and keeping to the usual one in doubt earned more on documents that no method had seen.
+# Standard errors by which another must earn more, as the best of several is easily lucky by one or
+# two. It helped an encoder a little and costs an SVM with few documents something: docs/log.md.
 CLEARLY = 3
 N_FOLDS = 5
 N_RESAMPLES = 200
