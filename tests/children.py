@@ -28,6 +28,7 @@ from longtail.losses import build_loss
 from longtail.models import encoder
 from longtail.models.encoder import EncoderModel
 from longtail.models.tokens import content_key
+from longtail.runs import Workspace
 from longtail.settings import EncoderSettings, TrainingConfig
 from longtail.training import Checkpoints, Moment, StoppedError, Validation, checkpoints, stopping
 from longtail.training import train as train_network
@@ -100,6 +101,16 @@ class Fate:
                 self.happen()
             write_head(tensors, path)
 
+        adopt = Workspace.adopt
+
+        def adopting(space: Workspace, private: Path, name: str) -> None:
+            if self.meet("adopting"):
+                self.happen()
+            adopt(space, private, name)
+            if self.meet("adopted"):
+                self.happen()
+
+        Workspace.adopt = adopting  # type: ignore[method-assign]
         checkpoints.save_file = save
         encoder.save_file = save_head
         os.replace = rename  # type: ignore[assignment]

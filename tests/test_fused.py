@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -98,3 +100,45 @@ def test_targets_on_another_device_are_refused() -> None:
     assert isinstance(loss, BalancedLoss)
     with pytest.raises(InputError, match="targets are on meta, the logits on cpu"):
         linear_loss(features, weight, bias, target.to("meta"), loss)
+
+
+@pytest.mark.parametrize("chunk", ["8", 2.5, None, True, float("nan")])
+def test_chunks_that_are_no_whole_number_are_refused(chunk: Any) -> None:
+    features, weight, bias, target, stats = make()
+    loss = build_loss("db", stats)
+    with pytest.raises(InputError, match="chunk_labels must be a whole number of at least 1, got"):
+        linear_loss(features, weight, bias, target, loss, chunk_labels=chunk)
+
+
+def test_wrong_tensors_are_refused() -> None:
+    features, weight, bias, target, stats = make()
+    loss: Any = build_loss("db", stats)
+    for arguments, message in (
+        ((None, weight, bias), "features must be a tensor, got NoneType"),
+        ((features, weight.numpy(), bias), "weight must be a tensor, got ndarray"),
+        ((features, weight, [0.0]), "bias must be a tensor, got list"),
+        ((features, weight.float(), bias), r"weight is torch\.float32 on cpu.*float64 on cpu"),
+        ((features, weight, bias.to("meta")), r"bias is torch\.float64 on meta.* one type"),
+        ((features.to_sparse_csr(), weight, bias), "features must be a dense tensor"),
+        ((features.long(), weight.long(), bias.long()), "floating-point"),
+    ):
+        with pytest.raises(InputError, match=message):
+            linear_loss(*arguments, target, loss)
+    # Under autocast their types may differ.
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert linear_loss(features.float(), weight.bfloat16(), None, target, loss).isfinite()
+
+
+def test_nan_and_infinite_logits_show() -> None:
+    features, weight, bias, target, stats = make()
+    loss = build_loss("db", stats, dtype=torch.float64)
+    for wrong in (float("nan"), float("inf"), -float("inf")):
+        broken = bias.clone()
+        broken[3] = wrong
+        expected = loss(F.linear(features, weight, broken), target)
+        torch.testing.assert_close(
+            linear_loss(features, weight, broken, target, loss, chunk_labels=4),  # type: ignore[arg-type]
+            expected,
+            equal_nan=True,
+        )
+        assert not expected.isfinite()

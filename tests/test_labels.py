@@ -108,6 +108,106 @@ def test_wrong_counts_are_refused(counts: list, n_samples: object, message: str)
         LabelStats.from_counts(counts, n_samples)  # type: ignore[arg-type]
 
 
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        None, "3", ["3"], [float("inf")], [HUGE], [10**5000], [1e308] * 3, [3 + 1j], [None], {3},
+        {1: 3}, {"a": None}, {"a": "1"}, object(), [object()], [[1], [1, 2]], {},
+        np.ones(2, dtype=complex), np.array(["2020-01-01"], dtype="datetime64[D]"),
+    ],
+    ids=lambda counts: type(counts).__name__,
+)  # fmt: skip
+def test_absurd_counts_are_refused(counts: Any) -> None:
+    # np.asarray reads "3" as 3, None as NaN, and overflows at a whole number of 400 digits.
+    with pytest.raises(InputError):
+        LabelStats.from_counts(counts, 40)
+
+
+@pytest.mark.parametrize(
+    "n_samples", [None, True, 40.0, 0, -1, HUGE, 10**5000, 2**53 + 1, float("nan"), "40", [40]],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_absurd_numbers_of_documents_are_refused(n_samples: Any) -> None:
+    message = r"n_samples must be a whole number of at least 1 \(and at most 2\*\*53\), got"
+    with pytest.raises(InputError, match=message):
+        LabelStats.from_counts([1, 0], n_samples)
+
+
+def test_the_largest_number_of_documents() -> None:
+    stats = LabelStats.from_counts([2**53, 1], 2**53)
+    assert stats.n_samples == 2**53 and 0 < stats.mu <= 1
+    assert LabelStats.from_counts([1, 0], np.int32(3)).n_samples == 3
+
+
+@pytest.mark.parametrize(
+    "labels", [None, 3, "abc", object(), 10**5000], ids=["None", "3", "text", "object", "huge"]
+)
+def test_what_is_no_list_of_documents_is_refused(labels: Any) -> None:
+    for make in (LabelStats.from_lists, encode_labels):
+        with pytest.raises(InputError, match="expected one list of label names per document, got"):
+            make(labels)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("ab", r"must be a list of strings, got 'ab'\. Write \["),
+        (3, "must be a list of strings, got 3"),
+        (["a", 1], r"a label name must be a string, got 1 \(int\)"),
+        ([["a"], ["b"]], r"must be a string, got \['a'\] \(list\)"),
+        (b"ab", "must be a string, got 97"),
+        ([None, "b"], "must be a string, got None"),
+        (["a", "a"], "'a' is given twice"),
+        (["a"], "expected 2 label names"),
+    ],
+)
+def test_wrong_label_names_are_refused(names: Any, message: str) -> None:
+    for make in (
+        lambda: LabelStats.from_counts([1, 1], 4, names),
+        lambda: LabelStats.from_matrix(np.eye(2), names),
+        lambda: LabelStats(np.ones(2), 4, names),
+    ):
+        with pytest.raises(InputError, match=message):
+            make()
+    if names != ["a"]:
+        with pytest.raises(InputError, match=message):
+            LabelEncoder(names)
+
+
+def test_wrong_arguments_of_an_encoder_are_refused() -> None:
+    encoder = LabelEncoder()
+    for names in ("ab", 3, None, [1]):
+        with pytest.raises(InputError, match="string"):
+            encoder.declare(names)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="expected a LabelEncoder, got list"):
+        encoder.extend([])  # type: ignore[arg-type]
+    assert encoder.finish()[0].shape == (0, 0)
+
+
+@pytest.mark.parametrize("mu", [float("nan"), None, "1", True])
+def test_a_wrong_mu_is_refused(mu: Any) -> None:
+    with pytest.raises(InputError, match="mu must be a finite number"):
+        LabelStats(np.ones(2), 4, None, mu)
+
+
+def test_label_groups_of_no_counts_are_refused() -> None:
+    for counts in (None, [], [float("nan")], [[1]], ["1"], 3):
+        with pytest.raises(InputError):
+            label_groups(counts)  # type: ignore[arg-type]
+    for cuts in ((2, 1), (1,), (float("nan"), 1), "ab", 3):
+        with pytest.raises(InputError, match="cut"):
+            label_groups([1, 2], cuts)  # type: ignore[arg-type]
+
+
+def test_long_values_are_cut_in_messages() -> None:
+    with pytest.raises(InputError) as caught:
+        LabelStats.from_counts(["many"] * 10_000, 40)
+    assert len(str(caught.value)) < 400
+
+
 @pytest.mark.parametrize("names", [["a", "b", "a"], ("b", "b")])
 def test_repeated_label_names_are_refused(names: Sequence[str]) -> None:
     # The second would shift all columns after it.
@@ -183,6 +283,36 @@ def test_a_label_stored_twice_is_refused(dtype: type) -> None:
 def test_what_is_no_matrix_is_refused(matrix: Any) -> None:
     # scipy would read (3, 4) as a shape, and one row of numbers as one document.
     with pytest.raises(InputError, match="expected a documents x labels matrix"):
+        LabelStats.from_matrix(matrix)
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [[["1", "0"]], [[1], [1, 2]], [[1j]], [[HUGE]], sp.csr_matrix([[1j]]), [[float("nan")]],
+     np.array([["1"]], dtype=object)],
+    ids=repr,
+)  # fmt: skip
+def test_matrices_of_other_things_are_refused(matrix: Any) -> None:
+    # numpy reads "1" as 1: lists of label names would pass for a matrix.
+    with pytest.raises(InputError):
+        LabelStats.from_matrix(matrix)
+
+
+@pytest.mark.parametrize("damage", ["indices", "negative", "starts", "end", "first"])
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
+def test_a_sparse_matrix_that_points_outside_itself_is_refused(kind: str, damage: str) -> None:
+    # scipy checks when it makes a matrix, not when it converts one: it would write there.
+    matrix = sp.csr_matrix(np.eye(3)).asformat(kind)
+    index = matrix.row if kind == "coo" else matrix.indices
+    starts = matrix.col if kind == "coo" else matrix.indptr
+    {
+        "indices": lambda: index.__setitem__(1, 10**6),
+        "negative": lambda: index.__setitem__(1, -1),
+        "starts": lambda: starts.__setitem__(1, 10**6),
+        "end": lambda: starts.__setitem__(-1, 17),
+        "first": lambda: starts.__setitem__(0, -7),
+    }[damage]()
+    with pytest.raises(InputError, match=f"damaged {kind} matrix"):
         LabelStats.from_matrix(matrix)
 
 

@@ -10,6 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ from longtail.errors import InputError
 
 FloatArray = NDArray[np.float64]
 GROUP_NAMES = ("head", "medium", "tail")
+# Above it float64 cannot tell neighbouring counts apart.
+MOST_SAMPLES = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,24 +51,28 @@ class LabelStats:
     matrix: sp.csr_matrix | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        counts = np.array(self.label_counts, dtype=np.float64)
+        counts = np.array(_numbers(self.label_counts, "label_counts must be numbers"))
         if counts.ndim != 1 or counts.size == 0:
             raise InputError(
                 "expected at least one label and one count for each, got label_counts of shape "
                 f"{counts.shape}. Check that the documents have labels."
             )
-        if not isinstance(self.n_samples, (int, np.integer)) or self.n_samples < 1:
+        if not _is_count(self.n_samples):
             raise InputError(
-                f"n_samples must be a whole number of at least 1, got {self.n_samples!r}. "
-                "It is the number of training documents."
+                "n_samples must be a whole number of at least 1 (and at most 2**53), got "
+                f"{shown(self.n_samples)}. It is the number of training documents."
             )
         _check_counts(counts, int(self.n_samples))
-        if self.label_names is not None and len(self.label_names) != counts.size:
+        if isinstance(self.mu, bool) or not isinstance(self.mu, Real) or not np.isfinite(self.mu):
+            raise InputError(f"mu must be a finite number, got {shown(self.mu)}.")
+        names = None if self.label_names is None else _name_tuple(self.label_names)
+        if names is not None and len(names) != counts.size:
             raise InputError(
-                f"expected {counts.size} label names, one per count, got {len(self.label_names)}."
+                f"expected {counts.size} label names, one per count, got {len(names)}."
             )
         counts.setflags(write=False)
         object.__setattr__(self, "label_counts", counts)
+        object.__setattr__(self, "label_names", names)
         object.__setattr__(self, "n_samples", int(self.n_samples))
 
     @property
@@ -86,14 +93,12 @@ class LabelStats:
         if isinstance(label_counts, Mapping):
             label_names = list(label_counts)
             label_counts = list(label_counts.values())
-        try:
-            counts = np.asarray(label_counts, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"label_counts must be numbers, got {label_counts!r}.") from error
-        total = float(counts.sum()) if counts.size else 0.0
-        known = isinstance(n_samples, (int, np.integer)) and total > 0
-        mean_ratio = min(1.0, n_samples / total) if known else 1.0
-        names = None if label_names is None else tuple(label_names)
+        counts = _numbers(label_counts, "label_counts must be numbers")
+        # Counts that the constructor will refuse may have no finite sum.
+        usable = _is_count(n_samples) and bool(((counts >= 0) & (counts <= n_samples)).all())
+        total = float(counts.sum()) if usable else 0.0
+        mean_ratio = min(1.0, n_samples / total) if total > 0 else 1.0
+        names = None if label_names is None else _name_tuple(label_names)
         return cls(counts, n_samples, names, mean_ratio, "counts")
 
     @classmethod
@@ -101,7 +106,7 @@ class LabelStats:
         """From a documents x labels indicator matrix: scipy sparse, numpy, or nested lists."""
         matrix = _as_csr(Y)
         counts = np.asarray(matrix.sum(axis=0), dtype=np.float64).ravel()
-        names = None if label_names is None else tuple(label_names)
+        names = None if label_names is None else _name_tuple(label_names)
         mu = _mu_from_pairs(matrix, counts)
         return cls(counts, matrix.shape[0], names, mu, "pairs", matrix)
 
@@ -139,8 +144,7 @@ class LabelEncoder:
     """
 
     def __init__(self, label_names: Sequence[str] | None = None) -> None:
-        self.label_names = None if label_names is None else tuple(label_names)
-        check_unique(self.label_names or ())
+        self.label_names = None if label_names is None else _name_tuple(label_names)
         self.index = {name: column for column, name in enumerate(self.label_names or ())}
         self.declared: tuple[str, ...] = ()
         self.columns = array("i")
@@ -154,7 +158,7 @@ class LabelEncoder:
 
         They keep their order as long as no document brings another label.
         """
-        declared = tuple(dict.fromkeys((*self.declared, *label_names)))
+        declared = tuple(dict.fromkeys((*self.declared, *_names(label_names))))
         for name in declared:
             self._column(name)
         self.declared = declared
@@ -171,6 +175,8 @@ class LabelEncoder:
 
     def extend(self, other: LabelEncoder) -> None:
         """Add the documents of another encoder, of another file say, after one's own."""
+        if not isinstance(other, LabelEncoder):
+            raise InputError(f"expected a LabelEncoder, got {type(other).__name__}.")
         self.declare(other.declared)
         column_of = array("i", [self._column(name) for name in other.index])
         start = len(self.columns)
@@ -206,6 +212,11 @@ def encode_labels(
 ) -> tuple[sp.csr_matrix, tuple[str, ...]]:
     """Label lists to a sparse indicator matrix and its column names, see `LabelEncoder`."""
     encoder = LabelEncoder(label_names)
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise InputError(
+            f"expected one list of label names per document, got {shown(labels)}. "
+            "Write [['copper'], ['copper', 'nickel'], []]."
+        )
     for document_labels in labels:
         encoder.add(document_labels)
     return encoder.finish()
@@ -213,22 +224,48 @@ def encode_labels(
 
 def check_unique(label_names: Sequence[str]) -> None:
     """Raise if a label has two columns."""
-    if len(set(label_names)) != len(label_names):
-        twice = next(name for name, n in Counter(label_names).items() if n > 1)
+    names = _names(label_names)
+    if len(set(names)) != len(names):
+        twice = next(name for name, n in Counter(names).items() if n > 1)
         raise InputError(f"the label name {twice!r} is given twice. Name each label once.")
+
+
+def _names(label_names: Iterable[str]) -> tuple[str, ...]:
+    """Label names as a tuple, or an error: a single string would be read letter by letter."""
+    if isinstance(label_names, str) or not isinstance(label_names, Iterable):
+        raise InputError(
+            f"label names must be a list of strings, got {shown(label_names)}. "
+            "Write ['copper', 'nickel']."
+        )
+    names = tuple(label_names)
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(
+                f"a label name must be a string, got {shown(name)} ({type(name).__name__}). "
+                "Convert it with str()."
+            )
+    return names
+
+
+def _name_tuple(label_names: Iterable[str]) -> tuple[str, ...]:
+    """Label names as a tuple, each once."""
+    names = _names(label_names)
+    check_unique(names)
+    return names
 
 
 def _label_list(row: int, labels: Iterable[str]) -> list[str]:
     """The labels of one document, each once."""
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise InputError(
-            f"document {row}: expected a list of labels, got {labels!r}. Write [{labels!r}]."
+            f"document {row}: expected a list of labels, got {shown(labels)}. "
+            f"Write [{shown(labels)}]."
         )
     names = list(labels)
     for name in names:
         if not isinstance(name, str):
             raise InputError(
-                f"document {row}: a label must be a string, got {name!r} "
+                f"document {row}: a label must be a string, got {shown(name)} "
                 f"({type(name).__name__}). Convert it with str()."
             )
     return list(dict.fromkeys(names))
@@ -242,12 +279,52 @@ def label_groups(
     Tail: count below the first cut; head: count above the second. The cuts default to the terciles
     of the counts, as in the paper.
     """
-    counts = np.asarray(label_counts, dtype=np.float64)
-    low, high = np.quantile(counts, [1 / 3, 2 / 3]) if cuts is None else cuts
+    counts = _numbers(label_counts, "label counts must be numbers")
+    if counts.ndim != 1 or counts.size == 0 or np.isnan(counts).any():
+        raise InputError(
+            f"expected one count per label, of at least one label, got shape {counts.shape}"
+            f"{' with NaN' if np.isnan(counts).any() else ''}."
+        )
+    limits = np.quantile(counts, [1 / 3, 2 / 3])
+    if cuts is not None:
+        limits = _numbers(cuts, "cuts must be numbers")
+    if limits.shape != (2,) or np.isnan(limits).any():
+        raise InputError(f"cuts must be two numbers, got {shown(cuts)}.")
+    low, high = limits
     if low > high:
         raise InputError(f"the first cut must not exceed the second, got {low} and {high}.")
     tail, head = counts < low, counts > high
     return {"head": head, "medium": ~(head | tail), "tail": tail}
+
+
+def shown(value: object, most: int = 200) -> str:
+    """repr for a message: never longer than a few lines, never an error of its own."""
+    try:
+        text = repr(value)
+    except Exception:  # a whole number of 5,000 digits has none, nor may a broken object
+        text = f"an object of type {type(value).__name__}"
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _is_count(value: object) -> bool:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return whole and 1 <= int(value) <= MOST_SAMPLES  # type: ignore[call-overload]
+
+
+def _numbers(values: Any, wanted: str, hint: str = "") -> FloatArray:
+    """Values as float64, or an error: text is not read as numbers, nor complex ones cut."""
+    try:
+        raw = np.asarray(values)
+        if raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and _has_text(raw)):
+            raise TypeError(f"values of type {raw.dtype}")
+        with np.errstate(over="ignore"):
+            return raw.astype(np.float64)
+    except Exception as error:  # torch and pandas raise errors of their own
+        raise InputError(f"{wanted}, got {shown(values)} ({error}).{hint}") from error
+
+
+def _has_text(values: NDArray[Any]) -> bool:
+    return any(isinstance(value, (str, bytes)) for value in values.ravel())
 
 
 def _check_counts(counts: FloatArray, n_samples: int) -> None:
@@ -267,16 +344,13 @@ def _check_counts(counts: FloatArray, n_samples: int) -> None:
 
 def _as_csr(Y: Any) -> sp.csr_matrix:
     """A float64 copy: the caller's matrix may hold stored zeros, and stays as it is."""
-    try:
-        plain = Y if sp.issparse(Y) else np.asarray(Y, dtype=np.float64)
-        if plain.ndim != 2:
-            raise ValueError(f"{plain.ndim} dimensions")
-        matrix = sp.csr_matrix(plain, dtype=np.float64, copy=True)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"expected a documents x labels matrix of numbers ({error}). For lists of label names "
-            "use LabelStats.from_lists."
-        ) from error
+    wanted = "expected a documents x labels matrix of numbers"
+    hint = " For lists of label names use LabelStats.from_lists."
+    plain = Y if sp.issparse(Y) else _numbers(Y, wanted, hint)
+    if plain.ndim != 2 or plain.dtype.kind not in "biuf":
+        raise InputError(f"{wanted}, got {plain.ndim} dimensions of {plain.dtype}.{hint}")
+    _check_sparse(plain)
+    matrix = sp.csr_matrix(plain, dtype=np.float64, copy=True)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     if matrix.data.size and not (matrix.data.min() >= 0 and matrix.data.max() <= 1):
@@ -285,6 +359,34 @@ def _as_csr(Y: Any) -> sp.csr_matrix:
             f"{matrix.data.max():g}. For counts use LabelStats.from_counts."
         )
     return matrix
+
+
+def _check_sparse(matrix: Any) -> None:
+    """Raise if a sparse matrix points outside itself: scipy would follow it.
+
+    Not by scipy's own check_format, which tidies up the caller's arrays.
+    """
+    kind = getattr(matrix, "format", None)
+    whole = True
+    if kind in ("csr", "csc"):
+        starts, inner = matrix.indptr, matrix.indices
+        outer_size, inner_size = matrix.shape if kind == "csr" else matrix.shape[::-1]
+        whole = len(starts) == outer_size + 1 and len(inner) == len(matrix.data)
+        whole = whole and starts[0] == 0 and starts[-1] == len(inner)
+        whole = whole and not (np.diff(starts) < 0).any() and _inside(inner, inner_size)
+    elif kind == "coo":
+        whole = len(matrix.row) == len(matrix.col) == len(matrix.data)
+        whole = whole and _inside(matrix.row, matrix.shape[0])
+        whole = whole and _inside(matrix.col, matrix.shape[1])
+    if not whole:
+        raise InputError(
+            f"expected a documents x labels matrix, got a damaged {kind} matrix of shape "
+            f"{matrix.shape}: its indices do not fit. Build it anew."
+        )
+
+
+def _inside(indices: NDArray[Any], size: int) -> bool:
+    return len(indices) == 0 or bool(indices.min() >= 0 and indices.max() < size)
 
 
 def _mu_from_pairs(matrix: sp.csr_matrix, counts: FloatArray) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from longtail.classifier.saving import CONFIG_FILE
+from longtail.runs import CONFIG_FILE, seal
 
 TEXTS = ["copper rose", "wheat fell", "copper and nickel rose", "wheat rose again"] * 6
 LABELS = [["copper"], ["wheat"], ["copper", "nickel"], ["wheat"]] * 6
@@ -45,4 +47,15 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Edit the longtail.json of a saved model."""
     config = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
     edit(config)
-    (folder / CONFIG_FILE).write_text(json.dumps(config), "utf-8")
+    (folder / CONFIG_FILE).write_text(json.dumps(seal(config)), "utf-8")
+
+
+@contextmanager
+def files_limited_to(n_bytes: int) -> Iterator[None]:
+    """A disk that takes no larger files, for this process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

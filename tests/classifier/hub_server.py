@@ -40,6 +40,8 @@ class Hub(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.failing: int | None = None
         """The status to answer everything with."""
+        self.words = "not today"
+        """What it then says."""
 
     @property
     def address(self) -> str:
@@ -71,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append(f"{self.command} {self.path}")
         if self.server.failing is not None:
             self.received()
-            self.answer(self.server.failing, {"error": "not today"})
+            self.answer(self.server.failing, {"error": self.server.words})
             return True
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if (write or token) and token != TOKEN:

@@ -56,7 +56,7 @@ def test_all_forms_agree(cross_fitted: LongTailClassifier, texts: list[str], k: 
 def test_the_mean_is_over_the_models(cross_fitted: LongTailClassifier) -> None:
     from longtail.fitting.ensemble import model_scores
 
-    each = [model_scores(model, TEXTS, "cpu") for model in cross_fitted.ensemble_.models]
+    each = [model_scores(model, TEXTS) for model in cross_fitted.ensemble_.models]
     assert len(each) == 2 and not np.array_equal(each[0], each[1])
     assert np.allclose(cross_fitted.decision_function(TEXTS), np.mean(each, axis=0), atol=1e-6)
 

@@ -15,7 +15,7 @@ from huggingface_hub.utils import close_session
 
 from longtail import LongTailClassifier
 from longtail.classifier.saving import CONFIG_FILE
-from longtail.errors import DataError, InputError, NotFittedError
+from longtail.errors import LIMIT, DataError, InputError, LongtailError, NotFittedError
 
 from .cases import TEXTS
 from .hub_server import TOKEN, Hub
@@ -192,3 +192,60 @@ def test_nothing_is_uploaded_before_fitting(hub: Hub) -> None:
     with pytest.raises(NotFittedError):
         LongTailClassifier().push_to_hub("somebody/news", token=TOKEN)
     assert hub.asked == []
+
+
+HOSTILE = ["../../../../../outside.json", "/tmp/longtail-outside.json", "a/../../../outside.json"]
+HOSTILE += ["..\\outside.json", "a\x00b.json", "\x1b[2J.json", "x" * 300 + ".json", "a//b.json"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_of_files_stay_in_the_snapshot(
+    hub: Hub, encoder: LongTailClassifier, tmp_path: Path, name: str
+) -> None:
+    encoder.push_to_hub("somebody/news", token=TOKEN)
+    hub.repositories["somebody/news"].branches["main"][name] = b"{}"
+    message = ""
+    try:
+        LongTailClassifier.from_pretrained("somebody/news")
+    except LongtailError as error:
+        message = str(error)
+    assert not Path("/tmp/longtail-outside.json").exists()
+    assert not [path for path in tmp_path.parent.glob("**/*outside*") if path.is_file()]
+    for path in (tmp_path / "cache").rglob("*"):
+        assert tmp_path / "cache" in path.resolve().parents
+    assert len(message) <= LIMIT and "\x1b" not in message and "\x00" not in message
+
+
+@pytest.mark.parametrize("revision", ["../../../../outside", "/outside", "a/../../../../outside"])
+def test_a_revision_stays_in_the_cache(
+    hub: Hub, encoder: LongTailClassifier, revision: str
+) -> None:
+    encoder.push_to_hub("somebody/news", token=TOKEN)
+    branches = hub.repositories["somebody/news"].branches
+    branches[revision] = branches["main"]
+    hub.asked.clear()
+    with pytest.raises(InputError, match="revision must be the name of a branch, a tag or a comm"):
+        LongTailClassifier.from_pretrained("somebody/news", revision=revision)
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 418, 500])
+def test_an_error_of_ten_megabytes_is_shown_in_a_line(
+    hub: Hub, encoder: LongTailClassifier, status: int
+) -> None:
+    hub.failing, hub.words = status, "\x1b[2Jno \u202e" * 1_000_000
+    for call in (
+        lambda: LongTailClassifier.from_pretrained("somebody/news"),
+        lambda: encoder.push_to_hub("somebody/news", token=TOKEN),
+    ):
+        with pytest.raises(DataError) as caught:
+            call()
+        message = str(caught.value)
+        assert len(message) < 1000 and "\x1b" not in message and "\u202e" not in message
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\x00b", "a/" + "b" * 5000, "../..", "\ud800/x"])
+def test_names_that_no_model_has(hub: Hub, name: str) -> None:
+    with pytest.raises(LongtailError) as caught:
+        LongTailClassifier.from_pretrained(name)
+    assert len(str(caught.value)) <= LIMIT

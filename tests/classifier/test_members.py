@@ -101,6 +101,6 @@ def test_what_members_cannot_be(arguments: dict[str, Any], message: str) -> None
 def test_a_folder_of_an_older_format_says_so(fitted: LongTailClassifier, tmp_path: Path) -> None:
     fitted.save_pretrained(tmp_path / "run")
     place = tmp_path / "run" / "longtail.json"
-    place.write_text(place.read_text("utf-8").replace('"format": 2', '"format": 1'), "utf-8")
+    place.write_text(place.read_text("utf-8").replace('"format": 3', '"format": 1'), "utf-8")
     with pytest.raises(LongtailError, match=r"format 1, which this longtail .* no longer reads"):
         LongTailClassifier.from_pretrained(tmp_path / "run")

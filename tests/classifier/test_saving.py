@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import socket
@@ -15,15 +16,14 @@ import pytest
 from safetensors.numpy import load_file
 
 from longtail import LongTailClassifier
-from longtail.classifier import check_out
-from longtail.classifier.saving import CONFIG_FILE, write_files
+from longtail.classifier.saving import write_files
 from longtail.data import TextData
 from longtail.errors import DataError, InputError
 from longtail.models.encoder import EncoderModel
+from longtail.runs import CONFIG_FILE, check_out
 from longtail.settings import EncoderSettings, TrainingConfig
 
-from .cases import LABELS, NAMES, TEXTS, change
-from .test_folders import files_limited_to
+from .cases import LABELS, NAMES, TEXTS, change, files_limited_to
 
 KINDS = (".safetensors", ".json", ".txt", ".model")
 
@@ -57,7 +57,7 @@ def contents_of(folder: Path) -> dict[str, object]:
     }
     config = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
     sizes = {name: size for name, size in config["files"].items() if "tokenizer" not in name}
-    return found | {CONFIG_FILE: config | {"files": sizes}}
+    return found | {CONFIG_FILE: config | {"files": sizes, "checksum": ""}}
 
 
 def test_only_safetensors_json_tokenizers_and_a_card(
@@ -77,8 +77,12 @@ def test_only_safetensors_json_tokenizers_and_a_card(
             else:
                 assert path.read_text("utf-8")
         listed = json.loads((folder / CONFIG_FILE).read_text())["files"]
-        sizes = {p.relative_to(folder).as_posix(): p.stat().st_size for p in files}
-        assert listed == {name: size for name, size in sizes.items() if name != CONFIG_FILE}
+        for path in (path for path in files if path.name != CONFIG_FILE):
+            entry = listed.pop(path.relative_to(folder).as_posix())
+            content = path.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            assert entry == {"size": len(content), "sha256": digest}
+        assert listed == {}
 
 
 def test_saving_over_a_model_with_more_folds(
@@ -95,7 +99,7 @@ def test_saving_does_not_overwrite_something_else(
     encoder: LongTailClassifier, tmp_path: Path
 ) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(DataError, match="not a longtail model"):
+    with pytest.raises(DataError, match="no model that longtail wrote"):
         encoder.save_pretrained(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     with pytest.raises(DataError, match=r"has no such file. Train one with: longtail train DATA"):

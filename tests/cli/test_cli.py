@@ -286,7 +286,7 @@ def test_a_file_that_was_trained_on_is_judged_on_its_test_part(
         "--out", model, "--split-seed", 7, "--split-method", "stratified",
     )  # fmt: skip
     assert code == 0, err
-    hint = shlex.split(out.split("Judge it with: ")[1])
+    hint = shlex.split(out.split("Evaluate it with: ")[1])
     assert hint[:4] == ["longtail", "evaluate", str(model), str(table)]
     assert hint[4:] == ["--label-separator", ";"]
     code, out, err = longtail(*hint[1:], "--json")

@@ -53,7 +53,7 @@ def test_it_is_cross_fitted_by_default(longtail: Command, folder: Path, tmp_path
     done = longtail("train", folder, "--out", tmp_path / "run")
     assert done.code == 0, done.err
     assert "longtail evaluate" in done.out
-    assert not (tmp_path / "run" / "training").exists()
+    assert not list((tmp_path / "run").glob(".*"))
     saved = json.loads((tmp_path / "run" / "longtail.json").read_text())
     assert saved["n_models"] == 5 and saved["thresholds"]["objective"] == "mean"
     done = longtail("evaluate", tmp_path / "run", folder, "--split", "test", "--json")
@@ -161,7 +161,7 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(
     process = child(
         "train", folder, "--out", tmp_path / "run", *flags, "--checkpoint-minutes", 0
     )  # fmt: skip
-    wait_for(tmp_path / "run" / "training" / "folds" / "fold-0" / "state.safetensors", process)
+    wait_for(tmp_path / "run" / ".longtail-work" / "fold-0" / "state.safetensors", process)
     process.kill()
     process.communicate()
     assert not (tmp_path / "run" / "longtail.json").exists()
@@ -180,7 +180,7 @@ def test_sigterm_saves_and_says_how_to_go_on(
     flags = (*HIDDEN[:2], "--epochs", 400, "--folds", 1, "--device", "cpu")
     run = tmp_path / "my run"
     process = child("train", folder, "--out", run, *flags, "--checkpoint-minutes", 0)
-    wait_for(run / "training" / "folds" / "fold-0" / "state.safetensors", process)
+    wait_for(run / ".longtail-work" / "fold-0" / "state.safetensors", process)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143 and "Traceback" not in err

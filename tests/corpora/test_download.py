@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import io
-import json
 import logging
+import os
 import re
 import socket
 import subprocess
@@ -24,8 +23,8 @@ import pooch
 import pytest
 
 from longtail.corpora import download
-from longtail.corpora.download import RemoteFile, cache_folder, fetch
-from longtail.errors import DataError, InputError
+from longtail.corpora.download import RemoteFile, fetch
+from longtail.errors import DataError
 
 CONTENT = bytes(range(256)) * 2000  # 512,000 bytes: several pieces
 OTHER = CONTENT[::-1]
@@ -162,6 +161,33 @@ def test_a_file_arrives_once_and_alone(server: Server, folder: Path) -> None:
     assert folder.stat().st_mtime_ns == touched  # reading needs no lock: caches may be read-only
 
 
+def test_rights_follow_the_umask(server: Server, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    before = os.umask(0o027)
+    try:
+        path = fetch(remote(server.serve("/texts.gz", Behaviour(cuts=[100_000]))), "wire")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_is_on_the_disk_before_it_takes_its_place(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, int, bool]] = []
+    sync = os.fsync
+
+    def record(handle: int) -> None:
+        sync(handle)
+        facts = os.fstat(handle)
+        synced.append((facts.st_ino, facts.st_size, (folder / "texts.gz").exists()))
+
+    monkeypatch.setattr(os, "fsync", record)
+    path = fetch(remote(server.serve("/texts.gz", Behaviour())), "wire")
+    assert (path.stat().st_ino, len(CONTENT), False) in synced
+    assert (folder.stat().st_ino, True) in [(inode, there) for inode, _, there in synced]
+
+
 def test_pooch_is_silent_here_and_as_before_elsewhere(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,12 +204,6 @@ def test_md5_is_a_checksum_too(server: Server) -> None:
     checksum = f"md5:{hashlib.md5(CONTENT).hexdigest().upper()}"
     file = RemoteFile("texts.gz", (server.serve("/texts.gz", Behaviour()),), checksum)
     assert fetch(file, "wire") == fetch(file, "wire")
-
-
-@pytest.mark.parametrize("checksum", ["", "sha256:12", "f" * 64, "crc:" + "f" * 64])
-def test_a_checksum_that_can_verify_nothing(checksum: str) -> None:
-    with pytest.raises(InputError, match=r"checksum of texts\.gz must be"):
-        RemoteFile("texts.gz", (), checksum)
 
 
 def test_a_server_that_calls_the_file_packed_changes_nothing(server: Server) -> None:
@@ -374,13 +394,6 @@ def test_when_all_fail_the_message_names_all_and_the_place(server: Server, folde
     assert [len(does.requests) for does in server.paths.values()] == [1, 1, 1, 1, 3]
 
 
-def test_a_file_without_an_address_is_to_be_placed_by_hand(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"no address is known .*\n.* place it as"):
-        fetch(remote(), "wire")
-    (folder / "texts.gz").write_bytes(CONTENT)
-    assert fetch(remote(), "wire") == folder / "texts.gz"
-
-
 def test_a_machine_without_a_network_is_told_quickly(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,13 +418,6 @@ def test_a_silent_server_times_out(server: Server, monkeypatch: pytest.MonkeyPat
         fetch(remote(server.serve("/texts.gz", does)), "wire")
     assert does.wait is not None
     does.wait.set()
-
-
-def test_reasons_from_deep_inside() -> None:
-    wrapped = RuntimeError("wrapped")
-    wrapped.__cause__ = OSError(errno.ENETUNREACH, "Network is unreachable")
-    assert download._reason(wrapped, "other") == "network is unreachable"
-    assert download._reason(RuntimeError("bare"), "other") == "other"
 
 
 def test_an_interrupted_call_leaves_a_part_and_no_lock(server: Server, folder: Path) -> None:
@@ -481,16 +487,6 @@ def test_strict_or_not_a_download_is_verified(server: Server, folder: Path) -> N
     assert names(folder) == []
 
 
-def test_a_folder_that_cannot_be_used(tmp_path: Path, folder: Path) -> None:
-    (tmp_path / "cache").write_text("a file where a folder should be")
-    with pytest.raises(DataError, match=r"cannot write .*wire.*set LONGTAIL_CACHE"):
-        fetch(remote(refused_url()), "wire")
-    (tmp_path / "cache").unlink()
-    (folder / "texts.gz").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"cannot read .*texts\.gz: Is a directory"):
-        fetch(remote(refused_url()), "wire")
-
-
 def test_two_at_the_same_time_do_not_meet(server: Server, folder: Path) -> None:
     does = Behaviour(wait=threading.Event())
     file = remote(server.serve("/texts.gz", does))
@@ -529,28 +525,3 @@ def test_a_killed_process_leaves_no_lock_behind(server: Server, folder: Path) ->
     assert killed.returncode == -9 and "texts.gz.lock" in names(folder)
     assert fetch(remote(url), "wire").read_bytes() == CONTENT
     assert "Range" in does.requests[0] and names(folder) == ["texts.gz"]
-
-
-def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.setenv("LONGTAIL_CACHE", "~/texts")
-    assert cache_folder() == Path.home() / "texts"
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LONGTAIL_CACHE", "near")
-    assert cache_folder() == tmp_path / "near"
-    for unset in ("", None):
-        if unset is None:
-            monkeypatch.delenv("LONGTAIL_CACHE")
-        else:
-            monkeypatch.setenv("LONGTAIL_CACHE", unset)
-        assert cache_folder() == Path(pooch.os_cache("longtail"))
-
-
-def test_importing_is_light() -> None:
-    code = (
-        "import sys, json, longtail.corpora.download\n"
-        "print(json.dumps([n for n in ('pooch', 'requests', 'filelock') if n in sys.modules]))"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(out.stdout) == []

@@ -240,3 +240,12 @@ def test_an_encoding_can_be_named(bioasq: Path) -> None:
 def test_settings_of_the_wrong_kind(bioasq: Path, setting: dict[str, object]) -> None:
     with pytest.raises(InputError, match=f"the setting {next(iter(setting))} of the corpus pubmed"):
         load_corpus("pubmed", bioasq, **setting)
+
+
+def test_the_limit_on_one_citation(medline: Path, bioasq: Path) -> None:
+    for path in (medline, bioasq):
+        file = path if path.is_file() else next(path.iterdir())
+        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        file.write_bytes(content.replace(b"Abstract ", b"Abstract " * 100_000, 1))
+        with pytest.raises(DataError, match=r"is larger than 0\.1 MB.*max_record_mb=0\.4"):
+            load_corpus("pubmed", file, max_record_mb=0.1)

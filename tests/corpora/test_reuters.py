@@ -135,3 +135,27 @@ def test_another_corpus_is_not_taken_for_it(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text('{"text": "a", "labels": ["x"], "id": "1"}\n')
     with pytest.raises(DataError, match="not Reuters-21578"):
         load_corpus("reuters", tmp_path / "data.jsonl")
+
+
+def test_limits_and_what_is_left_out(archive: Path, nltk_zip: Path) -> None:
+    with pytest.raises(DataError, match=r"the file is larger than 0\.001 MB.*max_record_mb"):
+        load_corpus("reuters", archive, max_record_mb=0.001)
+    with zipfile.ZipFile(nltk_zip, "a") as packed:
+        named = next(name for name in packed.namelist() if "training/" in name)
+        packed.writestr(f"{named.rpartition('/')[0]}/9999", "a text without a category")
+    report = ReadReport()
+    load_corpus("reuters", nltk_zip, report=report)
+    assert report.left_out == {"file beside the documents that cats.txt does not name": 1}
+
+
+def test_errors_of_python_end_as_ours(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from longtail.corpora import reuters
+
+    for error, message in ((MemoryError(), "more memory"), (OverflowError("far"), r"\(far\)")):
+
+        def fail(*arguments: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(reuters, "paper_split", fail)
+        with pytest.raises(DataError, match=f"the corpus reuters.*{message}"):
+            load_corpus("reuters", archive, report=ReadReport())

@@ -19,10 +19,10 @@ JSONL = [
     (b"{broken", "not valid JSON"),
     (b'{"text": "cut', "not valid JSON"),
     (b'["a"]', "expected a JSON object, got"),
-    (b'{"txt": "a", "labels": ["x"]}', r"field 'text', got None\. The fields are: txt, labels"),
+    (b'{"txt": "a", "labels": ["x"]}', r"field 'text', got None\. The fields are: 'txt', 'labels'"),
     (b'{"text": null, "labels": ["x"]}', "expected a string in field 'text', got None"),
     (b'{"text": 5, "labels": ["x"]}', "expected a string in field 'text', got 5"),
-    (b'{"text": "a"}', r"list of strings in field 'labels', got None\. The fields are: text"),
+    (b'{"text": "a"}', r"list of strings in field 'labels', got None\. The fields are: 'text'"),
     (b'{"text": "a", "labels": "x"}', "got 'x'.*--label-separator"),
     (b'{"text": "a", "labels": {"x": 1}}', "expected a list of strings"),
     (b'{"text": "a", "labels": [1]}', r"expected a list of strings in field 'labels', got \[1\]"),
@@ -73,7 +73,7 @@ LIBMULTILABEL = [
 ]
 BIOASQ: list[tuple[Any, str]] = [
     (17, "expected a JSON object, got 17"),
-    ({"abstractText": ...}, "no field 'abstractText', the fields are: journal, meshMajor"),
+    ({"abstractText": ...}, "no field 'abstractText', the fields are: 'journal', 'meshMajor'"),
     ({"meshMajor": ...}, "no field 'meshMajor'"),
     ({"pmid": ...}, "no field 'pmid'"),
     ({"pmid": None}, "the field 'pmid' is empty"),

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from longtail.data import ReadReport, read_data
-from longtail.data import files as files_room
 from longtail.errors import DataError, LongtailError
 
 
@@ -126,7 +125,7 @@ def test_json_of_another_kind(tmp_path: Path, on_error: str) -> None:
             read_data(path, on_error=on_error)
     # A number this long crashed the whole process inside ijson.
     path.write_text('{"articles": [{"pmid": 1' + "0" * 5000 + "}]}")
-    with pytest.raises(DataError, match="integer overflow"):
+    with pytest.raises(DataError, match="4300 digits"):
         read_data(path, on_error=on_error)
     (tmp_path / "a.xml").write_text("<html><body>Not found</body></html>")
     with pytest.raises(DataError, match="expected PubmedArticle elements"):
@@ -150,7 +149,7 @@ def test_entities_are_refused(tmp_path: Path, samples: Any, attack: str, on_erro
     content = samples.xml(samples.citation(1, title="&b8;"), head=ATTACKS[attack])
     for name, stored in (("a.xml", content), ("a.xml.gz", gzip.compress(content))):
         (tmp_path / name).write_bytes(stored)
-        with pytest.raises(DataError, match=r"was refused: it declares an XML entity \('b\d'\)"):
+        with pytest.raises(DataError, match=r"was refused: its <!DOCTYPE 'x'> declares"):
             read_data(tmp_path / name, on_error=on_error)
     wide = ('<?xml version="1.0" encoding="utf-16"?>' + content.decode()).encode("utf-16")
     (tmp_path / "a.xml").write_bytes(wide)
@@ -206,10 +205,7 @@ def test_links_in_archives_are_refused(tmp_path: Path, samples: Any, link: str |
         read_data(tmp_path / "a.tar", on_error="skip")
 
 
-def test_members_that_unpack_to_absurd_sizes(
-    tmp_path: Path, samples: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files_room, "LARGEST_MEMBER", 1 << 20)
+def test_members_that_unpack_to_absurd_sizes(tmp_path: Path, samples: Any) -> None:
     (tmp_path / "a.tar").write_bytes(tar_of({"reut2-000.sgm": bytes(3 << 20)}))
     for large in ("cats.txt", "training/1"):
         members = {"cats.txt": b"training/1 x", "training/1": b"text", large: bytes(3 << 20)}
@@ -217,8 +213,8 @@ def test_members_that_unpack_to_absurd_sizes(
             for name, content in members.items():
                 archive.writestr(name, content)
         for name in ("a.tar", "a.zip"):
-            with pytest.raises(DataError, match="unpacks to 3 MiB, more than the 1 MiB"):
-                read_data(tmp_path / name, on_error="skip")
+            with pytest.raises(DataError, match=r"larger than 1 MB.*max_record_mb=4 \(--max-"):
+                read_data(tmp_path / name, on_error="skip", max_record_mb=1)
 
 
 def test_one_damaged_member_of_a_zip(tmp_path: Path) -> None:

@@ -91,7 +91,10 @@ def test_some_ids_and_others_made_up(tmp_path: Path) -> None:
 
 def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    data = read(path, '{"text": "t", "labels": "a; \\"b;c\\";; d"}', label_separator=";")
+    report = ReadReport()
+    content = '{"text": "t", "labels": "a; \\"b;c\\";; d"}'
+    data = read(path, content, label_separator=";", report=report)
+    assert report.left_out == {"empty label between separators": 1}
     assert labels_of(data) == [["a", "b;c", "d"]]
     content = '{"text": "t", "z": 1, "a": 0, "none": false}\n{"text": "u", "z": true, "a": 1.0}'
     data = read(path, content, label_columns="*")
@@ -278,7 +281,7 @@ def test_written_files_are_what_their_names_say(tmp_path: Path) -> None:
         ({"years": "2021-2020"}, "years must go upwards"),
         ({"years": "\u00b2"}, "years must look like"),
         ({"encoding": "utf-99"}, "unknown encoding 'utf-99'"),
-        ({"encoding": "rot13"}, "unknown encoding 'rot13'"),
+        ({"encoding": "rot13"}, "not an encoding of text"),
         ({"encoding": "utf\0"}, "unknown encoding"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_missing_part(tmp_path: Path) -> None:
     assert load_data(tmp_path)["validation"].ids == parts["validation"].ids
     assert load_data(tmp_path, seed=1)["validation"].ids != parts["validation"].ids
     (tmp_path / "train.jsonl").unlink()
-    with pytest.raises(DataError, match=r"no training part in .*found test\.jsonl"):
+    with pytest.raises(DataError, match=r"no training part in .*found 'test\.jsonl"):
         load_data(tmp_path)
 
 
@@ -138,9 +138,13 @@ def test_a_folder_of_files_of_one_kind(tmp_path: Path) -> None:
     assert sum(sizes(load_data(tmp_path)).values()) == 15
     assert read_data([tmp_path / "c.csv", tmp_path / "a.csv"]).ids[0] == "10"  # type: ignore[index]
     write_data(made(1, 99), tmp_path / "d.jsonl")
-    with pytest.raises(DataError, match=r"files of one format; found a\.csv, .*--format"):
+    with pytest.raises(DataError, match=r"files of one format; found 'a\.csv', .*--format"):
         read_data(tmp_path)
-    assert len(read_data(tmp_path, "csv")) == 15 and len(read_data(tmp_path, "jsonl")) == 1
+    report = ReadReport()
+    assert len(read_data(tmp_path, "csv", report=report)) == 15
+    assert report.left_out == {"data file beside those that were read ('d.jsonl')": 1}
+    with pytest.warns(UserWarning, match=r"3 left out: data file beside .*'a\.csv', 'b\.csv'"):
+        assert len(read_data(tmp_path, "jsonl")) == 1
 
 
 def test_no_file_is_read_twice(tmp_path: Path) -> None:
@@ -229,7 +233,11 @@ def test_progress_only_goes_up_and_ends_at_the_total(tmp_path: Path) -> None:
     write_data(made(9000), tmp_path / "two" / "a.csv.gz")
     for source in (tmp_path, tmp_path / "one" / "a.parquet", tmp_path / "two" / "a.csv.gz"):
         seen: list[tuple[int, int]] = []
-        load_data(source, progress=lambda *done_and_total, to=seen: to.append(done_and_total))
+        load_data(
+            source,
+            progress=lambda *done_and_total, to=seen: to.append(done_and_total),
+            report=ReadReport(),
+        )
         files = [source] if source.is_file() else list(source.glob("*.jsonl"))
         total = sum(file.stat().st_size for file in files)
         assert {of for _, of in seen} == {total} and seen[-1] == (total, total)

@@ -57,7 +57,7 @@ class Remembering:
 class RememberingPlan(Plan):
     """A plan whose models are of that kind."""
 
-    def new_model(self) -> TextModel:
+    def new_model(self, trust_remote_code: bool = False) -> TextModel:
         return Remembering()
 
 

@@ -101,7 +101,8 @@ def test_a_blend_resumes_where_it_stopped(tmp_path: Path) -> None:
 
 def test_one_fold_alone(tmp_path: Path) -> None:
     work = Work(tmp_path)
-    assert fit(plans(), documents(), work=work, only=1) is None
+    with work.begun(fingerprint(plans(), documents(), None), resume=True):
+        assert fit(plans(), documents(), work=work, only=1) is None
     done = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("model"))
     assert done == [f"member-{k}/fold-1/model" for k in range(3)]
 

@@ -52,15 +52,15 @@ def moments(out: Path) -> list[tuple[int, int]]:
     return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
 
 
-# A fold has 8 steps, with a state saved after each. The first rename is of plan.json, the tenth
-# moves the model of the first fold into place; then its state is removed.
+# A fold has 8 steps, with a state saved after each by os.replace; then its model takes its place by
+# os.rename, and its state is removed.
 MOMENTS: dict[str, dict[str, int]] = {
     "in the second fold": {"step": 11},
     "writing a state": {"writing": 12},
-    "before the last state is there": {"replacing": 9},
+    "before the last state is there": {"replacing": 8},
     "writing the model": {"saving": 1},
-    "before the model is there": {"replacing": 10},
-    "before the state is removed": {"replaced": 10},
+    "before the model is there": {"adopting": 1},
+    "before the state is removed": {"adopted": 1},
 }
 
 
@@ -89,7 +89,7 @@ def test_killed_in_a_fold(
 def test_stopped_between_folds(children: Children, undisturbed: Any, tmp_path: Path) -> None:
     """A signal when the first fold's model is moved into place."""
     job: dict[str, Any] = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "folds")}
-    assert children.run("fit", when={"replaced": 10}, signal="SIGTERM", **job) == 143
+    assert children.run("fit", when={"adopted": 1}, signal="SIGTERM", **job) == 143
     said = (tmp_path / "out" / "error").read_text()
     assert said == "stopped by SIGTERM. Finished folds are kept: go on with --resume."
     assert moments(tmp_path / "out")[-1] == (1, 8)
@@ -181,20 +181,38 @@ def test_begun_anew(tmp_path: Path) -> None:
     work = begun(folder, plan)
     fit(plan, DATA, work=work)
     assert (folder / "fold-1" / "model").is_dir()
+    with pytest.raises(DataError, match="another process is at work"):
+        begun(folder, RememberingPlan(folds=3), resume=False)
+    work.end()
     begun(folder, RememberingPlan(folds=3), resume=False)
-    assert [path.name for path in folder.iterdir()] == ["plan.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [".longtail", "plan.json"]
 
 
 def test_files_of_others_are_not_removed(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("years of work")
+    (tmp_path / "plan.json").write_text("years of work")
     (tmp_path / "fold-0").mkdir()
-    with pytest.raises(DataError, match=r"something else than a training \(thesis\.tex\)"):
-        begun(tmp_path, RememberingPlan(), resume=False)
-    assert (tmp_path / "thesis.tex").read_text() == "years of work"
-    with pytest.raises(DataError, match=r"Choose another folder\."):
-        begun(tmp_path / "thesis.tex", RememberingPlan(), resume=False)
-    with pytest.raises(DataError, match=r"cannot write to .*Choose another folder\."):
-        begun(tmp_path / "thesis.tex" / "below", RememberingPlan())
+    (tmp_path / "fold-0" / "state.safetensors").write_text("years of work")
+    for resume in (True, False):
+        with pytest.raises(DataError, match=r"not empty\. Choose an empty folder"):
+            begun(tmp_path, RememberingPlan(), resume=resume)
+    assert (tmp_path / "plan.json").read_text() == "years of work"
+    assert (tmp_path / "fold-0" / "state.safetensors").read_text() == "years of work"
+    with pytest.raises(DataError, match=r"Choose an empty folder"):
+        begun(tmp_path / "plan.json", RememberingPlan(), resume=False)
+    with pytest.raises(DataError, match=r"cannot begin in .*Choose an empty folder"):
+        begun(tmp_path / "plan.json" / "below", RememberingPlan())
+
+
+def test_a_training_with_notes_in_it_is_not_removed(tmp_path: Path) -> None:
+    folder, plan = tmp_path / "folds", RememberingPlan(folds=2)
+    work = begun(folder, plan)
+    fit(plan, DATA, work=work)
+    work.end()
+    (folder / "fold-0" / "notes.txt").write_text("years of work")
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(DataError, match=r"something else than a training \(fold-0/notes\.txt\)"):
+        begun(folder, RememberingPlan(folds=3), resume=False)
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_a_damaged_plan_is_named(tmp_path: Path) -> None:
@@ -223,7 +241,7 @@ def test_a_model_that_cannot_be_saved(tmp_path: Path) -> None:
     work = begun(tmp_path, RememberingPlan())
     with pytest.raises(DataError, match=r"the model of fold 0 .*No space left.*--resume"):
         work.finish(0, Unsaved())
-    assert not any((tmp_path / "fold-0").iterdir())
+    assert not any((tmp_path / "fold-0").iterdir())  # no half of a model
 
 
 def test_processes_of_accelerate_do_not_share_a_folder(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from math import inf, nan
 from typing import Any
@@ -141,6 +142,61 @@ def test_unusable_constants(name: str, constant: str, bad: float, range_: str) -
         )
 
 
+@pytest.mark.parametrize(("name", "constant", "bad", "range_"), NUMBERS)
+def test_absurd_constants(name: str, constant: str, bad: float, range_: str) -> None:
+    # In float32 1e300 is infinite, and infinity times 0 NaN; 10**5000 has not even a repr.
+    for absurd in (1e7, -1e300, 10**30, 10**400, 10**5000, 3 + 1j, b"1", None):
+        if (constant, absurd) != ("negative_scale", None):
+            wanted = f"{constant} must be a finite number {range_}".rstrip()
+            check_raises(
+                lambda v=absurd: build_loss(name, STATS, **{constant: v}), f"{wanted}, got "
+            )
+
+
+@pytest.mark.parametrize(
+    ("setting", "values", "words"),
+    [
+        ("reduction", [None, 3, nan, ["mean"], np.ones(2), "Mean"], ["one of none, mean"]),
+        ("check_targets", ["no", None, 1, nan, np.ones(2)], ["must be True or False"]),
+        ("dtype", ["float32", None, torch.int64, torch.float16, float], ["dtype must be torch.f"]),
+        (
+            "label_weight",
+            [["a"] * 5, [1j] * 5, np.ones(5, dtype=complex), object(), "12345", [1.0, [2.0]],
+             torch.ones(5, device="meta"), [10**400] * 5, torch.ones(5).to_sparse_coo()],
+            ["label_weight must be numbers, got"],
+        ),
+        ("label_weight", [[nan] * 5, [1e300] * 5, [-1.0] * 5], ["finite, non-negative"]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["bce", "db", "asl", "zlpr"])
+def test_settings_of_the_wrong_type(
+    name: str, setting: str, values: list[Any], words: list[str]
+) -> None:
+    for value in values:
+        check_raises(lambda v=value: build_loss(name, STATS, **{setting: v}), *words)
+
+
+def test_weighting_of_the_wrong_type() -> None:
+    for value in (None, 3, ["none"], np.ones(2)):
+        check_raises(lambda v=value: BalancedLoss(weighting=v), "weighting must be one of none")
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "batchmean", "sum"])
+@pytest.mark.parametrize("name", [name for name in NAMES if not LOSSES[name].needs_stats])
+def test_no_labels_cost_nothing(name: str, reduction: str) -> None:
+    loss = build_loss(name, reduction=reduction)
+    for n_documents in (0, 3):
+        logits = torch.zeros(n_documents, 0, requires_grad=True)
+        value = loss(logits, torch.zeros(n_documents, 0))
+        value.sum().backward()
+        assert value.sum() == 0 and logits.grad is not None
+
+
+def test_labels_of_hugging_face_that_are_no_tensor() -> None:
+    compute = build_loss("bce").as_hf()
+    check_raises(lambda: compute({"logits": LOGITS}, TARGET.tolist()), "must be a tensor, got list")
+
+
 @pytest.mark.parametrize("constants", ["reuters", "pubmed"])
 @pytest.mark.parametrize("name", [name for name, row in LOSSES.items() if not row.published])
 def test_the_papers_constants_are_for_the_papers_losses(name: str, constants: str) -> None:
@@ -167,7 +223,14 @@ def test_unusable_counts(counts: Any, n_samples: Any, words: list[str]) -> None:
 
 
 def one_weight(weight: float) -> torch.Tensor:
-    return torch.tensor([1.0, weight, 1.0])
+    return torch.tensor([1.0, weight, 1.0], dtype=torch.float64)
+
+
+def nested(rows: torch.Tensor) -> torch.Tensor:
+    with warnings.catch_warnings():
+        # torch warns once per process that its nested tensors are a prototype.
+        warnings.simplefilter("ignore")
+        return torch.nested.nested_tensor(list(rows))
 
 
 LABELS, OFFSETS = to_offsets(TARGET)
@@ -207,6 +270,28 @@ BATCHES: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
     (LOGITS, TARGET, {"sample_weight": one_weight(-0.5)}, ["not negative", "got -0.5"]),
     (LOGITS, TARGET, {"sample_weight": one_weight(nan)}, ["finite", "got nan"]),
     (LOGITS, TARGET, {"sample_weight": one_weight(inf)}, ["finite", "got inf"]),
+    (LOGITS.to(torch.float8_e5m2), TARGET, {}, ["floating-point", "torch.float8_e5m2", "raw"]),
+    (LOGITS.cfloat(), TARGET, {}, ["floating-point", "torch.complex64", "raw outputs"]),
+    (LOGITS.bool(), TARGET, {}, ["floating-point", "torch.bool", "raw outputs"]),
+    (None, TARGET, {}, ["floating-point tensor", "got NoneType", "raw outputs"]),
+    (LOGITS.numpy(), TARGET, {}, ["floating-point tensor", "got ndarray", "raw outputs"]),
+    (LOGITS.to_sparse_coo(), TARGET, {}, ["dense tensor", "torch.sparse_coo", "to_dense()"]),
+    (nested(LOGITS), TARGET, {}, ["logits must be a dense tensor", "to_dense()"]),
+    (LOGITS, nested(TARGET), {}, ["layout", "not supported", "to_sparse_csr()"]),
+    (LOGITS, None, {}, ["expected a target tensor", "got NoneType", "Pass a"]),
+    (LOGITS, "01001", {}, ["expected a target tensor", "got str", "Pass a"]),
+    (LOGITS, (LABELS, OFFSETS, LABELS), {}, ["expected a target tensor", "got tuple", "Pass a"]),
+    (LOGITS, TARGET.to(torch.float8_e5m2), {}, ["float8_e5m2 are not supported", "Pass a"]),
+    (LOGITS, TARGET, {"mask": MASK.to_sparse_coo()}, ["mask must be a dense", "sparse_coo"]),
+    (
+        LOGITS,
+        TARGET,
+        {"sample_weight": torch.ones(3).to_sparse_coo()},
+        ["sample_weight must be a dense", "sparse_coo"],
+    ),
+    (LOGITS, TARGET, {"sample_weight": torch.ones(3).to(torch.uint16)}, ["3 documents", "uint16"]),
+    # Finite as it is, infinite in the float32 of the loss.
+    (LOGITS, TARGET, {"sample_weight": one_weight(1e300).double()}, ["finite"]),
     # Another device; every machine has this one.
     (LOGITS, TARGET.to("meta"), {}, ["targets are on meta", "logits on cpu", "target.to("]),
     (LOGITS, to_csr(TARGET).to("meta"), {}, ["targets are on meta", "logits on cpu"]),
@@ -279,6 +364,11 @@ def test_logits_on_another_device() -> None:
     check_raises(
         lambda: make_loss("db", 5)(logits, TARGET), "logits are on meta", "this loss on cpu", "to("
     )
+    # A loss without constants is on no device.
+    for target in (TARGET, TARGET.to("meta")):
+        check_raises(
+            lambda y=target: build_loss("bce")(logits, y), "logits are on meta", "no values"
+        )
 
 
 def test_every_label_weight_fixes_the_number_of_labels() -> None:

@@ -60,7 +60,7 @@ def kernel_results(
     alone, nothing = kernels.sum_and_grad(logits, targets, terms, weights, 3.0, None)
     dtype = gradient_dtype(logits)
     total, grad = kernels.sum_and_grad(logits, targets, terms, weights, 3.0, dtype)
-    assert nothing is None and torch.equal(alone, total)
+    assert nothing is None and (torch.equal(alone, total) or (alone.isnan() and total.isnan()))
     assert grad is not None and grad.dtype == dtype
     return total / 3, grad
 
@@ -240,3 +240,85 @@ def test_large_weights_on_a_gpu(create_graph: bool, dtype: torch.dtype, form: st
         assert actual.isfinite().all()
         rtol, atol = 1e-5 + 4 * torch.finfo(dtype).eps, 1e-4 * float(expected.abs().max())
         torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
+
+
+@needs_kernels
+# numpy, which interprets, warns of 0 times infinity before it is thrown away.
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+@pytest.mark.parametrize("name", ["bce", "fl", "db"])
+def test_infinite_and_nan_logits(name: str) -> None:
+    # 1e6 is as good as infinity for all that is finite there.
+    logits, dense, stats = make_case((6, 40), 21)
+    loss = build_loss(name, stats, reduction="sum").to(DEVICE)
+    assert isinstance(loss, BalancedLoss)
+    for sign in (1.0, -1.0):
+        near, far = logits.clone(), logits.clone()
+        near[::2, ::3], far[::2, ::3] = sign * 1e6, sign * float("inf")
+        expected, expected_grad = kernel_results(loss, near.to(DEVICE), dense.to(DEVICE))
+        value, grad = kernel_results(loss, far.to(DEVICE), dense.to(DEVICE))
+        assert value == (float("inf") if expected > 1e5 else expected)
+        torch.testing.assert_close(grad, expected_grad)
+    for target in (0.0, 1.0, 0.5):
+        logits[1, 2], dense[1, 2] = float("nan"), target
+        assert kernel_results(loss, logits.to(DEVICE), dense.to(DEVICE))[0].isnan()
+
+
+@needs_kernels
+def test_values_and_labels_that_are_not_side_by_side() -> None:
+    logits, dense, stats = make_case((4, 60), 22)
+    rows, labels = dense.nonzero(as_tuple=True)
+    offsets = torch.searchsorted(rows, torch.arange(5))
+    spread = torch.stack([labels, labels + 1], dim=1)[:, 0]
+    check_agrees("db", logits, (spread, offsets), stats)
+    from longtail.losses import kernels
+
+    values = torch.rand(labels.numel(), 2)[:, 0]
+    assert kernels._bytes(values).is_contiguous()
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("name", ["db", "bce", "zlpr", "two-way"])
+def test_bad_positions_on_a_gpu_never_reach_memory(name: str, reduction: str) -> None:
+    logits, _, stats = make_case((3, 5), 23)
+    here = logits.cuda()
+    starts, labels = [0, 2, 2, 3], [0, 3, 4]
+    checked, unchecked = (
+        build_loss(name, stats, reduction=reduction, check_targets=check).to("cuda")
+        for check in (True, False)
+    )
+    bad = [([0, 2, 2, 10**6], labels), ([5, 2, 2, 3], labels), ([0, 3, 2, 3], labels)]
+    bad += [(starts, [0, 3, 5]), (starts, [-(2**40), 3, 4])]
+    for wrong_starts, wrong_labels in bad:
+        pair = (torch.tensor(wrong_labels).cuda(), torch.tensor(wrong_starts).cuda())
+        with pytest.raises(InputError):
+            checked(here, pair)
+        assert unchecked(here, pair).isnan().any()
+    pair = (torch.tensor(labels).cuda(), torch.tensor(starts).cuda())
+    torch.testing.assert_close(unchecked(here, pair), checked(here, pair))
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@pytest.mark.parametrize("name", ["db", "bce", "zlpr"])
+def test_a_cuda_graph_of_sparse_targets(name: str) -> None:
+    logits, _, stats = make_case((3, 5), 24)
+    here = logits.cuda()
+    loss = build_loss(name, stats).to("cuda")
+    labels, starts = torch.tensor([0, 3, 4]).cuda(), torch.tensor([0, 2, 2, 3]).cuda()
+    expected = loss(here, (labels, starts))
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            loss(here, (labels, starts))
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        value = loss(here, (labels, starts))
+    graph.replay()
+    torch.testing.assert_close(value, expected)
+    starts[-1] = 10**6
+    graph.replay()
+    assert value.isnan()
+    starts[-1], labels[0] = 3, -7
+    graph.replay()
+    assert value.isnan()

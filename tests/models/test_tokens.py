@@ -197,17 +197,17 @@ def test_old_tokens_make_room(
     tiny_tokenizer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [content_key(tiny_tokenizer(), [text], 8) for text in TEXTS]
-    (tmp_path / "left.1.tmp").write_bytes(b"half")
-    os.utime(tmp_path / "left.1.tmp", (0, 0))
+    (tmp_path / "notes.txt").write_bytes(b"mine")
+    os.utime(tmp_path / "notes.txt", (0, 0))
     for age, text in enumerate(TEXTS[:3]):
         tokenise(tiny_tokenizer(), [text], 8, cache=tmp_path)
         os.utime(tmp_path / keys[age], (1000 + age, 1000 + age))
-    assert {path.name for path in tmp_path.iterdir()} == set(keys[:3])
+    assert {path.name for path in tmp_path.iterdir()} == {*keys[:3], "notes.txt"}
     # Used again, the oldest becomes the newest.
     tokenise(tiny_tokenizer(), TEXTS[:1], 8, cache=tmp_path)
     monkeypatch.setattr(room, "CACHE_BYTES", 450)
     tokenise(tiny_tokenizer(), TEXTS[3:], 8, cache=tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {keys[0], keys[3]}
+    assert {path.name for path in tmp_path.iterdir()} == {keys[0], keys[3], "notes.txt"}
 
 
 def test_keys_are_the_same_in_every_process(

@@ -36,7 +36,7 @@ def test_killed_on_the_way(name: str, whole: Summary, tmp_path: Path) -> None:
     table = json.loads((tmp_path / "results.json").read_text())
     assert table["rows"]["bce"]["mean"] and not table["rows"]["db"]["mean"]
     begun = tmp_path / "db" / "seed-0"
-    assert (begun / "training").is_dir() and not (begun / "finished.json").exists()
+    assert (begun / "fold-0").is_dir() and not (begun / "finished.json").exists()
     found, told = run(slow(networks("bce", "db")), tmp_path, seeds=2)
     assert told[:2] == ["begins db 0", "done db 0"] and not any("bce 0" in line for line in told)
     spans = json.loads((begun / "finished.json").read_text())["spans"]

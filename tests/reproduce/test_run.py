@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from filelock import FileLock
 
 from longtail.data import TextData
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.evaluation import evaluate
 from longtail.report.tables import NONE
 from longtail.reproduce import reproduce
-from longtail.reproduce.cells import Cell, prints_of, read_finished
-from longtail.reproduce.run import cells_of
+from longtail.reproduce.cells import Cell, open_cell, prints_of, read_finished
+from longtail.reproduce.run import _alone, cells_of
 from longtail.reproduce.running import Event
 from longtail.reproduce.summary import has_papers_sizes
 from longtail.reproduce.surroundings import commit, processor
@@ -40,7 +39,8 @@ def test_every_row_for_every_seed_and_none_twice(tmp_path: Path) -> None:
     }
     _, told = run(recipes, tmp_path, seeds=3)
     assert told == ["begins db 2", "done db 2"]
-    assert not list(tmp_path.rglob("training")) and not list(tmp_path.rglob("begun.json"))
+    left = {path.name for path in (tmp_path / "db" / "seed-0").iterdir()}
+    assert left == {".longtail", "finished.json", "decisions.npz"}
 
 
 def test_the_figures_are_those_of_the_evaluation(tmp_path: Path) -> None:
@@ -95,25 +95,25 @@ def test_a_changed_recipe_or_corpus_is_refused_unless_overwritten(tmp_path: Path
 
 def test_what_was_begun_with_another_recipe_begins_anew(tmp_path: Path) -> None:
     (cell,) = cells_of(bags("db"), tmp_path, 1)
-    work = cell.folder / "training"
-    work.mkdir(parents=True)
-    (work / "plan.json").write_text('{"plan": "{}", "documents": ""}')
-    begun = cell.folder / "begun.json"
+    with _alone(tmp_path):
+        space = open_cell(cell)
+    plan, begun = space.file("plan.json"), space.file("begun.json")
+    plan.write_text('{"plan": "{}", "documents": ""}')
     begun.write_text('{"fingerprint": {"recipe": {"loss": "bce"}, "documents": {}}, "spans": []}')
     with pytest.raises(InputError, match=r"was begun with something else: .*loss was 'bce', now"):
         run(bags("db"), tmp_path)
-    assert (work / "plan.json").exists(), "nothing is thrown away unasked"
+    assert plan.exists(), "nothing is thrown away unasked"
     found, _ = run(bags("db"), tmp_path, overwrite=True)
-    assert not found.failed and not work.exists()
+    assert not found.failed and not plan.exists()
 
 
 def test_what_was_begun_and_is_damaged_begins_anew(tmp_path: Path) -> None:
     (cell,) = cells_of(bags("db"), tmp_path, 1)
-    (cell.folder / "training").mkdir(parents=True)
-    (cell.folder / "begun.json").write_text("{")
+    with _alone(tmp_path):
+        open_cell(cell).file("begun.json").write_text("{")
     notes: list[str] = []
     found, _ = run(bags("db"), tmp_path, note=notes.append)
-    assert not found.failed and "beginning anew" in notes[0]
+    assert not found.failed and "starting over" in notes[0]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -212,7 +212,7 @@ def test_what_failed_begins_anew_when_overwritten(tmp_path: Path) -> None:
     wild = {"fl": {**networks("fl")["fl"], "learning_rate": 1e15, "clip": 0.0}}
     found, _ = run(wild, tmp_path, seeds=1)
     assert "diverged" in found.failed["fl (seed 0)"] or "became" in found.failed["fl (seed 0)"]
-    left = tmp_path / "fl" / "seed-0" / "training"
+    left = tmp_path / "fl" / "seed-0" / "plan.json"
     assert left.exists()
     seen = []
 
@@ -243,7 +243,7 @@ def test_a_folder_called_reuters_is_not_yet_the_papers() -> None:
 
 
 def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
-    with FileLock(tmp_path / ".lock"), pytest.raises(DataError, match="another `longtail repro"):
+    with _alone(tmp_path), pytest.raises(DataError, match="another process is at work"):
         run(bags("db"), tmp_path)
 
 

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     """Below a file, which stops root as well."""
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match=r"cannot write to .*states: Not a directory\. Choose"):
+    with pytest.raises(DataError, match=r"cannot begin in .*file/states: .*\. Choose"):
         Checkpoints(tmp_path / "file" / "states")
-    with pytest.raises(DataError, match=r"cannot write to .*file: File exists\. Choose"):
+    with pytest.raises(DataError, match=r"cannot begin in .*file: Not a directory\. Choose"):
         Checkpoints(tmp_path / "file")
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc here")
 def test_a_folder_that_may_not_be_made() -> None:
-    with pytest.raises(DataError, match="cannot write to /proc/longtail"):
+    with pytest.raises(DataError, match="cannot begin in /proc/longtail"):
         Checkpoints(Path("/proc/longtail"))
 
 
@@ -92,7 +92,7 @@ def test_a_full_disk_keeps_the_last_state(children: Children, tmp_path: Path) ->
     assert "could not save to" in said and "File too large" in said
     assert "The last good state is still there. Free some space, then go on with --resume" in said
     assert (states / "state.safetensors").read_bytes() == good
-    assert [path.name for path in states.iterdir()] == ["state.safetensors"]
+    assert sorted(os.listdir(states)) == [".longtail", "state.safetensors"]
     assert children.run("train", **job) == 0
     assert children.run("train", out=str(tmp_path / "whole")) == 0
     assert same(
@@ -119,7 +119,7 @@ def test_a_disk_that_fills_up(small_disk: Path) -> None:
     for size in (215_000, 250_000, 1_000_000):
         with pytest.raises(DataError, match=r"No space left on device.*last good state is still"):
             states.save({"weights": torch.zeros(size)}, {"step": 2})
-        assert [path.name for path in small_disk.iterdir()] == ["state.safetensors"]
+        assert sorted(os.listdir(small_disk)) == [".longtail", "state.safetensors"]
     found = states.load()
     assert found is not None
     assert torch.equal(found[0]["weights"], torch.arange(60_000.0)) and found[1] == {"step": 1}
@@ -145,7 +145,7 @@ def test_a_disk_that_says_so_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "fsync", late)
     with pytest.raises(DataError, match=r"No space left on device.*last good state is still"):
         states.save({"weights": torch.ones(3)})
-    assert [path.name for path in tmp_path.iterdir()] == ["state.safetensors"]
+    assert sorted(os.listdir(tmp_path)) == [".longtail", "state.safetensors"]
     found = states.load()
     assert found is not None and not found[0]["weights"].any()
 
@@ -173,12 +173,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert same(found, tensors) and said["text"] == "ä\n" and said["best"] != said["best"]
 
 
-def test_left_overs_go_and_folders_stay(tmp_path: Path) -> None:
-    """The folder of a fold also holds its model, while that is written."""
-    (tmp_path / "state.123.tmp").write_bytes(b"half")
-    (tmp_path / "model.tmp").mkdir()
+def test_states_go_and_other_files_stay(tmp_path: Path) -> None:
     states = Checkpoints(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["model.tmp"]
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "mine.safetensors").write_text("mine")
     states.save({"weights": torch.zeros(1)})
     states.clear()
     assert states.load() is None
+    assert sorted(os.listdir(tmp_path)) == [".longtail", "mine.safetensors", "notes.txt"]

@@ -94,16 +94,16 @@ def test_killed_from_outside_again_and_again(
     job: dict[str, Any] = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "states")}
     while_writing = 0
     for attempt in range(30):
-        process = children.start("train", slowly=0.02, **job)
+        process = children.start("train", slowly=0.1, **job)
         if attempt < 4:
-            wait_for(lambda: any((tmp_path / "states").glob("*.tmp")))
+            wait_for(lambda: any((tmp_path / "states").glob(".longtail-*/*.safetensors")))
             time.sleep(0.05 + draw.uniform(0, 0.3))
             os.kill(process, signal.SIGKILL)
         code = children.wait(process)
         if code == 0:
             break
         assert code == KILLED
-        while_writing += any((tmp_path / "states").glob("*.tmp"))
+        while_writing += any((tmp_path / "states").glob(".longtail-*/*.safetensors"))
     assert code == 0 and attempt >= 2 and while_writing
     assert_same_end(undisturbed, tmp_path / "out")
 

@@ -68,7 +68,7 @@ def test_a_second_signal_ends_at_once(children: Children, tmp_path: Path) -> Non
     out, states = tmp_path / "out", tmp_path / "states"
     job: dict[str, Any] = {"out": str(out), "folder": str(states), "slowly": 30.0}
     process = children.start("train", **job)
-    while not list(states.glob("*.tmp")):
+    while not list(states.glob(".longtail-*/*.safetensors")):
         time.sleep(0.01)
     os.kill(process, signal.SIGINT)
     time.sleep(0.2)

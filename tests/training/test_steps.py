@@ -179,7 +179,7 @@ def test_one_document_that_does_not_fit() -> None:
         train_tiny(hungry(0), note=notes.append)
     assert len(notes) == 3
     with pytest.raises(LongtailError, match=said):
-        predict_logits(hungry(0), documents()[0])
+        predict_logits(hungry(0).eval(), documents()[0])
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
@@ -189,8 +189,8 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
 
 def test_predicting_halves_as_well() -> None:
     encoded, _ = documents(40)
-    whole = predict_logits(network(), encoded)
-    np.testing.assert_allclose(predict_logits(hungry(5), encoded), whole, atol=1e-6)
+    whole = predict_logits(network().eval(), encoded)
+    np.testing.assert_allclose(predict_logits(hungry(5).eval(), encoded), whole, atol=1e-6)
 
 
 def test_the_average_is_the_one_by_hand() -> None:

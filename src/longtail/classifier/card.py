@@ -23,7 +23,6 @@ from longtail.thresholds import Thresholds
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-CARD_FILE = "README.md"
 NONE = "\N{EN DASH}"
 N_RAREST = 10
 FEW = 10

@@ -175,6 +175,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         progress: Progress | None = None,
         note: Note = warnings.warn,
         stop: Stop = NEVER,
+        trust_remote_code: bool = False,
     ) -> LongTailClassifier:
         """Train on texts and their labels; what an earlier fit had found is forgotten.
 
@@ -188,6 +189,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             only_fold: train this fold alone, into the folder, and fit nothing else.
             progress: called with a `longtail.training.Moment`. note: told what was changed.
             stop: looked at after every step; see `longtail.training.stopping`.
+            trust_remote_code: run the code that an encoder brings along; see `from_pretrained`.
         """
         data, held = as_text_data(texts, labels), validation
         plans = self.plans(len(data))
@@ -206,9 +208,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if held is not None and patient:
             judge = score_by_name(patient[0], held.Y, data.stats())
         work = Work(None if folder is None else Path(folder), note)
-        work.begin(fingerprint(plans, data, held), resume or only_fold is not None)
-        self._forget()
-        with FITTING:
+        with work.begun(fingerprint(plans, data, held), resume or only_fold is not None), FITTING:
+            self._forget()
             fitted = fit(
                 plans,
                 data,
@@ -219,6 +220,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 progress=progress,
                 note=note,
                 stop=stop,
+                trust_remote_code=trust_remote_code,
             )
         if fitted is not None:
             self._keep(plans, data, fitted)
@@ -330,6 +332,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         revision: str | None = None,
         token: str | None = None,
+        trust_remote_code: bool = False,
     ) -> LongTailClassifier:
         """Read what `save_pretrained` or `push_to_hub` wrote.
 
@@ -338,8 +341,11 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 hub. A folder is all that is needed: nothing is looked up elsewhere.
             device: where to compute; default: as in training where that is possible here.
             revision: a branch, tag or commit on the hub. token: for a private model.
+            trust_remote_code: run the code that an encoder brings along in its folder. Never
+                without being asked for: it can do anything that you can do.
         """
-        return load_classifier(cls, find_model(folder, revision, token), device)
+        found = find_model(folder, revision, token)
+        return load_classifier(cls, found, device, trust_remote_code)
 
     def push_to_hub(
         self,

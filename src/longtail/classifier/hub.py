@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,24 +11,30 @@ from typing import TYPE_CHECKING, Any
 from longtail import __version__
 from longtail.classifier.facts import REPOSITORY
 from longtail.classifier.saving import write_files
-from longtail.errors import DataError, InputError, LongtailError
+from longtail.errors import DataError, InputError, LongtailError, printable
 
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
 # What a saved model consists of. Nothing else is fetched: no pickle, no code.
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "README.md"]
+# huggingface_hub keeps a file of this name in its cache, and lets ../ lead out of there.
+REVISION = re.compile(r"(?!.*\.\.)[\w.+@-]+(/[\w.+@-]+)*")
 
 
 def find_model(name: str | Path, revision: str | None = None, token: str | None = None) -> Path:
     """The folder of that name or, where there is none, of the model of that name on the hub."""
     folder = Path(name)
-    if folder.exists() or not (isinstance(name, str) and REPOSITORY.fullmatch(name)):
+    if _is_there(folder) or not (isinstance(name, str) and REPOSITORY.fullmatch(name)):
         if revision is not None:
             raise InputError(
                 f"a revision is of a model on the hub, owner/name, and {name} is a folder."
             )
         return folder
+    if revision is not None and not REVISION.fullmatch(revision):
+        raise InputError(
+            f"revision must be the name of a branch, a tag or a commit, got {revision!r:.300}."
+        )
     from huggingface_hub import snapshot_download
 
     try:
@@ -90,6 +97,17 @@ def push_classifier(
     return str(made)
 
 
+def _is_there(folder: Path) -> bool:
+    try:
+        os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:  # a name that no file can have, or may not be read
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot read the model {str(folder)[:300]!r}: {reason}.") from error
+    return True
+
+
 def _endpoint() -> str | None:
     return os.environ.get("HF_ENDPOINT") or None
 
@@ -134,4 +152,4 @@ def _status(error: Any) -> int | None:
 
 def _line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    return printable(lines[0].rstrip("."), 300) if lines else type(error).__name__

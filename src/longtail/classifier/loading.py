@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from longtail import __version__
-from longtail.classifier.card import CARD_FILE
 from longtail.classifier.facts import Facts
-from longtail.classifier.folders import CONFIG_FILE, whole_folder
 from longtail.classifier.saving import FORMAT
 from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
 from longtail.fitting import Ensemble, Plan
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES
+from longtail.runs import (
+    CARD_FILE,
+    CONFIG_FILE,
+    check_regular,
+    checksum,
+    read_regular,
+    seal,
+    whole_folder,
+)
 from longtail.settings import TrainingConfig
 from longtail.thresholds import Thresholds
 from longtail.training.devices import device_of
@@ -29,10 +37,19 @@ if TYPE_CHECKING:
 # How often to begin again when somebody saves to the folder that is being read, and how long to
 # wait before: ever longer.
 TRIES, SECONDS = 10, 0.02
+# What transformers reads of a folder by itself; beside an encoder these must be on the list.
+READ_UNASKED = (
+    "*config.json", "tokenizer*", "vocab*", "merges*", "special_tokens_map.json",
+    "added_tokens.json", "chat_template*", "*.safetensors", "*.index.json", "*.model", "*.bin",
+    "*.py",
+)  # fmt: skip
 
 
 def load_classifier(
-    kind: type[LongTailClassifier], folder: Path, device: str | None
+    kind: type[LongTailClassifier],
+    folder: Path,
+    device: str | None,
+    trust_remote_code: bool = False,
 ) -> LongTailClassifier:
     """Read what `save_classifier` wrote; `device`: where to compute, default: where it trained."""
     for attempt in range(TRIES):
@@ -40,7 +57,7 @@ def load_classifier(
         place, read = whole_folder(folder), None
         try:
             read = _read_config(place, folder)
-            found = _load(kind, place, json.loads(read), device)
+            found = _load(kind, place, json.loads(read), device, trust_remote_code)
         except DataError:
             if _unchanged(folder, place, read):
                 raise
@@ -62,7 +79,7 @@ def _unchanged(folder: Path, place: Path, read: str | None) -> bool:
 
 def _read_config(place: Path, folder: Path) -> str:
     try:
-        text = (place / CONFIG_FILE).read_text("utf-8")
+        text = read_regular(place / CONFIG_FILE, _links_within(place)).decode("utf-8")
         json.loads(text)
     except FileNotFoundError as error:
         what = "has no such file" if folder.is_dir() else "does not exist"
@@ -78,8 +95,20 @@ def _read_config(place: Path, folder: Path) -> str:
     return text
 
 
+def _links_within(place: Path) -> Path | None:
+    """A snapshot of the Hugging Face hub is links to the blobs beside it; elsewhere links are
+    refused."""
+    home = place.absolute().parent.parent
+    is_snapshot = place.absolute().parent.name == "snapshots" and (home / "blobs").is_dir()
+    return home if is_snapshot else None
+
+
 def _load(
-    kind: type[LongTailClassifier], place: Path, config: Any, device: str | None
+    kind: type[LongTailClassifier],
+    place: Path,
+    config: Any,
+    device: str | None,
+    trust_remote_code: bool,
 ) -> LongTailClassifier:
     version = _check_version(place, config)
     try:
@@ -102,7 +131,9 @@ def _load(
         _check_length("weights", len(weights), len(classifier.plans_))
         each, left = divmod(len(known), len(weights))
         _check_length("models left over", left, 0)
-        models = [plan.new_model() for plan in classifier.plans_ for _ in range(each)]
+        models = [
+            plan.new_model(trust_remote_code) for plan in classifier.plans_ for _ in range(each)
+        ]
         classifier.ensemble_ = Ensemble(
             models, known, classifier.device, weights, float(config["intercept"])
         )
@@ -142,24 +173,54 @@ def _check_version(place: Path, config: Any) -> str:
             f"longtail {__version__} no longer reads. Train it again, or install the version that "
             f"wrote it: pip install longtail=={version}"
         )
+    if config.get("checksum") != seal(config)["checksum"]:
+        raise DataError(
+            f"{place / CONFIG_FILE} is damaged, or was changed by hand: its checksum differs. Copy "
+            "the model again from where it came from, or train it again."
+        )
     return version
 
 
-def _check_files(place: Path, sizes: Mapping[str, int], n_models: int) -> None:
-    """Missing and cut files by name, before any library stumbles over them."""
-    if isinstance(n_models, bool) or not 1 <= n_models <= len(sizes):
-        raise ValueError(f"{n_models} models in {len(sizes)} files")
-    for name, size in sizes.items():
+def _check_files(place: Path, files: Mapping[str, Any], n_models: int) -> None:
+    """Missing, cut and changed files by name, before any library opens them."""
+    if isinstance(n_models, bool) or not 1 <= n_models <= len(files):
+        raise ValueError(f"{n_models} models in {len(files)} files")
+    links = _links_within(place)
+    for name, entry in files.items():
         if name == CARD_FILE:
             continue
+        if name != PurePosixPath(name).as_posix() or name[0] == "/" or ".." in name.split("/"):
+            raise ValueError(f"a file outside of the folder, {name!r}")
         path = place / name
-        found = path.stat().st_size if path.is_file() else None
-        # Longer may be edited, or have other line ends; shorter has lost something.
-        if found is None or found < size or (found != size and path.suffix == ".safetensors"):
-            what = "is missing" if found is None else f"has {found:,} bytes instead of {size:,}"
+        wrong = None
+        try:
+            size = check_regular(path, links).st_size
+            if size != entry["size"]:
+                wrong = f"has {size:,} bytes instead of {entry['size']:,}"
+            elif checksum(path) != entry["sha256"]:
+                wrong = "was damaged or changed: its checksum differs"
+        except FileNotFoundError:
+            wrong = "is missing"
+        except OSError as error:
+            wrong = f"cannot be read ({error})"
+        if wrong:
             raise DataError(
-                f"the model in {place} is not whole: {name} {what}. Copy it again from where it "
+                f"the model in {place} is not whole: {name} {wrong}. Copy it again from where it "
                 "came from, or train it again."
+            )
+    for config in (name for name in files if PurePosixPath(name).name == "config.json"):
+        _check_unlisted((place / config).parent, place, files)
+
+
+def _check_unlisted(folder: Path, place: Path, files: Mapping[str, Any]) -> None:
+    """A file that transformers would read, and that the model did not come with."""
+    for path in sorted(folder.iterdir()):
+        name = path.relative_to(place).as_posix()
+        read = any(fnmatch(path.name.lower(), pattern) for pattern in READ_UNASKED)
+        if read and name not in (*files, CONFIG_FILE):
+            raise DataError(
+                f"{path} is no part of the model that was saved in {place}, and would change what "
+                "it answers. Move it out of that folder."
             )
 
 

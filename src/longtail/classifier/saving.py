@@ -10,31 +10,35 @@ import numpy as np
 
 from longtail import __version__
 from longtail.classifier.arguments import plain_arguments
-from longtail.classifier.card import CARD_FILE, model_card
-from longtail.classifier.folders import CONFIG_FILE, check_out, replace_files
+from longtail.classifier.card import model_card
+from longtail.runs import CARD_FILE, CONFIG_FILE, check_out, manifest, replace_model, seal
 
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-FORMAT = 2
+FORMAT = 3
 """Of the folder: raised when an older longtail could no longer read it."""
-
-__all__ = ["CONFIG_FILE", "FORMAT", "check_out", "save_classifier", "write_files"]
 
 
 def save_classifier(classifier: LongTailClassifier, folder: str | Path) -> None:
     """Write everything that `load_classifier` needs, all or nothing."""
-    replace_files(check_out(folder), lambda staged: write_files(classifier, staged))
+    replace_model(check_out(folder), lambda staged: write_files(classifier, staged))
 
 
-def write_files(classifier: LongTailClassifier, folder: Path, name: str | None = None) -> None:
-    """The files of a saved classifier, into an empty folder; `name`: what its card calls it."""
+def write_files(
+    classifier: LongTailClassifier,
+    folder: Path,
+    name: str | None = None,
+    run: str | None = None,
+) -> None:
+    """The files of a saved classifier, beside those that are in the folder already.
+
+    `name`: what its card calls it. `run`: the key of the training that made it.
+    """
     classifier.ensemble_.save(folder)
     _write(folder / CARD_FILE, model_card(classifier, name))
-    written = sorted(path for path in folder.rglob("*") if path.is_file())
-    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in written}
-    text = json.dumps(_config(classifier) | {"files": sizes}, indent=2, ensure_ascii=False)
-    _write(folder / CONFIG_FILE, text)
+    config = seal(_config(classifier) | {"run": run, "files": manifest(folder)})
+    _write(folder / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False))
 
 
 def _config(classifier: LongTailClassifier) -> dict[str, Any]:
@@ -57,6 +61,6 @@ def _config(classifier: LongTailClassifier) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    # Line ends are the same everywhere, as the sizes in the list of files have to be.
+    # Line ends are the same everywhere, as the checksums have to be.
     with open(path, "w", encoding="utf-8", newline="\n") as opened:
         opened.write(text)

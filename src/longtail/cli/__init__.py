@@ -16,9 +16,10 @@ from longtail.cli import data
 from longtail.cli.predict import predict
 from longtail.cli.reading import Source, reads_data, reads_data_option
 from longtail.cli.reproduce import reproduce
-from longtail.cli.show import AsJson, print_table, progress_bar
+from longtail.cli.show import AsJson, TrustRemoteCode, print_table, progress_bar
 from longtail.cli.train import train
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, printable
+from longtail.runs import write_text
 
 app = typer.Typer(
     name="longtail",
@@ -88,12 +89,14 @@ def evaluate(
         ),
     ] = None,
     as_json: AsJson = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Judge a trained model on the test part of the data, or on all of a file."""
     from longtail.classifier import LongTailClassifier
 
     judged = source.part(split, run)
-    result = LongTailClassifier.from_pretrained(run).evaluate(judged)
+    classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
+    result = classifier.evaluate(judged)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
         return
@@ -120,6 +123,7 @@ def report(
     paper: Annotated[
         str | None, typer.Option(help="reuters or pubmed: the paper's figures beside ours.")
     ] = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Compare trained models on the test part, or on all of a file: a table, or a whole page."""
     from longtail.report import Run as ReportRun
@@ -134,7 +138,7 @@ def report(
     test = source.part_for(runs)
     found = {}
     for run in runs:
-        classifier = LongTailClassifier.from_pretrained(run)
+        classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
         judged, scores = classifier.judge(test)
         known = test.onto([str(name) for name in classifier.classes_])[0]
         found[str(run)] = ReportRun(judged, known, scores)
@@ -146,8 +150,7 @@ def report(
     if out is None:
         typer.echo(text, nl=False)
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, "utf-8")
+    write_text(out, text)
     typer.echo(f"Wrote {out}.")
 
 
@@ -156,13 +159,15 @@ def serve(
     run: Run,
     host: Annotated[str, typer.Option()] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Serve predictions over HTTP; needs the extra `serve`."""
     from longtail.classifier import LongTailClassifier
     from longtail.errors import MissingExtraError
     from longtail.serve import create_app
 
-    service = create_app(LongTailClassifier.from_pretrained(run))
+    classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
+    service = create_app(classifier)
     try:
         import uvicorn
     except ImportError as error:
@@ -183,5 +188,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except (LongtailError, OSError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
+        typer.secho(f"error: {printable(str(error))}", fg="red", err=True)
         raise SystemExit(getattr(error, "exit_code", 1)) from None
+    except MemoryError:
+        why = "the memory is full. Use fewer documents or labels, or a machine with more memory."
+        typer.secho(f"error: {why}", fg="red", err=True)
+        raise SystemExit(1) from None

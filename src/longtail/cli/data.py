@@ -173,10 +173,14 @@ def corpus_split(
 def corpus_convert(
     source: Source,
     out: Annotated[Path, typer.Option(help="File to write; its suffix says the format.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file if it is there.")
+    ] = False,
 ) -> None:
     """Read documents in any format and write them in another."""
     from longtail.data import write_data
 
+    _check_new(out, source, overwrite)
     documents = source.whole()
     with working(f"writing {out.name}", in_bytes=False) as progress:
         write_data(documents, out, progress=progress)
@@ -201,6 +205,15 @@ def _write(documents: TextData, stem: Path, suffix: str) -> Path:
     with working(f"writing {path.name}", in_bytes=False) as progress:
         write_data(documents, path, progress=progress)
     return path
+
+
+def _check_new(out: Path, source: Source, overwrite: bool) -> None:
+    """Other columns of the source, or another file, would be lost."""
+    data = Path(source.data)
+    if out.exists() and data.exists() and (data.samefile(out) or data in out.parents):
+        raise InputError(f"{out} is what is being read. Choose another name for what is written.")
+    if out.is_file() and not overwrite:
+        raise InputError(f"{out} is there already. Replace it with --overwrite.")
 
 
 def _check_empty(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from longtail.cli.reading import parse_settings
-from longtail.errors import DataError, InputError, UnknownNameError
+from longtail.errors import InputError, UnknownNameError
 from longtail.settings import MODEL_SETTINGS, TrainingConfig
 
 TRAINING = {field.name: field for field in dataclasses.fields(TrainingConfig)}
@@ -211,9 +211,5 @@ def check_resumed(saved: dict[str, Any], said: dict[str, Any], out: Path) -> Non
     if changed:
         raise InputError(
             f"{out} was begun with other settings: {'; '.join(changed)}. Leave these flags out to "
-            "go on, or begin anew with --overwrite."
+            "resume it, or start over with --overwrite."
         )
-
-
-def unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} cannot be read ({error}). Begin anew with --overwrite.")

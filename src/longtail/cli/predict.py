@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from longtail.cli.show import print_notes
+from longtail.cli.show import TrustRemoteCode, print_notes
 from longtail.errors import DataError, InputError
 
 BATCH = 256
@@ -44,6 +44,7 @@ def predict(
         int | None, typer.Option(min=1, help="The so many best labels with their scores.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, or as it was trained.")] = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Predict the labels of texts; writes one JSON object per line, in the order of the input."""
     from longtail.classifier import LongTailClassifier
@@ -57,7 +58,9 @@ def predict(
     if not as_json and (text_field, id_field) != ("text", "id"):
         raise InputError("--text-field and --id-field go with JSON Lines: add --jsonl.")
     lines = _batches(file)
-    classifier = LongTailClassifier.from_pretrained(run, device=device)
+    classifier = LongTailClassifier.from_pretrained(
+        run, device=device, trust_remote_code=trust_remote_code
+    )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     number = 0

@@ -18,6 +18,7 @@ import typer
 from longtail.cli.show import print_notes, progress_bar
 from longtail.data.documents import ReadOptions, ReadReport
 from longtail.errors import DataError, InputError, UnknownNameError
+from longtail.runs import read_regular, whole_folder, write_text
 
 if TYPE_CHECKING:
     from longtail.data import TextData
@@ -121,12 +122,12 @@ class Source:
     def remember(self, run: Path) -> None:
         """Write down in the run's folder what it was trained on, and how that was split."""
         saved = {**dataclasses.asdict(self), "data": self._place(), "path": str(self.path or "")}
-        (run / MEMORY).write_text(json.dumps(saved, indent=2, default=str), "utf-8")
+        write_text(run / MEMORY, json.dumps(saved, indent=2, default=str))
 
     def as_trained(self, run: Path) -> Source | None:
         """This source as the run read and split it; None if it was trained on another one."""
         try:
-            saved = json.loads((run / MEMORY).read_text("utf-8"))
+            saved = json.loads(read_regular(whole_folder(run) / MEMORY))
             if saved["data"] != self._place():
                 return None
             fields = {field.name for field in dataclasses.fields(ReadOptions)}

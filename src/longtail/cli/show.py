@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.errors import printable
+
 if TYPE_CHECKING:
     from longtail.training import Moment
 
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run the code that an encoder's folder brings along. Only for sources you trust.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -68,7 +77,7 @@ def print_table(evaluations: Any, title: str) -> None:
 def print_notes(lines: list[str]) -> None:
     """What was skipped or left out, on the error output."""
     for line in lines:
-        typer.secho(line, fg="yellow", err=True)
+        typer.secho(printable(line), fg="yellow", err=True)
 
 
 @contextmanager

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
+import uuid
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from longtail.cli.flags import Chosen, check_resumed, takes_settings, unreadable
+from longtail.cli.flags import Chosen, check_resumed, takes_settings
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import print_notes, training_progress
-from longtail.durable import make_folder, whole_file
-from longtail.errors import DataError, InputError, LongtailError
+from longtail.cli.show import TrustRemoteCode, print_notes, training_progress
+from longtail.errors import DataError, InputError
+from longtail.runs import (
+    Workspace,
+    check_out,
+    finish_install,
+    read_config,
+    replace_model,
+    whole_folder,
+)
 
-WORK = "training"
-ARGUMENTS = "arguments.json"
+WORK = ".longtail-work"
+"""The training under way inside --out; gone when it is finished."""
+RECORD = "run.json"
+
+
+class Record(NamedTuple):
+    """What a training was begun with: its key, which its model will carry, and its arguments."""
+
+    key: str
+    arguments: dict[str, Any]
 
 
 @reads_data
@@ -28,58 +42,171 @@ def train(
     chosen: Chosen,
     out: Annotated[Path, typer.Option(help="Folder to write the model to.")],
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted training in --out.")
+        bool, typer.Option("--resume", help="Resume the interrupted training in --out.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what is in --out.")
+        bool,
+        typer.Option("--overwrite", help="Replace the model in --out; other files there stay."),
     ] = False,
     fold: Annotated[
         int | None,
         typer.Option(help="Train this fold alone (from 0), as one of several processes."),
     ] = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Train a model, choose its thresholds on documents it has not seen, and save it."""
     from longtail.classifier import LongTailClassifier
-    from longtail.classifier.folders import CONFIG_FILE
+    from longtail.training import StoppedError
 
     said = chosen.resolved()
-    if not resume and fold is None:
+    joins = resume or fold is not None
+    if not joins:
         LongTailClassifier(**said).plans()
     source.check_split_is_used()
-    if resume and overwrite:
+    if overwrite and joins:
         raise InputError(
-            "--resume goes on with what is in --out, --overwrite replaces it: not both."
+            "--overwrite starts over, --resume and --fold work on what is in --out: not both."
         )
-    if _finished(out, resume or fold is not None, overwrite):
-        saved = json.loads((out / CONFIG_FILE).read_text("utf-8"))
-        check_resumed(saved.get("arguments", {}), said, out)
+    finished = finished_arguments(out)
+    if finished is not None and joins:
+        check_resumed(finished, said, out)
         typer.echo(f"{out} is finished already. {_next(source, out)}")
         return
-    work = out / WORK
-    going_on = resume or fold is not None
-    if resume and not work.exists():
-        print_notes([f"there is nothing to resume in {out}: beginning anew."])
-    arguments = _arguments(work, said, out) if going_on and work.exists() else said
-    classifier = LongTailClassifier(**arguments)
-    folds = classifier.plans()[0].folds
-    if fold is not None and folds == 1:
-        raise InputError("--fold goes with --folds 2 or more.")
-    if fold is not None and not 0 <= fold < folds:
-        raise InputError(f"--fold: expected a fold from 0 to {folds - 1}, got {fold}.")
-    parts = _parts(source, work, arguments, keep=going_on)
+    is_new = not out.exists()
+    work, record, began = _begin(out, said, resume=resume, joins=joins, overwrite=overwrite)
     command = shlex.join(
         ["longtail", "train", *source.arguments(split=True), "--out", str(out), "--resume"]
     )
-    _fit(classifier, parts, work, fold, command)
+    try:
+        classifier = LongTailClassifier(**record.arguments)
+        folds = classifier.plans()[0].folds
+        if fold is not None and folds == 1:
+            raise InputError("--fold goes with --folds 2 or more.")
+        if fold is not None and not 0 <= fold < folds:
+            raise InputError(f"--fold: expected a fold from 0 to {folds - 1}, got {fold}.")
+        _fit(classifier, source.parts(), work, fold, command, trust_remote_code)
+    except Exception as error:
+        # What was refused before anything was learned is not in the way of a new try.
+        if began and not isinstance(error, StoppedError):
+            _abandon(work, out if is_new else None)
+        raise
     if fold is not None:
         typer.echo(f"Fold {fold} is done. When all are, gather them with: {command}")
         return
-    _finish(classifier, source, out)
+    _finish(classifier, source, out, work, record, command)
     typer.echo(f"Saved to {out}. {_next(source, out)}")
 
 
-def _fit(classifier: Any, parts: Any, work: Path, fold: int | None, command: str) -> None:
-    """Fit in the work folder; whatever ends it, the user learns how to go on."""
+def finished_arguments(out: Path) -> dict[str, Any] | None:
+    """The arguments of the finished training in a folder; None if there is none.
+
+    A whole model is finished, unless a training that is to replace it was begun.
+    """
+    config = read_config(whole_folder(out))
+    if config is None:
+        return None
+    record = _read_record(out / WORK) if Workspace.is_one(out / WORK) else None
+    if record is not None and record.key != config["run"]:
+        return None
+    finish_install(out)
+    if Workspace.is_one(out / WORK):
+        # Of a process that was killed when its model was whole, and its work not yet removed.
+        left = Workspace.open(out / WORK)
+        left.own(wait=True)
+        left.remove()
+    arguments: dict[str, Any] = config["arguments"]
+    return arguments
+
+
+def _begin(
+    out: Path, said: dict[str, Any], *, resume: bool, joins: bool, overwrite: bool
+) -> tuple[Workspace, Record, bool]:
+    """The training under way in a folder, and whether it was begun here or joined.
+
+    Raises if something is in the way.
+    """
+    place = out / WORK
+    there = Workspace.is_one(place)
+    if there and joins:
+        work = Workspace.open(place)
+        work.share()
+        record = _read_record(place)
+        if record is None:
+            raise DataError(
+                f"{out} cannot be resumed: the record of its arguments, {place / RECORD}, is "
+                "missing or damaged. Start over with --overwrite."
+            )
+        check_resumed(record.arguments, said, out)
+        free = {k: v for k, v in said.items() if k in ("device", "checkpoint_minutes")}
+        return work, Record(record.key, {**record.arguments, **free}), False
+    if there and not overwrite:
+        raise DataError(
+            f"{out} holds a training that was not finished. Resume it with --resume, or start over "
+            "with --overwrite."
+        )
+    if resume:
+        raise DataError(f"there is nothing to resume in {out}. Leave out --resume to start.")
+    check_out(out)
+    if read_config(whole_folder(out)) is not None and not overwrite:
+        raise DataError(f"{out} holds a trained model. Replace it with --overwrite.")
+    if there:
+        _remove(place)
+    record = Record(uuid.uuid4().hex, said)
+    text = json.dumps(record._asdict(), indent=2)
+    work = Workspace.begin(place, {RECORD: text}, join=joins)
+    began = _read_record(place)
+    if began is None or began.key != record.key:
+        # Another of several processes, one for each fold, was faster.
+        work.close()
+        return _begin(out, said, resume=resume, joins=joins, overwrite=overwrite)
+    return work, record, True
+
+
+def _remove(place: Path) -> None:
+    """Remove a training that was begun, and nothing that is not longtail's."""
+    work = Workspace.open(place)
+    work.own()
+    others = work.others()
+    if others:
+        raise DataError(
+            f"{place} holds a file that longtail did not write ({others[0]}). Move it, then try "
+            "again."
+        )
+    work.remove()
+
+
+def _abandon(work: Workspace, new: Path | None) -> None:
+    """Leave no trace of a training that learned nothing, unless others have joined it.
+
+    `new`: the folder around it, where that was made for it.
+    """
+    try:
+        if not any(work.folder.rglob("*.safetensors")):
+            work.own()
+            work.remove()
+            if new is not None and not any(new.iterdir()):
+                new.rmdir()
+    except (DataError, OSError):
+        return
+
+
+def _read_record(place: Path) -> Record | None:
+    try:
+        found = json.loads((place / RECORD).read_text("utf-8"))
+        return Record(str(found["key"]), dict(found["arguments"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _fit(
+    classifier: Any,
+    parts: Any,
+    work: Workspace,
+    fold: int | None,
+    command: str,
+    trust_remote_code: bool,
+) -> None:
+    """Fit in the work folder; whatever ends it, the user learns how to resume."""
     from longtail.training import StoppedError, stopping
 
     with stopping() as stop, training_progress() as progress:
@@ -87,114 +214,45 @@ def _fit(classifier: Any, parts: Any, work: Path, fold: int | None, command: str
             classifier.fit(
                 parts["train"],
                 validation=parts["validation"],
-                folder=work / "folds",
+                folder=work.folder,
                 resume=True,
                 only_fold=fold,
                 progress=progress,
                 note=lambda text: print_notes([text]),
                 stop=stop,
+                trust_remote_code=trust_remote_code,
             )
         except StoppedError as stopped:
             raise StoppedError(f"{stopped} The command: {command}", stopped.exit_code) from None
-        except LongtailError:
-            # What was refused before anything was learned leaves no trace in the way of a new try;
-            # of a fold the others may be under way.
-            if fold is None and not any(work.rglob("*.safetensors")):
-                shutil.rmtree(work)
-                if not any(work.parent.iterdir()):
-                    work.parent.rmdir()
-            raise
         except KeyboardInterrupt:
             typer.secho(
-                f"\nLeft at once. Go on from the last saved state with: {command}", err=True
+                f"\nStopped at once. Resume from the last saved state with: {command}", err=True
             )
             raise SystemExit(130) from None
 
 
 def _next(source: Source, out: Path) -> str:
     command = shlex.join(["longtail", "evaluate", str(out), *source.arguments()])
-    return f"Judge it with: {command}"
+    return f"Evaluate it with: {command}"
 
 
-def _finished(out: Path, resume: bool, overwrite: bool) -> bool:
-    """Whether there is nothing left to do; raises if something is in the way."""
-    from longtail.classifier.saving import CONFIG_FILE
+def _finish(
+    classifier: Any, source: Source, out: Path, work: Workspace, record: Record, command: str
+) -> None:
+    """Save the model in one step, then remove the work that led to it."""
+    from longtail.classifier.saving import write_files
+
+    def write(folder: Path) -> None:
+        source.remember(folder)
+        write_files(classifier, folder, run=record.key)
 
     try:
-        names = {path.name for path in out.iterdir()} if out.exists() else set()
-    except OSError as error:
-        raise DataError(f"cannot save to {out}: {error}. Choose another folder.") from error
-    if not names or (overwrite and names & {CONFIG_FILE, WORK}):
-        return False
-    if WORK in names:
-        if resume:
-            return False
-        raise DataError(
-            f"{out} holds a training that was not finished. Go on with --resume, or begin anew "
-            "with --overwrite."
-        )
-    if CONFIG_FILE not in names:
-        raise DataError(f"{out} exists and is not a longtail model. Choose another folder.")
-    if resume:
-        return True
-    raise DataError(f"{out} holds a trained model. Replace it with --overwrite.")
-
-
-def _arguments(work: Path, said: dict[str, Any], out: Path) -> dict[str, Any]:
-    """What the training was begun with; flags may repeat that, not change it."""
-    place = work / ARGUMENTS
-    if not place.exists():
-        return said
-    try:
-        saved = json.loads(place.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise unreadable(place, error) from error
-    check_resumed(saved, said, out)
-    free = {k: v for k, v in said.items() if k in ("device", "checkpoint_minutes")}
-    return {**saved, **free}
-
-
-def _parts(source: Source, work: Path, arguments: dict[str, Any], keep: bool) -> Any:
-    """Read the data once it is sure that the result can be written; leave no trace if not."""
-    fresh = not work.parent.exists()
-    _make_work(work, arguments, keep)
-    try:
-        return source.parts()
-    except BaseException:
-        if fresh:
-            shutil.rmtree(work.parent, ignore_errors=True)
-        raise
-
-
-def _make_work(work: Path, arguments: dict[str, Any], keep: bool) -> None:
-    if work.exists() and not keep:
-        shutil.rmtree(work)
-    make_folder(work)
-    with whole_file(work / ARGUMENTS) as temporary:
-        temporary.write_text(json.dumps(arguments, indent=2), "utf-8")
-
-
-def _finish(classifier: Any, source: Source, out: Path) -> None:
-    """Move the finished files into place, the one that makes it a model last."""
-    from longtail.classifier.saving import CONFIG_FILE, write_files
-
-    staged = out / WORK / "model"
-    shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir()
-    try:
-        write_files(classifier, staged)
-        source.remember(staged)
-    except LongtailError:
-        raise
-    except Exception as error:
-        # Tokenizers tell of a full disk by an exception of no kind at all.
-        raise DataError(
-            f"could not save to {staged}: {error}. The trained folds are kept: free some space, "
-            "then go on with --resume."
-        ) from error
-    for old in out.iterdir():
-        if old.name != WORK:
-            shutil.rmtree(old) if old.is_dir() else old.unlink()
-    for path in sorted(staged.iterdir(), key=lambda path: path.name == CONFIG_FILE):
-        os.replace(path, out / path.name)
-    shutil.rmtree(out / WORK)
+        work.own(wait=True)
+        replace_model(out, write)
+    except DataError as error:
+        if finished_arguments(out) is not None:
+            # Of two that gathered the same folds, the other was faster.
+            return
+        kept = f"The trained folds are kept: then resume with: {command}"
+        raise DataError(f"{error} {kept}") from None
+    work.remove()

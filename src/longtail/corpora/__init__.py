@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from longtail.corpora import newswire, pubmed, reuters
 from longtail.corpora.download import cache_folder
+from longtail.data.collect import our_errors
 from longtail.data.textdata import TextData
 from longtail.errors import InputError, UnknownNameError
 
@@ -87,7 +88,8 @@ def load_corpus(
         if "path" not in known:
             raise InputError(f"the corpus {name} is made, not read: it takes no path.")
         settings["path"] = path
-    return corpus.load(**{key: value for key, value in settings.items() if key in known})
+    with our_errors(f"the corpus {name}"):
+        return corpus.load(**{key: value for key, value in settings.items() if key in known})
 
 
 def _check_setting(corpus: str, setting: str, value: Any) -> None:

@@ -5,15 +5,23 @@ BioASQ asks for a registration; NLM's MEDLINE baseline has the same fields and i
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from longtail.corpora.download import Progress as DownloadProgress
-from longtail.corpora.download import RemoteFile, cache_folder, fetch
+from longtail.corpora.download import RemoteFile, cache_folder, check_name, fetch, fetch_text
 from longtail.data.collect import Progress, collect, tell
-from longtail.data.documents import OnError, ReadOptions, ReadReport, parse_range
+from longtail.data.documents import (
+    MAX_RECORD_MB,
+    OnError,
+    ReadOptions,
+    ReadReport,
+    parse_range,
+)
 from longtail.data.sources import frequent_labels, resolve
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
@@ -21,6 +29,7 @@ from longtail.errors import DataError, InputError
 BASELINE = "https://ftp.ncbi.nlm.nih.gov/pubmed/baseline/"
 SUFFIXES = (".json", ".json.gz", ".xml", ".xml.gz")
 SEED = 123
+LAST_FILE = 9999  # NLM's names have four digits
 
 
 def load(
@@ -35,6 +44,7 @@ def load(
     baseline: str = "pubmed26n",
     encoding: str | None = None,
     on_error: OnError = "raise",
+    max_record_mb: float = MAX_RECORD_MB,
     workers: int | None = None,
     progress: Progress | None = None,
     download_progress: DownloadProgress | None = None,
@@ -51,11 +61,17 @@ def load(
     """
     wanted = None if years is None or str(years) == "all" else str(years)
     options = ReadOptions(
-        major_topics=major_topics, years=wanted, encoding=encoding, on_error=on_error
+        major_topics=major_topics,
+        years=wanted,
+        encoding=encoding,
+        on_error=on_error,
+        max_record_mb=max_record_mb,
     )
     if path is None:
         path = _download(files, baseline, download_progress) if files else _from_cache()
-    collected = collect(resolve(path), options, progress, workers)
+    found = ReadReport()
+    collected = collect(resolve(path, None, found), options, progress, workers)
+    collected.report.add(found)
     data = collected.data()
     parts = _paper_parts(data, n_validation, n_test)
     parts = frequent_labels(parts, min_count, collected.report)
@@ -97,12 +113,21 @@ def _from_cache() -> list[Path]:
 
 
 def _download(files: str, baseline: str, progress: DownloadProgress | None) -> list[Path]:
-    first, last = parse_range(str(files), "files", "7 or 1100-1120")
+    # Before they are numbers: Python refuses to read those of thousands of digits.
+    first, last = (
+        parse_range(str(files), "files", "7 or 1100-1120") if len(str(files)) < 20 else (0, 0)
+    )
+    if not 1 <= first <= last <= LAST_FILE:
+        raise InputError(
+            f"files must be numbers from 1 to {LAST_FILE}, such as 7 or 1100-1120, got "
+            f"{str(files)[:100]!r}."
+        )
+    check_name(f"{baseline}0001.xml.gz", "what begins with baseline (--set baseline=...)")
     found = []
     for number in range(first, last + 1):
         name = f"{baseline}{number:04d}.xml.gz"
         target = cache_folder() / "pubmed" / name
-        if target.is_file():
+        if os.path.isfile(target):
             found.append(target)
             continue
         remote = RemoteFile(name, (BASELINE + name,), published_md5(BASELINE + name))
@@ -112,16 +137,17 @@ def _download(files: str, baseline: str, progress: DownloadProgress | None) -> l
 
 def published_md5(url: str) -> str:
     """NLM puts `MD5(name)= digits` beside every file."""
-    import requests
-
-    name = url.rpartition("/")[2]
+    place = cache_folder() / "pubmed" / url.rpartition("/")[2]
     try:
-        answer = requests.get(url + ".md5", timeout=(10, 30))
-        answer.raise_for_status()
-    except requests.RequestException as error:
+        text = fetch_text(f"{url}.md5").strip()
+    except DataError as error:
         raise DataError(
-            f"cannot download {url}.md5 ({type(error).__name__}). Check the network and that the "
-            f"file exists, or place {name} in {cache_folder() / 'pubmed'} yourself."
+            f"{error} Check the network and that the file exists, or place it as {place}."
         ) from error
-    digits = answer.text.strip().rpartition(" ")[2].lower()
+    digits = text.rpartition(" ")[2].lower()
+    if not re.fullmatch("[0-9a-f]{32}", digits):
+        raise DataError(
+            f"{url}.md5 holds no MD5 checksum, which has 32 hex digits, but {text[:100]!r}. Try "
+            f"again later, or place the file as {place}."
+        )
     return f"md5:{digits}"

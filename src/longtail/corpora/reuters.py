@@ -8,7 +8,7 @@ from pathlib import Path
 from longtail.corpora.download import Progress as DownloadProgress
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
 from longtail.data.collect import Progress, collect, tell
-from longtail.data.documents import OnError, ReadOptions, ReadReport
+from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport
 from longtail.data.sources import resolve
 from longtail.data.splits import paper_split
 from longtail.data.textdata import TextData
@@ -37,15 +37,17 @@ def load(
     *,
     encoding: str | None = None,
     on_error: OnError = "raise",
+    max_record_mb: float = MAX_RECORD_MB,
     progress: Progress | None = None,
     download_progress: DownloadProgress | None = None,
     report: ReadReport | None = None,
 ) -> dict[str, TextData]:
     """The three parts, from the SGML distribution (folder or tar.gz) or NLTK's folder or zip."""
     source = Path(path) if path is not None else _from_cache(download_progress)
-    collected = collect(
-        resolve(source), ReadOptions(encoding=encoding, on_error=on_error), progress
-    )
+    options = ReadOptions(encoding=encoding, on_error=on_error, max_record_mb=max_record_mb)
+    found = ReadReport()
+    collected = collect(resolve(source, None, found), options, progress)
+    collected.report.add(found)
     data = collected.data()
     known = data.ids is not None and all(map(NUMBERED.fullmatch, data.ids))
     if data.ids is None or None in collected.parts or not known:

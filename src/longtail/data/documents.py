@@ -5,6 +5,8 @@ A reader never decides what a problem means; `collect.py` raises it or counts it
 
 from __future__ import annotations
 
+import codecs
+import math
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +16,10 @@ from longtail.errors import InputError
 
 OnError = Literal["raise", "skip"]
 MAX_EXAMPLES = 5
+MEGABYTE = 1_000_000
+MAX_RECORD_MB = 64
+# Codecs that decode, but not the text of files: their escapes would change what a file says.
+NOT_TEXT = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "charmap"}
 
 
 class Document(NamedTuple):
@@ -27,6 +33,8 @@ class Document(NamedTuple):
     part: str | None = None
     """`train` or `test` where the source itself says so."""
     at: int | str = ""
+    n_empty_labels: int = 0
+    """Empty labels between separators, as in `a;;b`, that were left out."""
 
 
 class Problem(NamedTuple):
@@ -42,13 +50,20 @@ class PassedOver(NamedTuple):
     reason: str
 
 
+class LeftOut(NamedTuple):
+    """Something that a reader of this format would not expect to lose: a book, a file, a label."""
+
+    what: str
+    times: int = 1
+
+
 class LabelNames(NamedTuple):
     """All labels of the source, in its order, those without documents included."""
 
     names: tuple[str, ...]
 
 
-Record = Document | Problem | PassedOver | LabelNames
+Record = Document | Problem | PassedOver | LeftOut | LabelNames
 Records = Generator[Record, None, None]
 """What a reader gives; closing it closes the file."""
 
@@ -97,8 +112,22 @@ class ReadOptions:
     major_topics: bool = _option(
         False, "MEDLINE: only the headings that are a major topic of the article."
     )
+    max_record_mb: float = _option(
+        MAX_RECORD_MB,
+        "Largest document, line or file of an archive in MB; a larger one is a bad record, so that "
+        "a small file cannot unpack to more than the memory.",
+    )
+
+    @property
+    def max_record(self) -> int:
+        """The largest record in bytes, or in characters where text is read."""
+        return int(self.max_record_mb * MEGABYTE)
 
     def __post_init__(self) -> None:
+        for name, kind in self.__annotations__.items():
+            value = getattr(self, name)
+            if kind.startswith("str") and name != "years" and not isinstance(value, str | None):
+                raise InputError(f"{name} must be a string, got {value!r:.60}.")
         if self.on_error not in ("raise", "skip"):
             raise InputError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}.")
         if self.label_separator == "":
@@ -120,13 +149,39 @@ class ReadOptions:
         if self.years is not None:
             object.__setattr__(self, "years", str(self.years))
             parse_range(str(self.years), "years", "2020 or 2020-2021")
+        object.__setattr__(self, "max_record_mb", _megabytes(self.max_record_mb))
         if self.encoding is not None:
-            try:
-                "".encode(self.encoding)
-            except (LookupError, ValueError) as error:
-                raise InputError(
-                    f"unknown encoding {self.encoding!r}. Try utf-8, latin-1 or cp1252."
-                ) from error
+            _check_encoding(self.encoding)
+
+
+def _megabytes(value: Any) -> float:
+    """The limit as a number; a flag gives it as a string."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    # A Python string has at most 2^63 - 1 characters; nobody has a million megabytes of memory.
+    if isinstance(value, bool) or not 0.001 <= number <= 1_000_000:
+        raise InputError(
+            f"max_record_mb must be a number of megabytes from 0.001 to 1000000, got {value!r:.60}."
+        )
+    return int(number) if number.is_integer() else number
+
+
+def _check_encoding(encoding: Any) -> None:
+    """Raise if files cannot be decoded by it: an unknown one, or one such as `hex` or `zip`."""
+    try:
+        codec = codecs.lookup(encoding)
+        # The attribute by which str.encode itself tells them from others; it has no public name.
+        known = codec._is_text_encoding and codec.name not in NOT_TEXT
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(
+            f"unknown encoding {encoding!r:.60}. Try utf-8, latin-1 or cp1252."
+        ) from error
+    if not known:
+        raise InputError(
+            f"{encoding!r:.60} is not an encoding of text files. Try utf-8, latin-1 or cp1252."
+        )
 
 
 @dataclass
@@ -138,7 +193,9 @@ class ReadReport:
     examples: list[str] = field(default_factory=list)
     """The first few of the skipped, each with its file and line."""
     passed_over: Counter[str] = field(default_factory=Counter)
-    """Reason -> number of records that are no documents of this kind."""
+    """Reason -> number of records that are no documents of this kind, as the format has them."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """What -> how often it was left out, where a reader of this format would not expect it."""
     notes: list[str] = field(default_factory=list)
     """What a corpus did after reading, such as leaving out rare labels."""
 
@@ -147,6 +204,7 @@ class ReadReport:
         self.skipped += other.skipped
         self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
         self.passed_over.update(other.passed_over)
+        self.left_out.update(other.left_out)
         self.notes += other.notes
 
     def lines(self) -> list[str]:
@@ -158,6 +216,7 @@ class ReadReport:
             said += [f"  {example}" for example in self.examples]
         for why, n in self.passed_over.items():
             said.append(f"{n} record{'' if n == 1 else 's'} passed over: {why}.")
+        said += [f"{n} left out: {what}." for what, n in self.left_out.items()]
         return said + self.notes
 
 
@@ -166,8 +225,9 @@ def parse_range(text: str, name: str, example: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     if not dash:
         last = first
-    if not (first.strip().isdecimal() and last.strip().isdecimal()):
-        raise InputError(f"{name} must look like {example}, got {text!r}.")
+    sound = all(end.strip().isdecimal() and len(end) < 20 for end in (first, last))
+    if not sound:
+        raise InputError(f"{name} must look like {example}, got {text!r:.60}.")
     low, high = int(first), int(last)
     if low > high:
         raise InputError(f"{name} must go upwards, got {text!r}.")

@@ -8,15 +8,15 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, TextIO, TypeVar, cast
 
+from longtail.data.limits import shown
 from longtail.errors import DataError, InputError
+from longtail.runs import whole_file
 
 Item = TypeVar("Item")
 Tick = Callable[[int], None]
@@ -26,7 +26,6 @@ Written = Callable[[int, int], None]
 
 GZIP_MAGIC = b"\x1f\x8b"
 BUFFER = 1 << 20
-LARGEST_MEMBER = 256 << 20
 
 # Python's surrogateescape gives up at bytes below 128, which UTF-16 can have wrong as well.
 ESCAPE = "longtail.escape"
@@ -111,29 +110,16 @@ def wrong_encoding(encoding: str | None) -> str:
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary name to write to; it takes the place of `path` only if all went well."""
-    target = Path(path)
-    temporary = None
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".longtail-")
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        # mkstemp makes private files; give the result the rights that open() would have given.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(target)
+        with whole_file(path) as temporary:
+            yield temporary
     except OSError as error:
-        raise DataError(f"{target} cannot be written ({error.strerror or error}).") from error
+        raise DataError(f"{path} cannot be written ({error.strerror or error}).") from error
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{target} was not written: {error.object[error.start]!r} in a text, label or id is "
+            f"{path} was not written: {error.object[error.start]!r} in a text, label or id is "
             "half of a surrogate pair, which is no character. Take it out."
         ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -162,15 +148,6 @@ def check_member_names(archive: Path, names: Iterable[str]) -> None:
         parts = PurePosixPath(name.replace("\\", "/"))
         if parts.is_absolute() or ".." in parts.parts or re.match("[A-Za-z]:", name):
             raise DataError(
-                f"{archive} was refused: it holds a file called {name!r}, which points outside of "
-                "the archive. Get the archive from a source that you trust."
+                f"{archive} was refused: it holds a file called {shown(name)}, which points "
+                "outside of the archive. Get the archive from a source that you trust."
             )
-
-
-def check_member_size(archive: Path, name: str, size: int) -> None:
-    """Refuse a file inside an archive that would unpack to an absurd size."""
-    if size > LARGEST_MEMBER:
-        raise DataError(
-            f"{archive} was refused: {name} unpacks to {size >> 20} MiB, more than the "
-            f"{LARGEST_MEMBER >> 20} MiB that one text file may have."
-        )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from longtail.data.documents import Document, LabelNames, Problem, ReadOptions, Record, Records
 from longtail.data.fields import (
-    FieldError,
-    cell_labels,
     check_columns,
     label_columns,
     needed_columns,
     to_document,
 )
 from longtail.data.files import Tick
+from longtail.data.limits import shown
 from longtail.errors import DataError, MissingExtraError
 
 PREFIX = "hf:"
@@ -34,8 +34,8 @@ def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> R
         part = PARTS.get(split)
         if split and part is None:
             raise DataError(
-                f"{source}: the split {split!r} is none of {', '.join(PARTS)}. Load the dataset "
-                "yourself and make TextData.from_lists of the splits that you want."
+                f"{source}: the split {shown(split)} is none of {', '.join(PARTS)}. Load the "
+                "dataset yourself and make TextData.from_lists of the splits that you want."
             )
         check_columns(table.column_names, options, source)
         names = None
@@ -45,9 +45,20 @@ def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> R
             names = _class_names(table.features.get(options.labels_field))
             yield LabelNames(tuple(names or ()))
         wanted = needed_columns(table.column_names, options)
-        for number, row in enumerate(table.select_columns(wanted), start=1):
+        for number, row in enumerate(_rows(table, wanted), start=1):
             record = _record(row, names, options, f"{split or 'row'} {number}")
             yield record._replace(part=part) if isinstance(record, Document) else record
+
+
+def _rows(table: Any, columns: list[str]) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    try:
+        # A damaged file can point anywhere into memory, which would end the process.
+        table.data.validate(full=True)
+        yield from table.select_columns(columns)
+    except (pa.ArrowException, TypeError) as error:
+        raise EOFError(f"a damaged dataset: {shown(str(error), 200)}") from error
 
 
 def _splits(source: Path | str) -> dict[str, Any]:
@@ -87,11 +98,8 @@ def _record(row: dict[str, Any], names: list[str] | None, options: ReadOptions, 
             numbers = labels if isinstance(labels, list) else [labels]
             if not all(isinstance(k, int) and 0 <= k < len(names) for k in numbers):
                 # -1 is Hugging Face's "not labelled"; Python would take it for the last class.
-                return Problem(at, f"expected classes from 0 to {len(names) - 1}, got {labels}.")
+                return Problem(
+                    at, f"expected classes from 0 to {len(names) - 1}, got {shown(labels)}."
+                )
             row = {**row, options.labels_field: [names[k] for k in numbers]}
-        elif isinstance(labels, str):
-            try:
-                row = {**row, options.labels_field: cell_labels(labels, options)}
-            except FieldError as error:
-                return Problem(at, str(error))
-    return to_document(row, options, at)
+    return to_document(row, options, at, cells=True)

@@ -16,6 +16,8 @@ from longtail.data.files import (
     writing,
     wrong_encoding,
 )
+from longtail.data.json_text import Ambiguous, parse, reason
+from longtail.data.limits import TOO_LONG, bounded_lines, shown, too_large
 from longtail.data.textdata import TextData
 
 
@@ -25,29 +27,27 @@ def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
     if named is not None:
         yield LabelNames(tuple(named))
     with open_text(path, options.encoding, tick) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(bounded_lines(file, options.max_record), start=1):
+            if line is TOO_LONG:
+                yield Problem(number, too_large("the line", options.max_record))
+                continue
             if undecodable(line):
                 yield Problem(number, wrong_encoding(options.encoding))
                 continue
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = parse(line)
             except (ValueError, RecursionError) as error:
                 # Not JSONDecodeError alone: a whole number of 5,000 digits is a ValueError.
-                yield Problem(number, f"not valid JSON ({_reason(error)}).")
+                yield Problem(number, f"not valid JSON ({reason(error)}).")
                 continue
-            if isinstance(record, dict):
-                yield to_document(record, options, number)
+            if not isinstance(record, dict):
+                yield Problem(number, f"expected a JSON object, got {shown(line)}.")
+            elif isinstance(record, Ambiguous) and (twice := record.twice_of(options)) is not None:
+                yield Problem(number, f"the field {shown(twice)} stands there twice.")
             else:
-                yield Problem(number, f"expected a JSON object, got {line[:60]!r}.")
-
-
-def _reason(error: Exception) -> str:
-    """Without the line number inside the line, which would contradict the file's."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg}, column {error.colno}"
-    return str(error)
+                yield to_document(record, options, number)
 
 
 def write_jsonl(data: TextData, path: str | Path, written: Written | None = None) -> None:

@@ -1,41 +1,56 @@
 """MEDLINE/PubMed XML as NLM publishes it, gzipped or not, read a citation at a time.
 
-Files that declare entities are refused: MEDLINE has none, an entity bomb or a peek at local files
-needs them.
+Files with a document type of their own (an internal subset) are refused: MEDLINE has none, while
+entity bombs, attribute defaults that grow without end and a peek at local files need one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from longtail.data.documents import Document, PassedOver, Problem, ReadOptions, Record, Records
+from longtail.data.documents import (
+    Document,
+    LeftOut,
+    PassedOver,
+    Problem,
+    ReadOptions,
+    Record,
+    Records,
+)
 from longtail.data.files import Tick, open_binary
+from longtail.data.limits import TooLargeError, shown
 from longtail.errors import DataError
 
 YEAR = re.compile(r"\d{4}")
 CHUNK = 1 << 14
+# An element takes some 100 bytes of memory and an attribute 200, however few bytes of XML make it.
+BYTES_PER_ELEMENT, BYTES_PER_ATTRIBUTE = 100, 500
+ARTICLE, BOOK, DELETED = "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
 
 
 def read_medline(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """Citations with an abstract and MeSH headings: text = title + space + abstract."""
     with open_binary(path, lambda count: None) as file:
-        refuse_entities(file, path)
+        refuse_subset(file, path, options.max_record)
     number = 0
     with open_binary(path, tick) as file:
-        root = None
         try:
-            for event, element in ElementTree.iterparse(file, events=("start", "end")):
-                if root is None:
-                    root = element
-                if event == "end" and element.tag == "PubmedArticle":
+            for element in _elements(file, options.max_record):
+                if element.tag == ARTICLE:
                     number += 1
                     yield _citation(element, number, options)
-                    # Parsed citations hang on the root until it lets them go.
-                    root.clear()
+                elif element.tag == BOOK:
+                    yield LeftOut("book (PubmedBookArticle), not an article")
+                elif element.tag == DELETED:
+                    for _ in element.iter("PMID"):
+                        yield PassedOver("a note that a citation was deleted")
+                else:
+                    yield LeftOut("element of another name than PubmedArticle")
         except ElementTree.ParseError as error:
             line = f"line {error.position[0]}"
             yield Problem(line, f"not valid XML ({error}); the rest of the file was not read.")
@@ -45,8 +60,61 @@ def read_medline(path: Path, options: ReadOptions, tick: Tick) -> Records:
         yield Problem("whole file", why)
 
 
-def refuse_entities(file: BinaryIO, path: Path) -> None:
-    """Raise if the document declares entities; they can only stand before the first element."""
+def _elements(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element]:
+    """The articles at any depth, and other children of the root, in bounded memory."""
+    parser: Any = ElementTree.XMLPullParser(("start", "end"))
+    root: Any = None
+    depth = n_bytes = n_elements = n_attributes = n_stalled = 0
+    holds_articles = False
+    while chunk := _read(file, n_stalled):
+        n_bytes += len(chunk)
+        n_attributes += chunk.count(b"=")
+        over = n_elements > limit // BYTES_PER_ELEMENT or n_bytes > max(limit, 4 * CHUNK)
+        if over or n_attributes > max(limit // BYTES_PER_ATTRIBUTE, 4 * CHUNK):
+            raise TooLargeError("one citation of the XML", limit)
+        parser.feed(chunk)
+        before = n_elements
+        for event, element in parser.read_events():
+            if event == "start":
+                depth += 1
+                n_elements += 1
+                if root is None:
+                    root = element
+                continue
+            depth -= 1
+            is_article = element.tag == ARTICLE
+            if depth > 1 and not is_article:
+                continue
+            if is_article or (depth == 1 and not holds_articles):
+                yield element
+            # Inside of an element of the root that is still open.
+            holds_articles = depth > 1
+            # Parsed citations hang on the root until it lets them go.
+            root.clear()
+            n_bytes = n_elements = n_attributes = 0
+        n_stalled = n_stalled + len(chunk) if n_elements == before else 0
+    parser.close()
+
+
+def _read(file: BinaryIO, n_stalled: int) -> bytes:
+    """The next bytes: as they come, or as many as have come without an element.
+
+    Expat looks at an unfinished tag from its beginning whenever more of it comes; twice as much
+    each time keeps that linear.
+    """
+    chunk = file.read(CHUNK)
+    if n_stalled < 4 * CHUNK:
+        return chunk
+    pieces = [chunk]
+    missing = n_stalled - len(chunk)
+    while missing > 0 and (piece := file.read(CHUNK)):
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)
+
+
+def refuse_subset(file: BinaryIO, path: Path, limit: int) -> None:
+    """Raise if the document declares anything; that can only stand before the first element."""
     parser = expat.ParserCreate()
     started = False
 
@@ -54,17 +122,23 @@ def refuse_entities(file: BinaryIO, path: Path) -> None:
         nonlocal started
         started = True
 
-    def entity(name: str, *declaration: object) -> None:
-        raise DataError(
-            f"{path} was refused: it declares an XML entity ({name!r}), which can blow up memory "
-            "or read other files. MEDLINE files declare none; get the file from NLM."
-        )
+    def doctype(name: str, system: str | None, public: str | None, has_subset: int) -> None:
+        if has_subset:
+            raise DataError(
+                f"{path} was refused: its <!DOCTYPE {shown(name)}> declares entities or attributes "
+                "of its own ([...]), which can blow up memory or read other files. MEDLINE files "
+                "declare none; get the file from NLM."
+            )
 
     parser.StartElementHandler = start
-    parser.EntityDeclHandler = entity
+    parser.StartDoctypeDeclHandler = doctype
+    n_bytes = 0
     try:
-        while not started and (chunk := file.read(CHUNK)):
+        while not started and (chunk := _read(file, n_bytes)):
             parser.Parse(chunk, False)
+            n_bytes += len(chunk)
+            if n_bytes > limit:
+                raise TooLargeError("what stands before the first element of the XML", limit)
     except expat.ExpatError:
         return  # The reader proper meets the same error and says where it is.
     except LookupError as error:

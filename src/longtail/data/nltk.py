@@ -5,18 +5,13 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePosixPath
 
-from longtail.data.documents import Document, Problem, ReadOptions, Records
-from longtail.data.files import (
-    ESCAPE,
-    Tick,
-    check_member_names,
-    check_member_size,
-    undecodable,
-    wrong_encoding,
-)
+from longtail.data.archives import BrokenArchiveError, open_zip
+from longtail.data.documents import Document, LeftOut, Problem, ReadOptions, Records
+from longtail.data.files import ESCAPE, Tick, check_member_names, undecodable, wrong_encoding
+from longtail.data.limits import TooLargeError, shown, shown_names
 from longtail.errors import DataError
 
 ENCODING = "latin-1"
@@ -31,59 +26,75 @@ UNREADABLE = (
     zipfile.BadZipFile,
 )
 PARTS = {"training": "train", "train": "train", "test": "test"}
+# Files that stand beside the documents of NLTK's corpora.
+ABOUT = ("cats.txt", "stopwords", "readme", "license", "contents", "index")
+Content = Callable[[str], bytes]
 
 
 def read_nltk(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """NLTK's categorised corpora: cats.txt with `training/1 cocoa`, and one file per document."""
+    limit = options.max_record
     if path.is_dir():
         root = path if (path / "cats.txt").is_file() else path / "reuters"
         if not (root / "cats.txt").is_file():
             raise DataError(f"{path}: expected NLTK's cats.txt, found none.")
-        categories = (root / "cats.txt").read_bytes()
-        yield from _nltk(categories, lambda name: (root / name).read_bytes(), options, tick)
+
+        def of_folder(name: str) -> bytes:
+            file = root / name
+            if file.exists() and not file.is_file():
+                raise OSError("not a regular file")
+            if file.stat().st_size > limit:
+                raise TooLargeError(f"the file {shown(name)}", limit)
+            return file.read_bytes()
+
+        there = (str(f.relative_to(root).as_posix()) for f in root.rglob("*") if f.is_file())
+        yield from _nltk(of_folder, there, options, tick)
         return
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            check_member_names(path, names)
-            cats = [name for name in names if name.rsplit("/", 1)[-1] == "cats.txt"]
+        members = open_zip(path, limit)
+        with members.archive:
+            cats = [name for name in members.files if name.rsplit("/", 1)[-1] == "cats.txt"]
             if len(cats) != 1:
-                there = ", ".join(cats) or "none"
-                raise DataError(f"{path}: expected one cats.txt of NLTK inside, found {there}.")
+                raise DataError(
+                    f"{path}: expected one cats.txt of NLTK inside, found {shown_names(cats)}."
+                )
             folder = cats[0].removesuffix("cats.txt")
-
-            def content(name: str) -> bytes:
-                check_member_size(path, name, archive.getinfo(folder + name).file_size)
-                return archive.read(folder + name)
-
-            yield from _nltk(content("cats.txt"), content, options, tick)
+            inside = (n.removeprefix(folder) for n in members.files if n.startswith(folder))
+            yield from _nltk(lambda n: members.read(folder + n, limit), inside, options, tick)
     except DataError:
         raise
     except UNREADABLE as error:
-        raise EOFError(f"a broken zip archive: {error}") from error
+        raise BrokenArchiveError(f"a broken zip archive: {error}") from error
 
 
-def _nltk(
-    categories: bytes, content: Callable[[str], bytes], options: ReadOptions, tick: Tick
-) -> Records:
+def _nltk(content: Content, there: Iterable[str], options: ReadOptions, tick: Tick) -> Records:
     encoding = options.encoding or ENCODING
+    named: set[str] = set()
     # Bytes, because in Latin-1 a part of many a character of UTF-8 counts as white space.
-    for number, line in enumerate(categories.split(b"\n"), start=1):
+    for number, line in enumerate(content("cats.txt").split(b"\n"), start=1):
         cells = [cell.decode(encoding, errors=ESCAPE) for cell in line.split()]
         if not cells:
             continue
         at = f"cats.txt, line {number}"
         name, *labels = cells
         check_member_names(Path("cats.txt"), [name])
+        if name in named:
+            # Before the file is unpacked again: a small archive can name a large one many times.
+            yield Problem(at, f"the id {shown(name)} is already taken by another document.")
+            continue
+        named.add(name)
         try:
             document = content(name)
         except (KeyError, FileNotFoundError):
-            yield Problem(at, f"expected a file {name!r} beside cats.txt, found none.")
+            yield Problem(at, f"expected a file {shown(name)} beside cats.txt, found none.")
             continue
         except DataError:
             raise
+        except TooLargeError as error:
+            yield Problem(at, str(error))
+            continue
         except UNREADABLE as error:
-            yield Problem(at, f"the file {name!r} cannot be read ({error}).")
+            yield Problem(at, f"the file {shown(name)} cannot be read ({error}).")
             continue
         tick(len(document))
         text = document.decode(encoding, errors=ESCAPE)
@@ -91,3 +102,13 @@ def _nltk(
             yield Problem(at, wrong_encoding(encoding))
             continue
         yield Document(text, labels, name, None, PARTS.get(name.partition("/")[0]), at)
+    folders = {PurePosixPath(name).parent for name in named}
+    others = [PurePosixPath(name) for name in there if name not in named]
+    n_others = sum(
+        file.parent in folders
+        and not file.name.startswith(".")
+        and not file.name.lower().startswith(ABOUT)
+        for file in others
+    )
+    if n_others:
+        yield LeftOut("file beside the documents that cats.txt does not name", n_others)

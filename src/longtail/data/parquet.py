@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from longtail.data.documents import LabelNames, Problem, ReadOptions, Record, Records
+from longtail.data.documents import LabelNames, Problem, ReadOptions, Records
 from longtail.data.fields import (
-    FieldError,
-    cell_labels,
     check_columns,
     label_columns,
     needed_columns,
     to_document,
 )
 from longtail.data.files import Tick, Written, replacing
+from longtail.data.limits import TooLargeError, shown
+from longtail.data.parquet_pages import bounded_batches, open_parquet
 from longtail.data.textdata import TextData
 from longtail.labels import LabelEncoder
 
@@ -28,12 +28,11 @@ BATCH = 4096
 
 
 def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
-    """One record per row, a few thousand rows in memory at a time."""
+    """One record per row, a few hundred rows in memory at a time."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             columns = file.schema_arrow.names
             check_columns(columns, options, path)
             if options.label_columns is not None:
@@ -43,16 +42,16 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
             wanted = needed_columns(columns, options)
             weight = path.stat().st_size / max(1, file.metadata.num_rows)
             number = 0
-            for batch in file.iter_batches(batch_size=BATCH, columns=wanted):
+            for batch in bounded_batches(path, file, wanted, options.max_record):
                 for record in _rows(batch):
                     number += 1
                     if isinstance(record, str):
                         yield Problem(number, record)
                     else:
-                        yield _record(record, options, number)
+                        yield to_document(record, options, number, cells=True)
                 tick(round(weight * batch.num_rows))
     except pa.ArrowException as error:
-        raise EOFError(f"not a sound Parquet file: {error}") from error
+        raise EOFError(f"not a sound Parquet file: {shown(str(error), 200)[1:-1]}") from error
 
 
 def _rows(batch: Any) -> Iterator[dict[str, Any] | str]:
@@ -68,50 +67,40 @@ def _rows(batch: Any) -> Iterator[dict[str, Any] | str]:
         try:
             yield batch.slice(row, 1).to_pylist()[0]
         except (ValueError, OverflowError) as error:
-            yield f"cannot be read ({error})."
+            yield f"cannot be read ({shown(str(error))})."
 
 
 def _names_in(schema: Any) -> tuple[str, ...] | None:
     """The label names that `write_parquet` put beside the columns."""
     try:
         names = json.loads((schema.metadata or {}).get(NAMES_KEY, b"null"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     sound = isinstance(names, list) and all(isinstance(name, str) for name in names)
     return tuple(names) if sound else None
 
 
-def _record(record: dict[str, Any], options: ReadOptions, number: int) -> Record:
-    labels = record.get(options.labels_field)
-    if options.label_columns is None and isinstance(labels, str):
-        try:
-            record[options.labels_field] = cell_labels(labels, options)
-        except FieldError as error:
-            return Problem(number, str(error))
-    return to_document(record, options, number)
-
-
 def load_parquet(path: str | Path) -> TextData | None:
     """What `write_parquet` wrote, exactly; None if the file is of other origin, or damaged."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             names = _names_in(file.schema_arrow)
             given = set(file.schema_arrow.names) - {"text", "labels"}
             if names is None or file.schema_arrow != _schema(names, given):
                 return None
             encoder = LabelEncoder(names)
             columns: dict[str, list[str]] = {name: [] for name in ("text", *given)}
-            for batch in file.iter_batches(batch_size=BATCH):
+            wanted = file.schema_arrow.names
+            for batch in bounded_batches(Path(path), file, wanted, ReadOptions().max_record):
                 if any(column.null_count for column in batch.columns):
                     return None
                 for name, values in columns.items():
                     values += batch.column(name).to_pylist()
                 for labels in batch.column("labels").to_pylist():
                     encoder.add(labels)
-    except (OSError, ValueError, pa.ArrowException):
+    except (OSError, EOFError, ValueError, OverflowError, pa.ArrowException, TooLargeError):
         return None
     ids, dates = (tuple(columns[f]) if f in columns else None for f in ("id", "date"))
     return TextData(columns["text"], encoder.finish()[0], names, ids, dates)

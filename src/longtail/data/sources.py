@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longtail.data.collect import Collected, Progress, collect, size_of, tell
+from longtail.data.collect import Progress, collect, our_errors, size_of, tell
+from longtail.data.collected import Collected
 from longtail.data.documents import ReadOptions, ReadReport
 from longtail.data.formats import Format, format_of_file, format_of_folder, get_format, list_formats
 from longtail.data.hugging_face import PREFIX
+from longtail.data.limits import shown, shown_names
 from longtail.data.splits import split
 from longtail.data.textdata import TextData
-from longtail.errors import DataError
+from longtail.errors import DataError, InputError
 
 PARTS = {
     "train": ("train", "training"),
@@ -24,32 +26,44 @@ PARTS = {
     "test": ("test",),
 }
 SHARES = (0.7, 0.1, 0.2)
+# Formats whose suffix many another file has: notes in .txt, settings in .json.
+AMBIGUOUS = ("libmultilabel", "bioasq", "nltk")
+ABOUT = ("readme", "license", "licence", "changelog", "citation", "notice")
 Files = list[tuple[Path | str, Format]]
 
 
-def resolve(source: str | Path | Sequence[str | Path], format: str | None = None) -> Files:
-    """The files of a source and their formats; a folder of parts is not one source."""
+def resolve(
+    source: str | Path | Sequence[str | Path],
+    format: str | None = None,
+    report: ReadReport | None = None,
+) -> Files:
+    """The files of a source and their formats; a folder of parts is not one source.
+
+    `report` is told of data files in a folder that are not read.
+    """
+    if not isinstance(source, Iterable | Path) or isinstance(source, bytes):
+        raise InputError(f"expected a path or several, got {shown(source)}.")
     if not isinstance(source, (str, Path)):
-        files = [file for one in source for file in resolve(one, format)]
+        files = [file for one in source for file in resolve(one, format, report)]
         _refuse_twice([path for path, _ in files])
         return files
     if str(source).startswith(PREFIX):
         return [(str(source), get_format("huggingface"))]
     path = Path(source)
     if path.is_dir():
-        return _resolve_folder(path, format)
+        return _resolve_folder(path, format, report)
     if not path.is_file():
         raise DataError(f"no such file or folder: {path}.")
     entry = get_format(format) if format else format_of_file(path)
     if entry is None:
         raise DataError(
-            f"the suffix of {path.name!r} says no format. Name one with format (--format): "
+            f"the suffix of {shown(path.name)} says no format. Name one with format (--format): "
             f"{', '.join(list_formats())}."
         )
     return [(path, entry)]
 
 
-def _resolve_folder(path: Path, format: str | None) -> Files:
+def _resolve_folder(path: Path, format: str | None, report: ReadReport | None) -> Files:
     entry = get_format(format) if format else format_of_folder(path)
     if entry is not None and (entry.folder_marks or not entry.suffixes):
         return [(path, entry)]
@@ -63,7 +77,7 @@ def _resolve_folder(path: Path, format: str | None) -> Files:
     if entry is None:
         kinds = {kind.name for file in files if (kind := format_of_file(file)) is not None}
         if len(kinds) != 1:
-            there = ", ".join(file.name for file in files[:8]) or "an empty folder"
+            there = shown_names(file.name for file in files) if files else "an empty folder"
             raise DataError(
                 f"{path}: expected train.jsonl (or .csv, .parquet, ...) and, if you have them, "
                 f"validation and test, or files of one format; found {there}. Name a format with "
@@ -74,7 +88,35 @@ def _resolve_folder(path: Path, format: str | None) -> Files:
     if not found:
         raise DataError(f"{path}: no files of the format {entry.name}.")
     _refuse_twice([file for file, _ in found])
+    if report is not None:
+        _tell_others(path, {file for file, _ in found}, {entry.name}, report)
     return found
+
+
+def _tell_others(
+    root: Path, read: Iterable[Path | str], formats: set[str], report: ReadReport
+) -> None:
+    """Count the data files, and folders of them, that stand beside those that are read."""
+    known = set(read)
+    others = [
+        entry.name
+        for entry in sorted(root.iterdir())
+        if entry not in known and _holds_data(entry, formats)
+    ]
+    if others:
+        report.left_out[f"data file beside those that were read ({shown_names(others)})"] += len(
+            others
+        )
+
+
+def _holds_data(entry: Path, formats: set[str]) -> bool:
+    """Whether a file, or one in a folder, is of a known format and no README or the like."""
+    if entry.name.startswith(".") or entry.name.lower().startswith(ABOUT):
+        return False
+    if entry.is_dir():
+        return any(_holds_data(file, formats) for file in entry.iterdir() if file.is_file())
+    kind = format_of_file(entry) if entry.is_file() else None
+    return kind is not None and (kind.name in formats or kind.name not in AMBIGUOUS)
 
 
 def _refuse_twice(files: Sequence[Path | str]) -> None:
@@ -90,9 +132,10 @@ def _refuse_twice(files: Sequence[Path | str]) -> None:
 def has_parts(source: str | Path, format: str | None = None) -> bool:
     """Whether the source itself says which documents are for training and which for testing."""
     path = Path(source)
-    if path.is_dir() and not str(source).startswith(PREFIX) and _part_files(path, format):
-        return True
-    return any(entry.has_parts for _, entry in resolve(source, format))
+    with our_errors(source):
+        if path.is_dir() and not str(source).startswith(PREFIX) and _part_files(path, format):
+            return True
+        return any(entry.has_parts for _, entry in resolve(source, format))
 
 
 def load_data(
@@ -115,25 +158,9 @@ def load_data(
     `min_count`, only labels with so many training documents are kept.
     """
     settings = ReadOptions(**options)
-    path = Path(source)
-    found = _part_files(path, format) if path.is_dir() else {}
     said = ReadReport()
-    if found:
-        parts = {}
-        sizes = {part: sum(size_of(file) for file, _ in files) for part, files in found.items()}
-        before = 0
-        for part, files in found.items():
-            own = _within(progress, before, sum(sizes.values()))
-            collected = collect(files, settings, own, workers)
-            before += sizes[part]
-            said.add(collected.report)
-            parts[part] = collected.data()
-    else:
-        if path.is_dir():
-            _refuse_hidden_parts(path)
-        collected = collect(resolve(source, format), settings, progress, workers)
-        said.add(collected.report)
-        parts = _own_parts(collected, source, split_method, seed)
+    with our_errors(source):
+        parts = _read_parts(source, format, settings, split_method, seed, said, progress, workers)
     if "validation" not in parts:
         shares = (0.9, 0.1)
         parts["train"], parts["validation"] = split(parts["train"], shares, split_method, seed)
@@ -145,6 +172,37 @@ def load_data(
     if any(parts[part].label_names != names for part in order):
         names = tuple(sorted({name for part in order for name in parts[part].label_names}))
     return {part: parts[part].onto(names)[0] for part in order}
+
+
+def _read_parts(
+    source: str | Path,
+    format: str | None,
+    settings: ReadOptions,
+    split_method: str,
+    seed: int,
+    report: ReadReport,
+    progress: Progress | None,
+    workers: int | None,
+) -> dict[str, TextData]:
+    """The parts that a folder or a source itself names, or those that a split makes."""
+    path = Path(source)
+    found = _part_files(path, format, report) if path.is_dir() else {}
+    if not found:
+        if path.is_dir():
+            _refuse_hidden_parts(path)
+        collected = collect(resolve(source, format, report), settings, progress, workers)
+        report.add(collected.report)
+        return _own_parts(collected, source, split_method, seed)
+    parts = {}
+    sizes = {part: sum(size_of(file) for file, _ in files) for part, files in found.items()}
+    before = 0
+    for part, files in found.items():
+        own = _within(progress, before, sum(sizes.values()))
+        collected = collect(files, settings, own, workers)
+        before += sizes[part]
+        report.add(collected.report)
+        parts[part] = collected.data()
+    return parts
 
 
 def frequent_labels(
@@ -183,15 +241,21 @@ def _within(progress: Progress | None, before: int, total: int) -> Progress | No
     return progress and (lambda done, _: progress(before + done, total))
 
 
-def _part_files(root: Path, format: str | None) -> dict[str, Files]:
+def _part_files(
+    root: Path, format: str | None, report: ReadReport | None = None
+) -> dict[str, Files]:
     """The files of every part: train.csv, or shards such as train-0001.csv, or a folder train."""
     named = _named_parts(root, format)
     if named and "train" not in named:
-        there = ", ".join(sorted(entry.name for entry in root.iterdir()))
+        there = shown_names(sorted(entry.name for entry in root.iterdir()))
         raise DataError(
             f"no training part in {root}: expected a file such as train.jsonl, found {there}."
         )
-    return {part: resolve(entries, format) for part, entries in named.items()}
+    found = {part: resolve(entries, format, report) for part, entries in named.items()}
+    if found and report is not None:
+        kinds = {entry.name for files in found.values() for _, entry in files}
+        _tell_others(root, (entry for own in named.values() for entry in own), kinds, report)
+    return found
 
 
 def _named_parts(root: Path, format: str | None) -> dict[str, list[Path]]:
@@ -204,7 +268,7 @@ def _named_parts(root: Path, format: str | None) -> dict[str, list[Path]]:
         if len(own) > 1 and (len(sets) > 1 or None in sets):
             raise DataError(
                 f"{root}: it is not clear which is the {part} part: "
-                f"{', '.join(entry.name for entry in own)}. Leave one of them."
+                f"{shown_names(entry.name for entry in own)}. Leave one of them."
             )
         if own:
             found[part] = own

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from longtail.data.documents import Document, LabelNames, Problem, ReadOptions, Records
 from longtail.data.fields import (
     FieldError,
-    cell_labels,
     check_columns,
     label_columns,
     split_labels,
@@ -27,11 +26,20 @@ from longtail.data.files import (
     writing,
     wrong_encoding,
 )
+from longtail.data.limits import TOO_LONG, bounded_lines, too_large
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 
 # The csv module refuses cells over 128 KiB unless told otherwise; a text may well be longer.
 LONGEST_CELL = 2**31 - 1
+# How often all of a file may be read once more to find the rows that a stray quote has swallowed,
+# and how many characters of a small file.
+MOST_AGAIN, CHEAP_AGAIN = 8, 1 << 20
+QUOTES_ARE_TEXT = "If quotes are just text in this file, say so with quote='none' (--quote none)."
+
+
+class _TooLongError(Exception):
+    """A line or a row over the limit."""
 
 
 class _Lines:
@@ -40,10 +48,11 @@ class _Lines:
     `next_row` after an error gives all of its lines but the first once more.
     """
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = iter(lines)
+    def __init__(self, lines: Iterator[str], limit: int) -> None:
+        self._lines, self._limit = lines, limit
         self._again: deque[str] = deque()
         self._row: list[str] = []
+        self._size = self._n_read = self._n_again = 0
         self.first = 1
         """The number of the line on which the row begins."""
 
@@ -51,15 +60,27 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._again.popleft() if self._again else next(self._lines)
+        if self._again:
+            line = self._again.popleft()
+        else:
+            line = next(self._lines)
+            self._n_read += len(line)
         self._row.append(line)
+        self._size += len(line)
+        if line is TOO_LONG or self._size > self._limit:
+            raise _TooLongError(len(self._row))
         return line
 
-    def next_row(self, failed: bool) -> None:
+    def next_row(self, failed: bool) -> bool:
+        """Go to the next row; False if quotes that never close make that too long a way."""
         n_taken = 1 if failed else len(self._row)
-        self._again.extendleft(reversed(self._row[n_taken:]))
+        if len(self._row) > n_taken:
+            self._again.extendleft(reversed(self._row[n_taken:]))
+            self._n_again += self._size
         self.first += n_taken
         self._row.clear()
+        self._size = 0
+        return self._n_again <= MOST_AGAIN * self._n_read + CHEAP_AGAIN
 
 
 def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) -> Records:
@@ -67,26 +88,16 @@ def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) ->
     csv.field_size_limit(LONGEST_CELL)
     columns: list[str] | None = None
     with open_text(path, options.encoding, tick, newline="") as file:
-        lines = _Lines(file)
+        lines = _Lines(bounded_lines(file, options.max_record, "\r\n"), options.max_record)
         separator = options.delimiter or delimiter
         if options.quote == "none":
             rows = csv.reader(lines, delimiter=separator, strict=True, quoting=csv.QUOTE_NONE)
         else:
             rows = csv.reader(lines, delimiter=separator, strict=True)
         while True:
-            row: list[str] | None = []
-            why = None
-            try:
-                row = next(rows, None)
-            except csv.Error as error:
-                why = (
-                    f"not valid CSV ({error}). If quotes are just text in this file, say so with "
-                    "quote='none' (--quote none)."
-                )
+            row, why = _next_row(rows, options)
             if row is None:
                 return
-            if any(undecodable(cell) for cell in row):
-                why = wrong_encoding(options.encoding)
             if why is not None and columns is None:
                 raise DataError(f"{path}, line {lines.first}: {why}")
             if why is not None:
@@ -98,19 +109,35 @@ def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) ->
                     yield LabelNames(tuple(label_columns(dict.fromkeys(columns), options)))
             elif columns is not None and row:
                 yield _row(columns, row, options, lines.first)
-            lines.next_row(failed=why is not None and not row)
+            if not lines.next_row(failed=why is not None and not row):
+                yield Problem(
+                    f"from line {lines.first}",
+                    f"the rest was not read: too many quotes do not close. {QUOTES_ARE_TEXT}",
+                )
+                return
+
+
+def _next_row(
+    rows: Iterator[list[str]], options: ReadOptions
+) -> tuple[list[str] | None, str | None]:
+    """The cells of the next row, None at the end; and what is wrong with it."""
+    try:
+        row = next(rows, None)
+    except csv.Error as error:
+        return [], f"not valid CSV ({error}). {QUOTES_ARE_TEXT}"
+    except _TooLongError as error:
+        spanning = error.args[0] > 1
+        why = too_large("the row" if spanning else "the line", options.max_record)
+        return [], f"{why} {QUOTES_ARE_TEXT}" if spanning else why
+    if row is not None and any(undecodable(cell) for cell in row):
+        return row, wrong_encoding(options.encoding)
+    return row, None
 
 
 def _row(columns: list[str], row: list[str], options: ReadOptions, at: int) -> Document | Problem:
     if len(row) != len(columns):
         return Problem(at, f"expected {len(columns)} cells as in the header, got {len(row)}.")
-    record: dict[str, object] = dict(zip(columns, row, strict=True))
-    if options.label_columns is None:
-        try:
-            record[options.labels_field] = cell_labels(str(record[options.labels_field]), options)
-        except FieldError as error:
-            return Problem(at, str(error))
-    return to_document(record, options, at)
+    return to_document(dict(zip(columns, row, strict=True)), options, at, cells=True)
 
 
 read_csv = partial(_read_table, ",")
@@ -138,18 +165,22 @@ def read_libmultilabel(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """One document per line: an id if there is one, the labels separated by spaces, the text."""
     n_cells = 0
     with open_text(path, options.encoding, tick) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(bounded_lines(file, options.max_record), start=1):
+            if line is TOO_LONG:
+                yield Problem(number, too_large("the line", options.max_record))
+                continue
             if undecodable(line):
                 yield Problem(number, wrong_encoding(options.encoding))
                 continue
             if not line.strip():
                 continue
-            cells = line.rstrip("\r\n").split("\t")
+            cells = line.rstrip("\r\n").split("\t", 3)
             if len(cells) not in (2, 3):
                 yield Problem(
                     number,
                     "expected two cells separated by tabs (labels, text) or three (id, labels, "
-                    f"text), got {len(cells)}. For other formats use format (--format).",
+                    f"text), got {line.count(chr(9)) + 1}. For other formats use format "
+                    "(--format).",
                 )
                 continue
             n_cells = n_cells or len(cells)
@@ -157,14 +188,19 @@ def read_libmultilabel(path: Path, options: ReadOptions, tick: Tick) -> Records:
                 # A tab in the text would make an id of the labels.
                 yield Problem(number, f"expected {n_cells} cells as before, got {len(cells)}.")
                 continue
-            identity = cells[0] or None if n_cells == 3 else None
-            try:
-                separator = options.label_separator
-                labels = split_labels(cells[-2], separator) if separator else cells[-2].split()
-            except FieldError as error:
-                yield Problem(number, str(error))
-                continue
-            yield Document(cells[-1], labels, identity, at=number)
+            yield _line(cells, options, number)
+
+
+def _line(cells: list[str], options: ReadOptions, at: int) -> Document | Problem:
+    identity = cells[0] or None if len(cells) == 3 else None
+    separator = options.label_separator
+    if separator is None:
+        return Document(cells[-1], cells[-2].split(), identity, at=at)
+    try:
+        labels, n_empty = split_labels(cells[-2], separator)
+    except FieldError as error:
+        return Problem(at, str(error))
+    return Document(cells[-1], labels, identity, at=at, n_empty_labels=n_empty)
 
 
 def write_libmultilabel(data: TextData, path: str | Path, written: Written | None = None) -> None:

@@ -203,10 +203,11 @@ class TextData:
     @classmethod
     def load(cls, path: str | Path) -> TextData:
         """Read a file that `save` wrote, or any other Parquet file with texts and labels."""
-        from longtail.data.collect import read_data
+        from longtail.data.collect import our_errors, read_data
         from longtail.data.parquet import load_parquet
 
-        saved = load_parquet(path)
+        with our_errors(path):
+            saved = load_parquet(path)
         return read_data(path, "parquet", keep_unlabelled=True) if saved is None else saved
 
 

@@ -14,6 +14,7 @@ from longtail.data.textdata import TextData
 from longtail.errors import InputError
 from longtail.figures.label_map import Cuts, IntArray, LabelMap, label_map, marked_pairs
 from longtail.labels import FloatArray, label_groups
+from longtail.runs import whole_file
 from longtail.statistics import LinkedPair
 
 if TYPE_CHECKING:
@@ -324,12 +325,16 @@ def save_figure(figure: Figure, path: Path) -> None:
     # Without a date and with a fixed salt the same data gives the same bytes.
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     try:
-        with warnings.catch_warnings(), rc_context({"svg.hashsalt": "longtail"}):
+        with (
+            whole_file(path) as temporary,
+            warnings.catch_warnings(),
+            rc_context({"svg.hashsalt": "longtail"}),
+        ):
             # A label in a script that the font lacks is drawn as boxes; that is no one's mistake.
             warnings.filterwarnings("ignore", message=".*[Gg]lyph", category=UserWarning)
-            figure.savefig(path, dpi=150, metadata=dates.get(path.suffix.lower()))
+            figure.savefig(temporary, dpi=150, metadata=dates.get(path.suffix.lower()))
     except OSError as error:
         raise InputError(
-            f"cannot write {path}: {error.strerror or error}. Expected a file in an existing "
-            f"folder, of one of the formats {', '.join(FORMATS)}."
+            f"cannot write {path}: {error.strerror or error}. Expected a file of one of the "
+            f"formats {', '.join(FORMATS)}, in a folder that can be written to."
         ) from error

@@ -45,6 +45,7 @@ def fit(
     progress: Progress | None = None,
     note: Note = warnings.warn,
     stop: Stop = NEVER,
+    trust_remote_code: bool = False,
 ) -> Fitted | None:
     """Fit what the plans say, one for each member; all have the same folds and seed.
 
@@ -69,6 +70,7 @@ def fit(
         found = fit_member(
             plan, data, validation,
             judge=judge, work=own, only=only, progress=told, note=note, stop=stop,
+            trust_remote_code=trust_remote_code,
         )  # fmt: skip
         if found is not None:
             members.append(found)

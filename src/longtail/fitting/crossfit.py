@@ -20,7 +20,7 @@ from longtail.corpora.download import cache_folder
 from longtail.data import TextData
 from longtail.data.splits import assign_stratified
 from longtail.errors import InputError, LongtailError
-from longtail.fitting.ensemble import Ensemble
+from longtail.fitting.ensemble import Ensemble, settle
 from longtail.fitting.label_texts import label_documents, with_companions
 from longtail.fitting.plan import Plan
 from longtail.fitting.work import Work
@@ -67,6 +67,7 @@ class _Setting:
     progress: Progress | None
     note: Note
     stop: Stop
+    trust_remote_code: bool = False
     encoded: Any = None
     """All documents made ready once, for models to which that is the same in every fold."""
 
@@ -89,6 +90,7 @@ def fit_member(
     progress: Progress | None = None,
     note: Note = warnings.warn,
     stop: Stop = NEVER,
+    trust_remote_code: bool = False,
 ) -> Fitted | None:
     """Fit what one plan says; for the arguments see `fit`."""
     n_train = len(data)
@@ -98,7 +100,9 @@ def fit_member(
     if plan.label_texts is not None:
         data = TextData.concat([data, label_documents(training, plan.label_texts)])
     always = np.arange(n_documents, len(data))
-    shared = _Setting(plan, data, always, work or Work(None), progress, note, stop)
+    shared = _Setting(
+        plan, data, always, work or Work(None), progress, note, stop, trust_remote_code
+    )
     if plan.folds > 1:
         return _cross_fit(shared, only)
     if only is not None:
@@ -152,7 +156,7 @@ def _fit_fold(
     n_documents, rows = len(rows), np.concatenate([rows, shared.always])
     part = with_companions(shared.data.select(rows), n_documents)
     known = np.asarray(part.Y.sum(axis=0)).ravel() > 0
-    model = shared.plan.new_model()
+    model = shared.plan.new_model(shared.trust_remote_code)
     with shared.work.claimed(fold, shared.stop):
         if not shared.work.finished(fold, model, len(known)):
             device = device_of(shared.plan.training.device)
@@ -162,6 +166,7 @@ def _fit_fold(
                 torch.manual_seed(shared.plan.training.seed + 7919 * fold)
                 _train(shared, fold, model, part, rows, held, judge)
             shared.work.finish(fold, model)
+    settle(model, shared.plan.training.device)
     return model, known
 
 

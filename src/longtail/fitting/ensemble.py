@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from longtail.models import NetworkModel, TextModel
 from longtail.models.base import Encoded, Scale, SelfFitting
 from longtail.training import predict_logits
+from longtail.training.devices import device_of
 
 Floats = NDArray[np.float32]
 # Pairs of document and label beyond which scores are kept sparse, and how many of each document.
@@ -93,7 +94,7 @@ class Ensemble:
         ready = self._ready(texts) if encoded is None else encoded
         total = np.zeros((len(texts), self.known.shape[1]), dtype=np.float32)
         for model, part in zip(self.models, share, strict=True):
-            total += part * model_scores(model, texts, self.device, ready)
+            total += part * model_scores(model, texts, ready)
         return total
 
     def compact_scores(
@@ -122,6 +123,7 @@ class Ensemble:
         """Read what `save` wrote into the models, which are not fitted yet."""
         for place, model in zip(self._places(folder), self.models, strict=True):
             model.load(place, self.known.shape[1])
+            settle(model, self.device)
 
     def _places(self, folder: Path) -> list[Path]:
         each = len(self.models) // self.n_members
@@ -140,18 +142,19 @@ class Ensemble:
         return None
 
 
-def model_scores(
-    model: TextModel,
-    texts: Sequence[str],
-    device: str = "auto",
-    encoded: Encoded | None = None,
-) -> Floats:
+def settle(model: TextModel, device: str) -> None:
+    """Make a fitted model ready to predict: on its device, for good and without dropout."""
+    if isinstance(model, NetworkModel):
+        model.settle(device_of(device))
+
+
+def model_scores(model: TextModel, texts: Sequence[str], encoded: Encoded | None = None) -> Floats:
     """Scores of one model, (documents, labels)."""
     if isinstance(model, SelfFitting):
         return model.scores(texts)
     assert isinstance(model, NetworkModel)
     ready = model.encode(texts) if encoded is None else encoded
-    return predict_logits(model.network, ready, device=device)
+    return predict_logits(model.network, ready)
 
 
 def highest(

@@ -76,8 +76,13 @@ class Plan:
                 f"so this would do nothing.{hint or ' Leave it out.'}"
             )
 
-    def new_model(self) -> TextModel:
-        return build_model(self.model, **self.model_settings)
+    def new_model(self, trust_remote_code: bool = False) -> TextModel:
+        """An untrained model; `trust_remote_code`: it may run code that an encoder brings along."""
+        model = build_model(self.model, **self.model_settings)
+        # Not a setting: settings are read from folders, and this only from what a user typed.
+        if trust_remote_code and hasattr(model, "trust_remote_code"):
+            model.trust_remote_code = True
+        return model
 
     def new_loss(self, stats: LabelStats, **settings: Any) -> MultiLabelLoss:
         """The loss for the documents of these statistics."""

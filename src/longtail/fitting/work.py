@@ -9,8 +9,7 @@ FOLDER/member-1/...    the same for each member, where several are blended
 from __future__ import annotations
 
 import json
-import os
-import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from longtail.durable import make_folder, sync_folder, sync_tree, whole_file
 from longtail.errors import DataError, InputError
 from longtail.models import TextModel
+from longtail.runs import Lock, Workspace, staging, sync_tree, write_text
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import n_processes
 from longtail.training.interrupt import NEVER, Stop
@@ -36,11 +35,14 @@ class Work:
 
     def __init__(self, folder: Path | None, note: Note = lambda text: None) -> None:
         self.folder, self._note = folder, note
+        self._space: Workspace | None = None
 
     def member(self, number: int) -> Work:
         """The part of one of several members."""
-        place = None if self.folder is None else self.folder / f"member-{number}"
-        return Work(place, self._note)
+        name = f"member-{number}"
+        part = Work(None if self.folder is None else self.folder / name, self._note)
+        part._space = None if self._space is None else self._space.within(name)
+        return part
 
     @property
     def kept(self) -> str:
@@ -49,10 +51,20 @@ class Work:
             return "Nothing was saved: the training has no folder."
         return "Finished folds are kept: go on with --resume."
 
+    @contextmanager
+    def begun(self, fingerprint: dict[str, str], resume: bool) -> Iterator[None]:
+        """Hold the folder while a fit is under way; see `begin`."""
+        self.begin(fingerprint, resume)
+        try:
+            yield
+        finally:
+            self.end()
+
     def begin(self, fingerprint: dict[str, str], resume: bool) -> None:
         """Make the folder, or check that it belongs to the same fit.
 
-        Several processes, one for each fold, may begin at once with `resume`.
+        Several processes, one for each fold, may begin at once with `resume`. Without it, an
+        earlier fit in the folder is removed; a folder with anything else in it is refused.
         """
         if self.folder is None:
             return
@@ -62,105 +74,100 @@ class Work:
                 "write over each other. On several GPUs train folds side by side, one process for "
                 "each fold (--fold 0 --device cuda:0, --fold 1 --device cuda:1, ...)."
             )
-        if not resume:
-            self._clear()
-        make_folder(self.folder)
+        self.end()
+        if not resume and Workspace.is_one(self.folder):
+            self._remove_earlier(self.folder)
+        text = json.dumps(fingerprint, indent=2)
+        if Workspace.is_one(self.folder):
+            self._space = Workspace.open(self.folder)
+            self._space.share()
+        else:
+            self._space = Workspace.begin(self.folder, {PLAN_FILE: text}, join=resume)
         place = self.folder / PLAN_FILE
         if not place.exists():
-            _write_json(place, fingerprint)
+            _write(self._space.file(PLAN_FILE), text)
         _check_same(_read_plan(place), fingerprint, self.folder)
+
+    def end(self) -> None:
+        """Let go of the folder."""
+        if self._space is not None:
+            self._space.close()
+
+    def _remove_earlier(self, folder: Path) -> None:
+        earlier = Workspace.open(folder)
+        earlier.own()
+        others = earlier.others()
+        if others:
+            raise DataError(
+                f"{folder} holds something else than a training ({others[0]}). Move it, or choose "
+                "another folder."
+            )
+        earlier.remove()
 
     def checkpoints(self, fold: int, minutes: float) -> Checkpoints | None:
         """The saved states of a fold."""
-        return None if self.folder is None else Checkpoints(self._fold(fold), minutes)
+        return None if self._space is None else Checkpoints(self._fold(fold), minutes)
 
     @contextmanager
     def claimed(self, fold: int, stop: Stop = NEVER) -> Iterator[None]:
         """One process trains a fold; another that wants it waits until it is done."""
-        if self.folder is None:
+        assert self.folder is None or self._space is not None, "begin comes first"
+        if self._space is None:
             yield
             return
-        from filelock import FileLock, Timeout
-
-        make_folder(self._fold(fold))
-        lock = FileLock(self._fold(fold) / "lock")
-        told = False
-        while not lock.is_locked:
-            try:
-                lock.acquire(timeout=LOOK_AGAIN if told else 0)
-            except Timeout:
-                if not told:
-                    self._note(f"fold {fold} is being trained by another process: waiting for it.")
-                told = True
-                stop.check(self.kept)
-        try:
+        place = self._fold(fold).file("lock")
+        place.touch()
+        with Lock(place) as lock:
+            if not lock.acquire():
+                self._note(f"fold {fold} is being trained by another process: waiting for it.")
+                while not lock.acquire():
+                    stop.check(self.kept)
+                    time.sleep(LOOK_AGAIN)
             yield
-        finally:
-            lock.release()
 
     def finish(self, fold: int, model: TextModel) -> None:
         """Keep the model of a fold; its states are no longer needed."""
-        if self.folder is None:
+        if self._space is None:
             return
-        place, staged = self._fold(fold) / "model", self._fold(fold) / "model.tmp"
+        space = self._fold(fold)
         try:
-            shutil.rmtree(staged, ignore_errors=True)
-            staged.mkdir(parents=True)
-            model.save(staged)
-            sync_tree(staged)
-            os.replace(staged, place)
-            sync_folder(place.parent)
+            space.path.mkdir(parents=True, exist_ok=True)
+            with staging(space.path) as private:
+                model.save(private)
+                sync_tree(private)
+                space.adopt(private, "model")
         except Exception as error:
-            # Tokenizers tell of a full disk by an exception of no kind at all.
-            shutil.rmtree(staged, ignore_errors=True)
+            # Tokenizers report a full disk as a bare Exception.
             raise DataError(
-                f"could not save the model of fold {fold} to {place}: {error}. Its last saved "
-                "state is still there. Free some space, then go on with --resume."
+                f"could not save the model of fold {fold} to {space.path / 'model'}: {error}. Its "
+                "last saved state is still there. Free some space, then go on with --resume."
             ) from error
-        Checkpoints(self._fold(fold)).clear()
+        Checkpoints(space).clear()
 
     def finished(self, fold: int, model: TextModel, n_labels: int) -> bool:
         """Whether a fold was finished before; then its model is loaded."""
-        if self.folder is None or not (self._fold(fold) / "model").is_dir():
+        if self._space is None or not (self._fold(fold).path / "model").is_dir():
             return False
+        space = self._fold(fold)
         try:
-            model.load(self._fold(fold) / "model", n_labels)
+            model.load(space.path / "model", n_labels)
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise DataError(
-                f"the model of fold {fold} in {self._fold(fold)} cannot be read ({error}). Remove "
-                "that folder to train it again."
+                f"the model of fold {fold} in {space.path} cannot be read ({error}). Remove that "
+                "folder to train it again."
             ) from error
         # Left there by a process that was killed right after it had saved the model.
-        Checkpoints(self._fold(fold)).clear()
+        Checkpoints(space).clear()
         return True
 
-    def _fold(self, fold: int) -> Path:
-        assert self.folder is not None
-        return self.folder / f"fold-{fold}"
-
-    def _clear(self) -> None:
-        """Remove an earlier fit, and nothing that is not one."""
-        assert self.folder is not None
-        try:
-            names = [path.name for path in self.folder.iterdir()] if self.folder.exists() else []
-            others = [name for name in names if not name.startswith(("plan.", "fold-", "member-"))]
-            if others:
-                raise DataError(
-                    f"{self.folder} holds something else than a training ({min(others)}). Choose "
-                    "another folder."
-                )
-            if self.folder.exists():
-                shutil.rmtree(self.folder)
-        except OSError as error:
-            raise DataError(
-                f"cannot begin a training in {self.folder}: {error}. Choose another folder."
-            ) from error
+    def _fold(self, fold: int) -> Workspace:
+        assert self._space is not None
+        return self._space.within(f"fold-{fold}")
 
 
-def _write_json(place: Path, content: dict[str, str]) -> None:
+def _write(place: Path, text: str) -> None:
     try:
-        with whole_file(place) as temporary:
-            temporary.write_text(json.dumps(content, indent=2), "utf-8")
+        write_text(place, text)
     except OSError as error:
         raise DataError(f"could not write {place}: {error}. Choose another folder.") from error
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from longtail.errors import InputError
+from longtail.labels import shown
 from longtail.losses import BalancedLoss
 from longtail.losses.analytic import balanced_sum
 from longtail.losses.targets import Targets, read_targets
@@ -36,18 +37,10 @@ def linear_loss(
     if not isinstance(loss, BalancedLoss) or loss.reduction == "none":
         raise InputError(
             "linear_loss needs a BalancedLoss with a reduction to a number, got "
-            f"{loss!r}. Compute the logits for other losses."
+            f"{shown(loss)}. Compute the logits for other losses."
         )
-    if features.dim() != 2 or weight.dim() != 2 or features.shape[1] != weight.shape[1]:
-        raise InputError(
-            "expected features (documents, width) and weight (labels, width), got "
-            f"{tuple(features.shape)} and {tuple(weight.shape)}."
-        )
+    _check_arguments(features, weight, bias, chunk_labels)
     n_labels = weight.shape[0]
-    if bias is not None and tuple(bias.shape) != (n_labels,):
-        raise InputError(f"expected a bias of shape ({n_labels},), got {tuple(bias.shape)}.")
-    if chunk_labels < 1:
-        raise InputError(f"chunk_labels must be at least 1, got {chunk_labels}.")
     # Stands in for the logits where only their shape, type and device are asked for.
     outline = features.new_empty(1).expand(features.shape[0], n_labels)
     loss.check_logits(outline)
@@ -73,6 +66,38 @@ def linear_loss(
         )
         total = total + part
     return total
+
+
+def _check_arguments(features: Any, weight: Any, bias: Any, chunk_labels: Any) -> None:
+    """Raise unless these are dense tensors that fit each other, and a whole number."""
+    parts = {"features": features, "weight": weight} | ({} if bias is None else {"bias": bias})
+    for name, part in parts.items():
+        if not isinstance(part, Tensor):
+            raise InputError(f"{name} must be a tensor, got {type(part).__name__}.")
+        if part.is_nested or part.layout != torch.strided:
+            raise InputError(f"{name} must be a dense tensor, got layout {part.layout}.")
+    if features.dim() != 2 or weight.dim() != 2 or features.shape[1] != weight.shape[1]:
+        raise InputError(
+            "expected features (documents, width) and weight (labels, width), got "
+            f"{tuple(features.shape)} and {tuple(weight.shape)}."
+        )
+    n_labels = weight.shape[0]
+    if bias is not None and tuple(bias.shape) != (n_labels,):
+        raise InputError(f"expected a bias of shape ({n_labels},), got {tuple(bias.shape)}.")
+    for name, part in parts.items():
+        # Autocast gives them one type.
+        device = features.device
+        cast = not features.is_meta and torch.is_autocast_enabled(device.type)
+        if part.device != device or not (cast or part.dtype == features.dtype):
+            raise InputError(
+                f"{name} is {part.dtype} on {part.device}, features are {features.dtype} on "
+                f"{device}. Bring them to one type and device with .to()."
+            )
+    whole = isinstance(chunk_labels, int) and not isinstance(chunk_labels, bool)
+    if not whole or chunk_labels < 1:
+        raise InputError(
+            f"chunk_labels must be a whole number of at least 1, got {shown(chunk_labels)}."
+        )
 
 
 def _chunk_loss(

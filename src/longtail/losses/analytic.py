@@ -7,6 +7,7 @@ Same maths as `functional`, tested to agree.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longtail.losses.bounds import bounded, with_limits
 from longtail.losses.targets import Targets
 from longtail.losses.terms import BalancedTerms, BatchWeights, elements
 
@@ -118,6 +120,13 @@ def _sum_and_grad(
         grad_dtype = gradient_dtype(logits) if with_grad else None
         return sum_and_grad(logits, targets, terms, weights, scale, grad_dtype)
     total, grad = _eager_sum_and_grad(logits, targets, terms, weights, with_grad)
+    if logits.device.type == "cpu" and not math.isfinite(total.item()):
+        known = logits if weights.mask is None else logits[weights.mask]
+        if bool(torch.isinf(known).any()):
+            wide = bounded(logits.to(total.dtype))
+            stand_in, grad = _eager_sum_and_grad(wide, targets, terms, weights, with_grad)
+            total = with_limits(total, stand_in)
+            grad = None if grad is None else grad.to(gradient_dtype(logits))
     return total * scale, grad
 
 

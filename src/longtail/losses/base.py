@@ -6,6 +6,7 @@ A subclass adds its maths as costs of elements (`ElementwiseLoss`) or terms of d
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from numbers import Real
@@ -15,12 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from longtail.errors import InputError
+from longtail.labels import shown
 from longtail.losses import functional
 from longtail.losses.analytic import kernels_usable
+from longtail.losses.bounds import bounded, with_limits
 from longtail.losses.functional import ElementCosts
-from longtail.losses.targets import Targets, read_targets, recording
+from longtail.losses.targets import TARGET_DTYPES, Targets, read_targets, recording
 
 Reduction = Literal["none", "mean", "batchmean", "sum"]
+LOGIT_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+# Constants of a larger magnitude overflow float32 in products with logits and counts.
+LARGEST = 1e6
 # Hugging Face's mark of a label that shall not count.
 IGNORED = -100
 
@@ -45,10 +51,14 @@ class MultiLabelLoss(nn.Module):
         False where the label is unknown; such an element neither counts nor gets gradient.
         sample_weight: (documents,).
 
-    An empty batch, or one where every element is masked, has a loss of 0 with zero gradient.
+    An empty batch, or one where every element is masked, has a loss of 0 with zero gradient. A NaN
+    logit that counts makes the loss NaN; an infinite one gives the limit of the formula, with its
+    slope (possibly NaN under torch.compile, and on a GPU outside the balanced losses' sums).
     Half-precision logits are computed, and the loss returned, in float32.
     """
 
+    hides_infinity: bool = False
+    """Whether a finite loss may have an infinite logit in it, whose gradient needs its limit."""
     label_weight: Tensor | None
     n_labels: int | None
     """Labels that the loss was built for; None where it takes any number."""
@@ -62,12 +72,15 @@ class MultiLabelLoss(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        if reduction not in get_args(Reduction):
-            raise InputError(
-                f"reduction must be one of {', '.join(get_args(Reduction))}, got {reduction!r}."
-            )
-        self.reduction = reduction
+        self.reduction: Reduction = choice("reduction", reduction, get_args(Reduction))
+        if not isinstance(check_targets, bool):
+            raise InputError(f"check_targets must be True or False, got {shown(check_targets)}.")
         self.check_targets = check_targets
+        if dtype not in (torch.float32, torch.float64):
+            raise InputError(
+                "dtype must be torch.float32 or torch.float64, the type of the per-label "
+                f"constants, got {shown(dtype)}."
+            )
         self.register_buffer("label_weight", _label_weight(label_weight, dtype))
         self.n_labels = None if self.label_weight is None else int(self.label_weight.shape[0])
 
@@ -79,6 +92,7 @@ class MultiLabelLoss(nn.Module):
         sample_weight: Tensor | None = None,
     ) -> Tensor:
         self.check_logits(input)
+        # From here on every tensor fits the logits, and sparse targets point inside them.
         check_weights(input, mask, sample_weight, self.check_targets)
         targets = read_targets(input, target, mask, self.check_targets)
         if self.reduction != "none":
@@ -90,12 +104,19 @@ class MultiLabelLoss(nn.Module):
                     targets.known(mask).check_values()
                 return result
         targets = targets.known(mask)
-        targets.check_values()
         logits = input.to(torch.promote_types(input.dtype, torch.float32))
         if mask is not None:
             # A masked logit may be anything, even NaN: it must not reach the maths.
             logits = torch.where(mask, logits, torch.zeros_like(logits))
-        return self._reduce(logits, targets, mask, sample_weight)
+        result = self._reduce(logits, targets, mask, sample_weight)
+        if recording(input) or not (targets.unchecked or input.device.type == "cpu"):
+            return result
+        looks = (result, logits) if self.hides_infinity else (result,)
+        totals = targets.check_values(*(each.detach().sum() for each in looks))
+        if all(map(math.isfinite, totals)) or not bool(torch.isinf(logits).any()):
+            return result
+        stand_in = self._reduce(bounded(logits), targets, mask, sample_weight)
+        return with_limits(result, stand_in)
 
     def as_hf(self) -> Callable[..., Tensor]:
         """This loss for `transformers.Trainer(compute_loss_func=loss.as_hf())`.
@@ -112,6 +133,8 @@ class MultiLabelLoss(nn.Module):
         def compute_loss(
             outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None
         ) -> Tensor:
+            if not isinstance(labels, Tensor):
+                raise InputError(f"labels must be a tensor, got {type(labels).__name__}.")
             logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
             mask = None
             if bool((labels == IGNORED).any()):
@@ -152,11 +175,16 @@ class MultiLabelLoss(nn.Module):
 
     def check_logits(self, logits: Tensor) -> None:
         """Raise unless these are logits for the labels that this loss was built for."""
-        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        if not isinstance(logits, Tensor) or logits.dtype not in LOGIT_DTYPES:
             kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
             raise InputError(
-                f"logits must be a floating-point tensor, got {kind}. Pass the model's raw outputs "
-                "(before the sigmoid) first and the targets second."
+                "logits must be a floating-point tensor (float16, bfloat16, float32 or float64), "
+                f"got {kind}. Pass the model's raw outputs (before the sigmoid) first and the "
+                "targets second."
+            )
+        if logits.is_nested or logits.layout != torch.strided:
+            raise InputError(
+                f"logits must be a dense tensor, got layout {logits.layout}. Use logits.to_dense()."
             )
         if logits.dim() != 2:
             raise InputError(
@@ -174,6 +202,8 @@ class MultiLabelLoss(nn.Module):
                     f"the logits are on {logits.device}, this loss on {buffer.device}. "
                     "Move it once with loss.to(logits.device)."
                 )
+        if logits.is_meta:
+            raise InputError("the logits are on meta, where they have no values. Pass real ones.")
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> MultiLabelLoss:
         """Moves devices and widens, but never rounds the per-label constants to half precision."""
@@ -247,18 +277,30 @@ def mean_of(terms: Tensor, counted: Tensor | None) -> Tensor:
     return terms.sum() / counted.sum().clamp(min=1)
 
 
+def choice(name: str, value: Any, known: tuple[str, ...]) -> Any:
+    """One of the known words, or an error that lists them."""
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"{name} must be one of {', '.join(known)}, got {shown(value)}.")
+    return value
+
+
 def number(name: str, value: object, least: float = -math.inf, below: float = math.inf) -> float:
     """A constant as a float, or an error that names it: finite, at least `least`, below `below`."""
-    found = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    if not (math.isfinite(found) and least <= found < below):
+    found = math.nan
+    if isinstance(value, Real) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):
+            found = float(value)
+    absurd = abs(found) > LARGEST
+    if absurd or not (math.isfinite(found) and least <= found < below):
         wanted = "a finite number"
         if least > -math.inf:
             wanted += f" of at least {least:g}"
         if below < math.inf:
             wanted += f" and below {below:g}"
-        auto = isinstance(value, str) and value == "auto"
-        hint = " 'auto' is for build_loss, which knows the labels." if auto else ""
-        raise InputError(f"{name} must be {wanted}, got {value!r}.{hint}")
+        hint = f" Numbers beyond {LARGEST:g} overflow." if absurd else ""
+        if isinstance(value, str) and value == "auto":
+            hint = " 'auto' is for build_loss, which knows the labels."
+        raise InputError(f"{name} must be {wanted}, got {shown(value)}.{hint}")
     return found
 
 
@@ -266,9 +308,12 @@ def _label_weight(label_weight: Any, dtype: torch.dtype) -> Tensor | None:
     if label_weight is None:
         return None
     try:
-        weight = torch.as_tensor(label_weight, dtype=dtype).detach().clone()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"label_weight must be numbers, got {label_weight!r}.") from error
+        weight = torch.as_tensor(label_weight)
+        if weight.is_complex() or weight.is_meta or weight.layout != torch.strided:
+            raise TypeError
+        weight = weight.detach().to(dtype, copy=True)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"label_weight must be numbers, got {shown(label_weight)}.") from error
     if weight.dim() != 1 or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         raise InputError(
             f"label_weight must be one finite, non-negative number per label, got shape "
@@ -288,6 +333,8 @@ def check_weights(
             raise InputError(
                 f"{name} is on {given.device}, the logits on {logits.device}. Move it there."
             )
+        if given is not None and (given.is_nested or given.layout != torch.strided):
+            raise InputError(f"{name} must be a dense tensor, got {given.layout}.")
     if mask is not None and (mask.dtype != torch.bool or mask.shape != logits.shape):
         raise InputError(
             f"mask must be a boolean tensor of the logits' shape {tuple(logits.shape)}, got "
@@ -295,13 +342,15 @@ def check_weights(
         )
     if sample_weight is None:
         return
-    if tuple(sample_weight.shape) != (logits.shape[0],) or sample_weight.is_complex():
+    if tuple(sample_weight.shape) != (logits.shape[0],) or sample_weight.dtype not in TARGET_DTYPES:
         raise InputError(
             f"sample_weight must hold one number for each of the {logits.shape[0]} documents, got "
             f"shape {tuple(sample_weight.shape)} of {sample_weight.dtype}."
         )
     if check_values and not recording(logits):
-        good = torch.isfinite(sample_weight) & (sample_weight >= 0)
+        # In the type of the loss: 1e300 is infinite in float32.
+        own = sample_weight.to(torch.promote_types(logits.dtype, torch.float32))
+        good = torch.isfinite(own) & (own >= 0)
         if not bool(good.all()):
             worst = sample_weight[~good][0].item()
             raise InputError(f"sample weights must be finite and not negative, got {worst}.")

@@ -30,12 +30,14 @@ def _cost_and_slope(x, GAMMA: tl.constexpr):
     log1p = tl.where(e < 0.01, e * (1.0 - e * (0.5 - e * 0.33333334)), tl.log(1.0 + e))
     cost = tl.maximum(x, 0.0) + log1p
     slope = s
+    # An infinite cost times t = 0 would be NaN, where the slope is 1.
+    finite = tl.minimum(cost, 3e38)
     if GAMMA == 2.0:
-        slope = s * s * (2.0 * t * cost + s)
+        slope = s * s * (2.0 * t * finite + s)
         cost = s * s * cost
     elif GAMMA != 0.0:
         f = tl.exp(GAMMA * (tl.minimum(x, 0.0) - log1p))
-        slope = f * (GAMMA * t * cost + s)
+        slope = f * (GAMMA * t * finite + s)
         cost = f * cost
     return cost, slope
 
@@ -104,9 +106,11 @@ def _pass_kernel(
     cost = cost * negative_scale
     slope = slope * (negative_scale * lambda_)
     # Most blocks of a large label set hold no label of the document: skip that side there.
-    if tl.max(y, axis=0) > 0:
+    if tl.max((y != 0.0).to(tl.int32), axis=0) > 0:
         cost_here, slope_here = _cost_and_slope(-z, GAMMA)
-        cost = y * cost_here + (1.0 - y) * cost
+        # 0 times the infinite cost of the other side is 0; a NaN among the targets shows.
+        cost_here = tl.where(y == 0.0, 0.0, y * cost_here)
+        cost = cost_here + tl.where(y == 1.0, 0.0, (1.0 - y) * cost)
         slope = (1.0 - y) * slope - y * slope_here
     weight = tl.full([BLOCK], 1.0, tl.float32)
     if REBALANCED:
@@ -186,7 +190,7 @@ def sum_and_grad(
     if dense is None:
         rows, labels = targets.positions()
         starts = torch.searchsorted(rows, torch.arange(n_rows + 1, device=rows.device))
-        values = targets.values if targets.values is None else _bytes(targets.values)
+        values = _bytes(targets.values)
     _pass_kernel[(n_rows * n_blocks,)](
         partial,
         unused if grad is None else grad,
@@ -229,10 +233,10 @@ def sum_and_grad(
 
 
 def _bytes(matrix: Tensor | None) -> Any:
-    """Boolean matrices as bytes, and columns side by side: what the kernels can address."""
+    """Booleans as bytes, and columns side by side: what the kernels can address."""
     if matrix is None:
         return None
-    if matrix.dim() == 2 and matrix.stride(1) != 1:
+    if matrix.stride(-1) != 1:
         matrix = matrix.contiguous()
     return matrix.view(torch.uint8) if matrix.dtype == torch.bool else matrix
 

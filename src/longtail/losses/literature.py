@@ -206,6 +206,9 @@ class TwoWayLoss(DocumentLoss):
         Kobayashi, Two-way Multi-Label Loss, CVPR 2023.
     """
 
+    # Of a document without labels the logits are not looked at.
+    hides_infinity = True
+
     def __init__(
         self,
         *,

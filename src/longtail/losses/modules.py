@@ -14,7 +14,7 @@ from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import functional
 from longtail.losses.analytic import balanced_sum, kernels_usable
-from longtail.losses.base import ElementwiseLoss, MultiLabelLoss, Reduction, number
+from longtail.losses.base import ElementwiseLoss, MultiLabelLoss, Reduction, choice, number
 from longtail.losses.literature import (
     AsymmetricLoss,
     DiceLoss,
@@ -119,11 +119,7 @@ class BalancedLoss(ElementwiseLoss):
             check_targets=check_targets,
             dtype=dtype,
         )
-        if weighting not in get_args(Weighting):
-            raise InputError(
-                f"weighting must be one of {', '.join(get_args(Weighting))}, got {weighting!r}."
-            )
-        self.weighting: Weighting = weighting
+        self.weighting: Weighting = choice("weighting", weighting, get_args(Weighting))
         self.gamma = number("gamma", gamma, least=0)
         self.kappa = number("kappa", kappa)
         self.lambda_ = number("lambda_", lambda_, least=SMALLEST)
@@ -134,11 +130,11 @@ class BalancedLoss(ElementwiseLoss):
         if negative_scale is not None:
             self.negative_scale = number("negative_scale", negative_scale, least=0)
         counts = None
-        if weighting != "none" or kappa != 0:
+        if weighting != "none" or self.kappa != 0:
             counts, n_samples = _read_counts(label_counts, n_samples)
         rebalanced = class_balanced = shift = None
         if counts is not None and n_samples is not None:
-            if kappa != 0:
+            if self.kappa != 0:
                 shift = functional.negative_tolerant_shift(counts, n_samples, self.kappa)
             if weighting == "class-balanced":
                 class_balanced = functional.class_balanced_weight(counts, self.cb_beta)

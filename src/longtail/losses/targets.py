@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +13,14 @@ import torch
 from torch import Tensor
 
 from longtail.errors import InputError
+from longtail.losses.structure import csr_parts, find_positions, offset_parts
 
 _HOW = (
     "Pass a (documents, labels) tensor of 0/1 or values in [0, 1], a sparse CSR tensor of that "
     "shape, or a pair (label_indices, offsets)."
 )
 
-
-_DTYPES = {
+TARGET_DTYPES = {
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
 }  # fmt: skip
@@ -45,11 +46,15 @@ class Targets:
             return target
         return cls((target.shape[0], target.shape[1]), dense=target)
 
-    def check_values(self) -> None:
-        """Raise unless dense targets lie in [0, 1]."""
+    def check_values(self, *others: Tensor) -> list[float]:
+        """Raise unless dense targets lie in [0, 1]; the numbers `others`, read in the same look."""
+        bounds: list[Tensor] = []
         if self.unchecked and self.dense is not None:
-            low, high = torch.aminmax(self.dense.detach())
-            _check_bounds(float(low), float(high))
+            bounds += torch.aminmax(self.dense.detach())
+        read = _read_numbers([*bounds, *others])
+        if bounds:
+            _check_bounds(*read[:2])
+        return read[len(bounds) :]
 
     def known(self, mask: Tensor | None) -> Targets:
         """The same targets with 0 at unknown dense elements: what stands there may be anything."""
@@ -110,48 +115,6 @@ class Targets:
         picked = elements[rows, labels] * (y * y if squared else y)
         return picked.new_zeros(self.shape[0]).index_add(0, rows, picked)
 
-    def positive_logsumexp(
-        self, scores: Tensor, weight: Tensor | None, dim: int, log_zero: float
-    ) -> Tensor:
-        """log of the sum of weight * y * e^score along `dim`; `log_zero` where it is empty."""
-        if self.dense is not None:
-            factor = self.dense.to(scores.dtype)
-            return _weighted_logsumexp(
-                scores, factor if weight is None else factor * weight, dim, log_zero
-            )
-        rows, labels = self.positions()
-        segments = rows if dim == 1 else labels
-        factor = self.position_values(scores.dtype)
-        if weight is not None:
-            factor = factor * weight.expand(self.shape)[rows, labels]
-        # The factor joins in the exponent: an element of weight 0 must not become the top.
-        picked = _weighted_scores(scores[rows, labels], factor, log_zero)
-        empty = scores.new_full((self.shape[1 - dim],), log_zero)
-        top = empty.scatter_reduce(0, segments, picked.detach(), "amax")
-        terms = torch.exp(picked - top[segments])
-        total = torch.zeros_like(empty).index_add(0, segments, terms)
-        return torch.where(total > 0, top + torch.log(torch.where(total > 0, total, 1.0)), log_zero)
-
-    def negative_logsumexp(
-        self, scores: Tensor, weight: Tensor | None, dim: int, log_zero: float
-    ) -> Tensor:
-        """log of the sum of weight * (1 - y) * e^score along `dim`."""
-        if self.dense is not None:
-            factor = 1 - self.dense.to(scores.dtype)
-            return _weighted_logsumexp(
-                scores, factor if weight is None else factor * weight, dim, log_zero
-            )
-        rows, labels = self.positions()
-        rest = 1 - self.position_values(scores.dtype)
-        usable = rest > 0
-        lowered = torch.where(
-            usable, scores[rows, labels] + torch.log(torch.where(usable, rest, 1.0)), log_zero
-        )
-        remaining = scores.index_put((rows, labels), lowered)
-        if weight is not None:
-            return _weighted_logsumexp(remaining, weight.expand(self.shape), dim, log_zero)
-        return _floor_logsumexp(remaining, dim, log_zero)
-
 
 def _positions_of(dense: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns of the non-zero elements, row by row.
@@ -175,22 +138,6 @@ def _positions_of(dense: Tensor) -> tuple[Tensor, Tensor]:
     return places // dense.shape[1], places % dense.shape[1]
 
 
-def _weighted_logsumexp(scores: Tensor, weight: Tensor, dim: int, log_zero: float) -> Tensor:
-    return _floor_logsumexp(_weighted_scores(scores, weight, log_zero), dim, log_zero)
-
-
-def _weighted_scores(scores: Tensor, weight: Tensor, log_zero: float) -> Tensor:
-    usable = weight > 0
-    logs = torch.log(torch.where(usable, weight, 1.0))
-    return torch.where(usable, scores + logs, log_zero)
-
-
-def _floor_logsumexp(scores: Tensor, dim: int, log_zero: float) -> Tensor:
-    if scores.shape[dim] == 0:
-        return scores.sum(dim=dim) + log_zero
-    return torch.logsumexp(scores, dim=dim)
-
-
 def read_targets(
     logits: Tensor, target: Any, mask: Tensor | None = None, check_values: bool = True
 ) -> Targets:
@@ -198,22 +145,32 @@ def read_targets(
 
     Values are checked too (label indices and duplicates here, the range of dense targets by the
     caller with `check_values`) unless a compiler or a CUDA graph is recording, where a check that
-    depends on data cannot raise.
+    depends on data cannot raise. Indices out of range never reach memory: they raise on the CPU
+    even if values are not to be checked, and make the loss NaN where nobody can look.
     """
     shape = (logits.shape[0], logits.shape[1])
-    check_values = check_values and not recording(logits)
+    is_recording = recording(logits)
+    check_values = check_values and not is_recording
+    # The CPU reads its own memory for nothing; of a GPU it would have to wait.
+    look = check_values or (logits.device.type == "cpu" and not is_recording)
     if isinstance(target, (tuple, list)) and [isinstance(t, Tensor) for t in target] == [True] * 2:
         for part in target:
             _check_device(part, logits)
-        return _from_offsets(target[0], target[1], shape, check_values)
+        starts, labels = offset_parts(target[0], target[1], shape, _HOW)
+        found = find_positions(starts, labels, shape, "offsets", look, check_values)
+        values = None
+        if found.good is not None:
+            ones = torch.ones(labels.shape, device=labels.device)
+            values = torch.where(found.good, ones, math.nan)
+        return Targets(shape, rows=found.rows, labels=found.labels, values=values)
     if not isinstance(target, Tensor):
         raise InputError(f"expected a target tensor, got {type(target).__name__}. {_HOW}")
     _check_device(target, logits)
-    if target.dtype not in _DTYPES:
+    if target.dtype not in TARGET_DTYPES:
         raise InputError(f"targets of {target.dtype} are not supported. {_HOW}")
     if target.layout == torch.sparse_csr:
-        return _from_csr(target, shape, mask, check_values)
-    if target.layout != torch.strided:
+        return _from_csr(target, shape, mask, check_values, look)
+    if target.is_nested or target.layout != torch.strided:
         raise InputError(
             f"targets of layout {target.layout} are not supported. "
             "Convert them with target.to_sparse_csr()."
@@ -241,6 +198,16 @@ def _check_device(target: Tensor, logits: Tensor) -> None:
         )
 
 
+def _read_numbers(numbers: list[Tensor]) -> list[float]:
+    """The values of 0-d tensors; on a GPU at the cost of one synchronisation for all of them."""
+    if not numbers or numbers[0].device.type == "cpu":
+        return [float(number) for number in numbers]
+    # Apple's GPUs have no float64.
+    wide = torch.float32 if numbers[0].device.type == "mps" else torch.float64
+    values: list[float] = torch.stack([n.detach().to(wide) for n in numbers]).tolist()
+    return values
+
+
 def _check_bounds(low: float, high: float) -> None:
     if not (low >= 0 and high <= 1):
         raise InputError(
@@ -250,75 +217,20 @@ def _check_bounds(low: float, high: float) -> None:
 
 
 def _from_csr(
-    target: Tensor, shape: tuple[int, int], mask: Tensor | None, check_values: bool
+    target: Tensor, shape: tuple[int, int], mask: Tensor | None, check_values: bool, look: bool
 ) -> Targets:
     if tuple(target.shape) != shape:
         raise InputError(
             f"CSR targets of shape {tuple(target.shape)} do not fit logits of shape {shape}. {_HOW}"
         )
-    values, labels = target.values(), target.col_indices().long()
-    rows = _rows(target.crow_indices(), labels.numel())
-    if check_values:
-        _check_positions(rows, labels, shape)
+    starts, labels, values = csr_parts(target, shape)
+    rows, labels, good = find_positions(starts, labels, shape, "crow_indices", look, check_values)
     if mask is not None:
         # Unknown elements may hold anything.
         values = torch.where(mask[rows, labels], values, torch.zeros_like(values))
+    if good is not None:
+        wide = torch.promote_types(values.dtype, torch.float32)
+        values = torch.where(good, values.to(wide), math.nan)
     if check_values and values.numel():
         _check_bounds(*(float(bound) for bound in torch.aminmax(values.detach())))
     return Targets(shape, rows=rows, labels=labels, values=values)
-
-
-def _from_offsets(labels: Tensor, offsets: Tensor, shape: tuple[int, int], check: bool) -> Targets:
-    for name, part in (("label_indices", labels), ("offsets", offsets)):
-        whole = not (part.is_floating_point() or part.is_complex() or part.dtype == torch.bool)
-        if part.dim() != 1 or not whole:
-            raise InputError(
-                f"{name} must be a flat tensor of integers, got shape {tuple(part.shape)} of "
-                f"{part.dtype}. {_HOW}"
-            )
-    if offsets.numel() not in (shape[0], shape[0] + 1):
-        raise InputError(
-            f"offsets must hold the start of each of the {shape[0]} documents in label_indices "
-            f"(and, optionally, the end), got {offsets.numel()} numbers."
-        )
-    labels, offsets = labels.long(), offsets.long()
-    if offsets.numel() == shape[0]:
-        offsets = torch.cat([offsets, offsets.new_full((1,), labels.numel())])
-    if check and offsets.numel():
-        rises = (offsets.diff() >= 0).all() & (offsets[0] == 0) & (offsets[-1] == labels.numel())
-        if not bool(rises):
-            raise InputError(
-                f"offsets must rise from 0 to the number of label indices ({labels.numel()}), got "
-                f"{offsets.tolist()[:8]}{'...' if offsets.numel() > 8 else ''}."
-            )
-    rows = _rows(offsets, labels.numel())
-    if check:
-        _check_positions(rows, labels, shape)
-    return Targets(shape, rows=rows, labels=labels)
-
-
-def _rows(starts: Tensor, n_positions: int) -> Tensor:
-    documents = torch.arange(starts.numel() - 1, device=starts.device)
-    return torch.repeat_interleave(documents, starts.diff().long(), output_size=n_positions)
-
-
-def _check_positions(rows: Tensor, labels: Tensor, shape: tuple[int, int]) -> None:
-    if labels.numel() == 0:
-        return
-    keys = (rows * shape[1] + labels).sort().values
-    twice = keys[1:] == keys[:-1]
-    # One look at the device for all three questions.
-    low, high, repeated = torch.stack(
-        [labels.min().long(), labels.max().long(), twice.any().long()]
-    ).tolist()
-    if low < 0 or high >= shape[1]:
-        raise InputError(
-            f"label indices must lie in 0..{shape[1] - 1} for {shape[1]} labels, got values from "
-            f"{low} to {high}."
-        )
-    if repeated:
-        key = int(keys[:-1][twice][0])
-        raise InputError(
-            f"document {key // shape[1]} lists label {key % shape[1]} twice. "
-            "List each label of a document once."
-        )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from longtail.models.base import IntArray, Scale
 from longtail.models.features import TextFeatures
+from longtail.models.weights import check_shapes
 from longtail.settings import BagSettings
 
 WEIGHTS_FILE = "model.safetensors"
@@ -49,15 +50,19 @@ class BagModel:
         return self.settings.hidden == 0
 
     def prepare(self, texts: Sequence[str], label_names: Sequence[str]) -> None:
-        # Training asks for the features of these very texts next: make them once.
+        # Training asks for the features of these very texts: make them once.
         self._prepared = (list(texts), EncodedBags(self._features.fit_transform(texts)))
         self.network = self._network(len(label_names))
 
     def encode(self, texts: Sequence[str]) -> EncodedBags:
-        prepared, self._prepared = self._prepared, None
+        prepared = self._prepared
         if prepared is not None and prepared[0] == list(texts):
             return prepared[1]
         return EncodedBags(self._features.transform(texts))
+
+    def settle(self, device: torch.device) -> None:
+        self._prepared = None
+        self.network.to(device).eval()
 
     def is_head(self, parameter: str) -> bool:
         return parameter.startswith("labels.")
@@ -77,8 +82,13 @@ class BagModel:
 
     def load(self, folder: Path, n_labels: int) -> None:
         self._features.load(folder)
-        self.network = self._network(n_labels)
-        self.network.load_state_dict(load_file(folder / WEIGHTS_FILE))
+        # On no device: the sizes in the settings are checked before any memory is taken for them.
+        with torch.device("meta"):
+            network = self._network(n_labels)
+        expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+        check_shapes(folder / WEIGHTS_FILE, expected)
+        network.load_state_dict(load_file(folder / WEIGHTS_FILE), assign=True)
+        self.network = network.eval()
 
     def _network(self, n_labels: int) -> nn.Module:
         n_features, chosen = len(self._features), self.settings

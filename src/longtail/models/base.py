@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -63,6 +64,9 @@ class NetworkModel(TextModel, Protocol):
         """Learn what has to be known before training (a vocabulary) and make the network."""
 
     def encode(self, texts: Sequence[str]) -> Encoded: ...
+
+    def settle(self, device: torch.device) -> None:
+        """End training: on this device for good, without dropout, nothing kept that it needed."""
 
     def is_head(self, parameter: str) -> bool:
         """Whether a parameter of the network, by name, belongs to the head: it learns faster."""

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from longtail.errors import DataError
 from longtail.models.base import Scale
+from longtail.models.foreign import check_encoder
 from longtail.models.tokens import EncodedTokens, tokenise
+from longtail.models.weights import check_shapes
 from longtail.settings import EncoderSettings
 
 HEAD_FILE = "head.safetensors"
@@ -41,6 +43,8 @@ class EncoderModel:
         self.network: nn.Module = nn.Identity()
         self.cache: Path | None = None
         """Where `encode` keeps tokens and finds them again; None: nowhere."""
+        self.trust_remote_code = False
+        """Whether the encoder's folder may bring code along that is run."""
         self._tokenizer: Any = None
 
     def prepare(self, texts: Sequence[str], label_names: Sequence[str]) -> None:
@@ -50,7 +54,10 @@ class EncoderModel:
             "label2id": {name: k for k, name in enumerate(label_names)},
         }
         try:
+            check_encoder(source, self.trust_remote_code)
             missing = self._make(source, len(label_names), names)
+        except DataError:
+            raise
         except UNREADABLE as error:
             raise DataError(_not_found(source, error)) from error
         lacking = [name for name in missing if not self._is_new(name)]
@@ -62,7 +69,17 @@ class EncoderModel:
             )
 
     def encode(self, texts: Sequence[str]) -> EncodedTokens:
-        return tokenise(self._tokenizer, texts, self._max_length(), cache=self.cache)
+        found = tokenise(self._tokenizer, texts, self._max_length(), cache=self.cache)
+        n_words = self._core().get_input_embeddings().num_embeddings
+        if max(found.pad, int(found.tokens.max())) >= n_words:
+            raise DataError(
+                f"the tokenizer has the token {int(found.tokens.max())}, but the encoder has "
+                f"{n_words} token embeddings: they do not belong together."
+            )
+        return found
+
+    def settle(self, device: torch.device) -> None:
+        self.network.to(device).eval()
 
     def is_head(self, parameter: str) -> bool:
         if self.settings.pooling == "mean":
@@ -77,6 +94,7 @@ class EncoderModel:
             save_file(self.network.labels.state_dict(), folder / HEAD_FILE)
 
     def load(self, folder: Path, n_labels: int) -> None:
+        check_encoder(str(folder), self.trust_remote_code)
         missing = self._make(str(folder), n_labels, {})
         if missing:
             raise DataError(
@@ -84,15 +102,26 @@ class EncoderModel:
                 "its model. It is damaged: train it again."
             )
         if isinstance(self.network, MeanNetwork):
+            head = self.network.labels.state_dict()
+            shapes = {name: tuple(value.shape) for name, value in head.items()}
+            check_shapes(folder / HEAD_FILE, shapes)
             self.network.labels.load_state_dict(load_file(folder / HEAD_FILE))
+        self.network.eval()
 
     def _make(self, source: str, n_labels: int, names: dict[str, Any]) -> list[str]:
         """Make tokenizer and network; returns the weights that were not there to be read."""
         from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-        settings: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
+        # Said each time: without it transformers asks on the terminal, where our input may be.
+        trust = {"trust_remote_code": self.trust_remote_code}
+        settings: dict[str, Any] = {
+            "dtype": torch.float32,
+            "output_loading_info": True,
+            "use_safetensors": True,
+            **trust,
+        }
         with _quiet():
-            self._tokenizer = AutoTokenizer.from_pretrained(source)
+            self._tokenizer = AutoTokenizer.from_pretrained(source, **trust)
             if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
                 raise ValueError("its tokenizer has no words: the tokenizer files are missing")
             if self.settings.pooling == "cls":
@@ -100,7 +129,8 @@ class EncoderModel:
                     source,
                     num_labels=n_labels,
                     problem_type="multi_label_classification",
-                    ignore_mismatched_sizes=True,
+                    # A pretrained head may have other labels; a saved one is ours.
+                    ignore_mismatched_sizes=bool(names),
                     **names,
                     **settings,
                 )
@@ -212,7 +242,7 @@ def _not_found(source: str, error: Exception) -> str:
 
 def _lacking(names: set[str]) -> list[str]:
     """What a folder with these files would need to be an encoder, by the names usual today."""
-    weights = {n for n in names if n.endswith((".safetensors", ".bin"))}
+    weights = {n for n in names if n.endswith(".safetensors")}
     words = {n for n in names if n.startswith(("tokenizer.", "vocab")) or n.endswith(".model")}
     found = {
         "config.json": "config.json" in names,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 
-from longtail.errors import InputError
+from longtail.errors import DataError, InputError
 
 # Words of one character count only where a corpus has no longer ones.
 ANY_WORD = r"(?u)\b\w+\b"
@@ -135,9 +135,21 @@ class TextFeatures:
         save_file({"idf": self._idf}, folder / "idf.safetensors")
 
     def load(self, folder: Path) -> None:
-        saved = json.loads((folder / "vocabulary.json").read_text("utf-8"))
-        self._pattern = saved["pattern"]
-        self._vocabularies = [
-            {w: k for k, w in enumerate(words)} for words in saved["vocabularies"]
-        ]
-        self._idf = load_file(folder / "idf.safetensors")["idf"]
+        place = folder / "vocabulary.json"
+        saved = json.loads(place.read_text("utf-8"))
+        pattern, vocabularies = saved["pattern"], saved["vocabularies"]
+        if pattern not in PATTERNS:
+            # Any other is not ours, and a regular expression can be made to run for years.
+            raise DataError(f"{place} has a pattern that longtail does not use: {pattern!r:.80}.")
+        idf = load_file(folder / "idf.safetensors")["idf"]
+        n_kinds = 0 if self._hashing else len(self._kinds())
+        n_words = self._hashing * len(self._kinds()) or sum(map(len, vocabularies))
+        if len(vocabularies) != n_kinds or idf.shape != (n_words,) or idf.dtype != np.float32:
+            raise DataError(
+                f"{place} and idf.safetensors do not belong together: {n_words} words in "
+                f"{len(vocabularies)} vocabularies, weights of shape {idf.shape}."
+            )
+        found = [{str(word): k for k, word in enumerate(words)} for words in vocabularies]
+        if sum(map(len, found)) != sum(map(len, vocabularies)) or not np.isfinite(idf).all():
+            raise DataError(f"{place} names a word twice, or idf.safetensors holds no numbers.")
+        self._pattern, self._vocabularies, self._idf = pattern, found, idf

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from longtail.models.base import Scale
 from longtail.models.features import TextFeatures
+from longtail.models.weights import check_shapes
 from longtail.settings import SvmSettings
 
 Floats = NDArray[np.float32]
@@ -69,5 +70,7 @@ class SvmModel:
 
     def load(self, folder: Path, n_labels: int) -> None:
         self._features.load(folder)
+        shapes = {"weight": (n_labels, len(self._features)), "bias": (n_labels,)}
+        check_shapes(folder / "model.safetensors", shapes)
         tensors = load_file(folder / "model.safetensors")
         self._weight, self._bias = tensors["weight"], tensors["bias"]

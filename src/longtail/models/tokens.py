@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import time
+import re
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +23,19 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
-from longtail.durable import whole_file
 from longtail.errors import InputError
 from longtail.models.base import IntArray
+from longtail.runs import whole_file
 
 # Texts given to the tokenizer at a time, characters read of each, and bytes kept on the disk.
 CHUNK = 4096
 LEAST_CHARACTERS, CHARACTERS_PER_TOKEN = 100_000, 100
 CACHE_BYTES = 2 << 30
+# Names of files in the cache: nothing else there is removed.
+OURS = re.compile("[0-9a-f]{64}")
 Done = Callable[[int, int], None]
+# A tokenizer remembers how it last cut a text, so that one thread at a time may use it.
+ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,13 @@ def tokenise(
             f"max_length must be above {added}, as the tokenizer adds {added} tokens of its own to "
             f"each text, got {max_length}."
         )
-    place = None if cache is None else cache / content_key(tokenizer, texts, max_length)
-    found = None if place is None else _read(place, len(texts))
-    if found is None:
-        found = _tokenise(tokenizer, texts, max_length, progress)
-        if place is not None:
-            _write(place, found)
+    with ONE_AT_A_TIME:
+        place = None if cache is None else cache / content_key(tokenizer, texts, max_length)
+        found = None if place is None else _read(place, len(texts))
+        if found is None:
+            found = _tokenise(tokenizer, texts, max_length, progress)
+            if place is not None:
+                _write(place, found)
     return EncodedTokens(found["tokens"], found["offsets"], int(pad), max_length)
 
 
@@ -170,10 +176,10 @@ def _write(place: Path, found: dict[str, NDArray[Any]]) -> None:
 
 
 def _make_room(folder: Path) -> None:
-    """Remove what was used longest ago, until the cache is small enough; and what was left over."""
+    """Remove what was used longest ago, until the cache is small enough."""
+    ours = [path for path in folder.iterdir() if OURS.fullmatch(path.name) and path.is_file()]
     kept = 0
-    for path in sorted(folder.iterdir(), key=lambda p: -p.stat().st_mtime):
+    for path in sorted(ours, key=lambda p: -p.stat().st_mtime):
         kept += path.stat().st_size
-        left_over = path.suffix == ".tmp" and time.time() - path.stat().st_mtime > 3600
-        if left_over or kept > CACHE_BYTES:
+        if kept > CACHE_BYTES:
             path.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 FOLDER/finished.json   recipe, fingerprint, spans, hardware, versions, commit, evaluation
 FOLDER/decisions.npz   the decisions on the test part
 FOLDER/begun.json      fingerprint and spans while it trains, gone when it is finished
-FOLDER/training        states while it trains, gone when it is finished
+FOLDER/fold-0 ...      states while it trains, gone when it is finished
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import shutil
 import time
 import zipfile
 from collections.abc import Callable, Mapping
@@ -24,14 +23,17 @@ import scipy.sparse as sp
 
 from longtail.classifier import LongTailClassifier
 from longtail.data import TextData
-from longtail.durable import make_folder, whole_file
 from longtail.errors import DataError
 from longtail.reproduce.recipes import plans_of
 from longtail.reproduce.surroundings import commit, hardware, versions
+from longtail.runs import Workspace, whole_file
 from longtail.training import Moment, Stop
 from longtail.training.interrupt import NEVER
 
-FINISHED, DECISIONS, BEGUN, WORK = "finished.json", "decisions.npz", "begun.json", "training"
+FINISHED, DECISIONS, BEGUN = "finished.json", "decisions.npz", "begun.json"
+FAILED, LOG = "failed.json", "log.txt"
+# What stays of a finished cell.
+RESULT = (FINISHED, DECISIONS, LOG)
 # Where and how often a state is saved does not change what is learned.
 FREE = ("device", "checkpoint_minutes")
 # Of a difference between two recipes: entries that are told, and characters of each.
@@ -110,7 +112,7 @@ def train_cell(
         classifier.fit(
             parts["train"],
             validation=parts["validation"],
-            folder=cell.folder / WORK,
+            folder=cell.folder,
             resume=True,
             progress=progress,
             note=note,
@@ -125,7 +127,8 @@ def train_cell(
     decided = evaluation.decisions()[1]
     shape = np.array(decided.shape, dtype=np.int64)
     np.savez_compressed(packed, indices=decided.indices, indptr=decided.indptr, shape=shape)
-    _put(cell.folder / DECISIONS, packed.getvalue())
+    space = open_cell(cell)
+    _put(space, DECISIONS, packed.getvalue())
     told = {
         "row": cell.row,
         "seed": cell.seed,
@@ -138,8 +141,8 @@ def train_cell(
         "thresholds": str(evaluation.thresholds.get("method", cell.recipe.get("thresholds"))),
         "evaluation": evaluation.to_dict(per_label=False),
     }
-    _put(cell.folder / FINISHED, json.dumps(told, indent=2).encode("utf-8"))
-    _clear(cell.folder)
+    _put(space, FINISHED, json.dumps(told, indent=2).encode("utf-8"))
+    space.clear(but=RESULT)
 
 
 def read_finished(cell: Cell) -> Finished | None:
@@ -162,14 +165,13 @@ def read_finished(cell: Cell) -> Finished | None:
             "to train it again."
         ) from error
     # Left there by a process that was killed right after it had finished.
-    _clear(cell.folder)
+    if Workspace.is_one(cell.folder):
+        open_cell(cell).clear(but=RESULT)
     return found
 
 
 def read_begun(cell: Cell) -> Print | None:
-    """The fingerprint of what was begun and not finished; None if there is none to go on with."""
-    if not (cell.folder / WORK).exists():
-        return None
+    """The fingerprint of what was begun and not finished; None if there is none to resume."""
     try:
         found = json.loads((cell.folder / BEGUN).read_text("utf-8"))["fingerprint"]
         return found if isinstance(found, dict) else None
@@ -208,15 +210,22 @@ def _short(value: Any) -> str:
 
 def forget(cell: Cell) -> None:
     """Remove what a cell left behind, the mark that it is finished first."""
-    for name in (FINISHED, DECISIONS):
-        (cell.folder / name).unlink(missing_ok=True)
-    _clear(cell.folder)
+    space = open_cell(cell)
+    space.discard(FINISHED)
+    space.clear()
+
+
+def open_cell(cell: Cell) -> Workspace:
+    """The folder of a cell, made if need be; a folder that longtail did not make is refused."""
+    if Workspace.is_one(cell.folder):
+        return Workspace.open(cell.folder)
+    return Workspace.begin(cell.folder, {}, join=True)
 
 
 def _begin(cell: Cell, asked: Print, note: Callable[[str], None]) -> Spans:
     """When it was trained on before; what was begun otherwise is removed."""
-    make_folder(cell.folder)
-    if not (cell.folder / WORK).exists():
+    space = open_cell(cell)
+    if not (cell.folder / BEGUN).exists():
         return []
     try:
         before = json.loads((cell.folder / BEGUN).read_text("utf-8"))
@@ -224,25 +233,21 @@ def _begin(cell: Cell, asked: Print, note: Callable[[str], None]) -> Spans:
             return [(begin, end) for begin, end in before["spans"]]
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    note(f"{cell}: what was begun cannot be gone on with; beginning anew.")
-    _clear(cell.folder)
+    note(f"{cell}: what was begun cannot be resumed; starting over.")
+    space.clear(but=(LOG,))
     return []
 
 
 def _write_begun(cell: Cell, asked: Print, spans: Spans) -> None:
     told = {"fingerprint": asked, "spans": spans}
-    _put(cell.folder / BEGUN, json.dumps(told, indent=2).encode("utf-8"))
+    _put(open_cell(cell), BEGUN, json.dumps(told, indent=2).encode("utf-8"))
 
 
-def _clear(folder: Path) -> None:
-    shutil.rmtree(folder / WORK, ignore_errors=True)
-    (folder / BEGUN).unlink(missing_ok=True)
-
-
-def _put(place: Path, content: bytes) -> None:
+def _put(space: Workspace, name: str, content: bytes) -> None:
     """Write a whole file or none."""
+    place = space.path / name
     try:
-        with whole_file(place) as temporary:
+        with whole_file(space.file(name)) as temporary:
             temporary.write_bytes(content)
     except OSError as error:
         raise DataError(

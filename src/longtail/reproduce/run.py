@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data import TextData
-from longtail.durable import make_folder
-from longtail.errors import DataError, InputError, UnknownNameError
+from longtail.errors import InputError, UnknownNameError
 from longtail.reproduce.cells import (
+    FAILED,
     Cell,
     Finished,
     differences,
@@ -21,9 +21,10 @@ from longtail.reproduce.cells import (
     read_finished,
 )
 from longtail.reproduce.recipes import plans_of, uses_chance
-from longtail.reproduce.running import FAILED, Event, Watch, check_jobs, run_apart, run_here
+from longtail.reproduce.running import Event, Watch, check_jobs, run_apart, run_here
 from longtail.reproduce.summary import Judge, Summary
 from longtail.reproduce.writing import check_publish, write_corpus_figure, write_results
+from longtail.runs import Workspace
 from longtail.training import Stop
 from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER
@@ -85,7 +86,6 @@ def reproduce(
     cells = cells_of(recipes, out, seeds)
     if publish is not None:
         check_publish(publish, recipes)
-    make_folder(out)
     with _alone(out):
         documents = prints_of(parts)
         finished = _finished(cells, documents, overwrite)
@@ -195,17 +195,9 @@ def _against(asked: str | None, recipes: Mapping[str, Any]) -> str | None:
 @contextlib.contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Two commands that write the same tables would each leave out what the other has done."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(out / ".lock")
+    space = Workspace.open(out) if Workspace.is_one(out) else Workspace.begin(out, {})
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise DataError(
-            f"{out} is being written by another `longtail reproduce`. Wait for it, or choose "
-            "another --out."
-        ) from None
-    try:
+        space.own()
         yield
     finally:
-        lock.release()
+        space.close()

@@ -10,22 +10,22 @@ import contextlib
 import gc
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
-from longtail.reproduce.cells import Cell, train_cell
+from longtail.reproduce.cells import FAILED, LOG, Cell, open_cell, train_cell
+from longtail.runs import staging, write_text
 from longtail.training import Moment, Stop, StoppedError
 
-FAILED, LOG, SHARED = "failed.json", "log.txt", ".documents"
 # How lines of a process's log begin that are meant for the user.
 NOTE = "note: "
 # Seconds between two looks at the processes.
@@ -89,12 +89,13 @@ def attempt(
         named = "" if isinstance(error, LongtailError) else f"{type(error).__name__}: "
         lines = str(error).strip().splitlines() or [""]
         told = {"message": f"{named}{lines[0]}", "traceback": traceback.format_exc()}
-        cell.folder.mkdir(parents=True, exist_ok=True)
-        (cell.folder / FAILED).write_text(json.dumps(told, indent=2), "utf-8")
+        # Nothing is written to a folder of somebody else's, or to a disk that is full.
+        with contextlib.suppress(LongtailError, OSError):
+            write_text(open_cell(cell).file(FAILED), json.dumps(told, indent=2))
         return told["message"]
     finally:
         _free_memory()
-    (cell.folder / FAILED).unlink(missing_ok=True)
+    open_cell(cell).discard(FAILED)
     return None
 
 
@@ -109,12 +110,8 @@ def run_apart(
     out: Path,
 ) -> None:
     """Several cells at a time, each in a process of its own."""
-    shared = out / SHARED
     waiting, running = list(cells), list[_Child]()
-    try:
-        # What a killed command left there may be of other documents.
-        shutil.rmtree(shared, ignore_errors=True)
-        shared.mkdir(parents=True)
+    with staging(out) as shared, _ended(running):
         for name, part in parts.items():
             part.save(shared / f"{name}.parquet")
         while waiting or running:
@@ -134,12 +131,17 @@ def run_apart(
                     Event("done", child.cell) if why is None else Event("failed", child.cell, why)
                 )
             time.sleep(LOOK_AGAIN)
+
+
+@contextmanager
+def _ended(running: Sequence[_Child]) -> Iterator[None]:
+    """After an error or a second Ctrl-C, end the processes that are still there."""
+    try:
+        yield
     finally:
-        # After an error or a second Ctrl-C; otherwise there are none.
         for child in running:
             child.process.kill()
             child.process.wait()
-        shutil.rmtree(shared, ignore_errors=True)
 
 
 class _Child:
@@ -147,8 +149,8 @@ class _Child:
 
     def __init__(self, cell: Cell, documents: Mapping[str, str], shared: Path, jobs: int) -> None:
         self.cell = cell
-        cell.folder.mkdir(parents=True, exist_ok=True)
-        (cell.folder / FAILED).unlink(missing_ok=True)
+        space = open_cell(cell)
+        space.discard(FAILED)
         threads = str(max(1, (os.cpu_count() or 1) // jobs))
         job = {
             "row": cell.row,
@@ -158,7 +160,7 @@ class _Child:
             "documents": dict(documents),
             "data": str(shared),
         }
-        with (cell.folder / LOG).open("wb") as log:
+        with space.file(LOG).open("wb") as log:
             # A session of its own: Ctrl-C reaches this process alone, which then asks the others.
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "longtail.reproduce.child"],
@@ -194,7 +196,7 @@ class _Child:
         """Why there is no result; None if there is one."""
         code = self.process.returncode
         if code == 0:
-            (self.cell.folder / LOG).unlink(missing_ok=True)
+            open_cell(self.cell).discard(LOG)
             return None
         try:
             return str(json.loads((self.cell.folder / FAILED).read_text("utf-8"))["message"])

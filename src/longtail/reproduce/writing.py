@@ -6,8 +6,7 @@ All of them are written anew after every cell; readers find the old one or the n
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -87,8 +86,8 @@ def write_corpus_figure(train: TextData, corpus: str, out: Path, publish: Path |
     """The long tail of the training part over what its labels share."""
     said = f"{len(train)} training documents, {len(train.label_names)} labels"
     first, *others = _stems(out, publish)
-    with _picture(_named(first, LABELS)) as temporary:
-        plot_labels(train, temporary, title=f"{TITLES.get(corpus, corpus)}: {said}")
+    title = f"{TITLES.get(corpus, corpus)}: {said}"
+    plot_labels(train, _named(first, LABELS), title=title)
     for stem in others:
         _copy(_named(first, LABELS), _named(stem, LABELS))
 
@@ -232,20 +231,7 @@ def _plot(summary: Summary, path: Path) -> None:
     sizes = summary.sizes["labels"]
     title = f"{TITLES.get(summary.corpus, summary.corpus)}: F1 on the test part"
     theirs = {shown(name): cells for name, cells in paper.items()}
-    with _picture(path) as temporary:
-        plot_results(ours, spread, theirs, sizes, temporary, title=title)
-
-
-@contextmanager
-def _picture(place: Path) -> Iterator[Path]:
-    """A temporary name for a picture, by whose end matplotlib tells the format."""
-    with replacing(place) as temporary:
-        named = temporary.with_name(f"{temporary.name}.png")
-        try:
-            yield named
-            named.replace(temporary)
-        finally:
-            named.unlink(missing_ok=True)
+    plot_results(ours, spread, theirs, sizes, path, title=title)
 
 
 def _stems(out: Path, publish: Path | None) -> list[Path]:

@@ -16,32 +16,38 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from longtail.durable import make_folder, whole_file
 from longtail.errors import DataError
+from longtail.runs import Workspace, make_folder, whole_file
 
 STATE = "state"
 SUFFIX = ".safetensors"
 
 
 class Checkpoints:
-    """The states of one training in a folder.
+    """The states of one training in a workspace.
 
     Args:
-        folder: made if need be.
+        space: where the states are kept; or a folder that is empty, not there, or was one before.
         minutes: `due` says yes so long after the last save; 0: always.
         clock: tells the seconds.
     """
 
     def __init__(
-        self, folder: Path, minutes: float = 5.0, clock: Callable[[], float] = time.monotonic
+        self,
+        space: Workspace | Path,
+        minutes: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.folder, self._seconds, self._clock = folder, 60 * minutes, clock
-        make_folder(folder)
-        # What a killed process was writing is of no use to anybody.
-        for left in folder.glob("*.tmp"):
-            if left.is_file():
-                left.unlink(missing_ok=True)
+        if isinstance(space, Path):
+            space = Workspace.begin(space, {}, join=True)
+        self._space, self._seconds, self._clock = space, 60 * minutes, clock
+        # Also removes what a killed process was writing.
+        make_folder(space.path)
         self._last = clock()
+
+    @property
+    def folder(self) -> Path:
+        return self._space.path
 
     def due(self) -> bool:
         return self._clock() - self._last >= self._seconds
@@ -53,7 +59,7 @@ class Checkpoints:
         name: str = STATE,
     ) -> None:
         """Write a state; the one before it is there until the new one is whole and on the disk."""
-        write_tensors(self._path(name), tensors, facts or {})
+        write_tensors(self._space.file(f"{name}{SUFFIX}"), tensors, facts or {})
         self._last = self._clock()
 
     def load(self, name: str = STATE) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -75,7 +81,7 @@ class Checkpoints:
     def clear(self) -> None:
         """Remove all states."""
         for path in self.folder.glob(f"*{SUFFIX}"):
-            path.unlink(missing_ok=True)
+            self._space.discard(path.name)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"

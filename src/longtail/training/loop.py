@@ -258,8 +258,12 @@ class _Run:
         return float(losses[-1])
 
     def _judge(self, validation: Validation) -> None:
-        with self.weights.evaluating():
-            logits = predict_logits(self.network, validation.encoded)
+        self.network.eval()
+        try:
+            with self.weights.evaluating():
+                logits = predict_logits(self.network, validation.encoded)
+        finally:
+            self.network.train()
         score = validation.score(logits)
         best = self.at.best
         # A score that is no number never is the best, whenever it comes.

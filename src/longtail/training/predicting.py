@@ -13,7 +13,6 @@ from longtail.errors import InputError
 from longtail.models.base import Encoded
 from longtail.models.tokens import EncodedTokens
 from longtail.training.batches import sorted_batches
-from longtail.training.devices import device_of, fitting_threads
 from longtail.training.steps import is_out_of_memory, too_large
 
 Done = Callable[[int, int], None]
@@ -24,33 +23,26 @@ def predict_logits(
     encoded: Encoded,
     batch_size: int = 256,
     progress: Done | None = None,
-    device: str | None = None,
 ) -> NDArray[np.float32]:
     """Logits of every document, (documents, labels); memory that runs out halves the batches.
 
-    `device`: where to compute, which is where the network then stays; default: where it is.
-    `progress` is called with the documents done and all of them.
+    The network must be in eval mode, and computes where it is. Nothing that several threads share
+    is changed. `progress` is called with the documents done and all of them.
     """
     if len(encoded) == 0:
         raise InputError("expected at least one document to compute logits of, got none.")
-    if device is not None:
-        network.to(device_of(device))
-    training = network.training
-    network.eval()
-    try:
-        while True:
-            try:
-                with fitting_threads(network):
-                    return _predict(network, encoded, batch_size, progress)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                if batch_size == 1:
-                    raise too_large(error) from error
-                batch_size = -(-min(batch_size, len(encoded)) // 2)
-                torch.cuda.empty_cache()
-    finally:
-        network.train(training)
+    if network.training:
+        raise InputError("the network is in training mode, with dropout: call network.eval().")
+    while True:
+        try:
+            return _predict(network, encoded, batch_size, progress)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if batch_size == 1:
+                raise too_large(error) from error
+            batch_size = -(-min(batch_size, len(encoded)) // 2)
+            torch.cuda.empty_cache()
 
 
 def _predict(

@@ -18,8 +18,17 @@ from typing import Any
 
 import pytest
 
-from longtail.classifier.folders import CONFIG_FILE, READY, check_out, replace_files, whole_folder
 from longtail.errors import DataError, InputError
+from longtail.runs import (
+    CONFIG_FILE,
+    READY,
+    check_out,
+    manifest,
+    replace_model,
+    seal,
+    staging,
+    whole_folder,
+)
 
 CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir")
 OLD_FILES = ("model.safetensors", "fold-0/head.json", "fold-7/head.json")
@@ -33,7 +42,7 @@ def writer(version: str, names: tuple[str, ...]) -> Callable[[Path], None]:
         for name in names:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(f"{version} {name}")
-        config = {"version": version, "files": dict.fromkeys(names, 0)}
+        config = seal({"version": version, "files": manifest(folder)})
         (folder / CONFIG_FILE).write_text(json.dumps(config))
 
     return write
@@ -81,7 +90,7 @@ def killed_at(moment: int, work: Callable[[], None]) -> bool:
 def model(tmp_path: Path) -> Path:
     """A folder with a model, and with a file of the user's."""
     folder = tmp_path / "run"
-    replace_files(folder, writer("old", OLD_FILES))
+    replace_model(folder, writer("old", OLD_FILES))
     (folder / "notes.txt").write_text("mine")
     (folder / "fold-0" / "notes.txt").write_text("mine")
     return folder
@@ -90,7 +99,7 @@ def model(tmp_path: Path) -> Path:
 def test_a_model_is_replaced_and_everything_else_stays(model: Path) -> None:
     (model / ".git").mkdir()
     (model / ".git" / "HEAD").write_text("ref")
-    replace_files(model, writer("new", NEW_FILES))
+    replace_model(model, writer("new", NEW_FILES))
     assert version_of(model) == "new"
     others = {"notes.txt", "fold-0/notes.txt", ".git/HEAD"}
     assert files_in(model) == {CONFIG_FILE, *NEW_FILES, *others}
@@ -109,13 +118,13 @@ def test_killed_at_every_moment_a_whole_model_remains(tmp_path: Path) -> None:
     while True:
         moment += 1
         folder = tmp_path / str(moment)
-        replace_files(folder, writer("old", OLD_FILES))
+        replace_model(folder, writer("old", OLD_FILES))
         (folder / "notes.txt").write_text("mine")
-        killed = killed_at(moment, lambda: replace_files(folder, writer("new", NEW_FILES)))  # noqa: B023
+        killed = killed_at(moment, lambda: replace_model(folder, writer("new", NEW_FILES)))  # noqa: B023
         seen.append(version_of(folder))
         assert check_out(folder) == folder
         # A second one finds its way whatever the first has left.
-        replace_files(folder, writer("later", OLD_FILES))
+        replace_model(folder, writer("later", OLD_FILES))
         assert version_of(folder) == "later"
         expected = {CONFIG_FILE, "notes.txt", *OLD_FILES}
         assert files_in(folder) == expected
@@ -131,11 +140,11 @@ def test_killed_at_every_moment_of_finishing_what_was_left(tmp_path: Path) -> No
     """The second process is killed while it puts the files of the first into their places."""
     for moment in range(1, 100):
         folder = tmp_path / str(moment)
-        replace_files(folder, writer("old", OLD_FILES))
-        ready = folder / READY
-        ready.mkdir()
-        writer("new", NEW_FILES)(ready)
-        killed = killed_at(moment, lambda: replace_files(folder, writer("later", OLD_FILES)))  # noqa: B023
+        replace_model(folder, writer("old", OLD_FILES))
+        with staging(folder) as private:
+            writer("new", NEW_FILES)(private)
+            private.rename(folder / READY)
+        killed = killed_at(moment, lambda: replace_model(folder, writer("later", OLD_FILES)))  # noqa: B023
         assert version_of(folder) in ("new", "later")
         if not killed:
             return
@@ -146,11 +155,11 @@ def test_killed_at_every_moment_of_finishing_what_was_left(tmp_path: Path) -> No
 def test_killed_while_it_saves_for_the_first_time(tmp_path: Path) -> None:
     for moment in range(1, 100):
         folder = tmp_path / str(moment)
-        killed = killed_at(moment, lambda: replace_files(folder, writer("new", NEW_FILES)))  # noqa: B023
+        killed = killed_at(moment, lambda: replace_model(folder, writer("new", NEW_FILES)))  # noqa: B023
         if (whole_folder(folder) / CONFIG_FILE).exists():
             assert version_of(folder) == "new"
         assert check_out(folder) == folder
-        replace_files(folder, writer("later", NEW_FILES))
+        replace_model(folder, writer("later", NEW_FILES))
         assert files_in(folder) == {CONFIG_FILE, *NEW_FILES}
         if not killed:
             return
@@ -176,7 +185,7 @@ def test_everything_is_on_the_disk_before_it_counts(
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "rename", renamed)
-    replace_files(model, writer("new", NEW_FILES))
+    replace_model(model, writer("new", NEW_FILES))
     ready = done.index(("rename", READY))
     written = {Path(name).name for name in (*NEW_FILES, CONFIG_FILE)}
     assert {name for _, name in done[:ready]} >= {*written, "fold-0"}
@@ -205,7 +214,7 @@ def test_a_full_disk_leaves_the_old_model(model: Path) -> None:
         (folder / "large.safetensors").write_bytes(bytes(10_000))
 
     with files_limited_to(5000), pytest.raises(DataError, match=r"before is unchanged. Free some"):
-        replace_files(model, write)
+        replace_model(model, write)
     assert version_of(model) == "old"
     assert files_in(model) == before
 
@@ -216,7 +225,7 @@ def test_a_failure_leaves_no_new_folder(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(DataError, match=r"No space left on device. Free some space"):
-        replace_files(tmp_path / "run", write)
+        replace_model(tmp_path / "run", write)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -225,7 +234,7 @@ def test_errors_of_ours_pass_as_they_are(model: Path) -> None:
         raise InputError("as it was")
 
     with pytest.raises(InputError, match="as it was"):
-        replace_files(model, write)
+        replace_model(model, write)
     assert version_of(model) == "old"
 
 
@@ -234,7 +243,7 @@ def test_a_file_system_without_links(model: Path, monkeypatch: pytest.MonkeyPatc
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refused)
-    replace_files(model, writer("new", NEW_FILES))
+    replace_model(model, writer("new", NEW_FILES))
     assert version_of(model) == "new"
     assert not [name for name in files_in(model) if ".longtail-" in name]
 
@@ -247,18 +256,67 @@ def test_the_list_of_files_reaches_nothing_outside(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "link").symlink_to(tmp_path / "elsewhere")
     names = ["../thesis.txt", str(tmp_path / "thesis.txt"), "link/book.txt", "", ".", CONFIG_FILE]
-    (folder / CONFIG_FILE).write_text(json.dumps({"files": names}))
-    replace_files(folder, writer("new", NEW_FILES))
+    # The right sizes and checksums: what protects these files is where they are.
+    entry = manifest(tmp_path / "elsewhere")["book.txt"]
+    (folder / CONFIG_FILE).write_text(json.dumps(seal({"files": dict.fromkeys(names, entry)})))
+    replace_model(folder, writer("new", NEW_FILES))
     assert (tmp_path / "thesis.txt").read_text() == "mine"
     assert (tmp_path / "elsewhere" / "book.txt").read_text() == "mine"
     assert version_of(folder) == "new"
 
 
-@pytest.mark.parametrize("listed", ["null", "[]", '{"files": 3}', '{"files": [3]}', "{", '"x"'])
-def test_a_damaged_list_does_no_harm(model: Path, listed: str) -> None:
-    (model / CONFIG_FILE).write_text(listed)
-    replace_files(model, writer("new", NEW_FILES))
+def test_an_old_file_is_removed_only_if_it_is_the_one_that_was_written(model: Path) -> None:
+    (model / "fold-7" / "head.json").write_text("mine")
+    replace_model(model, writer("new", NEW_FILES))
     assert version_of(model) == "new"
+    assert (model / "fold-7" / "head.json").read_text() == "mine"
+
+
+def test_a_file_of_the_user_is_not_overwritten(model: Path) -> None:
+    (model / "fold-0" / "extra.json").write_text("mine")
+    before = files_in(model)
+    with pytest.raises(DataError, match=r"extra.json is in the way.*Nothing was changed. Move it"):
+        replace_model(model, writer("new", NEW_FILES))
+    assert version_of(model) == "old" and files_in(model) == before
+    assert (model / "fold-0" / "extra.json").read_text() == "mine"
+
+
+def test_an_edited_card_is_kept_beside_the_new_one(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    replace_model(folder, writer("old", ("README.md",)))
+    replace_model(folder, writer("newer", ("README.md",)))
+    assert files_in(folder) == {CONFIG_FILE, "README.md"}
+    for version in ("one", "two"):
+        (folder / "README.md").write_text(f"edited {version}")
+        replace_model(folder, writer(version, ("README.md",)))
+        assert version_of(folder) == version
+    assert (folder / "README.md.1.bak").read_text() == "edited one"
+    assert (folder / "README.md.2.bak").read_text() == "edited two"
+
+
+def test_a_folder_is_not_ours_by_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    replace_model(folder, writer("old", OLD_FILES))
+    key = "0123456789abcdef" * 2
+    for name in (READY, f".longtail-{key}", ".longtail-notes", ".longtail-work"):
+        (folder / name).mkdir()
+        (folder / name / CONFIG_FILE).write_text("mine")
+    (folder / f".longtail-{key}" / ".longtail").write_text("longtail of another key")
+    assert version_of(folder) == "old"
+    with pytest.raises(DataError, match=r"could not save"):
+        replace_model(folder, writer("new", NEW_FILES))
+    assert version_of(folder) == "old"
+    for name in (READY, f".longtail-{key}", ".longtail-notes", ".longtail-work"):
+        assert (folder / name / CONFIG_FILE).read_text() == "mine"
+
+
+@pytest.mark.parametrize("listed", ["null", "[]", '{"files": 3}', '{"files": [3]}', "{", '"x"'])
+def test_without_a_sound_list_nothing_is_replaced(model: Path, listed: str) -> None:
+    (model / CONFIG_FILE).write_text(listed)
+    before = {name: (model / name).read_bytes() for name in files_in(model)}
+    with pytest.raises(DataError, match=r"is in the way.*Nothing was changed"):
+        replace_model(model, writer("new", NEW_FILES))
+    assert {name: (model / name).read_bytes() for name in files_in(model)} == before
 
 
 @pytest.mark.usefixtures("unsynced")
@@ -278,7 +336,7 @@ def test_two_who_save_wait_for_each_other(tmp_path: Path) -> None:
     def save(version: str) -> None:
         try:
             for _ in range(5):
-                replace_files(folder, lambda target: write(version, target))
+                replace_model(folder, lambda target: write(version, target))
         except BaseException as error:
             errors.append(error)
 
@@ -301,7 +359,7 @@ def test_where_one_can_save_to(tmp_path: Path, model: Path) -> None:
         assert check_out(good) == good
     assert not (tmp_path / "new").exists()
     for bad in ("thesis", "file"):
-        with pytest.raises(DataError, match=r"is not a longtail model. Choose another"):
+        with pytest.raises(DataError, match=r"no model that longtail wrote. Choose another"):
             check_out(tmp_path / bad)
     with pytest.raises(DataError, match=r"cannot save to .*file/run.*Choose another folder"):
         check_out(tmp_path / "file" / "run")

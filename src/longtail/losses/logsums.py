@@ -1,0 +1,147 @@
+"""Logarithms of weighted sums of exponentials over positives or negatives.
+
+What ZLPR and the two-way loss consist of. Exponents are taken off their largest, so the gradient
+is a softmax without rounding of the logarithm; weights that carry gradient get it at 0, too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from longtail.losses.targets import Targets
+
+
+class _Sum(NamedTuple):
+    """A sum of weight * e^score as e^top * total, per row or column."""
+
+    top: Tensor
+    total: Tensor
+    present: Tensor | None
+    """Whether any element has a positive weight; None where nobody asked."""
+
+
+class _Part(NamedTuple):
+    """Elements and their weights; None: all are 1. `segments` is None for a whole matrix."""
+
+    scores: Tensor
+    factor: Tensor | None
+    segments: Tensor | None = None
+
+
+def log_one_plus_sum(
+    targets: Targets, scores: Tensor, weight: Tensor | None, dim: int, positive: bool
+) -> Tensor:
+    """log(1 + sum along `dim` of weight * y * e^score), or with 1 - y for the negatives."""
+    main, graded = _parts(targets, scores, weight, positive, dim)
+    top, total, _ = _sum(main, dim, targets.shape, with_one=True)
+    value = top + torch.log1p(total + torch.expm1(-top))
+    return _with_weight_gradient(value, graded, dim)
+
+
+def log_sum(
+    targets: Targets, scores: Tensor, weight: Tensor | None, dim: int, positive: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log of the sum along `dim` of weight * y * e^score (or 1 - y).
+
+    Beside it whether the sum is more than 0 (the logarithm is given as 0 where it is not), and,
+    of positives, whether any has a positive weight: that of a logit of +inf adds nothing.
+    """
+    main, graded = _parts(targets, scores, weight, positive, dim)
+    top, total, present = _sum(main, dim, targets.shape, with_one=False, ask=positive)
+    # Not `> 0`: a NaN must show. Where the total is 0, so is the top.
+    counts = total != 0
+    value = top + torch.log(torch.where(counts, total, 1.0))
+    return (
+        _with_weight_gradient(value, graded, dim),
+        counts,
+        counts if present is None else present,
+    )
+
+
+def _parts(
+    targets: Targets, scores: Tensor, weight: Tensor | None, positive: bool, dim: int
+) -> tuple[_Part, list[_Part]]:
+    """What to sum, and the parts of it whose weights want a gradient."""
+    if targets.dense is not None:
+        factor = targets.dense.to(scores.dtype)
+        factor = factor if positive else 1 - factor
+        whole = _Part(scores, factor if weight is None else factor * weight)
+        return whole, [whole]
+    rows, labels = targets.positions()
+    segments = rows if dim == 1 else labels
+    values = targets.position_values(scores.dtype)
+    picked = scores[rows, labels]
+    if weight is not None:
+        weight = weight.expand(targets.shape)
+    here = None if weight is None else weight[rows, labels]
+    if positive:
+        part = _Part(picked, values if here is None else values * here, segments)
+        return part, [part]
+    rest = 1 - values
+    remaining = scores.index_put((rows, labels), _exponents(picked, rest.detach())[0])
+    inside = _Part(picked, rest if here is None else rest * here.detach(), segments)
+    whole = _Part(remaining, weight)
+    return whole, [inside, whole]
+
+
+def _exponents(scores: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """score + log(factor), minus infinity where the factor is 0; and where that is."""
+    # In the exponent, so that an element of weight 0 cannot become the top; NaN stays.
+    unused = factor <= 0
+    logs = torch.log(torch.where(unused, 1.0, factor))
+    return torch.where(unused, -math.inf, scores + logs), unused
+
+
+def _sum(part: _Part, dim: int, shape: tuple[int, int], with_one: bool, ask: bool = False) -> _Sum:
+    """With one: its exponent of 0 is among those that the top is chosen from."""
+    exponents, present = part.scores, None
+    if part.factor is not None:
+        exponents, unused = _exponents(exponents, part.factor.detach())
+        if ask:
+            present = _any_used(unused, part.segments, dim, shape)
+    size = shape[1 - dim]
+    if part.segments is None and shape[dim]:
+        top = exponents.detach().amax(dim)
+    else:
+        top = exponents.new_full((size,), -math.inf)
+        if part.segments is not None:
+            top = top.scatter_reduce(0, part.segments, exponents.detach(), "amax")
+    if with_one:
+        top = top.clamp(min=0)
+    # An infinite top would make inf - inf of its own element.
+    top = top.masked_fill(torch.isinf(top), 0.0)
+    if part.segments is None:
+        return _Sum(top, torch.exp(exponents - top.unsqueeze(dim)).sum(dim), present)
+    terms = torch.exp(exponents - top[part.segments])
+    return _Sum(top, terms.new_zeros(size).index_add(0, part.segments, terms), present)
+
+
+def _any_used(unused: Tensor, segments: Tensor | None, dim: int, shape: tuple[int, int]) -> Tensor:
+    if segments is None:
+        return ~unused.all(dim)
+    used = torch.zeros(shape[1 - dim], dtype=torch.int64, device=unused.device)
+    return used.index_add(0, segments, (~unused).long()) > 0
+
+
+def _with_weight_gradient(value: Tensor, parts: list[_Part], dim: int) -> Tensor:
+    """The value, whose derivative by each weight is e^(score - value): finite where that is.
+
+    Through log(weight) it would be 0 at a weight of 0, and NaN at the smallest weights.
+    """
+    largest = math.log(torch.finfo(value.dtype).max) - 1
+    for scores, factor, segments in parts:
+        if factor is None or not factor.requires_grad:
+            continue
+        own = value.unsqueeze(dim) if segments is None else value[segments]
+        # Before the exponential: the gradient of an infinite one would be NaN.
+        slope = torch.exp((scores - own).clamp(max=largest))
+        nothing = (factor - factor.detach()) * slope
+        if segments is None:
+            value = value + nothing.sum(dim)
+        else:
+            value = value + torch.zeros_like(value).index_add(0, segments, nothing)
+    return value

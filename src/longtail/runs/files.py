@@ -1,0 +1,244 @@
+"""Files and private folders that are whole or not there, whatever stops the process.
+
+Everything is written in a private folder beside its place and takes that place by a rename once it
+is on the disk. What killed processes leave behind carries a mark, and is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import uuid
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from longtail.errors import DataError
+
+MARK = ".longtail"
+"""In every private folder and workspace: who made it and, in a workspace, the list of its files."""
+PRIVATE = re.compile(r"\.longtail-([0-9a-f]{32})")
+FIRST_LINE = re.compile(r"longtail [0-9a-f]{32}\n")
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file is on the disk; an error of a delayed write comes up here."""
+    with open(path, "rb") as written:
+        os.fsync(written.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Everything in a folder onto the disk."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            sync_file(path)
+    sync_folder(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder to write to; an error now rather than after hours."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with staging(folder) as private:
+            (private / "probe").write_bytes(b"longtail")
+    except OSError as error:
+        raise DataError(
+            f"cannot write to {folder}: {error.strerror or error}. Choose another folder."
+        ) from error
+
+
+class Lock:
+    """The operating system's lock on a file or folder: it ends with its process, never stale.
+
+    Where the file system has no locks, everybody gets it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_APPEND
+        self.handle = os.open(path, flags)
+        self.close = weakref.finalize(self, os.close, self.handle)
+
+    def acquire(self, *, shared: bool = False, wait: bool = False) -> bool:
+        """Take it, or change how it is held; False if somebody else has it."""
+        try:
+            import fcntl
+        except ImportError:
+            return True
+        how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+        try:
+            fcntl.flock(self.handle, how)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def is_current(self) -> bool:
+        """Whether the path still leads to what is locked."""
+        try:
+            return os.path.samestat(os.fstat(self.handle), os.stat(self.path))
+        except OSError:
+            return False
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def staging(parent: Path) -> Iterator[Path]:
+    """A private folder in `parent`, removed at the end unless it was renamed.
+
+    What killed processes have left in `parent` is removed first.
+    """
+    remove_left_overs(parent)
+    private, lock = _make_private(parent)
+    with lock:
+        try:
+            yield private
+        finally:
+            if lock.is_current():
+                with contextlib.suppress(OSError):
+                    remove_private(private)
+
+
+def _make_private(parent: Path) -> tuple[Path, Lock]:
+    while True:
+        key = uuid.uuid4().hex
+        private = parent / f".longtail-{key}"
+        private.mkdir()
+        with contextlib.suppress(FileNotFoundError):
+            lock = Lock(private)
+            lock.acquire(wait=True)
+            # Another process may have taken the empty folder for a left-over.
+            if lock.is_current():
+                (private / MARK).write_text(f"longtail {key}\n", "ascii")
+                return private, lock
+            lock.close()
+
+
+def remove_left_overs(parent: Path) -> None:
+    """Remove private folders in `parent` whose processes are gone."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(parent)):
+            if PRIVATE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError), Lock(Path(entry.path)) as lock:
+                    if lock.acquire() and lock.is_current() and _is_private(Path(entry.path)):
+                        remove_private(Path(entry.path))
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether longtail made this folder; the mark may be missing where nothing else is there."""
+    key = PRIVATE.fullmatch(folder.name)
+    if key is None:
+        return False
+    mark = f"longtail {key[1]}\n"
+    names = os.listdir(folder)
+    found = read_regular(folder / MARK).decode("ascii", "replace") if MARK in names else ""
+    return found.startswith(mark) or (set(names) <= {MARK} and mark.startswith(found))
+
+
+def remove_private(folder: Path) -> None:
+    """Remove a private folder, its mark last."""
+    for entry in list(os.scandir(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        elif entry.name != MARK:
+            os.unlink(entry.path)
+    (folder / MARK).unlink(missing_ok=True)
+    folder.rmdir()
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """A name to write to; what is written there takes its place once it is on the disk.
+
+    What was there before stays until then, and stays for good if anything fails. The folder is made
+    if need be. Raises OSError.
+    """
+    # A link stays a link: what it leads to is replaced.
+    place = Path(os.path.realpath(path))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.exists() and not place.is_file():
+        if place.is_dir():
+            raise IsADirectoryError(f"{place} is a folder")
+        # A device or pipe, such as /dev/stdout, is written to and never replaced.
+        with _written_through(place) as temporary:
+            yield temporary
+        return
+    with staging(place.parent) as private:
+        temporary = private / place.name
+        yield temporary
+        if place.exists():
+            shutil.copymode(place, temporary)
+        sync_file(temporary)
+        os.replace(temporary, place)
+        sync_folder(place.parent)
+
+
+@contextmanager
+def _written_through(device: Path) -> Iterator[Path]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / device.name
+        yield temporary
+        with temporary.open("rb") as source, device.open("wb") as target:
+            shutil.copyfileobj(source, target)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a whole text file in UTF-8, the same bytes on every system; raises OSError."""
+    with (
+        whole_file(path) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="\n") as opened,
+    ):
+        opened.write(text)
+
+
+def read_regular(path: Path, links_within: Path | None = None) -> bytes:
+    """The content of a regular file; raises OSError for a pipe, a device or a link.
+
+    `links_within`: links are followed if they lead to a file inside this folder.
+    """
+    check_regular(path, links_within)
+    return path.read_bytes()
+
+
+def check_regular(path: Path, links_within: Path | None = None) -> os.stat_result:
+    """The status of a regular file; raises OSError for anything else, before it is opened."""
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode) and links_within is not None:
+        target = path.resolve()
+        if target.is_relative_to(links_within.resolve()):
+            found = target.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"{path} is not a regular file")
+    return found
+
+
+def has_mark(folder: Path) -> bool:
+    """Whether longtail made this folder."""
+    try:
+        return bool(FIRST_LINE.match(read_regular(folder / MARK).decode("ascii", "replace")))
+    except OSError:
+        return False

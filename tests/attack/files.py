@@ -1,0 +1,256 @@
+"""Endless damage to small valid files of every format: nothing may crash, hang or be lost unsaid.
+
+Every few hundred cases one is a bomb: a small file that would unpack to gigabytes, read in a
+process of its own with a limit on its memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import random
+import re
+import resource
+import shutil
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from longtail.data import ReadReport, TextData, load_data, read_data
+from longtail.errors import LongtailError
+
+from .file_bombs import BOMBS, detonate
+from .file_samples import Sample, samples
+from .outcome import OUR_ERROR, RIGHT, TOLD, Outcome
+
+MINIMUM = 10_000
+BOMB_EVERY = 250
+SECONDS, MEGABYTES = 2.0, 200
+Chance = random.Random
+Damage = Callable[[bytes, bytes, Chance], bytes]
+
+
+def _place(content: bytes, chance: Chance) -> tuple[int, int]:
+    start = chance.randrange(len(content) + 1)
+    return start, min(len(content), start + chance.choice([1, 1, 2, 8, 60]))
+
+
+def flip(content: bytes, other: bytes, chance: Chance) -> bytes:
+    damaged = bytearray(content)
+    for _ in range(chance.choice([1, 1, 1, 3, 20]) if damaged else 0):
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+    return bytes(damaged)
+
+
+def overwrite(content: bytes, other: bytes, chance: Chance) -> bytes:
+    start, stop = _place(content, chance)
+    noise = chance.choice([bytes(stop - start), chance.randbytes(stop - start), b'"' * 3, b"\n"])
+    return content[:start] + noise + content[stop:]
+
+
+def insert(content: bytes, other: bytes, chance: Chance) -> bytes:
+    start, _ = _place(content, chance)
+    odd = [b"\0", b"\n", b"\r", b'"', b"\t", b",", b"[", b"{", b"<", b"&", b"\xff", b"\xef\xbb\xbf"]
+    odd += [b"\xed\xa0\x80", b"\\ud800", b"&#0;", b"</", b"]]>", b"\x1a", b"9" * 5000, b"[" * 3000]
+    return content[:start] + chance.choice(odd) * chance.choice([1, 1, 5]) + content[start:]
+
+
+def delete(content: bytes, other: bytes, chance: Chance) -> bytes:
+    start, stop = _place(content, chance)
+    return content[:start] + content[stop:]
+
+
+def repeat(content: bytes, other: bytes, chance: Chance) -> bytes:
+    start = chance.randrange(len(content) + 1)
+    stop = min(len(content), start + chance.choice([4, 50, 400]))
+    return content[:stop] + content[start:]
+
+
+def truncate(content: bytes, other: bytes, chance: Chance) -> bytes:
+    return content[: chance.randrange(len(content) + 1)]
+
+
+def splice(content: bytes, other: bytes, chance: Chance) -> bytes:
+    return content[: chance.randrange(len(content) + 1)] + other[chance.randrange(len(other) + 1) :]
+
+
+def append(content: bytes, other: bytes, chance: Chance) -> bytes:
+    return content + chance.choice([other, content, b"\x1f\x8b" + other[2:], bytes(600), b"x"])
+
+
+def unharmed(content: bytes, other: bytes, chance: Chance) -> bytes:
+    return content
+
+
+DAMAGES: tuple[Damage, ...] = (
+    flip,
+    flip,
+    overwrite,
+    insert,
+    insert,
+    delete,
+    repeat,
+    truncate,
+    splice,
+    append,
+    unharmed,
+)
+
+
+def odd_options(chance: Chance) -> dict[str, Any]:
+    """Now and then another way to read, as a user might guess."""
+    options: dict[str, Any] = {"on_error": chance.choice(["raise", "skip", "skip"])}
+    if chance.random() < 0.3:
+        encodings = ["latin-1", "utf-8", "utf-16", "utf-32", "utf-7", "cp1252", "shift_jis", "hex"]
+        options |= chance.choice(
+            [
+                {"encoding": chance.choice([*encodings, "ascii", "idna", "iso2022_jp"])},
+                {"label_separator": chance.choice([";", " ", "ab", "\n", '"'])},
+                {"label_columns": chance.choice(["*", "labels", "copper,tin"])},
+                {"delimiter": chance.choice([";", "\t", " "])},
+                {"quote": "none"},
+                {"keep_unlabelled": True},
+                {"years": chance.choice(["2020", "1987-1990"])},
+                {"text_field": chance.choice(["text,id", "none", ""])},
+                {"max_record_mb": 0.001},
+            ]
+        )
+    return options
+
+
+def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
+    """Endless cases; the same for the same seed."""
+    chance = Chance(seed)
+    table = samples()
+    bombs = list(BOMBS)
+    number = 0
+    while True:
+        number += 1
+        if number % BOMB_EVERY == 0:
+            yield detonate(bombs[number // BOMB_EVERY % len(bombs)], chance, scratch)
+            continue
+        name = chance.choice(list(table))
+        yield one_case(name, table, f"{seed}:{number}", scratch)
+
+
+def one_case(name: str, table: dict[str, Sample], seed: str, scratch: Path) -> Outcome:
+    """Damage one file of a sample, read it, and judge what came of it."""
+    chance = Chance(seed)
+    sample = table[name]
+    other = chance.choice(list(chance.choice(list(table.values())).files.values()))
+    damage = chance.choice(DAMAGES)
+    target = chance.choice(list(sample.files))
+    options = odd_options(chance)
+    files = {**sample.files, target: damage(sample.files[target], other, chance)}
+    kind = f"{name}, {damage.__name__}"
+    read = chance.choice([read_data, read_data, read_data, read_parts])
+    detail = f"seed {seed!r}, {target}, {options}, {read.__name__}"
+    folder = scratch / "case"
+    shutil.rmtree(folder, ignore_errors=True)
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    report = ReadReport()
+    before, start = _peak(), time.process_time()
+    found: TextData | LongtailError
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = read(folder / sample.source, sample.format, report=report, **options)
+    except LongtailError as error:
+        found = error
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return Outcome(kind, f"raw {type(error).__name__}: {error}"[:200], detail)
+    seconds, grown = time.process_time() - start, _peak() - before
+    if seconds > SECONDS:
+        return Outcome(kind, f"took {seconds:.1f} s", detail)
+    if grown > MEGABYTES:
+        return Outcome(kind, f"took {grown:.0f} MB", detail)
+    plain = set(options) <= {"on_error", "keep_unlabelled"}
+    return Outcome(kind, judge(sample, files, target, found, report, plain), detail)
+
+
+def read_parts(source: Path, format: str, **options: Any) -> TextData:
+    """All parts that `load_data` makes, as one."""
+    return TextData.concat(load_data(source, format, **options).values())
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def judge(
+    sample: Sample,
+    files: dict[str, bytes],
+    target: str,
+    found: TextData | LongtailError,
+    report: ReadReport,
+    plain: bool,
+) -> str:
+    """The verdict: records that are whole in the damaged bytes must be read, or something told."""
+    if isinstance(found, LongtailError):
+        message = str(found)
+        return OUR_ERROR if 0 < len(message) < 4200 else f"a message of {len(message)} characters"
+    if report.skipped or report.passed_over or report.left_out:
+        return TOLD
+    if report.documents != len(found):
+        return f"report says {report.documents} documents, there are {len(found)}"
+    if not plain:
+        return RIGHT
+    there = Counter(
+        (text, tuple(sorted(found.labels_of(row))), found.ids[row] if found.ids else "")
+        for row, text in enumerate(found.texts)
+    )
+    if not Counter(sample.documents) - there and len(found) == len(sample.documents):
+        return RIGHT
+    if files == sample.files:
+        return "an undamaged file was read wrongly"
+    if sample.packed:
+        return "other documents in spite of a checksum, and nothing told"
+    content = b"".join(files.values())
+    for piece, document in zip(sample.pieces, sample.documents, strict=False):
+        if whole_in(piece, content, sample.format) and not there[document]:
+            return f"lost in silence: {document[2]}"
+    missing = records_in(sample, files) - len(found)
+    return f"{missing} records lost in silence" if missing > 0 else RIGHT
+
+
+def whole_in(piece: bytes, content: bytes, format: str) -> bool:
+    """Whether a record stands in the content as one; in a table or a line, as a whole line."""
+    if format in ("jsonl", "libmultilabel"):
+        return piece in content.split(b"\n")
+    # A quote before it may have made it a part of another cell, and a tag part of another text.
+    return False
+
+
+def records_in(sample: Sample, files: dict[str, bytes]) -> int:
+    """How many records a reader of the format must account for, by other means than longtail's."""
+    content = b"".join(files.values())
+    text = content.decode("utf-8", "replace")
+    if sample.format in ("jsonl", "libmultilabel"):
+        return sum(bool(line.strip()) for line in text.split("\n"))
+    if sample.format in ("csv", "tsv"):
+        delimiter = "," if sample.format == "csv" else "\t"
+        with contextlib.suppress(csv.Error):
+            rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+            return sum(bool(row) for row in rows) - 1
+        return 0
+    if sample.format == "bioasq":
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+            return len(json.loads(text)["articles"])
+        return 0
+    if sample.format == "medline":
+        return len(re.findall(r"<PubmedArticle[\s>]", text))
+    if sample.format == "reuters":
+        # The name of the element, or what is left of its end, in any place.
+        return max(text.count("</REUTERS>"), len(re.findall(r"<REUTERS\b", text)))
+    if sample.format == "nltk" and "cats.txt" in files:
+        return sum(bool(line.split()) for line in files["cats.txt"].split(b"\n"))
+    return len(sample.documents)

@@ -1,0 +1,28 @@
+"""Every command that writes, killed before each of its file operations."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from .kills import SCENARIOS, attack_scenario
+from .outcome import RIGHT
+
+# These draw figures anew each time: here some of their operations, and all of them in
+# `python -m tests.attack`.
+EVERY = {"reproduce": 23, "report as html": 5}
+# What a command does at the very least: fewer would mean that the hook does not see them.
+LEAST = {"train": 100, "train --overwrite": 100, "reproduce": 10, "report as html": 3}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_killed_at_every_file_operation(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    outcomes = list(attack_scenario(name, tmp_path, EVERY.get(name, 1)))
+    wrong = [outcome for outcome in outcomes if outcome.verdict != RIGHT]
+    assert not wrong, wrong[:3]
+    assert len(outcomes) >= LEAST.get(name, 8)
