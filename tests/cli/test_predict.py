@@ -106,3 +106,27 @@ def test_a_closed_pipe_is_quiet(trained: Path, tmp_path: Path) -> None:
     child.stderr.close()
     child.wait()
     assert errors == b""
+
+
+def test_a_line_without_end_is_refused_in_bounded_memory(
+    longtail: Command, trained: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "texts.txt.gz"
+    with gzip.open(place, "wb", compresslevel=1) as packed:
+        packed.write(b"copper rose\n")
+        for _ in range(3):
+            packed.write(b"x" * (1 << 20))
+    done = longtail("predict", trained, place, "--max-record-mb", 1)
+    assert done.code == 1 and "line 2: the line is larger than 1 MB" in done.err
+    assert "--max-record-mb" in done.err
+    assert longtail("predict", trained, place, "--max-record-mb", 4).code == 0
+    place.write_bytes(place.read_bytes()[:50] + b"damage" + place.read_bytes()[60:])
+    done = longtail("predict", trained, place)
+    assert done.code == 1 and "cannot be read after line" in done.err
+
+
+def test_json_nested_without_end(longtail: Command, trained: Path, tmp_path: Path) -> None:
+    place = tmp_path / "texts.jsonl"
+    place.write_text("[" * 100_000)
+    done = longtail("predict", trained, place)
+    assert done.code == 1 and "expected a JSON object" in done.err and len(done.err) < 1000

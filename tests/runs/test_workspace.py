@@ -112,3 +112,17 @@ def test_a_file_is_listed_before_it_is_there(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "fsync", lambda _: synced.append((folder / ".longtail").read_text()))
     place = space.file("state")
     assert not place.exists() and synced[-1].endswith("state\n")
+
+
+def test_a_closed_workspace_writes_to_no_other_file(folder: Path, tmp_path: Path) -> None:
+    space = Workspace.begin(folder, PLAN)
+    space.close()
+    with (tmp_path / "mine.txt").open("w") as mine:
+        # It has the number that the list had.
+        mine.write("mine")
+        mine.flush()
+        with pytest.raises(ValueError, match="no longer held"):
+            space.file("state")
+        with pytest.raises(ValueError, match="no longer held"):
+            space.share()
+    assert (tmp_path / "mine.txt").read_text() == "mine"

@@ -225,8 +225,8 @@ def _check_empty(folder: Path) -> None:
 def _lines(path: Path) -> list[str]:
     try:
         return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not valid UTF-8: {error}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as lines of UTF-8: {error}.") from error
 
 
 def _numbers(text: str, count: int | None, flag: str, example: str) -> list[float]:

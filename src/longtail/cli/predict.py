@@ -7,6 +7,7 @@ import json
 import queue
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -14,6 +15,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from longtail.cli.show import TrustRemoteCode, print_notes
+from longtail.data.documents import MEGABYTE
+from longtail.data.limits import too_large
 from longtail.errors import DataError, InputError
 
 BATCH = 256
@@ -43,6 +46,9 @@ def predict(
     top_k: Annotated[
         int | None, typer.Option(min=1, help="The so many best labels with their scores.")
     ] = None,
+    max_record_mb: Annotated[
+        float, typer.Option(min=0.001, help="Largest line in MB; a longer one is an error.")
+    ] = 64,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, or as it was trained.")] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
@@ -57,7 +63,7 @@ def predict(
         )
     if not as_json and (text_field, id_field) != ("text", "id"):
         raise InputError("--text-field and --id-field go with JSON Lines: add --jsonl.")
-    lines = _batches(file)
+    lines = _batches(file, int(max_record_mb * MEGABYTE))
     classifier = LongTailClassifier.from_pretrained(
         run, device=device, trust_remote_code=trust_remote_code
     )
@@ -96,7 +102,7 @@ def _parse(line: str, file: str, number: int, text_field: str, id_field: str) ->
     where = f"{file}, line {number}"
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: expected a JSON object, got {line[:60]!r} ({error}).") from error
     if not isinstance(record, dict) or not isinstance(record.get(text_field), str):
         raise DataError(
@@ -106,10 +112,10 @@ def _parse(line: str, file: str, number: int, text_field: str, id_field: str) ->
     return Asked(record[text_field], record.get(id_field))
 
 
-def _batches(file: str) -> Iterator[list[str]]:
+def _batches(file: str, limit: int) -> Iterator[list[str]]:
     """What has arrived, up to a batch: a slow producer is answered line by line."""
     arrived: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=AHEAD)
-    lines = _lines(file)
+    lines = _lines(file, limit)
 
     def read() -> None:
         try:
@@ -140,7 +146,7 @@ def _batches(file: str) -> Iterator[list[str]]:
             yield batch
 
 
-def _lines(file: str) -> Iterator[str]:
+def _lines(file: str, limit: int) -> Iterator[str]:
     """The lines of a file, packed or not, or of the standard input, as UTF-8."""
     import gzip
 
@@ -152,14 +158,16 @@ def _lines(file: str) -> Iterator[str]:
         raw: Any = sys.stdin.buffer if file == "-" else None
         try:
             with raw or (gzip.open if file.endswith(".gz") else open)(file, "rb") as opened:
-                for line in opened:
+                while line := opened.readline(limit + 1):
                     number += 1
+                    if len(line) > limit and not line.endswith(b"\n"):
+                        raise DataError(f"{file}, line {number}: {too_large('the line', limit)}")
                     # A byte order mark is no part of the first text.
                     codec = "utf-8-sig" if number == 1 else "utf-8"
                     yield line.decode(codec).rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise DataError(f"{file}, line {number} is not valid UTF-8: {error}.") from error
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"{file} cannot be read after line {number}: {error}.") from error
 
     return lines()

@@ -309,8 +309,8 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
             raise InputError(f"expected KEY=VALUE, got {pair!r}, as in --set n_documents=5000.")
         try:
             settings[key.strip().replace("-", "_")] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            why = str(error).splitlines()[0]
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            why = (str(error).splitlines() or ["?"])[0]
             raise InputError(f"the value of {pair!r} cannot be read ({why}).") from error
     return settings
 

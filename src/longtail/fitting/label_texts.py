@@ -49,7 +49,7 @@ def read_label_texts(given: str, beside: Path = Path()) -> Any:
     place = beside / given
     try:
         return json.loads(place.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"label_texts (--label-texts): expected names, or a JSON file such as "
             f'{{"cpi": "consumer prices"}}, but {place} cannot be read as one: {error}.'

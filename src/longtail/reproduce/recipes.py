@@ -59,7 +59,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
     try:
         recipe = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise DataError(f"{path} cannot be read as a recipe: {error}.") from error
     if not isinstance(recipe, dict):
         raise InputError(f"{path}: expected settings such as `loss: db`, got {recipe!r}.")

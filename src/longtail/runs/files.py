@@ -72,8 +72,15 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self.path = path
         flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_APPEND
-        self.handle = os.open(path, flags)
-        self.close = weakref.finalize(self, os.close, self.handle)
+        self._handle = os.open(path, flags)
+        self.close = weakref.finalize(self, os.close, self._handle)
+
+    @property
+    def handle(self) -> int:
+        """The open file; once it is closed its number may be that of another one."""
+        if not self.close.alive:
+            raise ValueError(f"{self.path} is no longer held")
+        return self._handle
 
     def acquire(self, *, shared: bool = False, wait: bool = False) -> bool:
         """Take it, or change how it is held; False if somebody else has it."""
