@@ -260,14 +260,14 @@ def _trained(folder: Path) -> None:
 def _report(name: str) -> Scenario:
     def act(folder: Path) -> tuple[int, str]:
         with contextlib.chdir(folder):
-            return call("report", "run", "--data", "data.jsonl", "--out", name)
+            return call("report", "run", "--data", "data.jsonl", "--out", name, "--overwrite")
 
     return _file_scenario((name,), act, _trained)
 
 
 def _plot(folder: Path) -> tuple[int, str]:
     with contextlib.chdir(folder):
-        return call("stats", "data.jsonl", "--plot", "figures")
+        return call("stats", "data.jsonl", "--plot", "figures", "--overwrite")
 
 
 # ---- reproduce

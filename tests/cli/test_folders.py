@@ -183,8 +183,8 @@ def test_a_full_disk_leaves_the_old_report_and_figure(
     before = getrlimit(RLIMIT_FSIZE)
     setrlimit(RLIMIT_FSIZE, (2000, before[1]))
     try:
-        first = longtail("report", trained, "--data", folder, "--out", report)
-        second = longtail("stats", folder, "--plot", figures)
+        first = longtail("report", trained, "--data", folder, "--out", report, "--overwrite")
+        second = longtail("stats", folder, "--plot", figures, "--overwrite")
     finally:
         setrlimit(RLIMIT_FSIZE, before)
     assert first.code == 1 and second.code == 1
@@ -197,3 +197,62 @@ def test_control_characters_do_not_reach_the_terminal(longtail: Command, tmp_pat
     for command in (("stats", name), ("train", name, "--out", tmp_path / "run")):
         done = longtail(*command)
         assert done.code == 1 and "\x1b[31m" not in done.err + done.out and "\\x1b" in done.err
+
+
+def test_a_report_replaces_only_reports(
+    longtail: Command, folder: Path, trained: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    for name in ("notes.md", "page.html", "table.tex", "all.json"):
+        out = tmp_path / name
+        out.write_text("mine")
+        command = ("report", run, "--data", folder, "--out", out)
+        done = longtail(*command)
+        assert done.code == 1 and "longtail did not make it" in done.err
+        assert out.read_text() == "mine"
+        assert longtail(*command, "--overwrite").code == 0
+        assert longtail(*command).code == 0, "its own report"
+    before = contents(run)
+    for name in ("longtail.json", "vocabulary.json"):
+        flags = ("--to", "json", "--out", run / name, "--overwrite")
+        done = longtail("report", run, "--data", folder, *flags)
+        assert done.code == 1 and "is what the report is made of" in done.err
+    assert contents(run) == before
+
+
+def test_figures_replace_only_figures(longtail: Command, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.png").write_text("mine")
+    done = longtail("stats", folder, "--plot", tmp_path)
+    assert done.code == 1 and contents(tmp_path) == {"labels.png": b"mine"}
+    for flags in (("--overwrite",), ()):
+        done = longtail("stats", folder, "--plot", tmp_path, *flags)
+        assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("mask", [0o027, 0o002])
+def test_file_modes_follow_the_umask(
+    longtail: Command, folder: Path, tmp_path: Path, mask: int
+) -> None:
+    before = os.umask(mask)
+    try:
+        done = longtail("train", folder, "--out", tmp_path / "run", *QUICK)
+    finally:
+        os.umask(before)
+    assert done.code == 0, done.err
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "run").rglob("*")}
+    assert modes == {0o666 & ~mask}
+
+
+def test_a_training_killed_before_its_first_state_is_started_over(
+    longtail: Command, folder: Path, tmp_path: Path
+) -> None:
+    """The folder of a fold was made, and nothing in it."""
+    run = tmp_path / "run"
+    done = longtail("train", folder, "--out", run, *QUICK[:-1], 2, "--fold", 0)
+    assert done.code == 0, done.err
+    (run / ".longtail-work" / "fold-1").mkdir()
+    for path in sorted((run / ".longtail-work" / "fold-0").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    done = longtail("train", folder, "--out", run, *QUICK, "--overwrite")
+    assert done.code == 0, done.err
+    assert not list(run.glob(".*"))

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from longtail.errors import DataError, InputError
 from longtail.fitting import Plan, Work, fingerprint, fit
+from longtail.runs import Workspace
 from longtail.settings import TrainingConfig
 from longtail.training import Stop, StoppedError
 
@@ -260,3 +261,12 @@ def test_without_a_folder_nothing_is_kept() -> None:
     with work.claimed(0):
         assert not work.finished(0, Remembering(), 2)
         work.finish(0, Remembering())
+
+
+def test_the_folder_of_something_else_is_not_removed(tmp_path: Path) -> None:
+    """Made by longtail, but not by a fit: a finished cell of a reproduction, say."""
+    space = Workspace.begin(tmp_path / "cell", {"finished.json": "result"})
+    space.close()
+    with pytest.raises(DataError, match=r"something else than a training \(finished\.json\)"):
+        begun(tmp_path / "cell", RememberingPlan(), resume=False)
+    assert (tmp_path / "cell" / "finished.json").read_text() == "result"

@@ -166,6 +166,8 @@ def test_what_is_built_in_may_be_chosen(encoder: Path, choice: str | None) -> No
         {"vocab_size": 10**15},
         {"max_position_embeddings": 10**10},
         {"intermediate_size": 2**62},
+        {"num_hidden_layers": 4096},
+        {"num_labels": 10**9},
     ],
     ids=str,
 )
@@ -179,3 +181,44 @@ def test_a_tokenizer_of_another_encoder(encoder: Path) -> None:
     model._core().resize_token_embeddings(5)
     with pytest.raises(DataError, match=r"5 token embeddings: they do not belong together"):
         model.encode(["copper wheat zinc"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer_config.json", {"fast_tokenizer_files": ["../other/tokenizer.5.0.0.json"]}),
+        ("tokenizer_config.json", {"vocab": "/etc/passwd"}),
+        ("tokenizer_config.json", {"merges": "..\\merges.txt"}),
+        ("model.safetensors.index.json", {"weight_map": {"a": "../other/model.safetensors"}}),
+    ],
+)
+def test_files_elsewhere_are_not_read(encoder: Path, name: str, content: dict[str, Any]) -> None:
+    (encoder / name).write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"which is outside of its folder"):
+        prepare(encoder)
+
+
+def test_a_library_that_fails_is_explained(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PanicException(BaseException):
+        pass
+
+    arguments = {"model_settings": {"encoder": str(encoder)}, "epochs": 1, "folds": 1}
+    classifier = LongTailClassifier("encoder", device="cpu", **arguments).fit(TEXTS, LABELS)
+    for error in (OverflowError("raw"), PanicException("raw"), AttributeError("raw")):
+
+        def fail(*_: object, raised: BaseException = error) -> None:
+            raise raised
+
+        monkeypatch.setattr(EncoderModel, "encode", fail)
+        with pytest.raises(DataError, match=rf"cannot score these texts: {type(error).__name__}"):
+            classifier.predict(TEXTS)
+
+
+def test_paths_of_the_machine_it_was_made_on_do_no_harm(encoder: Path) -> None:
+    place = encoder / "tokenizer_config.json"
+    config = json.loads(place.read_text()) if place.exists() else {}
+    known = {"special_tokens_map_file": "/home/somebody/special_tokens_map.json"}
+    place.write_text(json.dumps({**config, **known, "name_or_path": "/home/somebody/model"}))
+    assert len(prepare(encoder).encode(["copper rose"])) == 1

@@ -377,3 +377,24 @@ def test_files_can_be_read_by_those_who_may_read_the_folder(model: Path) -> None
     usual.write_text("")
     for name in (CONFIG_FILE, *OLD_FILES):
         assert (model / name).stat().st_mode == usual.stat().st_mode
+
+
+def test_what_somebody_changed_is_kept_beside_the_new_one(model: Path) -> None:
+    (model / "model.safetensors").write_text("mine")
+    replace_model(model, writer("new", NEW_FILES))
+    assert version_of(model) == "new"
+    assert (model / "model.safetensors.1.bak").read_text() == "mine"
+
+
+def test_a_ready_model_elsewhere_is_neither_read_nor_removed(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    replace_model(folder, writer("old", OLD_FILES))
+    replace_model(elsewhere, writer("other", OLD_FILES))
+    (elsewhere / ".longtail").write_text(f"longtail {'ab' * 16}\n")
+    (elsewhere / "notes.txt").write_text("mine")
+    (folder / READY).symlink_to(elsewhere)
+    before = files_in(elsewhere)
+    assert version_of(folder) == "old"
+    with pytest.raises(DataError, match="could not save"):
+        replace_model(folder, writer("new", NEW_FILES))
+    assert files_in(elsewhere) == before and version_of(folder) == "old"

@@ -16,6 +16,7 @@ from longtail.classifier.facts import Facts
 from longtail.classifier.saving import FORMAT
 from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
 from longtail.fitting import Ensemble, Plan
+from longtail.fitting.ensemble import is_failure
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES
 from longtail.runs import (
@@ -142,8 +143,10 @@ def _load(
             raise ValueError(f"thresholds for scores of the scale {classifier.thresholds_.scale!r}")
     except LongtailError:
         raise
-    except Exception as error:
+    except BaseException as error:
         # Whatever a damaged file makes a foreign library raise.
+        if not is_failure(error):
+            raise
         said = str(error).strip() or "no reason given"
         raise DataError(
             f"the model in {place} is damaged: {type(error).__name__}: {said}. It was written by "
@@ -194,6 +197,8 @@ def _check_files(place: Path, files: Mapping[str, Any], n_models: int) -> None:
         path = place / name
         wrong = None
         try:
+            if path.parent.resolve() != place.resolve() / PurePosixPath(name).parent:
+                raise OSError(f"{path.parent} is a link")
             size = check_regular(path, links).st_size
             if size != entry["size"]:
                 wrong = f"has {size:,} bytes instead of {entry['size']:,}"

@@ -18,8 +18,8 @@ from longtail.cli.reading import Source, reads_data, reads_data_option
 from longtail.cli.reproduce import reproduce
 from longtail.cli.show import AsJson, TrustRemoteCode, print_table, progress_bar
 from longtail.cli.train import train
-from longtail.errors import LongtailError, printable
-from longtail.runs import write_text
+from longtail.errors import InputError, LongtailError, printable
+from longtail.runs import CONFIG_FILE, MADE_BY, check_replaceable, read_config, write_text
 
 app = typer.Typer(
     name="longtail",
@@ -111,6 +111,15 @@ def evaluate(
         )
 
 
+# How each format says, at its end, who made it; JSON has a field for it.
+MARKS = {
+    "markdown": f"\n<!-- {MADE_BY} -->\n",
+    "html": f"<!-- {MADE_BY} -->\n",
+    "latex": f"% {MADE_BY}\n",
+    "json": "",
+}
+
+
 @app.command()
 @reads_data_option
 def report(
@@ -120,6 +129,10 @@ def report(
         str | None, typer.Option(help="markdown, latex, json or html; default: as --out is called.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write, such as report.html.")] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace a file at --out that longtail did not make."),
+    ] = False,
     paper: Annotated[
         str | None, typer.Option(help="reuters or pubmed: the paper's figures beside ours.")
     ] = None,
@@ -131,6 +144,8 @@ def report(
 
     wanted = format_of(to, out)
     check_different(runs)
+    if out is not None:
+        _check_report(out, runs, source, overwrite)
     if paper is not None:
         check_corpus(paper)
     from longtail.classifier import LongTailClassifier
@@ -150,8 +165,19 @@ def report(
     if out is None:
         typer.echo(text, nl=False)
         return
-    write_text(out, text)
+    write_text(out, text + MARKS[wanted])
     typer.echo(f"Wrote {out}.")
+
+
+def _check_report(out: Path, runs: list[Path], source: Source, overwrite: bool) -> None:
+    """Raise if the report would take the place of what it is made of, or of something else."""
+    read = [Path(source.data)]
+    for run in runs:
+        read += [run / name for name in ((read_config(run) or {}).get("files", ()))]
+        read.append(run / CONFIG_FILE)
+    if out.exists() and any(path.is_file() and path.samefile(out) for path in read):
+        raise InputError(f"{out} is what the report is made of. Choose another name.")
+    check_replaceable(out, overwrite)
 
 
 @app.command()

@@ -12,10 +12,12 @@ import typer
 from longtail.cli.reading import Source, reads_data, working
 from longtail.cli.show import AsJson, progress_bar
 from longtail.errors import DataError, InputError
+from longtail.runs import check_replaceable
 
 if TYPE_CHECKING:
     from longtail.data import TextData
 
+FIGURES = ("labels.png", "documents.png")
 corpus_app = typer.Typer(help="Named corpora, and files turned into others.", no_args_is_help=True)
 Out = Annotated[Path, typer.Option(help="Folder to write to.")]
 Suffix = Annotated[str, typer.Option(help="jsonl, jsonl.gz, parquet, csv, tsv or txt.")]
@@ -34,6 +36,9 @@ def stats(
     plot: Annotated[
         Path | None, typer.Option(help="Folder for figures: labels.png and documents.png.")
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace figures that longtail did not make.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Describe the data: sizes, the long tail, linked labels, duplicates, drift, and mu."""
@@ -43,6 +48,9 @@ def stats(
     from longtail.statistics import stats as describe
 
     limits = _numbers(cuts, 2, "--cuts", "8,35") if cuts else None
+    for name in FIGURES:
+        if plot is not None:
+            check_replaceable(plot / name, overwrite)
     parts = source.parts()
     with progress_bar(transient=True) as bar:
         task = bar.add_task("looking", total=None)
@@ -71,7 +79,7 @@ def _plot(
     folder.mkdir(parents=True, exist_ok=True)
     limits = (cuts[0], cuts[1]) if cuts else None
     title = Path(name).name
-    labels, documents = folder / "labels.png", folder / "documents.png"
+    labels, documents = (folder / name for name in FIGURES)
     plot_labels(parts["train"], labels, title=f"{title}: labels of the training part", cuts=limits)
     plot_documents(parts, documents, title=title)
     return [labels, documents]

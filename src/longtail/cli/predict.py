@@ -68,7 +68,8 @@ def predict(
         run, device=device, trust_remote_code=trust_remote_code
     )
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
+        # What no console can show, half of a surrogate pair, is written as its code.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     number = 0
     for batch in lines:
         if number == 0 and not as_json and batch[0].lstrip().startswith("{"):

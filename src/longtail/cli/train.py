@@ -74,9 +74,8 @@ def train(
         return
     is_new = not out.exists()
     work, record, began = _begin(out, said, resume=resume, joins=joins, overwrite=overwrite)
-    command = shlex.join(
-        ["longtail", "train", *source.arguments(split=True), "--out", str(out), "--resume"]
-    )
+    words = ["longtail", "train", *source.arguments(split=True), "--out", str(out), "--resume"]
+    command = shlex.join([*words, *(["--trust-remote-code"] if trust_remote_code else [])])
     try:
         classifier = LongTailClassifier(**record.arguments)
         folds = classifier.plans()[0].folds

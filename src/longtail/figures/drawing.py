@@ -14,7 +14,7 @@ from longtail.data.textdata import TextData
 from longtail.errors import InputError
 from longtail.figures.label_map import Cuts, IntArray, LabelMap, label_map, marked_pairs
 from longtail.labels import FloatArray, label_groups
-from longtail.runs import whole_file
+from longtail.runs import MADE_BY, whole_file
 from longtail.statistics import LinkedPair
 
 if TYPE_CHECKING:
@@ -323,7 +323,11 @@ def save_figure(figure: Figure, path: Path) -> None:
     from matplotlib import rc_context
 
     # Without a date and with a fixed salt the same data gives the same bytes.
-    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    facts = {
+        ".png": {"Software": MADE_BY},
+        ".svg": {"Date": None, "Creator": MADE_BY},
+        ".pdf": {"CreationDate": None, "Creator": MADE_BY},
+    }
     try:
         with (
             whole_file(path) as temporary,
@@ -332,7 +336,7 @@ def save_figure(figure: Figure, path: Path) -> None:
         ):
             # A label in a script that the font lacks is drawn as boxes; that is no one's mistake.
             warnings.filterwarnings("ignore", message=".*[Gg]lyph", category=UserWarning)
-            figure.savefig(temporary, dpi=150, metadata=dates.get(path.suffix.lower()))
+            figure.savefig(temporary, dpi=150, metadata=facts.get(path.suffix.lower()))
     except OSError as error:
         raise InputError(
             f"cannot write {path}: {error.strerror or error}. Expected a file of one of the "

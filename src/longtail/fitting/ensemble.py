@@ -6,6 +6,7 @@ Where members of different kinds are blended, the means of each kind are added b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.errors import DataError, LongtailError
 from longtail.models import NetworkModel, TextModel
 from longtail.models.base import Encoded, Scale, SelfFitting
 from longtail.training import predict_logits
@@ -138,7 +140,8 @@ class Ensemble:
         """The texts made ready once for all models, where that is the same for all."""
         first = self.models[0]
         if isinstance(first, NetworkModel) and first.encodes_alike:
-            return first.encode(texts)
+            with _explained():
+                return first.encode(texts)
         return None
 
 
@@ -150,11 +153,35 @@ def settle(model: TextModel, device: str) -> None:
 
 def model_scores(model: TextModel, texts: Sequence[str], encoded: Encoded | None = None) -> Floats:
     """Scores of one model, (documents, labels)."""
-    if isinstance(model, SelfFitting):
-        return model.scores(texts)
-    assert isinstance(model, NetworkModel)
-    ready = model.encode(texts) if encoded is None else encoded
-    return predict_logits(model.network, ready)
+    with _explained():
+        if isinstance(model, SelfFitting):
+            return model.scores(texts)
+        assert isinstance(model, NetworkModel)
+        ready = model.encode(texts) if encoded is None else encoded
+        return predict_logits(model.network, ready)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """A library that fails inside, at a damaged model say, ends as an error of ours."""
+    try:
+        yield
+    except LongtailError:
+        raise
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        raise DataError(
+            f"the model cannot score these texts: {type(error).__name__}: {error}. It is damaged, "
+            "or was made with other versions of its libraries."
+        ) from error
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether a library failed; a panic of Rust, as in tokenizers, is not an Exception."""
+    if isinstance(error, MemoryError):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def highest(

@@ -9,6 +9,7 @@ FOLDER/member-1/...    the same for each member, where several are blended
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from longtail.training.interrupt import NEVER, Stop
 from longtail.training.steps import Note
 
 PLAN_FILE = "plan.json"
+# What a fit writes into its folder.
+OURS = re.compile(rf"{re.escape(PLAN_FILE)}|(member-\d+/)?fold-\d+/.*")
 # Seconds between two looks at a fold that another process has, and at whether to stop.
 LOOK_AGAIN = 0.5
 
@@ -96,7 +99,9 @@ class Work:
     def _remove_earlier(self, folder: Path) -> None:
         earlier = Workspace.open(folder)
         earlier.own()
-        others = earlier.others()
+        # A list of longtail's, but of something else: a cell of `reproduce`, say.
+        others = [name for name in earlier.names() if not OURS.fullmatch(name)]
+        others += earlier.others()
         if others:
             raise DataError(
                 f"{folder} holds something else than a training ({others[0]}). Move it, or choose "

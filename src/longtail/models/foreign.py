@@ -19,7 +19,10 @@ from longtail.runs import read_regular
 # Settings by which transformers fetches compiled code by name, and what is built in instead.
 KERNELS = re.compile(r"_?(attn|experts)_implementation(_internal)?|kernel_config|use_kernels")
 BUILT_IN = (None, False, "eager", "sdpa")
-SIZES = re.compile(r".*(size|dim|heads|embeddings|channels)|d_\w+")
+SIZES = re.compile(r".*(size|dim|heads|embeddings|channels|labels)|d_\w+")
+# Settings by which transformers reads files that may be anywhere. Not those that many honest
+# tokenizers have from the machine they were made on and nobody reads: special_tokens_map_file.
+FILES = re.compile(r"fast_tokenizer_files|vocab|merges|transformers_weights")
 LAYERS = re.compile(r".*(layers?|depth)")
 # Below this many nothing is too large, whatever the weights.
 HARMLESS = 4096
@@ -42,6 +45,7 @@ def check_encoder(source: str, trusted: bool) -> None:
         )
     if Path(source).is_dir():
         _check_sizes(Path(source), config)
+        _check_paths(Path(source))
 
 
 def _config_of(source: str) -> dict[str, Any]:
@@ -86,9 +90,36 @@ def _check_sizes(folder: Path, config: Mapping[str, Any]) -> None:
     for key, value in _settings(config):
         if isinstance(value, bool) or not isinstance(value, int):
             continue
-        most = len(shapes) if LAYERS.fullmatch(key) else total if SIZES.fullmatch(key) else None
-        if most is not None and value > max(most, HARMLESS):
+        most = None
+        if LAYERS.fullmatch(key):
+            most = len(shapes)
+        elif SIZES.fullmatch(key):
+            most = max(total, HARMLESS)
+        if most is not None and value > most:
             raise DataError(
                 f"the config.json of {folder} says {key} = {value}, and its weights have nothing "
                 "of that size. It is damaged, or belongs to other weights."
             )
+
+
+def _check_paths(folder: Path) -> None:
+    """Raise if a file of the encoder leads transformers to a file somewhere else."""
+    found = []
+    for path in sorted(folder.glob("*.index.json")):
+        found += [(path, value) for _, value in _settings(_json(path)) if isinstance(value, str)]
+    for name in ("tokenizer_config.json", "config.json"):
+        if (folder / name).is_file():
+            for key, value in _settings(_json(folder / name)):
+                if FILES.fullmatch(key):
+                    values = value if isinstance(value, list) else [value]
+                    found += [(folder / name, one) for one in values if isinstance(one, str)]
+    for path, value in found:
+        if "/" in value or "\\" in value:
+            raise DataError(
+                f"{path} names the file {value!r:.80}, which is outside of its folder. Remove that "
+                "setting, or copy the file into the folder."
+            )
+
+
+def _json(path: Path) -> Any:
+    return json.loads(read_regular(path.resolve()))

@@ -17,6 +17,7 @@ from longtail.report.page import build_page
 from longtail.report.paper import LAYOUTS, paper_rows
 from longtail.report.runs import Run, compare_runs, evaluations_of
 from longtail.report.tables import Table, difference_table, document_table, label_table
+from longtail.runs import MADE_BY
 
 TITLE = "Multi-label classification by frequency of the labels"
 SUFFIXES = {".md": "markdown", ".tex": "latex", ".json": "json", ".html": "html"}
@@ -85,6 +86,7 @@ def _json(runs: Mapping[str, Run], corpus: str | None) -> str:
     }
     layouts = () if corpus is None else LAYOUTS
     plain = {
+        "made_by": MADE_BY,
         "longtail_version": __version__,
         "runs": {name: evaluation.to_dict() for name, evaluation in found.items()},
         "compared_with": next(iter(found)),

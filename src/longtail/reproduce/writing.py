@@ -30,6 +30,7 @@ from longtail.reproduce.tables import (
     paper_table,
     training_table,
 )
+from longtail.runs import check_replaceable
 
 FIGURE, LABELS = ".png", "-labels.png"
 TITLES = {"reuters": "Reuters-21578", "pubmed": "PubMed"}
@@ -50,6 +51,8 @@ def check_publish(publish: Path, rows: Collection[str]) -> None:
     try:
         there = json.loads(_named(publish, ".json").read_text("utf-8"))["rows"]
     except (OSError, ValueError, KeyError, TypeError):
+        for end in (".md", ".json", FIGURE, LABELS):
+            check_replaceable(_named(publish, end), overwrite=False)
         return
     lost = [row for row in there if row not in rows]
     if lost:

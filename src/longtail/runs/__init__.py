@@ -5,8 +5,10 @@ whose checksums are in the model's own list, files on the list of a workspace.
 """
 
 from longtail.runs.files import (
+    MADE_BY,
     Lock,
     check_regular,
+    check_replaceable,
     make_folder,
     read_regular,
     staging,
@@ -33,11 +35,13 @@ from longtail.runs.workspace import Workspace
 __all__ = [
     "CARD_FILE",
     "CONFIG_FILE",
+    "MADE_BY",
     "READY",
     "Lock",
     "Workspace",
     "check_out",
     "check_regular",
+    "check_replaceable",
     "checksum",
     "finish_install",
     "holds_model",

@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from longtail.errors import DataError
+from longtail.errors import DataError, InputError
 
 MARK = ".longtail"
 """In every private folder and workspace: who made it and, in a workspace, the list of its files."""
+MADE_BY = "Made by longtail"
+"""In reports and figures, which a later one may replace."""
 PRIVATE = re.compile(r"\.longtail-([0-9a-f]{32})")
 FIRST_LINE = re.compile(r"longtail [0-9a-f]{32}\n")
 
@@ -197,9 +199,20 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         yield temporary
         if place.exists():
             shutil.copymode(place, temporary)
+        else:
+            use_usual_modes(private)
         sync_file(temporary)
         os.replace(temporary, place)
         sync_folder(place.parent)
+
+
+def use_usual_modes(private: Path) -> None:
+    """Give files in a private folder the modes that the umask says; safetensors makes them 0600."""
+    # The mark was opened as any file is. To ask for the umask itself is to change it for a moment.
+    usual = stat.S_IMODE((private / MARK).stat().st_mode)
+    for path in private.rglob("*"):
+        if path.is_file() and stat.S_IMODE(path.stat().st_mode) != usual:
+            path.chmod(usual)
 
 
 @contextmanager
@@ -211,6 +224,23 @@ def _written_through(device: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as source, device.open("wb") as target:
             shutil.copyfileobj(source, target)
+
+
+def check_replaceable(path: Path, overwrite: bool) -> None:
+    """Raise if writing to a file would lose something: it is there, and longtail did not make it.
+
+    Reports and figures say MADE_BY inside. `overwrite`: the user asked for it.
+    """
+    if not path.is_file() or overwrite:
+        return
+    with path.open("rb") as opened:
+        while piece := opened.read(1 << 20):
+            if MADE_BY.encode() in piece:
+                return
+    raise InputError(
+        f"{path} is there already, and longtail did not make it. Replace it with --overwrite, or "
+        "choose another name."
+    )
 
 
 def write_text(path: str | Path, text: str) -> None:

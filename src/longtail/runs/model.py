@@ -28,13 +28,14 @@ from longtail.runs.files import (
     sync_file,
     sync_folder,
     sync_tree,
+    use_usual_modes,
     whole_file,
 )
 
 CONFIG_FILE = "longtail.json"
 """Makes a folder a model; written last, and has the list of all other files."""
 CARD_FILE = "README.md"
-"""The model card, which people edit."""
+"""The model card, which people edit: a changed one is no damage."""
 READY = ".longtail-ready"
 """A whole model on its way into the folder around it."""
 CHUNK = 1 << 20
@@ -84,7 +85,8 @@ def read_config(folder: Path, links_within: Path | None = None) -> dict[str, Any
 def whole_folder(folder: Path) -> Path:
     """Where the whole model is: in the folder, or ready to take its place there."""
     ready = folder / READY
-    return ready if has_mark(ready) and (ready / CONFIG_FILE).is_file() else folder
+    is_ours = not ready.is_symlink() and has_mark(ready)
+    return ready if is_ours and (ready / CONFIG_FILE).is_file() else folder
 
 
 def holds_model(folder: Path) -> bool:
@@ -129,6 +131,7 @@ def replace_model(folder: Path, write: Callable[[Path], None]) -> None:
             with staging(folder) as private:
                 write(private)
                 _check_names(folder, private)
+                use_usual_modes(private)
                 sync_tree(private)
                 os.rename(private, folder / READY)
             sync_folder(folder)
@@ -177,6 +180,10 @@ def _not_saved(folder: Path, error: Exception) -> str:
 
 def _check_names(folder: Path, source: Path) -> None:
     """Raise if a file of the new model would take the place of one that is not longtail's."""
+    files = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    others = files - _listed(source).keys() - {CONFIG_FILE, MARK}
+    if others:
+        raise DataError(f"{source / min(others)} is no part of the model that is saved. Move it.")
     ours = {*_listed(folder), *([CONFIG_FILE] if read_config(folder) else [])}
     for name, entry in {**_listed(source), CONFIG_FILE: {}}.items():
         place = folder / name
@@ -193,7 +200,7 @@ def _install(folder: Path) -> None:
     """Give every ready file its place, CONFIG_FILE last; a second time does no harm."""
     ready = folder / READY
     old, new = _listed(folder), _listed(ready)
-    _keep_edited_card(folder, old, new)
+    _keep_changed(folder, old, new)
     with staging(folder) as private:
         for name in new:
             _put(ready / name, folder / name, private / "file")
@@ -211,17 +218,20 @@ def _install(folder: Path) -> None:
         remove_private(done)
 
 
-def _keep_edited_card(folder: Path, old: Manifest, new: Manifest) -> None:
-    """A card that somebody has edited is kept beside the new one."""
-    card = folder / CARD_FILE
-    known = [entry for listed in (old, new) if (entry := listed.get(CARD_FILE))]
-    if CARD_FILE not in old or not card.is_file() or any(_is_file(card, e) for e in known):
-        return
-    copies = [folder / f"{CARD_FILE}.{n}.bak" for n in range(1, 1000)]
-    if any(copy.is_file() and copy.read_bytes() == card.read_bytes() for copy in copies):
-        return
-    with whole_file(next(copy for copy in copies if not os.path.lexists(copy))) as temporary:
-        shutil.copy2(card, temporary)
+def _keep_changed(folder: Path, old: Manifest, new: Manifest) -> None:
+    """What somebody has changed since it was saved, such as the card, is kept beside the new one.
+
+    A file that is the new one already was put there by a process that was killed.
+    """
+    for name in old.keys() & new.keys():
+        path = folder / name
+        if not path.is_file() or _is_file(path, old[name]) or _is_file(path, new[name]):
+            continue
+        copies = [path.with_name(f"{path.name}.{n}.bak") for n in range(1, 1000)]
+        if not any(copy.is_file() and checksum(copy) == checksum(path) for copy in copies):
+            free = next(copy for copy in copies if not os.path.lexists(copy))
+            with whole_file(free) as temporary:
+                shutil.copy2(path, temporary)
 
 
 def _put(source: Path, place: Path, temporary: Path) -> None:

@@ -80,8 +80,8 @@ class Workspace:
     @staticmethod
     def _begin_inside(folder: Path, files: Mapping[str, str]) -> Lock:
         """In an empty folder that is there already: it may be a mounted volume, or a link."""
-        others = [path.name for path in folder.iterdir() if not PRIVATE.fullmatch(path.name)]
-        if others:
+        others = [path for path in folder.iterdir() if not PRIVATE.fullmatch(path.name)]
+        if any(not path.is_dir() or path.is_symlink() or any(path.iterdir()) for path in others):
             raise OSError(ENOTEMPTY, "it is not empty")
         with staging(folder) as private:
             mark = private / "mark"
@@ -103,6 +103,10 @@ class Workspace:
     @classmethod
     def open(cls, folder: Path) -> Workspace:
         """The workspace in a folder, not held."""
+        if not folder.exists():
+            raise DataError(
+                f"another process has just finished or removed {folder}. Try once more."
+            )
         if not cls.is_one(folder):
             raise DataError(
                 f"{folder} was not made by longtail, and is left as it is. Choose another folder."
@@ -148,8 +152,9 @@ class Workspace:
     def file(self, name: str) -> Path:
         """The path of a file to write, which is now on the list; its folder is made."""
         path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # First of all: what is not on the list is never removed, not even an empty folder.
         self._list([self._prefix + name])
+        path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def adopt(self, private: Path, name: str) -> None:
@@ -208,12 +213,12 @@ class Workspace:
         names = [name for name in self.names() if name not in but]
         for name in names:
             self._unlink(name)
-        folders = {self.folder / parent for name in names for parent in PurePosixPath(name).parents}
-        for folder in sorted(folders, key=lambda path: -len(path.parts)):
-            remove_left_overs(folder)
-            if folder != self.folder:
+        for path, folders, _ in os.walk(self.folder, topdown=False):
+            remove_left_overs(Path(path))
+            for name in folders:
+                # Only an empty one can be removed; a link is not followed.
                 with contextlib.suppress(OSError):
-                    folder.rmdir()
+                    os.rmdir(os.path.join(path, name))
 
     def _unlink(self, name: str) -> None:
         path = self.folder / name
