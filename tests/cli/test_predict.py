@@ -130,3 +130,11 @@ def test_json_nested_without_end(longtail: Command, trained: Path, tmp_path: Pat
     place.write_text("[" * 100_000)
     done = longtail("predict", trained, place)
     assert done.code == 1 and "expected a JSON object" in done.err and len(done.err) < 1000
+
+
+def test_half_of_a_surrogate_pair_is_shown_as_its_code(trained: Path, tmp_path: Path) -> None:
+    place = tmp_path / "texts.jsonl"
+    place.write_text('{"text": "copper \\ud800 rose"}\n')
+    done = subprocess.run([*PREDICT, trained, place], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "\\ud800" in done.stdout

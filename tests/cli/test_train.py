@@ -250,3 +250,30 @@ def test_rare_labels_left_out_by_flag(longtail: Command, folder: Path, tmp_path:
     single = next(path for path in folder.iterdir() if "test" in path.name)
     done = longtail("evaluate", tmp_path / "run", single, "--min-count", 3)
     assert done.code != 0 and "--min-count counts training documents" in done.err
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "a: &a [x, x]\nb: &b [*a, *a]\n",
+        "[" * 100_000,
+        "model: !!python/object/apply:os.system [touch RAN]\n",
+        "\x00",
+    ],
+    ids=["aliases", "deep", "python", "NUL"],
+)
+def test_a_recipe_that_is_none(
+    longtail: Command, folder: Path, tmp_path: Path, recipe: str
+) -> None:
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    done = longtail(
+        "train", folder, "--config", tmp_path / "recipe.yaml", "--out", tmp_path / "run"
+    )
+    assert done.code == 1 and "cannot be read as a recipe" in done.err, done.err
+    assert len(done.err) < 5000 and not Path("RAN").exists()
+
+
+def test_files_without_end_are_refused(longtail: Command, folder: Path, tmp_path: Path) -> None:
+    flags = ("--label-texts", "/dev/zero", "--out", tmp_path / "run")
+    done = longtail("train", folder, *flags)
+    assert done.code == 1 and "larger than 64 MB" in done.err

@@ -12,7 +12,7 @@ import typer
 from longtail.cli.reading import Source, reads_data, working
 from longtail.cli.show import AsJson, progress_bar
 from longtail.errors import DataError, InputError
-from longtail.runs import check_replaceable
+from longtail.runs import check_replaceable, read_small
 
 if TYPE_CHECKING:
     from longtail.data import TextData
@@ -232,7 +232,7 @@ def _check_empty(folder: Path) -> None:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+        return [line.strip() for line in read_small(path).splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as lines of UTF-8: {error}.") from error
 

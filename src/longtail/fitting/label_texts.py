@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from longtail.data import TextData
 from longtail.errors import DataError, InputError
+from longtail.runs import read_small
 
 NAMES = "names"
 # Labels with fewer training documents get their text, so many times. Out of fold on Reuters, MiniLM
@@ -48,7 +49,7 @@ def read_label_texts(given: str, beside: Path = Path()) -> Any:
         return given
     place = beside / given
     try:
-        return json.loads(place.read_text("utf-8"))
+        return json.loads(read_small(place))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"label_texts (--label-texts): expected names, or a JSON file such as "

@@ -15,6 +15,7 @@ from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.fitting import Plan
 from longtail.fitting.label_texts import read_label_texts
 from longtail.report import paper_rows
+from longtail.runs import read_small
 from longtail.settings import MODEL_SETTINGS
 
 PACKAGE = Path(__file__).parents[1]
@@ -57,8 +58,15 @@ def read_recipe(path: Path) -> dict[str, Any]:
     """A recipe is a YAML mapping of LongTailClassifier arguments and settings of its model."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            # A few hundred bytes of aliases of aliases stand for gigabytes.
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("aliases (*name) are not supported; repeat the settings")
+            return super().compose_node(parent, index)
+
     try:
-        recipe = yaml.safe_load(path.read_text("utf-8"))
+        recipe = yaml.load(read_small(path), Loader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise DataError(f"{path} cannot be read as a recipe: {error}.") from error
     if not isinstance(recipe, dict):

@@ -261,6 +261,15 @@ def read_regular(path: Path, links_within: Path | None = None) -> bytes:
     return path.read_bytes()
 
 
+def read_small(path: Path, limit: int = 64_000_000) -> str:
+    """The text of a file that a user names, such as a recipe; raises OSError or ValueError."""
+    with path.open("rb") as opened:
+        content = opened.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(f"it is larger than {limit // 1_000_000} MB")
+    return content.decode("utf-8")
+
+
 def check_regular(path: Path, links_within: Path | None = None) -> os.stat_result:
     """The status of a regular file; raises OSError for anything else, before it is opened."""
     found = path.lstat()
