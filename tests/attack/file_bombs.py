@@ -83,6 +83,16 @@ def many_attributes(folder: Path) -> Path:
     return _gz(folder / "a.xml.gz", [b"<PubmedArticleSet><PubmedArticle", names, b"/>"])
 
 
+def wrapped_citations(folder: Path) -> Path:
+    one = b"<PubmedArticle><MedlineCitation><PMID>1</PMID></MedlineCitation></PubmedArticle>"
+    return _gz(folder / "a.xml.gz", [b"<a><b>", *([one * 10_000] * 40), b"</b></a>"])
+
+
+def many_values(folder: Path) -> Path:
+    items = [b"{}," * 100_000] * 25
+    return _gz(folder / "a.json.gz", [b'{"articles": [{"x": [', *items, b"{}]}]}"])
+
+
 def deep_xml(folder: Path) -> Path:
     return _gz(folder / "a.xml.gz", [b"<a>" * 1_000_000])
 
@@ -190,7 +200,7 @@ def zip_bzip2(folder: Path) -> Path:
 
 
 def parquet_dictionary(folder: Path) -> Path:
-    return _repeated(folder, 100)
+    return _repeated(folder, 50)
 
 
 def parquet_memory(folder: Path) -> Path:
@@ -218,6 +228,19 @@ def parquet_page(folder: Path) -> Path:
     return folder / "a.parquet"
 
 
+def parquet_many_pages(folder: Path) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # A batch may not unpack all of these pages, of rows that are no documents.
+    values = ["x" * (7 << 20)] * 256
+    table = pa.table({"text": [""] * 256, "labels": [["a"]] * 256, "id": values})
+    pq.write_table(
+        table, folder / "a.parquet", compression="zstd", use_dictionary=False, write_batch_size=1
+    )
+    return folder / "a.parquet"
+
+
 def parquet_list(folder: Path) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -234,7 +257,7 @@ def parquet_delta(folder: Path) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({"text": ["x" * (4 << 20)] * 200, "labels": [["a"]] * 200})
+    table = pa.table({"text": ["x" * (4 << 20)] * 50, "labels": [["a"]] * 50})
     pq.write_table(
         table,
         folder / "a.parquet",
@@ -254,6 +277,8 @@ BOMBS: tuple[Callable[[Path], Path], ...] = (
     endless_citation,
     endless_attribute,
     many_attributes,
+    wrapped_citations,
+    many_values,
     deep_xml,
     attribute_defaults,
     laughs,
@@ -271,6 +296,7 @@ BOMBS: tuple[Callable[[Path], Path], ...] = (
     parquet_dictionary,
     parquet_memory,
     parquet_page,
+    parquet_many_pages,
     parquet_list,
     parquet_delta,
 )
@@ -280,14 +306,18 @@ warnings.simplefilter("ignore")
 from longtail.data import ReadReport, read_data
 from longtail.errors import LongtailError
 import pyarrow.parquet, pyarrow.compute
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():
+    # Not ru_maxrss, which begins with the peak of the process that started this one.
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+before = peak()
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[3]),) * 2)
 options, report, message = json.loads(sys.argv[2]), ReadReport(), None
 try:
     documents = len(read_data(sys.argv[1], report=report, **options))
 except LongtailError as error:
     documents, message = 0, str(error)[:300]
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+grown = peak() - before
 told = bool(report.skipped or report.left_out or report.passed_over)
 print(json.dumps([documents, told, message, grown / 1024]))
 """

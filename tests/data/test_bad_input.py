@@ -5,6 +5,7 @@ The table's files hold a good document, one with a defect, and another good one.
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -290,6 +291,11 @@ def test_utf_16_needs_its_mark(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"cannot be read any further.*does not start with BOM"):
             read_data(path, encoding="utf-16")
     assert read_data(tmp_path / "a.csv", encoding="utf-16-le").texts == ["t"]
+    for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
+        marked = ("\ufeff" + content).encode(encoding)
+        for name, stored in (("b.csv", marked), ("b.csv.gz", gzip.compress(marked))):
+            (tmp_path / name).write_bytes(stored)
+            assert read_data(tmp_path / name, encoding=encoding).ids == ("1",)
     # Half a character at the end spoils its own line only.
     path = tmp_path / "a.csv"
     path.write_bytes((content + "2,u,").encode("utf-16") + b"\x00\xd8")

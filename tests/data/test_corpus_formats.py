@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from longtail.data import Document, ReadOptions, ReadReport, TextData, read_data
-from longtail.data.bioasq import read_bioasq
+from longtail.data.bioasq import PIECE, read_bioasq
 from longtail.data.jsonl import read_jsonl
 from longtail.data.medline import read_medline
 from longtail.errors import DataError, InputError
@@ -54,6 +54,15 @@ def test_bioasq_characters_across_chunks(tmp_path: Path, samples: Any) -> None:
     articles = [samples.article(k, abstractText=text) for k, text in enumerate(texts)]
     data, _ = read(tmp_path / "a.json", samples.bioasq(*articles))
     assert data.texts == [f"Title {k}. {text}" for k, text in enumerate(texts)]
+
+
+def test_bioasq_numbers_across_chunks(tmp_path: Path, samples: Any) -> None:
+    articles = samples.bioasq(samples.article(1)).decode()[1:]
+    for number in ("12.5", "1.5e+10", "-7"):
+        for cut in range(1, len(number)):
+            head = '{"x": '.ljust(PIECE - cut)
+            data, _ = read(tmp_path / "a.json", f"{head}{number}, {articles}".encode())
+            assert data.ids == ("1",)
 
 
 def test_bioasq_that_is_not_utf8(tmp_path: Path, samples: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,18 @@ def test_books_and_other_elements_of_medline(tmp_path: Path, samples: Any) -> No
     assert data.ids == ("3", "4") and not report.left_out
 
 
+def test_elements_beside_wrapped_citations(tmp_path: Path, samples: Any) -> None:
+    book, path = "<PubmedBookArticle><PMID>8</PMID></PubmedBookArticle>", tmp_path / "a.xml"
+    inner = f"<inner><early/>{samples.citation(1)}<late/>{book}</inner>"
+    path.write_bytes(samples.xml(f"<outer><first/>{book}{inner}<last/></outer><other/>"))
+    data, report = reported(path)
+    assert data.ids == ("1",)
+    assert report.left_out == {
+        "book (PubmedBookArticle), not an article": 2,
+        "element of another name than PubmedArticle": 5,
+    }
+
+
 @pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_files_that_cats_txt_does_not_name(tmp_path: Path, kind: str) -> None:
     files = {"cats.txt": "training/1 x\ntest/2 y\n", "training/1": "one", "test/2": "two"}
@@ -193,3 +206,97 @@ def test_what_was_left_out_is_summed_over_files_and_processes(tmp_path: Path) ->
     for workers in (1, 2):
         _, report = reported(tmp_path, label_separator=";", workers=workers)
         assert report.left_out == {"empty label between separators": 2}
+
+
+@pytest.mark.parametrize(
+    ("tag", "more"),
+    [
+        ("TOPICS", "<TOPICS><D>tin</D></TOPICS>"),
+        ("BODY", "<BODY>more</BODY>"),
+        ("TEXT", "<TEXT><BODY>more</BODY></TEXT>"),
+    ],
+)
+def test_sgml_elements_given_twice(tmp_path: Path, samples: Any, tag: str, more: str) -> None:
+    path, plain = tmp_path / "a.sgm", samples.sgml(samples.story(1), samples.story(2)).decode()
+    path.write_text(plain.replace(f"</{tag}>", f"</{tag}>{more}", 1))
+    data, report = reported(path, on_error="skip")
+    assert data.ids == ("training/2",)
+    assert f"story 1: expected one <{tag}>, found several." in report.examples[0]
+
+
+def test_sgml_tags_with_white_space(tmp_path: Path, samples: Any) -> None:
+    path, plain = tmp_path / "a.sgm", samples.sgml(samples.story(1)).decode()
+    path.write_text(plain)
+    expected = read_data(path)
+    for tag in ("TOPICS", "D", "TEXT", "TITLE", "BODY", "DATE"):
+        plain = plain.replace(f"<{tag}>", f"<{tag} >").replace(f"</{tag}>", f"</{tag}\n>")
+    path.write_text(plain)
+    found = read_data(path)
+    assert (found.texts, found.dates) == (expected.texts, expected.dates)
+    assert found[0].labels == expected[0].labels
+
+
+def test_files_beside_reuters(tmp_path: Path, samples: Any) -> None:
+    plain = samples.sgml(samples.story(1))
+    names = ("reut2-000.sgm", "deep/er/reut2-001.sgm", "reut2-002.sgm.gz", "more.jsonl")
+    about = ("README.txt", "lewis.dtd", "all-topics-strings.lc.txt", "._reut2-000.sgm", ".x.jsonl")
+    for name in (*names, *about, "reuters21578.tar"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(plain)
+    data, report = reported(tmp_path)
+    assert data.ids == ("training/1",)
+    told = "data file beside those that were read ('deep', 'more.jsonl', 'reut2-002.sgm.gz')"
+    assert report.left_out == {told: 3}
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as archive:
+        for name in ("reut2-000.sgm", "reut2-002.sgm.gz", "more.jsonl", *about):
+            archive.add(tmp_path / name, f"./{name}")
+    data, report = reported(path)
+    assert data.ids == ("training/1",)
+    assert report.left_out == {"file of the archive that is no .sgm file": 2}
+
+
+def test_nltk_files_that_cats_does_not_name(tmp_path: Path) -> None:
+    files = {
+        "cats.txt": "training/1 a\ntest/index1 b\n",
+        **dict.fromkeys(("training/1", "test/index1"), "text"),
+        **dict.fromkeys(("test/index2", "test/readme77", "other/3", "4", "training/sub/9"), "text"),
+        **dict.fromkeys(("README", "stopwords", "LICENSE.txt", ".x", "__MACOSX/a"), "about"),
+    }
+    root = tmp_path / "folder"
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name, content in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(content)
+            archive.writestr(f"reuters/{name}", content)
+    for source in (root, tmp_path / "a.zip"):
+        data, report = reported(source)
+        assert len(data) == 2
+        assert report.left_out == {"file beside the documents that cats.txt does not name": 5}
+
+
+def test_parts_that_cannot_be_read(tmp_path: Path) -> None:
+    write_data(made("train"), tmp_path / "train.jsonl")
+    for name in ("test.jsonl.zst", "dev.xlsx", "test-0001.csv.bz2", "train.py", "test.md"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "more" / "deeper").mkdir(parents=True)
+    write_data(made("more"), tmp_path / "more" / "deeper" / "a.jsonl")
+    (tmp_path / "more" / "again").symlink_to(tmp_path)
+    report = ReadReport()
+    load_data(tmp_path, report=report)
+    unread = "'dev.xlsx', 'test-0001.csv.bz2', 'test.jsonl.zst'"
+    assert report.left_out == {
+        f"file that is called like a part but is of no format that can be read ({unread})": 3,
+        "data file beside those that were read ('more')": 1,
+    }
+
+
+def test_names_with_control_characters_are_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "\x1b[31mred\nforged.jsonl"
+    path.write_text('{"text": "a", "labels": ["x"]}\nbroken\n')
+    _, report = reported(path, on_error="skip")
+    lines = report.lines()
+    assert len(lines) == 2 and r"\x1b[31mred\nforged.jsonl" in lines[1]
+    with pytest.warns(UserWarning, match="1 bad record") as caught:
+        read_data(path, on_error="skip")
+    assert "\x1b" not in str(caught[0].message) and str(caught[0].message).count("\n") == 1

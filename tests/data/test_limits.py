@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -120,6 +121,17 @@ def test_numbers_of_a_million_digits(tmp_path: Path) -> None:
         assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.parametrize("item", ["{}", "[]", "1.5"])
+def test_many_small_values(tmp_path: Path, item: str) -> None:
+    items = f"[{','.join([item] * 200_000)}]"
+    (tmp_path / "a.json").write_text(f'{{"articles": [{{"x": {items}}}]}}')
+    (tmp_path / "a.jsonl").write_text(f'{{"x": {items}}}\n{GOOD}')
+    with pytest.raises(DataError, match="one value of the JSON text is larger than 1 MB"):
+        read_data(tmp_path / "a.json", max_record_mb=1)
+    data, report = skip(tmp_path / "a.jsonl", max_record_mb=1)
+    assert data.texts == ["good"] and "what the line unpacks to" in report.examples[0]
+
+
 def test_python_lists_in_linear_time() -> None:
     options = ReadOptions()
     for cell in (
@@ -193,9 +205,10 @@ def citation(inside: str) -> str:
         citation("<!--" + "x" * 3_000_000),
         "<!--" + "x" * 3_000_000,
         "<a>" * 100_000,
+        "<a>" + ("<b>" * 9_000 + "<DeleteCitation/>") * 10,
         "<" + "a" * 3_000_000,
     ],
-    ids=["text", "attribute", "attributes", "comment", "prolog", "depth", "name"],
+    ids=["text", "attribute", "attributes", "comment", "prolog", "depth", "steps", "name"],
 )
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_xml_that_grows_without_end(tmp_path: Path, content: str, on_error: str) -> None:
@@ -212,6 +225,16 @@ def test_citations_before_one_that_is_too_large(tmp_path: Path, samples: Any) ->
     data, report = skip(path, max_record_mb=1)
     assert data.ids == ("1", "2") and report.skipped == 1
     assert "after 2 records: one citation of the XML is larger" in report.examples[0]
+
+
+@pytest.mark.parametrize("between", ["", "<a/>", "text"])
+def test_citations_at_any_depth_are_let_go(tmp_path: Path, samples: Any, between: str) -> None:
+    path = tmp_path / "a.xml.gz"
+    citations = (samples.citation(1, version=2) + between) * 4000
+    wrapped = samples.xml("<a><b/>" * 3, citations, samples.citation(1), "</a>" * 3)
+    path.write_bytes(gzip.compress(wrapped))
+    tree = peak_of(lambda: ElementTree.fromstring(wrapped))
+    assert peak_of(lambda: read_data(path, report=ReadReport())) < tree / 4
 
 
 @pytest.mark.parametrize(

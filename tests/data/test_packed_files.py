@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 import struct
 import subprocess
 import sys
@@ -118,6 +119,31 @@ def test_zip_methods_other_than_deflate(tmp_path: Path) -> None:
             read_data(path)
 
 
+def test_tar_of_an_incremental_backup(tmp_path: Path, samples: Any) -> None:
+    content = samples.sgml(samples.story(1))
+    folder = header("folder", b"D", 20) + b"Yreut2-000.sgm".ljust(512, b"\0")
+    file = header("reut2-000.sgm", tarfile.REGTYPE, len(content)) + content
+    path = tmp_path / "a.tar"
+    path.write_bytes(folder + file + bytes(-len(file) % 512 + 1024))
+    assert read_data(path).ids == ("training/1",)
+
+
+def test_zip64_with_all_fields_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("cats.txt", "training/1 a\n")
+        archive.writestr("training/1", "text")
+        archive.writestr("README", bytes(100_000))
+    content = path.read_bytes()
+    end = content.rfind(b"PK\5\6")
+    count, size, offset = struct.unpack("<HLL", content[end + 10 : end + 20])
+    record = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, offset)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, end, 1)
+    last = struct.pack("<4s2H", b"PK\5\6", 0, 0) + b"\xff" * 12 + bytes(2)
+    path.write_bytes(content[:end] + record + locator + last)
+    assert read_data(path, max_record_mb=0.05).ids == ("training/1",)
+
+
 def write_parquet_table(path: Path, columns: dict[str, Any], **options: Any) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -152,6 +178,48 @@ def test_parquet_bombs(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a list in the column 'labels\..*' is larger than 1 MB"):
         read_data(path, max_record_mb=1)
     assert len(read_data(path, max_record_mb=100)) == 1
+
+
+def test_parquet_pages_that_are_larger_than_a_record(tmp_path: Path) -> None:
+    # DuckDB and fastparquet write the texts of a whole group of rows in one page.
+    chance = random.Random(0)
+    texts = [chance.randbytes(500).hex() for _ in range(12_000)]
+    names = [f"label {k}" for k in range(50)] + ["a label of many words " * 15]
+    labels = [sorted(chance.sample(names, 5)) for _ in texts]
+    path = tmp_path / "a.parquet"
+    one_page = {"data_page_size": 1 << 30, "max_rows_per_page": 1 << 30}
+    columns = {"text": texts, "labels": labels}
+    write_parquet_table(path, columns, use_dictionary=["labels.list.element"], **one_page)
+    data = read_data(path, max_record_mb=1)
+    assert data.texts == texts and [sorted(document.labels) for document in data] == labels
+
+
+def test_parquet_rows_that_are_too_large(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    texts = ["good", chance.randbytes(1_000_000).hex(), "better"]
+    path = write_parquet_table(tmp_path / "a.parquet", {"text": texts, "labels": [["a"]] * 3})
+    data, report = skip(path, max_record_mb=1)
+    assert data.texts == ["good", "better"] and "row 2: the row is larger" in report.examples[0]
+    assert read_data(path, max_record_mb=4).texts == texts
+
+
+def test_parquet_groups_that_share_bytes(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.parquet"
+    columns = {"text": ["good " * 40] * 2, "labels": [["a"]] * 2}
+    write_parquet_table(path, columns, row_group_size=1, use_dictionary=False, compression="none")
+    first, second = (
+        pq.ParquetFile(path).metadata.row_group(k).column(0).data_page_offset for k in (0, 1)
+    )
+    content = path.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    # Offsets stand there doubled, seven bits a byte; the first one is padded to two bytes.
+    old, new = (bytes([2 * n & 127 | 128, 2 * n >> 7]) for n in (second, first))
+    assert second < 1 << 13 and old in content[footer:]
+    path.write_bytes(content[:footer] + content[footer:].replace(old, new))
+    with pytest.raises(DataError, match=r"was refused: the bytes of the column 'text' belong to"):
+        read_data(path)
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "lz4"])

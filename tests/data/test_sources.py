@@ -194,7 +194,9 @@ def test_reuters_and_nltk_say_their_parts_themselves(tmp_path: Path, samples: An
         (folder / name).write_text("text")
     lines = ["training/1 a", "training/2 a", "training/3 b", "test/4 a", "other/5 a"]
     (folder / "cats.txt").write_text("\n".join(lines[:4]))
-    assert sizes(load_data(folder)) == {"train": 2, "validation": 1, "test": 1}
+    report = ReadReport()
+    assert sizes(load_data(folder, report=report)) == {"train": 2, "validation": 1, "test": 1}
+    assert sum(report.left_out.values()) == 1
     # One document of no part must not make a random split of all.
     (folder / "cats.txt").write_text("\n".join(lines))
     with pytest.raises(DataError, match="found 3 train, 0 validation, 1 test, 1 of no part"):
@@ -203,7 +205,7 @@ def test_reuters_and_nltk_say_their_parts_themselves(tmp_path: Path, samples: An
     with pytest.raises(DataError, match="some are for training; found 0 train"):
         load_data(folder)
     (folder / "cats.txt").write_text("\n".join(f"training/{k} a" for k in (1, 2, 3)))
-    assert sizes(load_data(folder)) == {"train": 2, "validation": 1}
+    assert sizes(load_data(folder, report=report)) == {"train": 2, "validation": 1}
 
 
 def test_parts_are_read_with_the_same_options(tmp_path: Path) -> None:

@@ -216,6 +216,8 @@ def one_way(batch: Batch) -> Terms:
     present = (inside * y > 0).any(axis=1)
     counts = present & (inside * (1 - y) > 0).any(axis=1)
     joint = np.where(counts, negatives + 4 * positives, -np.inf)
+    # A NaN shows in the terms of its document and its label, though no pair uses it.
+    joint = np.where((np.isnan(z) & (inside > 0)).any(axis=1), np.nan, joint)
 
     def pull(upstream: Array) -> tuple[Array, Array]:
         scale = np.where(counts, upstream * batch.sample_weight * sigmoid(joint), 0)[:, None]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longtail.losses import LOSSES, build_loss, functional
+from longtail.losses import LOSSES, BalancedLoss, build_loss, functional
 
 from .cases import NAMES, loss_and_grad, make_batch, make_loss, to_csr, to_offsets
 
@@ -42,6 +42,73 @@ def test_a_nan_that_counts_shows(name: str, reduction: str) -> None:
         mask = torch.ones(2, 3, dtype=torch.bool)
         mask[0, label] = False
         assert loss(logits, target * soft, mask=mask).isfinite().all()
+
+
+@pytest.mark.parametrize("soft", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_nan_in_a_batch_of_one_kind_shows(name: str, reduction: str, soft: float) -> None:
+    # The two-way loss has no pair to compare in an unlabelled document or a fully labelled one.
+    loss = make_loss(name, 3, reduction=reduction)
+    logits = torch.zeros(2, 3)
+    logits[0, 1] = nan
+    for form in forms(torch.full((2, 3), soft)):
+        value = loss(logits, form)
+        if name == "two-way" and reduction == "none":
+            assert value.isnan().tolist() == [True, False, False, True, False]
+        assert value.isnan().any()
+        mask = torch.tensor([[True, False, True], [True, True, True]])
+        assert loss(logits, form, mask=mask).isfinite().all()
+    # Nor does an element of weight 0 count.
+    weighted = make_loss(name, 3, reduction=reduction, label_weight=[1.0, 0.0, 1.0])
+    if name == "two-way" and reduction == "none":
+        weighted_nan = weighted(logits, torch.full((2, 3), soft)).isnan()
+        assert weighted_nan.tolist() == [False, False, False, True, False]
+
+
+HUGE = {
+    torch.float16: [65504.0],
+    torch.bfloat16: [3.38e38],
+    torch.float32: [1e38, 2e38, 3.4e38],
+    torch.float64: [1.7e308],
+}
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", NAMES)
+def test_huge_logits_give_their_value_or_infinity(name: str, reduction: str, weight: float) -> None:
+    # lambda z overflowed, and gamma cost: times 0 both were NaN.
+    loss = make_loss(name, 3, reduction=reduction)
+    exact = make_loss(name, 3, reduction=reduction, dtype=torch.float64)
+    sample_weight = torch.tensor([weight, 1.0])
+    for dtype, sizes in HUGE.items():
+        for size in [sign * size for sign in (1, -1) for size in sizes]:
+            logits = torch.tensor([[size, 0.3, -0.7], [0.2, size, 0.4]], dtype=dtype)
+            for y in (0.5, 1.0):
+                for form in forms(torch.tensor([[y, 0.0, 1.0], [0.0, y, 0.0]]))[:2]:
+                    value, grad = loss_and_grad(loss, logits, form, sample_weight=sample_weight)
+                    assert not value.isnan().any() and grad.isfinite().all()
+                    if dtype == torch.float64 or name == "two-way":
+                        continue
+                    wide, slope = loss_and_grad(
+                        exact, logits.double(), form, sample_weight=sample_weight
+                    )
+                    torch.testing.assert_close(value, wide.float(), rtol=2e-6, atol=1e-6)
+                    torch.testing.assert_close(grad, slope.to(dtype), rtol=1e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 3.7, 1e6])
+def test_huge_logits_under_any_focus(gamma: float) -> None:
+    loss = BalancedLoss(gamma=gamma, lambda_=1e6, reduction="sum")
+    logits = torch.tensor([[3e38, -3e38, 3e35, 1.0]], requires_grad=True)
+    for target in (torch.zeros(1, 4), torch.ones(1, 4)):
+        value = loss(logits, target)
+        (grad,) = torch.autograd.grad(value, logits, create_graph=True)
+        assert value.item() == pytest.approx(3e38, rel=2e-3)
+        assert grad.isfinite().all()
+        (second,) = torch.autograd.grad(grad.sum(), logits)
+        assert second.isfinite().all()
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -162,6 +229,21 @@ def test_gradients_of_targets_at_zero_are_differences(name: str) -> None:
             step[row, label] = size
             slope = (loss(logits, target + step) - loss(logits, target)) / size
             assert leaf.grad[row, label].item() == pytest.approx(slope.item(), rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("apart", [10.0, 70.0, 120.0, 300.0])
+def test_targets_of_the_two_way_loss_keep_their_gradient_at_logits_far_apart(apart: float) -> None:
+    # e^(score - sum) overflowed float32 where the slope of the softplus underflows.
+    target = torch.tensor([[0.3, 0.0, 0.5], [0.0, 0.9, 0.2]])
+    logits = torch.tensor([[apart, -apart, 0.0], [1.0, apart, -apart]])
+    grads = []
+    for dtype in (torch.float32, torch.float64):
+        leaf = target.to(dtype, copy=True).requires_grad_()
+        make_loss("two-way", 3, reduction="sum")(logits.to(dtype), leaf).backward()
+        assert leaf.grad is not None
+        grads.append(leaf.grad.double())
+    in_range = grads[1].abs() < 1e37
+    torch.testing.assert_close(grads[0][in_range], grads[1][in_range], rtol=1e-4, atol=1e-5)
 
 
 def test_logits_keep_their_gradient_beside_targets_that_want_one() -> None:

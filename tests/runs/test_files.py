@@ -158,3 +158,25 @@ def test_only_regular_files_are_read(tmp_path: Path, make: str) -> None:
         path.symlink_to("/etc/hostname")
     with pytest.raises(OSError, match="is not a regular file"):
         read_regular(path)
+
+
+def test_a_file_is_on_the_disk_before_the_old_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "a.json"
+    place.write_text("old")
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
+        sync(handle)
+
+    def replaced(source: Path, target: Path) -> None:
+        done.append(f"replace {Path(target).name}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    write_text(place, "new")
+    assert done == ["sync a.json", "replace a.json", f"sync {tmp_path.name}"]

@@ -22,7 +22,7 @@ PIECE = 1 << 16
 LONGEST_HEADER = 1 << 16
 CHECKSUM = slice(148, 156)
 REGULAR, LONG_NAME, PAX = b"07\0", b"L", b"x"
-LINKS, SPARSE, SKIPPED = b"12", b"S", b"gKVNX"
+LINKS, SPARSE, SKIPPED = b"12", b"S", b"gKVNXD"
 
 
 class BrokenArchiveError(EOFError):
@@ -209,11 +209,14 @@ def _directory_size(path: Path) -> int:
     """Bytes of the directory, of which zipfile makes ten times as many in memory."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
-        file.seek(max(0, size - (1 << 16) - 22))
+        file.seek(max(0, size - (1 << 16) - 98))
         tail = file.read()
     at = tail.rfind(b"PK\5\6")
     if at < 0 or at + 16 > len(tail):
         return 0
     stated: int = struct.unpack_from("<L", tail, at + 12)[0]
-    # Zip64 says it elsewhere: the directory cannot be larger than the file.
+    zip64 = at - 76
+    if stated == 0xFFFFFFFF and zip64 >= 0 and tail.startswith(b"PK\6\6", zip64):
+        stated = struct.unpack_from("<Q", tail, zip64 + 40)[0]
+    # The directory cannot be larger than the file.
     return min(size, stated)

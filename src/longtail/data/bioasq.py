@@ -31,7 +31,7 @@ def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:
     number = 0
     with open_binary(path, tick) as file:
         try:
-            stream = Stream(_decoded(file, codec_of(options.encoding)), options.max_record)
+            stream = Stream(_decoded(file, codec_of(options.encoding, file)), options.max_record)
             for article in _articles(stream):
                 number += 1
                 yield _article(article, number, options)

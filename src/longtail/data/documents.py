@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from longtail.errors import InputError
+from longtail.errors import InputError, printable
 
 OnError = Literal["raise", "skip"]
 MAX_EXAMPLES = 5
@@ -217,7 +217,8 @@ class ReadReport:
         for why, n in self.passed_over.items():
             said.append(f"{n} record{'' if n == 1 else 's'} passed over: {why}.")
         said += [f"{n} left out: {what}." for what, n in self.left_out.items()]
-        return said + self.notes
+        # The names of files and of their members may hold control characters.
+        return [printable(line).replace("\n", "\\n") for line in said + self.notes]
 
 
 def parse_range(text: str, name: str, example: str) -> tuple[int, int]:

@@ -26,6 +26,12 @@ Written = Callable[[int, int], None]
 
 GZIP_MAGIC = b"\x1f\x8b"
 BUFFER = 1 << 20
+MARKS = {
+    "utf-16-le": codecs.BOM_UTF16_LE,
+    "utf-16-be": codecs.BOM_UTF16_BE,
+    "utf-32-le": codecs.BOM_UTF32_LE,
+    "utf-32-be": codecs.BOM_UTF32_BE,
+}
 
 # Python's surrogateescape gives up at bytes below 128, which UTF-16 can have wrong as well.
 ESCAPE = "longtail.escape"
@@ -75,17 +81,22 @@ def open_text(
     Newlines stay as they are. `undecodable` says whether a line holds such bytes.
     """
     with open_binary(path, tick) as file:
-        text = io.TextIOWrapper(file, codec_of(encoding), errors=ESCAPE, newline=newline)
+        text = io.TextIOWrapper(file, codec_of(encoding, file), errors=ESCAPE, newline=newline)
         try:
             yield text
         finally:
             text.detach()
 
 
-def codec_of(encoding: str | None) -> str:
-    """The name to decode by; a byte order mark, as some write before UTF-8, is in no field."""
+def codec_of(encoding: str | None, file: BinaryIO) -> str:
+    """The name to decode a file by, so that a byte order mark at its beginning is in no field."""
     name = codecs.lookup(encoding or "utf-8").name
-    return "utf-8-sig" if name == "utf-8" else name
+    if name == "utf-8":
+        return "utf-8-sig"
+    mark = MARKS.get(name)
+    # Python's utf-16 takes the mark, and the order from it.
+    marked = mark is not None and cast(io.BufferedReader, file).peek(4).startswith(mark)
+    return name[:6] if marked else name
 
 
 def undecodable(text: str) -> bool:

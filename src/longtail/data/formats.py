@@ -41,6 +41,8 @@ class Format:
     """What a number in a problem counts."""
     folder_marks: tuple[str, ...] = ()
     """Patterns of files that make a whole folder one source of this format."""
+    folder_suffix: str | None = None
+    """How the files end that are read in such a folder, if its other data files are to be told."""
     slow: bool = False
     """Whether parsing takes much longer than handing the texts to another process."""
     has_parts: bool = False
@@ -110,6 +112,7 @@ _TABLE = (
         read_reuters,
         (".tar.gz", ".tgz", ".tar", ".sgm"),
         folder_marks=("reut2-*.sgm",),
+        folder_suffix=".sgm",
         has_parts=True,
     ),
     Format(

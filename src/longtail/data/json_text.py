@@ -16,6 +16,8 @@ SPACE = re.compile(r"[ \t\n\r]*")
 # How near to the end of what was read an error may be that more text would mend: an escape such as
 # \ud83d\ude00, a literal such as -Infinity.
 CUT = 16
+# `{},` is three characters, and 72 bytes of memory.
+BYTES_PER_ITEM = 16
 
 
 class Ambiguous(dict[str, Any]):
@@ -52,6 +54,12 @@ def reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
     return str(error)
+
+
+def has_many_items(text: str, limit: int) -> bool:
+    """Whether the text may hold so many values that they take far more memory than the limit."""
+    most = limit // BYTES_PER_ITEM
+    return len(text) > most and sum(map(text.count, "[{,")) > most
 
 
 class NotJsonError(ValueError):
@@ -100,8 +108,8 @@ class Stream:
             except (RecursionError, ValueError) as error:
                 raise NotJsonError(reason(error)) from error
             else:
-                # A number at the very end may go on in the next piece.
-                if stop < len(self._text) or not isinstance(value, (int, float)):
+                # A number at the very end may go on in the next piece, as may `1.` and `1e-`.
+                if stop < len(self._text) - 2 or not isinstance(value, (int, float)):
                     self._at = stop
                     return value
                 if not self._more():
@@ -112,7 +120,7 @@ class Stream:
         """Read as much again as there is of the value; False at the end of the file."""
         rest = [self._text[self._at :]]
         wanted = size = len(rest[0])
-        if size > self._limit:
+        if size > self._limit or has_many_items(rest[0], self._limit):
             raise TooLargeError("one value of the JSON text", self._limit)
         while size < 2 * wanted + 1 and (piece := next(self._pieces, "")):
             rest.append(piece)

@@ -16,7 +16,7 @@ from longtail.data.files import (
     writing,
     wrong_encoding,
 )
-from longtail.data.json_text import Ambiguous, parse, reason
+from longtail.data.json_text import Ambiguous, has_many_items, parse, reason
 from longtail.data.limits import TOO_LONG, bounded_lines, shown, too_large
 from longtail.data.textdata import TextData
 
@@ -30,6 +30,9 @@ def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
         for number, line in enumerate(bounded_lines(file, options.max_record), start=1):
             if line is TOO_LONG:
                 yield Problem(number, too_large("the line", options.max_record))
+                continue
+            if has_many_items(line, options.max_record):
+                yield Problem(number, too_large("what the line unpacks to", options.max_record))
                 continue
             if undecodable(line):
                 yield Problem(number, wrong_encoding(options.encoding))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 from xml.etree import ElementTree
@@ -30,7 +32,7 @@ YEAR = re.compile(r"\d{4}")
 CHUNK = 1 << 14
 # An element takes some 100 bytes of memory and an attribute 200, however few bytes of XML make it.
 BYTES_PER_ELEMENT, BYTES_PER_ATTRIBUTE = 100, 500
-ARTICLE, BOOK, DELETED = "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
+ITEMS = ARTICLE, BOOK, DELETED = "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
 
 
 def read_medline(path: Path, options: ReadOptions, tick: Tick) -> Records:
@@ -61,11 +63,10 @@ def read_medline(path: Path, options: ReadOptions, tick: Tick) -> Records:
 
 
 def _elements(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element]:
-    """The articles at any depth, and other children of the root, in bounded memory."""
+    """The articles at any depth, and what stands beside them, in bounded memory."""
     parser: Any = ElementTree.XMLPullParser(("start", "end"))
-    root: Any = None
-    depth = n_bytes = n_elements = n_attributes = n_stalled = 0
-    holds_articles = False
+    opened: list[_Open] = []
+    n_bytes = n_elements = n_attributes = n_stalled = 0
     while chunk := _read(file, n_stalled):
         n_bytes += len(chunk)
         n_attributes += chunk.count(b"=")
@@ -76,24 +77,43 @@ def _elements(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element]:
         before = n_elements
         for event, element in parser.read_events():
             if event == "start":
-                depth += 1
                 n_elements += 1
-                if root is None:
-                    root = element
+                if element.tag in ITEMS:
+                    child = element
+                    for outer in takewhile(lambda outer: not outer.is_set, reversed(opened)):
+                        yield from outer.begin_set(child)
+                        child = outer.element
+                opened.append(_Open(element, not opened and element.tag not in ITEMS))
                 continue
-            depth -= 1
-            is_article = element.tag == ARTICLE
-            if depth > 1 and not is_article:
+            closed = opened.pop()
+            if opened and not opened[-1].is_set:
                 continue
-            if is_article or (depth == 1 and not holds_articles):
+            if element.tag == ARTICLE or (opened and not closed.is_set):
                 yield element
-            # Inside of an element of the root that is still open.
-            holds_articles = depth > 1
-            # Parsed citations hang on the root until it lets them go.
-            root.clear()
-            n_bytes = n_elements = n_attributes = 0
+            if opened:
+                # Parsed citations hang on their parent until it lets them go.
+                opened[-1].element.remove(element)
+            n_bytes = n_attributes = 0
+            n_elements = len(opened)
         n_stalled = n_stalled + len(chunk) if n_elements == before else 0
     parser.close()
+
+
+@dataclass
+class _Open:
+    """An element whose end has not come yet."""
+
+    element: Any
+    is_set: bool = False
+    """Whether it is the root, or articles stand in it at any depth."""
+
+    def begin_set(self, child: Any) -> Iterator[ElementTree.Element]:
+        """Let go what stood in the element before the child that holds the first article."""
+        self.is_set = True
+        # What stands after it has been parsed, but its end is yet to be told.
+        earlier = list(takewhile(lambda other: other is not child, self.element))
+        yield from earlier
+        del self.element[: len(earlier)]
 
 
 def _read(file: BinaryIO, n_stalled: int) -> bytes:

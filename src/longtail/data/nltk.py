@@ -27,7 +27,7 @@ UNREADABLE = (
 )
 PARTS = {"training": "train", "train": "train", "test": "test"}
 # Files that stand beside the documents of NLTK's corpora.
-ABOUT = ("cats.txt", "stopwords", "readme", "license", "contents", "index")
+ABOUT = {"cats", "stopwords", "readme", "license", "contents", "index"}
 Content = Callable[[str], bytes]
 
 
@@ -59,7 +59,7 @@ def read_nltk(path: Path, options: ReadOptions, tick: Tick) -> Records:
                     f"{path}: expected one cats.txt of NLTK inside, found {shown_names(cats)}."
                 )
             folder = cats[0].removesuffix("cats.txt")
-            inside = (n.removeprefix(folder) for n in members.files if n.startswith(folder))
+            inside = (name.removeprefix(folder) for name in members.files)
             yield from _nltk(lambda n: members.read(folder + n, limit), inside, options, tick)
     except DataError:
         raise
@@ -102,13 +102,12 @@ def _nltk(content: Content, there: Iterable[str], options: ReadOptions, tick: Ti
             yield Problem(at, wrong_encoding(encoding))
             continue
         yield Document(text, labels, name, None, PARTS.get(name.partition("/")[0]), at)
-    folders = {PurePosixPath(name).parent for name in named}
-    others = [PurePosixPath(name) for name in there if name not in named]
-    n_others = sum(
-        file.parent in folders
-        and not file.name.startswith(".")
-        and not file.name.lower().startswith(ABOUT)
-        for file in others
-    )
+    n_others = sum(_is_document(PurePosixPath(name)) for name in there if name not in named)
     if n_others:
         yield LeftOut("file beside the documents that cats.txt does not name", n_others)
+
+
+def _is_document(name: PurePosixPath) -> bool:
+    """Whether a file may be a document, not README, LICENSE.txt, .DS_Store or the like."""
+    hidden = any(part.startswith((".", "__MACOSX")) for part in name.parts)
+    return not hidden and name.name.partition(".")[0].lower() not in ABOUT

@@ -18,7 +18,7 @@ from longtail.data.fields import (
     to_document,
 )
 from longtail.data.files import Tick, Written, replacing
-from longtail.data.limits import TooLargeError, shown
+from longtail.data.limits import TooLargeError, shown, too_large
 from longtail.data.parquet_pages import bounded_batches, open_parquet
 from longtail.data.textdata import TextData
 from longtail.labels import LabelEncoder
@@ -43,7 +43,7 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
             weight = path.stat().st_size / max(1, file.metadata.num_rows)
             number = 0
             for batch in bounded_batches(path, file, wanted, options.max_record):
-                for record in _rows(batch):
+                for record in _rows(batch, options.max_record):
                     number += 1
                     if isinstance(record, str):
                         yield Problem(number, record)
@@ -54,18 +54,22 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
         raise EOFError(f"not a sound Parquet file: {shown(str(error), 200)[1:-1]}") from error
 
 
-def _rows(batch: Any) -> Iterator[dict[str, Any] | str]:
-    """The rows as dictionaries; a row that Python cannot hold, as what is wrong with it."""
+def _rows(batch: Any, limit: int) -> Iterator[dict[str, Any] | str]:
+    """The rows as dictionaries; a row too large or that Python cannot hold, as what is wrong."""
     try:
-        rows = batch.to_pylist()
+        rows = None if batch.nbytes > limit else batch.to_pylist()
     except (ValueError, OverflowError):
-        pass  # Text that is not UTF-8, or a date beyond Python's: find the row.
-    else:
+        rows = None  # Text that is not UTF-8, or a date beyond Python's: find the row.
+    if rows is not None:
         yield from rows
         return
-    for row in range(batch.num_rows):
+    for number in range(batch.num_rows):
+        row = batch.slice(number, 1)
+        if row.nbytes > limit:
+            yield too_large("the row", limit)
+            continue
         try:
-            yield batch.slice(row, 1).to_pylist()[0]
+            yield row.to_pylist()[0]
         except (ValueError, OverflowError) as error:
             yield f"cannot be read ({shown(str(error))})."
 

@@ -7,11 +7,19 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import date
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 from longtail.data.archives import tar_members
-from longtail.data.documents import Document, PassedOver, Problem, ReadOptions, Record, Records
+from longtail.data.documents import (
+    Document,
+    LeftOut,
+    PassedOver,
+    Problem,
+    ReadOptions,
+    Record,
+    Records,
+)
 from longtail.data.files import ESCAPE, Tick, open_binary, undecodable, wrong_encoding
 from longtail.data.limits import shown, too_large
 from longtail.errors import DataError
@@ -22,8 +30,18 @@ ENCODING = "latin-1"
 STORY_START = re.compile(r"<REUTERS\b", re.IGNORECASE)
 STORY_HEAD = re.compile(r"<REUTERS\b(?P<head>[^>]*+)>", re.IGNORECASE)
 STORY_END = re.compile(r"</REUTERS\s*+>", re.IGNORECASE)
-TEXT_START = re.compile(r"<TEXT\b[^<>]*+>", re.IGNORECASE)
-TOPIC = re.compile(r"<D>([^<]*+)</D>", re.IGNORECASE)
+# Tags may hold white space before their end, and <TEXT> attributes.
+STARTS = {
+    tag: re.compile(rf"<{tag}{rest}>", re.IGNORECASE)
+    for tag, rest in (
+        ("TEXT", r"\b[^<>]*+"),
+        *((tag, r"\s*+") for tag in ("TOPICS", "TITLE", "BODY", "DATE")),
+    )
+}
+ENDS = {tag: re.compile(rf"</{tag}\s*+>", re.IGNORECASE) for tag in STARTS}
+# Files that come with the stories: lists of topics, the document type.
+ABOUT = ("", ".txt", ".dtd", ".md")
+TOPIC = re.compile(r"<D\s*+>([^<]*+)</D\s*+>", re.IGNORECASE)
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 ATTRIBUTE = re.compile(r"""(?<!\w)(\w++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""")
 # What may stand outside of the stories: the document type, and comments.
@@ -45,7 +63,11 @@ class _MalformedError(ValueError):
 def read_reuters(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """The stories of the ModApte split that have topics, each with its part and date."""
     found = False
-    for name, content, why in _sgml_files(path, tick, options.max_record):
+    for file in _sgml_files(path, tick, options.max_record):
+        if isinstance(file, LeftOut):
+            yield file
+            continue
+        name, content, why = file
         found = True
         text = content.decode(options.encoding or ENCODING, errors=ESCAPE)
         starts = [match.start() for match in STORY_START.finditer(text)]
@@ -106,13 +128,9 @@ def _topics(body: str) -> list[str]:
 
 def _text(body: str) -> str:
     """Title and body; a story that was never marked up (UNPROC) is all body."""
-    start = TEXT_START.search(body)
-    stop = _find(body, "</TEXT>", start.end() if start else 0)
-    if start is None and stop < 0:
+    inside = _inside(body, "TEXT")
+    if inside is None:
         return ""
-    if start is None or stop < 0:
-        raise _MalformedError("expected <TEXT> and </TEXT>, found one of them.")
-    inside = body[start.end() : stop]
     title, main = _inside(inside, "TITLE"), _inside(inside, "BODY")
     if title is None and main is None:
         main = inside
@@ -127,21 +145,17 @@ def _text(body: str) -> str:
 
 
 def _inside(text: str, tag: str) -> str | None:
-    """What is between the first start and end of an element; None if there is neither."""
-    start = _find(text, f"<{tag}>", 0)
-    stop = _find(text, f"</{tag}>", max(start, 0))
-    if (start < 0) != (stop < 0):
+    """What is between the start and the end of an element; None if there is neither."""
+    starts = list(islice(STARTS[tag].finditer(text), 2))
+    start = starts[0] if starts else None
+    stop = ENDS[tag].search(text, start.end() if start else 0)
+    if len(starts) > 1:
+        raise _MalformedError(f"expected one <{tag}>, found several.")
+    if start is None and stop is None:
+        return None
+    if start is None or stop is None:
         raise _MalformedError(f"expected <{tag}> and </{tag}>, found one of them.")
-    return None if start < 0 else text[start + len(tag) + 2 : stop]
-
-
-def _find(text: str, tag: str, start: int) -> int:
-    """Where a tag stands, in either case; -1 if nowhere."""
-    at = text.find(tag, start)
-    if at >= 0:
-        return at
-    match = re.compile(re.escape(tag), re.IGNORECASE).search(text, start)
-    return match.start() if match else -1
+    return text[start.end() : stop.start()]
 
 
 def _date(body: str) -> str | None:
@@ -163,9 +177,10 @@ _File = tuple[str, bytes, str | None]
 """Name, content, and what is wrong with the rest of it."""
 
 
-def _sgml_files(path: Path, tick: Tick, limit: int) -> Iterator[_File]:
+def _sgml_files(path: Path, tick: Tick, limit: int) -> Iterator[_File | LeftOut]:
+    """The SGML files of a folder or an archive, and that there is other data in an archive."""
     if path.is_dir():
-        for file in sorted(f for f in path.iterdir() if f.name.lower().endswith(".sgm")):
+        for file in sorted(file for file in path.iterdir() if _is_sgml(file.name)):
             with open_binary(file, tick) as opened:
                 yield from _content(file.name, opened.read, limit)
         return
@@ -174,8 +189,16 @@ def _sgml_files(path: Path, tick: Tick, limit: int) -> Iterator[_File]:
             yield from _content(path.name, opened.read, limit)
             return
         for member in tar_members(path, opened):
-            if member.name.lower().endswith(".sgm"):
-                yield from _content(Path(member.name).name, member.read, limit)
+            name = Path(member.name).name
+            if _is_sgml(name):
+                yield from _content(name, member.read, limit)
+            elif not name.startswith(".") and Path(name).suffix.lower() not in ABOUT:
+                yield LeftOut("file of the archive that is no .sgm file")
+
+
+def _is_sgml(name: str) -> bool:
+    # macOS puts ._reut2-000.sgm beside reut2-000.sgm; it holds no text.
+    return name.lower().endswith(".sgm") and not name.startswith("._")
 
 
 def _content(name: str, read: Callable[[int], bytes], limit: int) -> Iterator[_File]:

@@ -28,6 +28,12 @@ PARTS = {
 SHARES = (0.7, 0.1, 0.2)
 # Formats whose suffix many another file has: notes in .txt, settings in .json.
 AMBIGUOUS = ("libmultilabel", "bioasq", "nltk")
+# Data that longtail does not read: packed otherwise than by gzip, or of other programs.
+UNREAD = (
+    *(".bz2", ".xz", ".zst", ".lz4", ".br", ".7z", ".rar", ".parquet.gz", ".sgm.gz", ".sgml"),
+    *(".xlsx", ".xls", ".ods", ".arrow", ".feather", ".orc", ".avro", ".pkl", ".pickle"),
+    *(".jsonlines", ".jl", ".jsonl.zip", ".json.zip", ".csv.zip", ".tsv.zip"),
+)
 ABOUT = ("readme", "license", "licence", "changelog", "citation", "notice")
 Files = list[tuple[Path | str, Format]]
 
@@ -66,6 +72,10 @@ def resolve(
 def _resolve_folder(path: Path, format: str | None, report: ReadReport | None) -> Files:
     entry = get_format(format) if format else format_of_folder(path)
     if entry is not None and (entry.folder_marks or not entry.suffixes):
+        if report is not None and entry.folder_suffix is not None:
+            # The archive that the files came from is no other data.
+            own = [file for file in path.iterdir() if file.name.lower().endswith(entry.suffixes)]
+            _tell_others(path, own, {entry.name}, report)
         return [(path, entry)]
     parts = _named_parts(path, format)
     if len(parts) > 1:
@@ -98,25 +108,38 @@ def _tell_others(
 ) -> None:
     """Count the data files, and folders of them, that stand beside those that are read."""
     known = set(read)
-    others = [
-        entry.name
-        for entry in sorted(root.iterdir())
-        if entry not in known and _holds_data(entry, formats)
-    ]
-    if others:
-        report.left_out[f"data file beside those that were read ({shown_names(others)})"] += len(
-            others
-        )
+    others: list[str] = []
+    parts: list[str] = []
+    for entry in sorted(root.iterdir()):
+        if entry not in known and _holds_data(entry, formats):
+            (parts if _is_unread_part(entry) else others).append(entry.name)
+    for what, names in (
+        ("file that is called like a part but is of no format that can be read", parts),
+        ("data file beside those that were read", others),
+    ):
+        if names:
+            report.left_out[f"{what} ({shown_names(names)})"] += len(names)
 
 
 def _holds_data(entry: Path, formats: set[str]) -> bool:
-    """Whether a file, or one in a folder, is of a known format and no README or the like."""
-    if entry.name.startswith(".") or entry.name.lower().startswith(ABOUT):
+    """Whether a file, or one at any depth of a folder, holds data and is no README or the like."""
+    if entry.name.startswith((".", "__MACOSX")) or entry.name.lower().startswith(ABOUT):
         return False
     if entry.is_dir():
-        return any(_holds_data(file, formats) for file in entry.iterdir() if file.is_file())
+        # A link may lead back to where it is.
+        return not entry.is_symlink() and any(
+            _holds_data(file, formats) for file in entry.iterdir()
+        )
     kind = format_of_file(entry) if entry.is_file() else None
-    return kind is not None and (kind.name in formats or kind.name not in AMBIGUOUS)
+    if kind is None:
+        return entry.is_file() and entry.name.lower().endswith(UNREAD)
+    return kind.name in formats or kind.name not in AMBIGUOUS
+
+
+def _is_unread_part(entry: Path) -> bool:
+    """Whether a file such as test.jsonl.zst would be a part if longtail could read it."""
+    names = [name for names in PARTS.values() for name in names]
+    return entry.is_file() and format_of_file(entry) is None and _has_name(entry, names)
 
 
 def _refuse_twice(files: Sequence[Path | str]) -> None:
@@ -279,6 +302,10 @@ def _is_part(entry: Path, names: Sequence[str], format: str | None) -> bool:
     """Whether a file or folder is called train, train.csv, train-00001-of-00005.parquet, ..."""
     if entry.is_file() and not format and format_of_file(entry) is None:
         return False
+    return _has_name(entry, names)
+
+
+def _has_name(entry: Path, names: Sequence[str]) -> bool:
     name = entry.name.lower()
     return any(re.fullmatch(rf"{part}([-_]\d[^.]*)?(\..*)?", name) for part in names)
 

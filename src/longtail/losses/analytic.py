@@ -7,7 +7,6 @@ Same maths as `functional`, tested to agree.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -18,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longtail.losses.bounds import bounded, with_limits
+from longtail.losses.bounds import HUGE, any_huge, bounded, suspicious, with_limits
 from longtail.losses.targets import Targets
 from longtail.losses.terms import BalancedTerms, BatchWeights, elements
 
@@ -92,9 +91,11 @@ def _differentiable_grad(
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if weights.mask is not None:
         wide = torch.where(weights.mask, wide, torch.zeros_like(wide))
+    if logits.device.type == "cpu" and any_huge(wide):
+        wide, terms, weights = bounded(wide), terms.double(), weights.double()
     total = elements(wide, targets, terms, weights).sum()
     # Scaled on the way, in float32: a float16 gradient could not wait for its scale.
-    (grad,) = torch.autograd.grad(total, logits, scale, create_graph=True)
+    (grad,) = torch.autograd.grad(total, logits, scale.to(total.dtype), create_graph=True)
     return grad, None, None, None, None, None
 
 
@@ -120,14 +121,15 @@ def _sum_and_grad(
         grad_dtype = gradient_dtype(logits) if with_grad else None
         return sum_and_grad(logits, targets, terms, weights, scale, grad_dtype)
     total, grad = _eager_sum_and_grad(logits, targets, terms, weights, with_grad)
-    if logits.device.type == "cpu" and not math.isfinite(total.item()):
-        known = logits if weights.mask is None else logits[weights.mask]
-        if bool(torch.isinf(known).any()):
-            wide = bounded(logits.to(total.dtype))
-            stand_in, grad = _eager_sum_and_grad(wide, targets, terms, weights, with_grad)
-            total = with_limits(total, stand_in)
-            grad = None if grad is None else grad.to(gradient_dtype(logits))
-    return total * scale, grad
+    if logits.device.type != "cpu" or not suspicious(total.item()):
+        return total * scale, grad
+    if not any_huge(logits if weights.mask is None else logits[weights.mask]):
+        return total * scale, grad
+    stand_in, grad = _eager_sum_and_grad(
+        bounded(logits), targets, terms.double(), weights.double(), with_grad
+    )
+    grad = None if grad is None else grad.to(gradient_dtype(logits))
+    return (with_limits(total, stand_in) * scale).to(total.dtype), grad
 
 
 def _eager_sum_and_grad(
@@ -225,7 +227,12 @@ def _negatives(
         if terms.gamma != 2:
             focus = F.logsigmoid(wrongness).mul_(terms.gamma).exp_()
         rest = torch.sub(1, sigmoid, out=wrongness)
-        torch.addcmul(sigmoid, cost, rest, value=terms.gamma, out=slope)
+        if terms.gamma == 2:
+            # In this order: 2 x cost may overflow where the rest is 0.
+            torch.addcmul(sigmoid, rest, cost, value=2, out=slope)
+        else:
+            torch.clamp(cost, max=HUGE, out=slope)
+            torch.addcmul(sigmoid, slope, rest, value=terms.gamma, out=slope)
         factor = sigmoid.mul_(sigmoid) if focus is None else focus
     for weight in _weights(wrongness, chunk, terms, weights):
         factor = weight if factor is None else torch.mul(factor, weight, out=sigmoid)

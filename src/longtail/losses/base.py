@@ -19,7 +19,7 @@ from longtail.errors import InputError
 from longtail.labels import shown
 from longtail.losses import functional
 from longtail.losses.analytic import kernels_usable
-from longtail.losses.bounds import bounded, with_limits
+from longtail.losses.bounds import any_huge, bounded, suspicious, with_limits
 from longtail.losses.functional import ElementCosts
 from longtail.losses.targets import TARGET_DTYPES, Targets, read_targets, recording
 
@@ -27,6 +27,7 @@ Reduction = Literal["none", "mean", "batchmean", "sum"]
 LOGIT_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 # Constants of a larger magnitude overflow float32 in products with logits and counts.
 LARGEST = 1e6
+FLOAT64_DEVICES = ("cpu", "cuda")
 # Hugging Face's mark of a label that shall not count.
 IGNORED = -100
 
@@ -53,7 +54,8 @@ class MultiLabelLoss(nn.Module):
 
     An empty batch, or one where every element is masked, has a loss of 0 with zero gradient. A NaN
     logit that counts makes the loss NaN; an infinite one gives the limit of the formula, with its
-    slope (possibly NaN under torch.compile, and on a GPU outside the balanced losses' sums).
+    slope, and a huge one its value or infinity (either possibly NaN under torch.compile, and on a
+    GPU outside the balanced losses' sums).
     Half-precision logits are computed, and the loss returned, in float32.
     """
 
@@ -113,10 +115,12 @@ class MultiLabelLoss(nn.Module):
             return result
         looks = (result, logits) if self.hides_infinity else (result,)
         totals = targets.check_values(*(each.detach().sum() for each in looks))
-        if all(map(math.isfinite, totals)) or not bool(torch.isinf(logits).any()):
+        if not any(map(suspicious, totals)) or input.device.type not in FLOAT64_DEVICES:
+            return result
+        if not any_huge(logits):
             return result
         stand_in = self._reduce(bounded(logits), targets, mask, sample_weight)
-        return with_limits(result, stand_in)
+        return with_limits(result, stand_in).to(result.dtype)
 
     def as_hf(self) -> Callable[..., Tensor]:
         """This loss for `transformers.Trainer(compute_loss_func=loss.as_hf())`.

@@ -6,6 +6,7 @@ A set-wise loss compares whole rows (or columns) of logits and returns one value
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longtail.losses.logsums import log_one_plus_sum, log_sum
+from longtail.losses.logsums import log_one_plus_sum, log_sum, with_weight_gradient
 from longtail.losses.targets import Targets
 
 
@@ -203,15 +204,17 @@ def two_way_with_logits(
     positive at all; the value is 0 where there is none.
     """
     targets = Targets.of(target)
-    positives, any_positive, present = log_sum(
-        targets, -input / positive_temperature, element_weight, dim, positive=True
-    )
-    negatives, any_negative, _ = log_sum(
-        targets, input / negative_temperature, element_weight, dim, positive=False
-    )
-    joint = negative_temperature * negatives + positive_temperature * positives
-    both = any_positive & any_negative
-    return torch.where(both, F.softplus(joint), 0.0), present
+    positives = log_sum(targets, -input / positive_temperature, element_weight, dim, positive=True)
+    negatives = log_sum(targets, input / negative_temperature, element_weight, dim, positive=False)
+    joint = negative_temperature * negatives.value + positive_temperature * positives.value
+    value, log_slope = F.softplus(joint), F.logsigmoid(joint)
+    for side, scale in ((positives, positive_temperature), (negatives, negative_temperature)):
+        # One exponent: e^(score - sum) may overflow where the slope of the softplus underflows.
+        log_total = side.value - log_slope - math.log(scale)
+        value = with_weight_gradient(value, side.parts, dim, log_total)
+    # A NaN on one side shows, even where the other side is empty.
+    counts = (positives.counts & negatives.counts) | joint.isnan()
+    return torch.where(counts, value, 0.0), positives.present
 
 
 def dice_with_logits(

@@ -127,6 +127,8 @@ def _pass_kernel(
         cost = tl.where(known, cost, 0.0)
         slope = tl.where(known, slope, 0.0)
         weight = tl.where(known, weight, 0.0)
+    # A cost that overflowed to infinity is nothing with a weight of 0, not NaN.
+    cost = tl.where(weight == 0.0, 0.0, cost)
     if WITH_GRAD:
         place = grad_ptr + row * grad_stride + cols
         tl.store(place, (slope * weight).to(grad_ptr.dtype.element_ty), mask=inside)

@@ -39,27 +39,32 @@ def log_one_plus_sum(
     main, graded = _parts(targets, scores, weight, positive, dim)
     top, total, _ = _sum(main, dim, targets.shape, with_one=True)
     value = top + torch.log1p(total + torch.expm1(-top))
-    return _with_weight_gradient(value, graded, dim)
+    return with_weight_gradient(value, graded, dim, value)
+
+
+class LogSum(NamedTuple):
+    """log of a sum of weight * e^score per row or column, without gradient of the weights."""
+
+    value: Tensor
+    """0 where the sum is."""
+    counts: Tensor
+    """Whether the sum is more than 0."""
+    present: Tensor
+    """Of positives, whether any has a positive weight: that of a logit of +inf adds nothing."""
+    parts: list[_Part]
+    """For `with_weight_gradient`."""
 
 
 def log_sum(
     targets: Targets, scores: Tensor, weight: Tensor | None, dim: int, positive: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """log of the sum along `dim` of weight * y * e^score (or 1 - y).
-
-    Beside it whether the sum is more than 0 (the logarithm is given as 0 where it is not), and,
-    of positives, whether any has a positive weight: that of a logit of +inf adds nothing.
-    """
+) -> LogSum:
+    """log of the sum along `dim` of weight * y * e^score (or 1 - y)."""
     main, graded = _parts(targets, scores, weight, positive, dim)
     top, total, present = _sum(main, dim, targets.shape, with_one=False, ask=positive)
     # Not `> 0`: a NaN must show. Where the total is 0, so is the top.
     counts = total != 0
     value = top + torch.log(torch.where(counts, total, 1.0))
-    return (
-        _with_weight_gradient(value, graded, dim),
-        counts,
-        counts if present is None else present,
-    )
+    return LogSum(value, counts, counts if present is None else present, graded)
 
 
 def _parts(
@@ -127,16 +132,17 @@ def _any_used(unused: Tensor, segments: Tensor | None, dim: int, shape: tuple[in
     return used.index_add(0, segments, (~unused).long()) > 0
 
 
-def _with_weight_gradient(value: Tensor, parts: list[_Part], dim: int) -> Tensor:
-    """The value, whose derivative by each weight is e^(score - value): finite where that is.
+def with_weight_gradient(value: Tensor, parts: list[_Part], dim: int, log_total: Tensor) -> Tensor:
+    """The value, with a derivative by each weight of e^(score - log_total).
 
-    Through log(weight) it would be 0 at a weight of 0, and NaN at the smallest weights.
+    Finite where that is: through log(weight) it would be 0 at a weight of 0, and NaN at the
+    smallest weights.
     """
     largest = math.log(torch.finfo(value.dtype).max) - 1
     for scores, factor, segments in parts:
         if factor is None or not factor.requires_grad:
             continue
-        own = value.unsqueeze(dim) if segments is None else value[segments]
+        own = log_total.unsqueeze(dim) if segments is None else log_total[segments]
         # Before the exponential: the gradient of an infinite one would be NaN.
         slope = torch.exp((scores - own).clamp(max=largest))
         nothing = (factor - factor.detach()) * slope

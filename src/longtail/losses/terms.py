@@ -6,7 +6,7 @@ faster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,6 +34,15 @@ class BalancedTerms:
     def rebalanced(self) -> bool:
         return self.inverse_counts is not None
 
+    def double(self) -> BalancedTerms:
+        """The same in float64."""
+        return replace(
+            self,
+            shift=_double(self.shift),
+            label_weight=_double(self.label_weight),
+            inverse_counts=_double(self.inverse_counts),
+        )
+
     def columns(self, start: int, stop: int) -> BalancedTerms:
         """The terms of the labels start..stop-1."""
 
@@ -60,6 +69,14 @@ class BatchWeights:
     document_mass: Tensor | None = None
     sample_weight: Tensor | None = None
     mask: Tensor | None = None
+
+    def double(self) -> BatchWeights:
+        """The same in float64."""
+        return BatchWeights(_double(self.document_mass), _double(self.sample_weight), self.mask)
+
+
+def _double(values: Tensor | None) -> Tensor | None:
+    return None if values is None else values.double()
 
 
 def elements(
