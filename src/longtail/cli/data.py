@@ -234,7 +234,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return [line.strip() for line in read_small(path).splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as lines of UTF-8: {error}.") from error
+        raise DataError(f"{path} cannot be read, or is not valid UTF-8: {error}.") from error
 
 
 def _numbers(text: str, count: int | None, flag: str, example: str) -> list[float]:
