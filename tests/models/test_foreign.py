@@ -155,7 +155,8 @@ def test_kernels_by_name_are_refused(encoder: Path, setting: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("choice", ["eager", "sdpa", None])
 def test_what_is_built_in_may_be_chosen(encoder: Path, choice: str | None) -> None:
-    prepare(edit(encoder, attn_implementation=choice))
+    model = prepare(edit(encoder, attn_implementation=choice))
+    assert model._core().config._attn_implementation == (choice or "sdpa")
 
 
 @pytest.mark.parametrize(
