@@ -246,6 +246,15 @@ def test_targets_of_the_two_way_loss_keep_their_gradient_at_logits_far_apart(apa
     torch.testing.assert_close(grads[0][in_range], grads[1][in_range], rtol=1e-4, atol=1e-5)
 
 
+def test_targets_of_weight_zero_have_no_gradient_whatever_the_logits() -> None:
+    # The slope there is beyond float32, and infinity times the weight of 0 was NaN.
+    loss = build_loss("two-way", reduction="sum", label_weight=torch.tensor([10.0]))
+    target = torch.tensor([[0.0], [1e-12], [0.0]], requires_grad=True)
+    logits = torch.tensor([[-1e30], [0.0], [0.0]])
+    loss(logits, target, sample_weight=torch.tensor([0.0, 1.0, 1.0])).backward()
+    assert target.grad is not None and target.grad[0] == 0 and target.grad.isfinite().all()
+
+
 def test_logits_keep_their_gradient_beside_targets_that_want_one() -> None:
     # e^(score - value) of an element of weight 0 overflows: times 0 that was NaN.
     for name in ("zlpr", "two-way"):

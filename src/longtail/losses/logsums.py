@@ -74,7 +74,7 @@ def _parts(
     if targets.dense is not None:
         factor = targets.dense.to(scores.dtype)
         factor = factor if positive else 1 - factor
-        whole = _Part(scores, factor if weight is None else factor * weight)
+        whole = _Part(scores, _weighted(factor, weight))
         return whole, [whole]
     rows, labels = targets.positions()
     segments = rows if dim == 1 else labels
@@ -84,13 +84,23 @@ def _parts(
         weight = weight.expand(targets.shape)
     here = None if weight is None else weight[rows, labels]
     if positive:
-        part = _Part(picked, values if here is None else values * here, segments)
+        part = _Part(picked, _weighted(values, here), segments)
         return part, [part]
     rest = 1 - values
     remaining = scores.index_put((rows, labels), _exponents(picked, rest.detach())[0])
-    inside = _Part(picked, rest if here is None else rest * here.detach(), segments)
+    inside = _Part(picked, _weighted(rest, None if here is None else here.detach()), segments)
     whole = _Part(remaining, weight)
     return whole, [inside, whole]
+
+
+def _weighted(factor: Tensor, weight: Tensor | None) -> Tensor:
+    if weight is None:
+        return factor
+    product = factor * weight
+    if factor.requires_grad and not weight.requires_grad:
+        # The gradient may be infinite here, and infinity times a weight of 0 would be NaN.
+        product = torch.where(weight == 0, 0.0, product)
+    return product
 
 
 def _exponents(scores: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
