@@ -14,6 +14,7 @@ SOURCE = Path(longtail.__file__).parent
 # From first to last; a module may import from its own room and from rooms before it.
 ROOMS = (
     "errors",
+    "checks",
     "runs",
     "settings",
     "labels",

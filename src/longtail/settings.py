@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from longtail.checks import check_bool, check_choice, check_integer, check_number
 from longtail.errors import InputError
 
 POOLINGS = ("mean", "cls")
@@ -40,12 +40,12 @@ class BagSettings:
     hashing: int = setting(0, "Hash words into so many columns instead of keeping a vocabulary.")
 
     def __post_init__(self) -> None:
-        _whole("hidden", self.hidden, least=0)
-        _number("C", self.C, least=0, above=True)
-        _number("dropout", self.dropout, least=0, most=0.99)
+        check_integer("hidden", self.hidden, 0)
+        check_number("C", self.C, 0, exclusive=True)
+        check_number("dropout", self.dropout, 0, 0.99)
         _words(self)
-        _whole("char_ngrams", self.char_ngrams, least=0)
-        _whole("hashing", self.hashing, least=0)
+        check_integer("char_ngrams", self.char_ngrams, 0)
+        check_integer("hashing", self.hashing, 0)
         idle = ("dropout",) if self.hidden == 0 else ("C", "informed")
         for name in idle:
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
@@ -70,9 +70,9 @@ class EncoderSettings:
     dropout: float = setting(0.1, "Dropped share of the pooled vector while training.")
 
     def __post_init__(self) -> None:
-        _choice("pooling", self.pooling, POOLINGS)
-        _whole("max_length", self.max_length, least=1)
-        _number("dropout", self.dropout, least=0, most=0.99)
+        check_choice("pooling", self.pooling, POOLINGS)
+        check_integer("max_length", self.max_length, 1)
+        check_number("dropout", self.dropout, 0, 0.99)
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class SvmSettings:
     sublinear: bool = setting(False, "Dampen how often a word occurs: 1 + log.")
 
     def __post_init__(self) -> None:
-        _number("C", self.C, least=0, above=True)
+        check_number("C", self.C, 0, exclusive=True)
         if self.class_weight is not None:
-            _choice("class_weight", self.class_weight, ("balanced",))
+            check_choice("class_weight", self.class_weight, ("balanced",))
         _words(self)
 
 
@@ -141,26 +141,25 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "micro_batch"):
-            _whole(name, getattr(self, name), least=1, optional=True)
+            check_integer(name, getattr(self, name), 1, optional=True)
         for name in ("learning_rate", "head_learning_rate"):
-            _number(name, getattr(self, name), least=0, optional=True, above=True)
-        _number("weight_decay", self.weight_decay, least=0, optional=True)
-        _number("warmup", self.warmup, least=0, most=1)
-        _number("clip", self.clip, least=0)
-        _number("ema", self.ema, least=0, most=0.999999)
-        _number("checkpoint_minutes", self.checkpoint_minutes, least=0)
-        _whole("patience", self.patience, least=0)
-        _whole("seed", self.seed, least=0)
-        _choice("schedule", self.schedule, SCHEDULES)
-        _choice("precision", self.precision, PRECISIONS)
-        _choice("acceleration", self.acceleration, ACCELERATIONS)
+            check_number(name, getattr(self, name), 0, optional=True, exclusive=True)
+        check_number("weight_decay", self.weight_decay, 0, optional=True)
+        check_number("warmup", self.warmup, 0, 1)
+        check_number("clip", self.clip, 0)
+        check_number("ema", self.ema, 0, 0.999999)
+        check_number("checkpoint_minutes", self.checkpoint_minutes, 0)
+        check_integer("patience", self.patience, 0)
+        check_integer("seed", self.seed, 0)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("acceleration", self.acceleration, ACCELERATIONS)
         if self.stop_on != "micro_f1" and not self.patience:
             raise InputError(
                 "stop_on (--stop-on) is the score that patience looks at. Set patience "
                 "(--patience) too."
             )
-        if not isinstance(self.deterministic, bool):
-            raise InputError(f"deterministic must be true or false, got {self.deterministic!r}.")
+        check_bool("deterministic", self.deterministic)
         kind = str(self.device).partition(":")[0]
         if kind not in ("auto", "cpu", "cuda", "mps", "xpu"):
             raise InputError(
@@ -185,44 +184,4 @@ class TrainingConfig:
 
 def _words(settings: BagSettings | SvmSettings) -> None:
     for name in ("ngrams", "min_df", "max_features"):
-        _whole(name, getattr(settings, name), least=1)
-
-
-def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
-
-
-def _whole(name: str, value: Any, least: int, optional: bool = False) -> None:
-    if value is None and optional:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-
-
-def _number(
-    name: str,
-    value: Any,
-    least: float,
-    most: float = math.inf,
-    optional: bool = False,
-    above: bool = False,
-) -> None:
-    if value is None and optional:
-        return
-    usable = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if (
-        usable
-        and math.isfinite(value)
-        and least <= value <= most
-        and not (above and value == least)
-    ):
-        return
-    wanted = f"above {least:g}" if above else f"of at least {least:g}"
-    if most < math.inf:
-        wanted += f" and at most {most:g}"
-    hint = ""
-    if isinstance(value, str) and re.fullmatch(r"\d+e[+-]?\d+", value):
-        # Not a number to YAML, though to people and to every programming language.
-        hint = f" In YAML write {value.replace('e', '.0e')}."
-    raise InputError(f"{name} must be a number {wanted}, got {value!r}.{hint}")
+        check_integer(name, getattr(settings, name), 1)

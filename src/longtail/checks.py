@@ -1,0 +1,77 @@
+"""Checks of arguments: numbers, choices and text, each with one message for all packages."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection
+from numbers import Integral, Real
+from typing import Any
+
+from longtail.errors import InputError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def check_integer(name: str, value: Any, minimum: int, *, optional: bool = False) -> None:
+    """Raise unless the value is an integer of at least `minimum`, or None if `optional`."""
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+        raise InputError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
+    *,
+    optional: bool = False,
+    exclusive: bool = False,
+) -> None:
+    """Raise unless the value is a finite number from `minimum` to `maximum`.
+
+    Args:
+        optional: None is allowed.
+        exclusive: `minimum` itself is not.
+    """
+    if value is None and optional:
+        return
+    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if is_number and minimum <= value <= maximum and not (exclusive and value == minimum):
+        return
+    wanted = "a finite number"
+    if minimum > -math.inf:
+        wanted = f"a number {'above' if exclusive else 'of at least'} {minimum:g}"
+    if maximum < math.inf:
+        wanted += f" and at most {maximum:g}"
+    hint = ""
+    if isinstance(value, str) and re.fullmatch(r"\d+e[+-]?\d+", value):
+        # YAML reads 1e5 as a string.
+        hint = f" In YAML write {value.replace('e', '.0e')}."
+    raise InputError(f"{name} must be {wanted}, got {value!r}.{hint}")
+
+
+def check_bool(name: str, value: Any) -> None:
+    """Raise unless the value is True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false, got {value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Raise unless the value is one of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether the text holds half of a surrogate pair, which UTF-8 cannot encode."""
+    return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def replace_surrogates(text: str) -> str:
+    """Halves of surrogate pairs as U+FFFD; two halves that belong together become one character."""
+    if not has_surrogate(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
