@@ -10,31 +10,46 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from longtail.classifier import LongTailClassifier
-    from longtail.data import TextData
+    from longtail.corpora import load_corpus
+    from longtail.data import TextData, load_data
     from longtail.evaluation import evaluate
     from longtail.labels import LabelStats
     from longtail.losses import LOSSES, build_loss, list_losses
+    from longtail.models import Bag, Encoder, Svm
+    from longtail.thresholds import Thresholds, fit_thresholds
+    from longtail.training import Training
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "LOSSES": "longtail.losses",
-    "LabelStats": "longtail.labels",
-    "LongTailClassifier": "longtail.classifier",
-    "TextData": "longtail.data",
-    "build_loss": "longtail.losses",
-    "evaluate": "longtail.evaluation",
-    "list_losses": "longtail.losses",
+_MODULES = {
+    "classifier": ("LongTailClassifier",),
+    "corpora": ("load_corpus",),
+    "data": ("TextData", "load_data"),
+    "evaluation": ("evaluate",),
+    "labels": ("LabelStats",),
+    "losses": ("LOSSES", "build_loss", "list_losses"),
+    "models": ("Bag", "Encoder", "Svm"),
+    "thresholds": ("Thresholds", "fit_thresholds"),
+    "training": ("Training",),
 }
+_HOMES = {name: f"longtail.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "LOSSES",
+    "Bag",
+    "Encoder",
     "LabelStats",
     "LongTailClassifier",
+    "Svm",
     "TextData",
+    "Thresholds",
+    "Training",
     "build_loss",
     "evaluate",
+    "fit_thresholds",
     "list_losses",
+    "load_corpus",
+    "load_data",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The demo: the same small model with plain BCE and with the DB loss, on the made newswire."""
+"""The demo: the same small model with plain BCE and with the DB loss, on the synthetic newswire."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from longtail.classifier import LongTailClassifier
 from longtail.corpora import load_corpus
 from longtail.data import TextData
 from longtail.evaluation import Evaluation
-from longtail.training import Moment, Progress
+from longtail.models import Bag
+from longtail.training import Training
+from longtail.training.loop import Moment, Progress
 
 LOSSES_SHOWN = ("bce", "db")
 # A small network trained in steps: what most people would use with either loss.
-MODEL = {"hidden": 128}
+MODEL = Bag(hidden=128)
 Stage = Callable[[str, int, int], None]
 """Called with (loss, steps done, steps in all) while a model trains."""
 
@@ -26,19 +28,18 @@ class DemoResult(NamedTuple):
 
 
 def run_demo(stage: Stage, parts: dict[str, TextData] | None = None) -> DemoResult:
-    """Train with every loss shown, tune the threshold on validation, judge on test."""
+    """Train with every loss shown, tune the threshold on validation, evaluate on test."""
     parts = load_corpus("newswire") if parts is None else parts
     evaluations = {}
     for loss in LOSSES_SHOWN:
         # One model and one threshold for all labels, so that the loss alone makes the difference.
         classifier = LongTailClassifier(
-            model="bag",
+            model=MODEL,
             loss=loss,
+            training=Training(device="cpu"),
             folds=1,
             thresholds="global",
             objective="micro",
-            model_settings=MODEL,
-            device="cpu",
         )
         classifier.fit(
             parts["train"],

@@ -13,11 +13,13 @@ import numpy as np
 import yaml
 
 from longtail import __version__
+from longtail.classifier.plan import Plan
 from longtail.evaluation import Scores
-from longtail.fitting import Plan
 from longtail.labels import GROUP_NAMES, label_groups
 from longtail.losses import LOSSES
+from longtail.models import MODELS, ModelSettings
 from longtail.report.markdown import escape_markdown
+from longtail.settings import field_names
 from longtail.thresholds import Thresholds
 
 if TYPE_CHECKING:
@@ -42,11 +44,6 @@ PEOPLE = (
     "- It repeats what the annotators of its training documents did, errors included. Where a "
     "label decides about people, let a person decide.\n"
 )
-MODEL_TITLES = {
-    "bag": "TF-IDF features and a head trained with the loss below",
-    "encoder": "a pretrained encoder, fine-tuned with the loss below",
-    "svm": "TF-IDF features and one linear support vector machine per label",
-}
 
 
 def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
@@ -101,15 +98,19 @@ def _what_it_is(classifier: LongTailClassifier) -> str:
 
 def _member_rows(plan: Plan, prefix: str) -> list[tuple[str, str]]:
     """Model, loss and settings of one member."""
-    title = MODEL_TITLES.get(plan.model, plan.model)
-    rows = [(f"{prefix}Model", f"`{plan.model}`: {title}")]
-    if plan.model != "svm":
+    kind = MODELS[plan.kind]
+    rows = [(f"{prefix}Model", f"`{plan.kind}`: {kind.title}")]
+    if kind.takes_loss:
         title = escape_markdown(LOSSES[plan.loss].title)
         rows.append((f"{prefix}Loss", f"`{plan.loss}`: {title}"))
     if plan.label_texts is not None:
         rows.append((f"{prefix}Texts of labels", "names or descriptions trained rare labels too"))
-    for key, value in plan.model_settings.items():
-        shown = Path(value).name if key == "encoder" and Path(str(value)).is_absolute() else value
+    overrides = field_names(ModelSettings)
+    for key, value in plan.model.to_dict().items():
+        if key in overrides:
+            continue
+        is_path = isinstance(value, str) and Path(value).is_absolute()
+        shown = Path(value).name if is_path else value
         rows.append((prefix + escape_markdown(key), escape_markdown(str(shown))))
     return rows
 
@@ -152,9 +153,8 @@ def _shared(thresholds: Thresholds) -> float | None:
 
 def works_in_pipeline(classifier: LongTailClassifier) -> bool:
     """Whether plain transformers can load the folder: one encoder with its own head."""
-    plan = classifier.plans_[0]
-    is_cls = plan.model == "encoder" and plan.model_settings.get("pooling") == "cls"
-    return is_cls and len(classifier.ensemble_.models) == 1
+    models = classifier.ensemble_.models
+    return len(models) == 1 and models[0].works_in_pipeline
 
 
 def _training_data(classifier: LongTailClassifier) -> str:

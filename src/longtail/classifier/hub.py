@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longtail import __version__
-from longtail.classifier.facts import REPOSITORY
 from longtail.classifier.saving import write_files
 from longtail.errors import DataError, InputError, LongtailError, printable
+from longtail.models.settings import HUB_NAME
 
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
@@ -25,7 +25,7 @@ REVISION = re.compile(r"(?!.*\.\.)[\w.+@-]+(/[\w.+@-]+)*")
 def find_model(name: str | Path, revision: str | None = None, token: str | None = None) -> Path:
     """The folder of that name or, where there is none, of the model of that name on the hub."""
     folder = Path(name)
-    if _is_there(folder) or not (isinstance(name, str) and REPOSITORY.fullmatch(name)):
+    if _is_there(folder) or not (isinstance(name, str) and HUB_NAME.fullmatch(name)):
         if revision is not None:
             raise InputError(
                 f"a revision is of a model on the hub, owner/name, and {name} is a folder."
@@ -66,7 +66,7 @@ def push_classifier(
     revision: str | None,
     commit_message: str,
 ) -> str:
-    """Upload to a repository, which is made if need be; returns its address."""
+    """Upload to a repository, created if needed; return its address."""
     from huggingface_hub import HfApi
 
     api = HfApi(
@@ -113,7 +113,7 @@ def _endpoint() -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, in a sentence, and what to do about it."""
+    """The reason of an error as a sentence, and what to do about it."""
     from huggingface_hub import errors
 
     chain = _causes(error)

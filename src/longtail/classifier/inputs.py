@@ -1,20 +1,20 @@
-"""Texts and labels as users have them, made one TextData: lists, numpy, pandas, scipy.
+"""Texts and labels as lists, numpy, pandas or scipy objects, converted to one TextData.
 
-What could be read in two ways is refused, with what to write instead.
+Ambiguous input is refused, with what to write instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.checks import has_surrogate, replace_surrogates
 from longtail.data import TextData
 from longtail.errors import InputError
 from longtail.metrics.inputs import label_matrix
-from longtail.training.steps import Note
 
 
 def as_text_data(texts: Any, labels: Any = None) -> TextData:
@@ -27,7 +27,7 @@ def as_text_data(texts: Any, labels: Any = None) -> TextData:
     return data
 
 
-def for_classes(texts: Any, labels: Any, classes: Sequence[str]) -> tuple[TextData, dict[str, int]]:
+def on_classes(texts: Any, labels: Any, classes: Sequence[str]) -> tuple[TextData, dict[str, int]]:
     """The same on the labels of a fitted classifier, and how often each other label occurs.
 
     The columns of a matrix without names must be those of the classes.
@@ -52,7 +52,7 @@ def _read(texts: Any, labels: Any) -> tuple[TextData, bool]:
                 "fit(data), or fit(data.texts, labels)."
             )
         _check_names(texts.label_names)
-        return _mended(texts), True
+        return _clean(texts), True
     checked = check_texts(texts)
     if labels is None:
         raise InputError("labels are missing: pass one list of label names per text.")
@@ -72,7 +72,7 @@ def _read(texts: Any, labels: Any) -> tuple[TextData, bool]:
 
 
 def check_texts(texts: Any) -> list[str]:
-    """A list of strings that every model can read, or an error that names what is none."""
+    """The texts as a list of strings; raises an error that names what is not one."""
     if isinstance(texts, TextData):
         texts = texts.texts
     if isinstance(texts, (str, bytes)):
@@ -85,48 +85,32 @@ def check_texts(texts: Any) -> list[str]:
             f"expected one text per document, got {type(texts).__name__} of shape "
             f"{tuple(shape)}. Pass one column, such as frame['text'] or array[:, 0]."
         )
-    found = list(texts)
-    for position, text in enumerate(found):
+    strings = list(texts)
+    for position, text in enumerate(strings):
         if not isinstance(text, str):
             raise InputError(
                 f"text {position} must be a string, got {text!r} ({type(text).__name__}). "
                 "Write '' for a document without text."
             )
-        if type(text) is not str or not _is_valid(text):
-            found[position] = _valid(text)
-    return found
+        if type(text) is not str or has_surrogate(text):
+            strings[position] = replace_surrogates(str(text))
+    return strings
 
 
-def _mended(data: TextData) -> TextData:
-    """Half characters replaced; the very same data where there are none."""
+def _clean(data: TextData) -> TextData:
+    """The data with surrogates replaced; the same object if there are none."""
     texts = check_texts(data.texts)
     if all(a is b for a, b in zip(texts, data.texts, strict=True)):
         return data
     return TextData(texts, data.Y, data.label_names, data.ids, data.dates)
 
 
-def _is_valid(text: str) -> bool:
-    """Whether the text can be encoded; ASCII, which most texts are, is known to be."""
-    if text.isascii():
-        return True
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _valid(text: str) -> str:
-    """Half of a surrogate pair, which files cut in the middle have, becomes U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        if not _is_valid(name):
+        if has_surrogate(name):
             raise InputError(
-                f"the label name {name!r} holds half a character, which no file can hold. Read the "
-                "labels again, with the encoding that they were written in."
+                f"the label name {name!r} holds half of a surrogate pair, which UTF-8 cannot "
+                "encode. Read the labels with the encoding that they were written in."
             )
 
 
@@ -187,7 +171,7 @@ def _from_lists(texts: list[str], labels: Any) -> TextData:
             f"expected one list of labels per text, got {len(texts)} texts and {len(lists)} "
             "lists of labels."
         )
-    return TextData.from_lists(texts, [_names(k, own) for k, own in enumerate(lists)])
+    return TextData.from_lists(texts, [_names(k, names) for k, names in enumerate(lists)])
 
 
 def _names(row: int, labels: Any) -> list[str]:
@@ -217,7 +201,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or value != value
 
 
-def check_some(data: TextData) -> None:
+def check_not_empty(data: TextData) -> None:
     if len(data) < 2:
         raise InputError(
             f"expected at least two documents, one to train on and one to choose the thresholds "
@@ -227,14 +211,14 @@ def check_some(data: TextData) -> None:
         raise InputError(f"expected documents with labels, got {len(data)} without any.")
 
 
-def validation_part(given: Any, data: TextData, note: Note) -> TextData:
+def validation_part(value: Any, data: TextData, note: Callable[[str], None]) -> TextData:
     """The validation part on the labels of the training part."""
-    if not isinstance(given, TextData):
+    if not isinstance(value, TextData):
         raise InputError(
-            f"validation must be a TextData, got {type(given).__name__}. Make it with "
+            f"validation must be a TextData, got {type(value).__name__}. Make it with "
             "TextData.from_lists(texts, labels)."
         )
-    held, unknown = for_classes(given, None, data.label_names)
+    held, unknown = on_classes(value, None, data.label_names)
     if not len(held):
         raise InputError("the validation part holds no documents. Leave it out, or fill it.")
     if unknown:

@@ -1,4 +1,4 @@
-"""A saved classifier read back, or what is wrong with its folder and what to do about it."""
+"""Load a saved classifier, or say what is wrong with its folder and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from longtail import __version__
-from longtail.classifier.facts import Facts
+from longtail.classifier.ensemble import Ensemble, is_failure
+from longtail.classifier.held_out import Facts
+from longtail.classifier.plan import Plan
 from longtail.classifier.saving import FORMAT
-from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
-from longtail.fitting import Ensemble, Plan
-from longtail.fitting.ensemble import is_failure
+from longtail.errors import DataError, InputError, LongtailError
 from longtail.labels import LabelStats
-from longtail.losses import LOSSES
+from longtail.models import build_model, parse_model
 from longtail.runs import (
     CARD_FILE,
     CONFIG_FILE,
@@ -28,18 +29,17 @@ from longtail.runs import (
     seal,
     whole_folder,
 )
-from longtail.settings import TrainingConfig
 from longtail.thresholds import Thresholds
+from longtail.training import Training
 from longtail.training.devices import device_of
 
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-# How often to begin again when somebody saves to the folder that is being read, and how long to
-# wait before: ever longer.
-TRIES, SECONDS = 10, 0.02
-# What transformers reads of a folder by itself; beside an encoder these must be on the list.
-READ_UNASKED = (
+# Attempts if the folder is being replaced while it is read, and seconds between them, increasing.
+ATTEMPTS, SECONDS = 10, 0.02
+# Files that transformers reads if they exist; beside an encoder these must be on the list.
+READ_BY_TRANSFORMERS = (
     "*config.json", "tokenizer*", "vocab*", "merges*", "special_tokens_map.json",
     "added_tokens.json", "chat_template*", "*.safetensors", "*.index.json", "*.model", "*.bin",
     "*.py",
@@ -53,19 +53,19 @@ def load_classifier(
     trust_remote_code: bool = False,
 ) -> LongTailClassifier:
     """Read what `save_classifier` wrote; `device`: where to compute, default: where it trained."""
-    for attempt in range(TRIES):
+    for attempt in range(ATTEMPTS):
         time.sleep(SECONDS * attempt)
-        place, read = whole_folder(folder), None
+        place, text = whole_folder(folder), None
         try:
-            read = _read_config(place, folder)
-            found = _load(kind, place, json.loads(read), device, trust_remote_code)
+            text = _read_config(place, folder)
+            classifier = _load(kind, place, json.loads(text), device, trust_remote_code)
         except DataError:
-            if _unchanged(folder, place, read):
+            if _unchanged(folder, place, text):
                 raise
             continue
-        if _unchanged(folder, place, read):
-            return found
-    raise DataError(f"{folder} was saved to again and again while it was read. Try once more.")
+        if _unchanged(folder, place, text):
+            return classifier
+    raise DataError(f"{folder} was replaced repeatedly while it was read. Try again.")
 
 
 def _unchanged(folder: Path, place: Path, read: str | None) -> bool:
@@ -114,8 +114,7 @@ def _load(
     version = _check_version(place, config)
     try:
         _check_files(place, config["files"], config["n_models"])
-        arguments = _known("argument", config["arguments"], kind._get_param_names(), version)
-        classifier = kind(**arguments)
+        classifier = kind(**_parameters(config["arguments"]))
         names = [str(name) for name in config["label_names"]]
         classifier.classes_ = np.asarray(names, dtype=object)
         classifier.label_stats_ = LabelStats.from_counts(
@@ -123,45 +122,64 @@ def _load(
         )
         classifier.thresholds_ = Thresholds.from_dict(config["thresholds"])
         _check_length("thresholds", classifier.thresholds_.n_labels, len(names))
-        classifier.plans_ = tuple(_saved_plan(plan, version) for plan in config["plans"])
+        classifier.plans_ = tuple(map(Plan.from_dict, config["plans"]))
         classifier.facts_ = Facts.from_dict(config["facts"])
-        classifier.held_out_ = None
-        classifier.device = _place(device, classifier.device)
+        classifier._tuning_ = None
         known = _known_labels(config["unknown"], config["n_models"], len(names))
         weights = tuple(float(weight) for weight in config["weights"])
         _check_length("weights", len(weights), len(classifier.plans_))
-        each, left = divmod(len(known), len(weights))
-        _check_length("models left over", left, 0)
+        each, rest = divmod(len(known), len(weights))
+        _check_length("models left over", rest, 0)
         models = [
-            plan.new_model(trust_remote_code) for plan in classifier.plans_ for _ in range(each)
+            build_model(plan.model, trust_remote_code)
+            for plan in classifier.plans_
+            for _ in range(each)
         ]
-        classifier.ensemble_ = Ensemble(
-            models, known, classifier.device, weights, float(config["intercept"])
-        )
-        classifier.ensemble_.load(place)
-        if classifier.thresholds_.scale != classifier.ensemble_.scale:
+        ensemble = Ensemble(models, known, weights, float(config["intercept"]))
+        ensemble.load(place, _device(device, classifier.plans_[0].training.device))
+        classifier.ensemble_ = ensemble
+        if classifier.thresholds_.scale != ensemble.scale:
             raise ValueError(f"thresholds for scores of the scale {classifier.thresholds_.scale!r}")
-    except LongtailError:
+    except DataError:
         raise
     except BaseException as error:
-        # Whatever a damaged file makes a foreign library raise.
+        # Whatever a damaged file makes a library raise.
         if not is_failure(error):
             raise
-        said = str(error).strip() or "no reason given"
+        reason = str(error).strip() or "no reason given"
+        if isinstance(error, LongtailError):
+            if device is not None and isinstance(error, InputError):
+                _device(device, "auto")  # the device itself may be the error
+            raise DataError(
+                f"the model in {place} has settings that longtail {__version__} refuses: {reason} "
+                f"Install the version that wrote it: pip install longtail=={version}"
+            ) from error
         raise DataError(
-            f"the model in {place} is damaged: {type(error).__name__}: {said}. It was written by "
+            f"the model in {place} is damaged: {type(error).__name__}: {reason}. It was written by "
             f"longtail {version}. Copy it again from where it came from, or train it again."
         ) from error
     return classifier
 
 
+def _parameters(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the estimator from their plain values."""
+    params = dict(saved)
+    model, training = params["model"], params["training"]
+    if isinstance(model, list):
+        params["model"] = [parse_model(item) if isinstance(item, dict) else item for item in model]
+    elif isinstance(model, dict):
+        params["model"] = parse_model(model)
+    params["training"] = None if training is None else Training(**training)
+    return params
+
+
 def _check_version(place: Path, config: Any) -> str:
-    """The version that wrote the folder; an error if that was a later one than this can read."""
+    """The version that wrote the folder; raises if this version cannot read it."""
     found = config.get("format") if isinstance(config, dict) else None
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise DataError(
             f"{place / CONFIG_FILE} is not of a longtail model: expected a JSON object with a "
-            f"whole number as its format, got {found!r}. Was another file put there?"
+            f"whole number as its format, got {found!r}."
         )
     version = str(config.get("longtail_version"))
     if found > FORMAT:
@@ -221,48 +239,12 @@ def _check_unlisted(folder: Path, place: Path, files: Mapping[str, Any]) -> None
     """A file that transformers would read, and that the model did not come with."""
     for path in sorted(folder.iterdir()):
         name = path.relative_to(place).as_posix()
-        read = any(fnmatch(path.name.lower(), pattern) for pattern in READ_UNASKED)
+        read = any(fnmatch(path.name.lower(), pattern) for pattern in READ_BY_TRANSFORMERS)
         if read and name not in (*files, CONFIG_FILE):
             raise DataError(
                 f"{path} is no part of the model that was saved in {place}, and would change what "
                 "it answers. Move it out of that folder."
             )
-
-
-def _known(what: str, given: Mapping[str, Any], names: Any, version: str) -> dict[str, Any]:
-    """The given settings; an error for those that this version does not have."""
-    others = sorted(set(given) - set(names))
-    if others:
-        raise DataError(
-            f"the model was written by longtail {version} with the {what} {', '.join(others)}, "
-            f"which longtail {__version__} does not have. Install the version that wrote it: pip "
-            f"install longtail=={version}"
-        )
-    return dict(given)
-
-
-def _saved_plan(saved: Mapping[str, Any], version: str) -> Plan:
-    """The plan with every setting as it was then, whatever today's defaults are.
-
-    It was checked when it was fitted: what a plan may not combine today is for the fits of today.
-    """
-    plain = _known("setting", saved, Plan.__dataclass_fields__, version)
-    training = _known("setting", plain["training"], TrainingConfig.__dataclass_fields__, version)
-    plan = object.__new__(Plan)
-    try:
-        whole = {**vars(Plan()), **plain, "training": TrainingConfig(**training)}
-        for name, value in whole.items():
-            object.__setattr__(plan, name, value)
-        if plan.loss not in LOSSES:
-            raise UnknownNameError("loss", plan.loss, LOSSES)
-        plan.new_model()
-    except (InputError, UnknownNameError) as error:
-        raise DataError(
-            f"the model was written by longtail {version} with settings that longtail "
-            f"{__version__} refuses: {error} Install the version that wrote it: pip install "
-            f"longtail=={version}"
-        ) from error
-    return plan
 
 
 def _known_labels(unknown: Any, n_models: int, n_labels: int) -> Any:
@@ -281,14 +263,12 @@ def _check_length(what: str, found: int, expected: int) -> None:
         raise ValueError(f"{found} {what} where {expected} were expected")
 
 
-def _place(asked: str | None, trained: str) -> str:
-    """Where to compute: what was asked for, which must be there, or as in training if it is."""
-    if asked is not None:
-        TrainingConfig(device=asked)
-        device_of(asked)
-        return asked
+def _device(requested: str | None, trained: str) -> torch.device:
+    """The requested device, or that of the training if it exists here."""
+    if requested is not None:
+        Training(device=requested)
+        return device_of(requested)
     try:
-        device_of(trained)
+        return device_of(trained)
     except (InputError, RuntimeError):
-        return "auto"
-    return trained
+        return device_of("auto")

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from longtail import __version__
-from longtail.classifier.arguments import plain_arguments
 from longtail.classifier.card import model_card
+from longtail.classifier.plan import to_plain
 from longtail.runs import CARD_FILE, CONFIG_FILE, check_out, manifest, replace_model, seal
 
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-FORMAT = 3
+FORMAT = 4
 """Of the folder: raised when an older longtail could no longer read it."""
 
 
@@ -29,11 +30,11 @@ def write_files(
     classifier: LongTailClassifier,
     folder: Path,
     name: str | None = None,
-    run: str | None = None,
+    run: Mapping[str, Any] | None = None,
 ) -> None:
-    """The files of a saved classifier, beside those that are in the folder already.
+    """Write the files of a classifier, beside those that are in the folder already.
 
-    `name`: what its card calls it. `run`: the key of the training that made it.
+    `name`: what its card calls it. `run`: key and settings of the training that made it.
     """
     classifier.ensemble_.save(folder)
     _write(folder / CARD_FILE, model_card(classifier, name))
@@ -42,25 +43,25 @@ def write_files(
 
 
 def _config(classifier: LongTailClassifier) -> dict[str, Any]:
-    stats = classifier.label_stats_
+    stats, ensemble = classifier.label_stats_, classifier.ensemble_
     return {
         "format": FORMAT,
         "longtail_version": __version__,
-        "arguments": plain_arguments(classifier.get_params(deep=False)),
+        "arguments": to_plain(classifier.get_params(deep=False)),
         "plans": [plan.to_dict() for plan in classifier.plans_],
         "label_names": classifier.classes_.tolist(),
         "label_counts": stats.label_counts.tolist(),
         "n_samples": stats.n_samples,
-        "n_models": len(classifier.ensemble_.models),
-        "weights": list(classifier.ensemble_.weights),
-        "intercept": classifier.ensemble_.intercept,
-        "unknown": [np.flatnonzero(~row).tolist() for row in classifier.ensemble_.known],
+        "n_models": len(ensemble.models),
+        "weights": list(ensemble.weights),
+        "intercept": ensemble.intercept,
+        "unknown": [np.flatnonzero(~row).tolist() for row in ensemble.known],
         "thresholds": classifier.thresholds_.to_dict(),
         "facts": classifier.facts_.to_dict(),
     }
 
 
 def _write(path: Path, text: str) -> None:
-    # Line ends are the same everywhere, as the checksums have to be.
+    # The same line ends on all systems, as checksums require.
     with open(path, "w", encoding="utf-8", newline="\n") as opened:
         opened.write(text)

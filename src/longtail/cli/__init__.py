@@ -54,7 +54,7 @@ def root(
 
 @app.command()
 def demo() -> None:
-    """Train a small model with BCE and with DB on a made newswire and compare them."""
+    """Train a small model with BCE and with DB on a synthetic newswire and compare them."""
     from rich.console import Console
     from rich.panel import Panel
     from rich.text import Text
@@ -154,9 +154,9 @@ def report(
     found = {}
     for run in runs:
         classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
-        judged, scores = classifier.judge(test)
+        evaluation, scores = classifier.evaluate_scores(test)
         known = test.onto([str(name) for name in classifier.classes_])[0]
-        found[str(run)] = ReportRun(judged, known, scores)
+        found[str(run)] = ReportRun(evaluation, known, scores)
     corpus = paper or (source.data if source.data in ("reuters", "pubmed") else None)
     if to is None and out is None and corpus is None:
         typer.echo(to_markdown({name: run.evaluation for name, run in found.items()}), nl=False)

@@ -107,7 +107,7 @@ def _run(source: Source, chosen: Any, out: Path, command: str, **settings: Any) 
     """Read the data and work; whatever ends it, the user learns how to go on."""
     from longtail.reproduce import reproduce as run_rows
     from longtail.reproduce.run import cells_of
-    from longtail.training import StoppedError, stopping
+    from longtail.training.interrupt import StoppedError, stopping
 
     cells = cells_of(chosen, out, settings["seeds"])
     parts = source.parts(needed=("train", "validation", "test"))

@@ -13,7 +13,7 @@ import typer
 from longtail.errors import printable
 
 if TYPE_CHECKING:
-    from longtail.training import Moment
+    from longtail.training.loop import Moment
 
 TrustRemoteCode = Annotated[
     bool,

@@ -29,10 +29,10 @@ RECORD = "run.json"
 
 
 class Record(NamedTuple):
-    """What a training was begun with: its key, which its model will carry, and its arguments."""
+    """What a training was started with: its key, which its model will carry, and its settings."""
 
     key: str
-    arguments: dict[str, Any]
+    settings: dict[str, Any]
 
 
 @reads_data
@@ -56,28 +56,28 @@ def train(
 ) -> None:
     """Train a model, choose its thresholds on documents it has not seen, and save it."""
     from longtail.classifier import LongTailClassifier
-    from longtail.training import StoppedError
+    from longtail.training.interrupt import StoppedError
 
-    said = chosen.resolved()
+    settings = chosen.resolved()
     joins = resume or fold is not None
     if not joins:
-        LongTailClassifier(**said).plans()
+        LongTailClassifier.from_settings(settings).plans()
     source.check_split_is_used()
     if overwrite and joins:
         raise InputError(
             "--overwrite starts over, --resume and --fold work on what is in --out: not both."
         )
-    finished = finished_arguments(out)
+    finished = finished_settings(out)
     if finished is not None and joins:
-        check_resumed(finished, said, out)
+        check_resumed(finished, settings, out)
         typer.echo(f"{out} is finished already. {_next(source, out)}")
         return
     is_new = not out.exists()
-    work, record, began = _begin(out, said, resume=resume, joins=joins, overwrite=overwrite)
+    work, record, began = _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
     words = ["longtail", "train", *source.arguments(split=True), "--out", str(out), "--resume"]
     command = shlex.join([*words, *(["--trust-remote-code"] if trust_remote_code else [])])
     try:
-        classifier = LongTailClassifier(**record.arguments)
+        classifier = LongTailClassifier.from_settings(record.settings)
         folds = classifier.plans()[0].folds
         if fold is not None and folds == 1:
             raise InputError("--fold goes with --folds 2 or more.")
@@ -96,8 +96,8 @@ def train(
     typer.echo(f"Saved to {out}. {_next(source, out)}")
 
 
-def finished_arguments(out: Path) -> dict[str, Any] | None:
-    """The arguments of the finished training in a folder; None if there is none.
+def finished_settings(out: Path) -> dict[str, Any] | None:
+    """The settings of the finished training in a folder; None if there is none.
 
     A whole model is finished, unless a training that is to replace it was begun.
     """
@@ -105,7 +105,8 @@ def finished_arguments(out: Path) -> dict[str, Any] | None:
     if config is None:
         return None
     record = _read_record(out / WORK) if Workspace.is_one(out / WORK) else None
-    if record is not None and record.key != config["run"]:
+    run = config["run"] or {"key": None, "settings": {}}
+    if record is not None and record.key != run["key"]:
         return None
     finish_install(out)
     if Workspace.is_one(out / WORK):
@@ -113,12 +114,11 @@ def finished_arguments(out: Path) -> dict[str, Any] | None:
         left = Workspace.open(out / WORK)
         left.own(wait=True)
         left.remove()
-    arguments: dict[str, Any] = config["arguments"]
-    return arguments
+    return dict(run["settings"])
 
 
 def _begin(
-    out: Path, said: dict[str, Any], *, resume: bool, joins: bool, overwrite: bool
+    out: Path, settings: dict[str, Any], *, resume: bool, joins: bool, overwrite: bool
 ) -> tuple[Workspace, Record, bool]:
     """The training under way in a folder, and whether it was begun here or joined.
 
@@ -132,12 +132,12 @@ def _begin(
         record = _read_record(place)
         if record is None:
             raise DataError(
-                f"{out} cannot be resumed: the record of its arguments, {place / RECORD}, is "
+                f"{out} cannot be resumed: the record of its settings, {place / RECORD}, is "
                 "missing or damaged. Start over with --overwrite."
             )
-        check_resumed(record.arguments, said, out)
-        free = {k: v for k, v in said.items() if k in ("device", "checkpoint_minutes")}
-        return work, Record(record.key, {**record.arguments, **free}), False
+        check_resumed(record.settings, settings, out)
+        runtime = {k: v for k, v in settings.items() if k in ("device", "checkpoint_minutes")}
+        return work, Record(record.key, {**record.settings, **runtime}), False
     if there and not overwrite:
         raise DataError(
             f"{out} holds a training that was not finished. Resume it with --resume, or start over "
@@ -150,14 +150,14 @@ def _begin(
         raise DataError(f"{out} holds a trained model. Replace it with --overwrite.")
     if there:
         _remove(place)
-    record = Record(uuid.uuid4().hex, said)
+    record = Record(uuid.uuid4().hex, settings)
     text = json.dumps(record._asdict(), indent=2)
     work = Workspace.begin(place, {RECORD: text}, join=joins)
     began = _read_record(place)
     if began is None or began.key != record.key:
         # Another of several processes, one for each fold, was faster.
         work.close()
-        return _begin(out, said, resume=resume, joins=joins, overwrite=overwrite)
+        return _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
     return work, record, True
 
 
@@ -192,7 +192,7 @@ def _abandon(work: Workspace, new: Path | None) -> None:
 def _read_record(place: Path) -> Record | None:
     try:
         found = json.loads((place / RECORD).read_text("utf-8"))
-        return Record(str(found["key"]), dict(found["arguments"]))
+        return Record(str(found["key"]), dict(found["settings"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -206,7 +206,7 @@ def _fit(
     trust_remote_code: bool,
 ) -> None:
     """Fit in the work folder; whatever ends it, the user learns how to resume."""
-    from longtail.training import StoppedError, stopping
+    from longtail.training.interrupt import StoppedError, stopping
 
     with stopping() as stop, training_progress() as progress:
         try:
@@ -243,13 +243,13 @@ def _finish(
 
     def write(folder: Path) -> None:
         source.remember(folder)
-        write_files(classifier, folder, run=record.key)
+        write_files(classifier, folder, run=record._asdict())
 
     try:
         work.own(wait=True)
         replace_model(out, write)
     except DataError as error:
-        if finished_arguments(out) is not None:
+        if finished_settings(out) is not None:
             # Of two that gathered the same folds, the other was faster.
             return
         kept = f"The trained folds are kept: then resume with: {command}"

@@ -1,53 +1,149 @@
-"""Models by name: `bag` (TF-IDF), `encoder` (Hugging Face), `svm`. Texts in, scores out."""
+"""Models: one table of kinds, one contract (`base.TextModel`). Texts in, scores out.
+
+A new kind is a module with its settings and its model, and a row of MODELS. Nothing here imports
+torch: the module of a kind is imported when its model is built.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from longtail.errors import InputError, UnknownNameError
-from longtail.models.base import Encoded, NetworkModel, SelfFitting, TextModel
-from longtail.settings import MODEL_SETTINGS
+from longtail.models.settings import Bag, Encoder, ModelSettings, Svm
+from longtail.settings import field_names
+from longtail.training.settings import Training
+
+if TYPE_CHECKING:
+    from longtail.models.base import TextModel
 
 
-def _bag(settings: Any) -> TextModel:
-    from longtail.models.bag import BagModel
+@dataclasses.dataclass(frozen=True)
+class ModelKind:
+    """A row of the table of models."""
 
-    return BagModel(settings)
+    settings: type[ModelSettings]
+    builder: str
+    """Module and class of the model, as in `longtail.models.bag:BagModel`."""
+    title: str
+    """What it is, for the model card."""
+    folds: int
+    """Default number of folds: 1 if a fit is expensive."""
+    takes_loss: bool = True
+    uses_gpu: bool = True
+
+    def build(self, settings: ModelSettings, trust_remote_code: bool = False) -> TextModel:
+        """Make an untrained model."""
+        module, _, name = self.builder.partition(":")
+        model: TextModel = getattr(import_module(module), name)(settings)
+        model.trust_remote_code = trust_remote_code
+        return model
 
 
-def _encoder(settings: Any) -> TextModel:
-    from longtail.models.encoder import EncoderModel
-
-    return EncoderModel(settings)
-
-
-def _svm(settings: Any) -> TextModel:
-    from longtail.models.svm import SvmModel
-
-    return SvmModel(settings)
-
-
-MODELS: Mapping[str, Callable[[Any], TextModel]] = {
-    "bag": _bag,
-    "encoder": _encoder,
-    "svm": _svm,
+MODELS: dict[str, ModelKind] = {
+    "bag": ModelKind(
+        Bag,
+        "longtail.models.bag:BagModel",
+        "TF-IDF features and a head trained with the loss below",
+        folds=5,
+    ),
+    "encoder": ModelKind(
+        Encoder,
+        "longtail.models.encoder:EncoderModel",
+        "a pretrained encoder, fine-tuned with the loss below",
+        folds=1,
+    ),
+    "svm": ModelKind(
+        Svm,
+        "longtail.models.svm:SvmModel",
+        "TF-IDF features and one linear support vector machine per label",
+        folds=5,
+        takes_loss=False,
+        uses_gpu=False,
+    ),
 }
+DEFAULT_MODEL = "bag"
+KIND = "kind"
+"""The key that names the kind in a dict of settings."""
 
 
-def build_model(name: str, **settings: Any) -> TextModel:
-    """Make an untrained model by name; settings are the fields of its settings' dataclass."""
+def kind_of(settings: ModelSettings) -> str:
+    """The name of a model's kind."""
+    for name, row in MODELS.items():
+        if type(settings) is row.settings:
+            return name
+    raise InputError(f"{type(settings).__name__} is not a kind of model: add a row to MODELS.")
+
+
+def build_model(settings: ModelSettings, trust_remote_code: bool = False) -> TextModel:
+    """Make an untrained model; `trust_remote_code`: it may run code of a pretrained encoder."""
+    return MODELS[kind_of(settings)].build(settings, trust_remote_code)
+
+
+def parse_model(value: Any) -> ModelSettings:
+    """A model as settings, as the name of a kind, or as a dict with a kind and flat settings.
+
+    Fields of `Training` among the settings become the training of this model.
+    """
+    if isinstance(value, ModelSettings):
+        return dataclasses.replace(value)  # checked again: fields may have been assigned
+    params = {KIND: value} if isinstance(value, str) else value
+    if not isinstance(params, Mapping):
+        raise InputError(
+            f"model must be one of {', '.join(MODELS)}, or settings such as Bag() or "
+            f"Encoder('bert-base-cased'), got {value!r}."
+        )
+    name = params.get(KIND, DEFAULT_MODEL)
     if name not in MODELS:
         raise UnknownNameError("model", name, MODELS)
-    kind = MODEL_SETTINGS[name]
-    known = kind.__dataclass_fields__  # type: ignore[attr-defined]
-    for key in settings:
-        if key not in known:
-            raise UnknownNameError(f"setting of the model {name}", key, known)
-    try:
-        return MODELS[name](kind(**settings))
-    except TypeError as error:
-        raise InputError(f"model {name!r} cannot take these settings: {error}.") from error
+    kind = MODELS[name].settings
+    known, of_training = field_names(kind), field_names(Training)
+    found: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    for key, item in params.items():
+        if key in known:
+            found[key] = item
+        elif key in of_training:
+            training[key] = item
+        elif key != KIND:
+            raise UnknownNameError(f"setting of the model {name}", key, known | of_training)
+    if isinstance(found.get("training"), Mapping):
+        training = {**found["training"], **training}
+    if training:
+        found["training"] = Training(**training)
+    return kind(**found)
 
 
-__all__ = ["MODELS", "Encoded", "NetworkModel", "SelfFitting", "TextModel", "build_model"]
+def parse_models(value: Any) -> tuple[ModelSettings, ...]:
+    """One model, or the models of a blend."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    models = tuple(parse_model(item) for item in (value if is_list else [value]))
+    if not models:
+        raise InputError("model must be a model or a list of at least one, got an empty list.")
+    return models
+
+
+def plain_model(value: Any) -> Any:
+    """A model as plain values for JSON, which `parse_models` reads."""
+    if isinstance(value, ModelSettings):
+        return {KIND: kind_of(value), **value.to_dict()}
+    return value
+
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "KIND",
+    "MODELS",
+    "Bag",
+    "Encoder",
+    "ModelKind",
+    "ModelSettings",
+    "Svm",
+    "build_model",
+    "kind_of",
+    "parse_model",
+    "parse_models",
+    "plain_model",
+]

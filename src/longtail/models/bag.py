@@ -2,129 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
-import scipy.sparse as sp
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from longtail.models.base import IntArray, Scale
+from longtail.data import TextData
+from longtail.models.base import FitContext, MakeLoss
 from longtail.models.features import TextFeatures
+from longtail.models.network import NetworkModel
+from longtail.models.settings import Bag
 from longtail.models.weights import check_shapes
-from longtail.settings import BagSettings
+from longtail.training.devices import device_of
+from longtail.training.encoded import EncodedBags
+from longtail.training.linear import solve_linear
+from longtail.training.loop import Moment
+from longtail.training.settings import Training
 
 WEIGHTS_FILE = "model.safetensors"
 
 
-class BagModel:
+class BagModel(NetworkModel):
     """TF-IDF features and one logit per label."""
 
-    scale: Scale = "logit"
-    encodes_alike = False
+    defaults: ClassVar = {
+        "epochs": 20,
+        "batch_size": 64,
+        "learning_rate": 5e-3,
+        "head_learning_rate": 5e-3,
+        "weight_decay": 0.0,
+    }
 
-    def __init__(self, settings: BagSettings | None = None) -> None:
-        self.settings = settings or BagSettings()
-        chosen = self.settings
-        self._features = TextFeatures(
-            chosen.ngrams, chosen.min_df, chosen.max_features, chosen.char_ngrams, chosen.hashing
-        )
+    def __init__(self, settings: Bag) -> None:
+        self.settings: Bag = settings
         self.network: nn.Module = nn.Identity()
-        self._prepared: tuple[list[str], EncodedBags] | None = None
+        self._features = TextFeatures(
+            settings.ngrams,
+            settings.min_df,
+            settings.max_features,
+            settings.char_ngrams,
+            settings.hashing,
+        )
 
-    @property
-    def training_defaults(self) -> Mapping[str, Any]:
-        """For a hidden layer; a linear head is not trained in steps."""
-        if self.linear:
-            return {}
-        rates = {"learning_rate": 5e-3, "head_learning_rate": 5e-3, "weight_decay": 0.0}
-        return {"epochs": 20, "batch_size": 64, **rates}
+    def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
+        if self.settings.hidden:
+            super().fit(data, loss, training, context)
+        else:
+            self._solve(data, loss, training, context)
 
-    @property
-    def linear(self) -> bool:
-        """Whether the head is linear: solved to convergence, not trained in steps."""
-        return self.settings.hidden == 0
+    def resolved(self, training: Training) -> Training:
+        return super().resolved(training) if self.settings.hidden else training
 
-    def prepare(self, texts: Sequence[str], label_names: Sequence[str]) -> None:
-        # Training asks for the features of these very texts: make them once.
-        self._prepared = (list(texts), EncodedBags(self._features.fit_transform(texts)))
-        self.network = self._network(len(label_names))
+    def prepare(self, data: TextData, context: FitContext) -> EncodedBags:
+        features = self._features.fit_transform(data.texts)
+        self.network = self._make_network(len(data.label_names))
+        return EncodedBags(features)
 
-    def encode(self, texts: Sequence[str]) -> EncodedBags:
-        prepared = self._prepared
-        if prepared is not None and prepared[0] == list(texts):
-            return prepared[1]
+    def encode(self, texts: Sequence[str], cache: Path | None = None) -> EncodedBags:
         return EncodedBags(self._features.transform(texts))
-
-    def settle(self, device: torch.device) -> None:
-        self._prepared = None
-        self.network.to(device).eval()
 
     def is_head(self, parameter: str) -> bool:
         return parameter.startswith("labels.")
 
-    def set_linear(self, weight: Tensor, bias: Tensor) -> None:
-        """Put the solution, (labels, features) and (labels,), into the network."""
-        network = self.network
-        assert isinstance(network, LinearNetwork)
+    def _solve(
+        self, data: TextData, loss: MakeLoss, training: Training, context: FitContext
+    ) -> None:
+        """Solve the linear head to convergence."""
+        kept, checkpoints = context.kept, context.checkpoints
+        if checkpoints is not None:
+            kept = "Finished labels are kept: resume with --resume."
+
+        def progress(done: int, total: int, value: float) -> None:
+            context.progress(Moment(done, total, 0, 0, value, 0.0))
+            context.stop.check(kept)
+
+        features = self._features.fit_transform(data.texts)
+        if checkpoints is not None:
+            checkpoints.check_space(4 * features.shape[1] * len(data.label_names))
+        device = device_of(training.device)
+        head = solve_linear(
+            features,
+            data.Y,
+            loss(data.stats(), reduction="sum"),
+            self.settings.C,
+            informed=self.settings.informed,
+            device=device,
+            progress=progress,
+            chunks=checkpoints,
+        )
+        network = LinearNetwork(features.shape[1], len(data.label_names))
         with torch.no_grad():
-            network.words.weight.copy_(weight.T)
-            network.bias.copy_(bias)
+            network.words.weight.copy_(head.weight.T)
+            network.bias.copy_(head.bias)
+        self.network = network
+        self.to_device(device)
 
     def save(self, folder: Path) -> None:
         self._features.save(folder)
         tensors = {name: v.contiguous() for name, v in self.network.state_dict().items()}
         save_file(tensors, folder / WEIGHTS_FILE)
 
-    def load(self, folder: Path, n_labels: int) -> None:
+    def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
         self._features.load(folder)
-        # On no device: the sizes in the settings are checked before any memory is taken for them.
+        # On no device: sizes are checked against the file before any memory is allocated.
         with torch.device("meta"):
-            network = self._network(n_labels)
+            network = self._make_network(n_labels)
         expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
         check_shapes(folder / WEIGHTS_FILE, expected)
         network.load_state_dict(load_file(folder / WEIGHTS_FILE), assign=True)
-        self.network = network.eval()
+        self.network = network
+        self.to_device(device)
 
-    def _network(self, n_labels: int) -> nn.Module:
-        n_features, chosen = len(self._features), self.settings
-        if self.linear:
-            return LinearNetwork(n_features, n_labels)
-        return HiddenNetwork(n_features, chosen.hidden, n_labels, chosen.dropout)
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedBags:
-    """Sparse features whose rows become the flat inputs of an embedding bag."""
-
-    matrix: sp.csr_matrix
-
-    def __len__(self) -> int:
-        return int(self.matrix.shape[0])
-
-    @property
-    def lengths(self) -> IntArray:
-        lengths: IntArray = np.diff(self.matrix.indptr).astype(np.int64)
-        return lengths
-
-    def select(self, rows: IntArray) -> EncodedBags:
-        return EncodedBags(self.matrix[rows])
-
-    def batch(self, rows: IntArray) -> dict[str, Tensor]:
-        part = self.matrix[rows]
-        return {
-            "indices": torch.from_numpy(part.indices.astype(np.int64)),
-            "offsets": torch.from_numpy(part.indptr[:-1].astype(np.int64)),
-            "weights": torch.from_numpy(part.data.astype(np.float32)),
-        }
+    def _make_network(self, n_labels: int) -> nn.Module:
+        n_features, settings = len(self._features), self.settings
+        if settings.hidden:
+            return HiddenNetwork(n_features, settings.hidden, n_labels, settings.dropout)
+        return LinearNetwork(n_features, n_labels)
 
 
 class LinearNetwork(nn.Module):
-    """One weight per word and label; the cost follows the words that a text has."""
+    """One weight per word and label; the cost is that of the words in the text."""
 
     def __init__(self, n_features: int, n_labels: int) -> None:
         super().__init__()
@@ -133,8 +133,8 @@ class LinearNetwork(nn.Module):
         nn.init.zeros_(self.words.weight)
 
     def forward(self, indices: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-        found: Tensor = self.words(indices, offsets, per_sample_weights=weights)
-        return found + self.bias
+        logits: Tensor = self.words(indices, offsets, per_sample_weights=weights)
+        return logits + self.bias
 
 
 class HiddenNetwork(nn.Module):

@@ -1,81 +1,90 @@
-"""What every model offers: texts in, scores out; written to a folder and read back."""
+"""The contract of a model: it fits itself, scores texts, saves itself to a folder and loads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-IntArray = NDArray[np.int64]
+from longtail.data import TextData
+from longtail.losses import MultiLabelLoss
+from longtail.models.settings import ModelSettings
+from longtail.training.checkpoints import Checkpoints
+from longtail.training.encoded import Encoded
+from longtail.training.interrupt import Stop
+from longtail.training.loop import Progress, Validation
+from longtail.training.settings import Training
+
+Floats = NDArray[np.float32]
 Scale = Literal["logit", "margin"]
+MakeLoss = Callable[..., MultiLabelLoss]
+"""Called with the label statistics, and settings such as `reduction`."""
 
 
-class Encoded(Protocol):
-    """Texts made ready for a network: a batch of any rows, as arguments of its forward."""
+@dataclass(frozen=True)
+class FitContext:
+    """What a fit needs beside data, loss and training."""
+
+    encode: Callable[[TextModel], Encoded]
+    """The training texts as `TextModel.encode` makes them, once for all folds if possible."""
+    validation: Callable[[TextModel], Validation | None]
+    """Documents for early stopping."""
+    seed: int
+    checkpoints: Checkpoints | None
+    progress: Progress
+    note: Callable[[str], None]
+    stop: Stop
+    kept: str
+    """What remains of the run if it stops now, as a sentence."""
+    describe: Callable[[int], str]
+    """The document of a row, for an error message."""
+
+
+class TextModel(ABC):
+    """A model of one kind; files are safetensors, JSON and tokenizer files only."""
+
+    scale: Scale = "logit"
+    """Whether scores are logits, or margins: signed distances to a hyperplane."""
+    settings: ModelSettings
+    shares_encoding = False
+    """Whether `encode` gives the same for all folds."""
+    trust_remote_code = False
+    """Whether a pretrained encoder may bring code that is run; set by the caller only."""
+
+    @abstractmethod
+    def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
+        """Learn from documents; ends ready to predict on `training.device`.
+
+        Random numbers are torch's, seeded by the caller.
+        """
+
+    @abstractmethod
+    def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
+        """Scores, (documents, labels); `encoded`: what `encode` made of the texts."""
+
+    def encode(self, texts: Sequence[str], cache: Path | None = None) -> Any:
+        """The texts as inputs; `cache`: a folder for results that take long."""
+        return texts
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write all that `load` needs."""
+
+    @abstractmethod
+    def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
+        """Read what `save` wrote; ends ready to predict on the device."""
+
+    def resolved(self, training: Training) -> Training:
+        """The training with this model's defaults filled in."""
+        return training
 
     @property
-    def lengths(self) -> IntArray:
-        """How much of each text there is to compute: batches are made of similar lengths."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, rows: IntArray) -> dict[str, Tensor]: ...
-
-    def select(self, rows: IntArray) -> Encoded: ...
-
-
-class TextModel(Protocol):
-    """A model by its settings; `save` and `load` use safetensors, JSON and tokenizer files only."""
-
-    @property
-    def settings(self) -> Any:
-        """The frozen dataclass that the model was made from."""
-
-    @property
-    def scale(self) -> Scale:
-        """Whether scores are logits, or margins: distances to a hyperplane."""
-
-    def save(self, folder: Path) -> None: ...
-
-    def load(self, folder: Path, n_labels: int) -> None: ...
-
-
-@runtime_checkable
-class NetworkModel(TextModel, Protocol):
-    """A model with a torch network, trained by the loop in `training` with any loss."""
-
-    network: nn.Module
-
-    @property
-    def encodes_alike(self) -> bool:
-        """Whether `encode` depends on the settings alone, not on the texts of `prepare`."""
-
-    @property
-    def training_defaults(self) -> Mapping[str, Any]:
-        """Fields of TrainingConfig that this model wants, where the user says nothing."""
-
-    def prepare(self, texts: Sequence[str], label_names: Sequence[str]) -> None:
-        """Learn what has to be known before training (a vocabulary) and make the network."""
-
-    def encode(self, texts: Sequence[str]) -> Encoded: ...
-
-    def settle(self, device: torch.device) -> None:
-        """End training: on this device for good, without dropout, nothing kept that it needed."""
-
-    def is_head(self, parameter: str) -> bool:
-        """Whether a parameter of the network, by name, belongs to the head: it learns faster."""
-
-
-@runtime_checkable
-class SelfFitting(TextModel, Protocol):
-    """A model that fits itself, without a loss of ours."""
-
-    def fit(self, texts: Sequence[str], Y: sp.csr_matrix) -> None: ...
-
-    def scores(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+    def works_in_pipeline(self) -> bool:
+        """Whether `transformers.pipeline` loads the saved folder."""
+        return False

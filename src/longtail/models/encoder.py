@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from longtail.data import TextData
 from longtail.errors import DataError
-from longtail.models.base import Scale
+from longtail.models.base import FitContext
 from longtail.models.foreign import check_encoder
-from longtail.models.tokens import EncodedTokens, tokenise
+from longtail.models.network import NetworkModel
+from longtail.models.settings import Encoder
+from longtail.models.tokens import tokenize
 from longtail.models.weights import check_shapes
-from longtail.settings import EncoderSettings
+from longtail.training.encoded import Encoded, EncodedTokens
 
 HEAD_FILE = "head.safetensors"
 # What transformers raises for a folder that is incomplete, damaged, or of an unknown kind.
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
 
 
-class EncoderModel:
+class EncoderModel(NetworkModel):
     """A Hugging Face encoder with a linear head, or with its own classification head."""
 
-    scale: Scale = "logit"
-    half_ready = True
-    encodes_alike = True
-    training_defaults: Mapping[str, Any] = {
+    bf16 = True
+    shares_encoding = True
+    defaults: ClassVar = {
         "epochs": 30,
         "batch_size": 32,
         "learning_rate": 1e-4,
@@ -38,16 +40,17 @@ class EncoderModel:
         "weight_decay": 0.01,
     }
 
-    def __init__(self, settings: EncoderSettings | None = None) -> None:
-        self.settings = settings or EncoderSettings()
+    def __init__(self, settings: Encoder) -> None:
+        self.settings: Encoder = settings
         self.network: nn.Module = nn.Identity()
-        self.cache: Path | None = None
-        """Where `encode` keeps tokens and finds them again; None: nowhere."""
-        self.trust_remote_code = False
-        """Whether the encoder's folder may bring code along that is run."""
         self._tokenizer: Any = None
 
-    def prepare(self, texts: Sequence[str], label_names: Sequence[str]) -> None:
+    def prepare(self, data: TextData, context: FitContext) -> Encoded:
+        self.load_pretrained(data.label_names)
+        return context.encode(self)
+
+    def load_pretrained(self, label_names: Sequence[str]) -> None:
+        """Load the pretrained encoder, with a new head for these labels."""
         source = str(Path(self.settings.encoder).expanduser())
         names: dict[str, Any] = {
             "id2label": dict(enumerate(label_names)),
@@ -62,38 +65,40 @@ class EncoderModel:
             raise DataError(_not_found(source, error)) from error
         lacking = [name for name in missing if not self._is_new(name)]
         if lacking:
-            # transformers would go on with random numbers in their place.
+            # transformers would initialise them at random.
             raise DataError(
                 f"the encoder {source!r} has no weights for {len(lacking)} of its parts, the first "
                 f"of them {lacking[0]}. Its model.safetensors does not belong to its config.json."
             )
 
-    def encode(self, texts: Sequence[str]) -> EncodedTokens:
-        found = tokenise(self._tokenizer, texts, self._max_length(), cache=self.cache)
-        n_words = self._core().get_input_embeddings().num_embeddings
-        if max(found.pad, int(found.tokens.max())) >= n_words:
+    def encode(self, texts: Sequence[str], cache: Path | None = None) -> EncodedTokens:
+        encoded = tokenize(self._tokenizer, texts, self._max_length(), cache=cache)
+        n_tokens = self._pretrained().get_input_embeddings().num_embeddings
+        largest = int(encoded.tokens.max())
+        if max(encoded.pad, largest) >= n_tokens:
             raise DataError(
-                f"the tokenizer has the token {int(found.tokens.max())}, but the encoder has "
-                f"{n_words} token embeddings: they do not belong together."
+                f"the tokenizer has the token {largest}, but the encoder has {n_tokens} token "
+                "embeddings: they do not belong together."
             )
-        return found
+        return encoded
 
-    def settle(self, device: torch.device) -> None:
-        self.network.to(device).eval()
+    @property
+    def works_in_pipeline(self) -> bool:
+        return self.settings.pooling == "cls"
 
     def is_head(self, parameter: str) -> bool:
         if self.settings.pooling == "mean":
             return parameter.startswith("labels.")
-        return not parameter.startswith(f"model.{self._core().base_model_prefix}.")
+        return not parameter.startswith(f"model.{self._pretrained().base_model_prefix}.")
 
     def save(self, folder: Path) -> None:
         self._tokenizer.save_pretrained(folder)
         with _quiet():
-            self._core().save_pretrained(folder)
+            self._pretrained().save_pretrained(folder)
         if isinstance(self.network, MeanNetwork):
             save_file(self.network.labels.state_dict(), folder / HEAD_FILE)
 
-    def load(self, folder: Path, n_labels: int) -> None:
+    def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
         check_encoder(str(folder), self.trust_remote_code)
         missing = self._make(str(folder), n_labels, {})
         if missing:
@@ -106,13 +111,13 @@ class EncoderModel:
             shapes = {name: tuple(value.shape) for name, value in head.items()}
             check_shapes(folder / HEAD_FILE, shapes)
             self.network.labels.load_state_dict(load_file(folder / HEAD_FILE))
-        self.network.eval()
+        self.to_device(device)
 
     def _make(self, source: str, n_labels: int, names: dict[str, Any]) -> list[str]:
-        """Make tokenizer and network; returns the weights that were not there to be read."""
+        """Make tokenizer and network; return the names of missing weights."""
         from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-        # Said each time: without it transformers asks on the terminal, where our input may be.
+        # Always explicit: otherwise transformers prompts on the terminal, our input perhaps.
         trust = {"trust_remote_code": self.trust_remote_code}
         settings: dict[str, Any] = {
             "dtype": torch.float32,
@@ -142,12 +147,12 @@ class EncoderModel:
         return sorted({*info["missing_keys"], *mismatched})
 
     def _is_new(self, weight: str) -> bool:
-        """Whether a weight is of the head, or of a pooler, which pretraining may have left out."""
+        """Whether a weight belongs to the head or a pooler, which a checkpoint may not have."""
         if weight.startswith("pooler.") or ".pooler." in weight:
             return True
         return self.settings.pooling == "cls" and self.is_head(f"model.{weight}")
 
-    def _core(self) -> Any:
+    def _pretrained(self) -> Any:
         """The model of transformers inside the network."""
         if isinstance(self.network, MeanNetwork):
             return self.network.encoder
@@ -155,9 +160,9 @@ class EncoderModel:
         return self.network.model
 
     def _max_length(self) -> int:
-        """What was asked for, as far as the encoder has positions."""
+        """The setting, limited by the positions of the encoder."""
         limits = [self.settings.max_length]
-        most = getattr(self._core().config, "max_position_embeddings", None)
+        most = getattr(self._pretrained().config, "max_position_embeddings", None)
         if isinstance(most, int) and most > 0:
             limits.append(most)
         for name, module in self.network.named_modules():
@@ -177,7 +182,7 @@ class MeanNetwork(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.labels = nn.Linear(encoder.config.hidden_size, n_labels)
         for name, parameter in encoder.named_parameters():
-            # What pools the first token is not used here and would never get a gradient.
+            # The pooler of the first token is not used and would never get a gradient.
             if name.startswith("pooler."):
                 parameter.requires_grad_(False)
 
@@ -203,7 +208,7 @@ class SequenceNetwork(nn.Module):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' bars and its note on a new head, which would stand between ours."""
+    """Without progress bars and warnings of transformers."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -218,7 +223,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _not_found(source: str, error: Exception) -> str:
-    """What is missing, where it was looked for, and how to point to a local folder."""
+    """What is missing, where it was searched, and how to use a local folder."""
     folder = Path(source)
     first = (str(error).splitlines() or [type(error).__name__])[0]
     how = (
@@ -228,12 +233,12 @@ def _not_found(source: str, error: Exception) -> str:
     if folder.is_dir():
         lacking = _lacking({path.name for path in folder.iterdir()})
         what = f"it lacks {', '.join(lacking)}" if lacking else f"it could not be read ({first})"
-        return f"the folder {source} is no encoder: {what}. {how}"
+        return f"the folder {source} is not an encoder: {what}. {how}"
     from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
 
     hub = "does not have it, or was not reached"
     if HF_HUB_OFFLINE:
-        hub = "was not asked, as HF_HUB_OFFLINE is set"
+        hub = "was not contacted, as HF_HUB_OFFLINE is set"
     return (
         f"the encoder {source!r} was not found: no such folder here, not in the cache "
         f"{HF_HUB_CACHE}, and the Hugging Face hub {hub}. {how} ({first})"
@@ -241,12 +246,12 @@ def _not_found(source: str, error: Exception) -> str:
 
 
 def _lacking(names: set[str]) -> list[str]:
-    """What a folder with these files would need to be an encoder, by the names usual today."""
+    """The files that a folder with these files lacks."""
     weights = {n for n in names if n.endswith(".safetensors")}
     words = {n for n in names if n.startswith(("tokenizer.", "vocab")) or n.endswith(".model")}
-    found = {
+    present = {
         "config.json": "config.json" in names,
         "model.safetensors": bool(weights - {HEAD_FILE}),
         "tokenizer.json": bool(words),
     }
-    return [name for name, there in found.items() if not there]
+    return [name for name, is_there in present.items() if not is_there]

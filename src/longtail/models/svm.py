@@ -4,73 +4,77 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from longtail.models.base import Scale
+from longtail.data import TextData
+from longtail.models.base import FitContext, Floats, MakeLoss, Scale, TextModel
 from longtail.models.features import TextFeatures
+from longtail.models.settings import Svm
 from longtail.models.weights import check_shapes
-from longtail.settings import SvmSettings
+from longtail.training.settings import Training
 
-Floats = NDArray[np.float32]
-# Labels from which processes of their own are worth their start.
+WEIGHTS_FILE = "model.safetensors"
+# Labels from which starting worker processes pays off.
 MANY_LABELS = 500
 
 
-class SvmModel:
-    """One-vs-rest LinearSVC; a label on no training document scores -1, one on all of them 1."""
+class SvmModel(TextModel):
+    """One-vs-rest LinearSVC; a label of no training document scores -1, one of all of them 1."""
 
     scale: Scale = "margin"
 
-    def __init__(self, settings: SvmSettings | None = None) -> None:
-        self.settings = settings or SvmSettings()
-        chosen = self.settings
+    def __init__(self, settings: Svm) -> None:
+        self.settings: Svm = settings
         self._features = TextFeatures(
-            chosen.ngrams, chosen.min_df, chosen.max_features, sublinear=chosen.sublinear
+            settings.ngrams, settings.min_df, settings.max_features, sublinear=settings.sublinear
         )
         self._weight: Floats = np.zeros((0, 0), dtype=np.float32)
         self._bias: Floats = np.zeros(0, dtype=np.float32)
 
-    def fit(self, texts: Sequence[str], Y: sp.csr_matrix) -> None:
+    def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
         from joblib import Parallel, delayed
 
-        features = self._features.fit_transform(texts).astype(np.float64)
-        columns = sp.csc_matrix(Y)
+        features = self._features.fit_transform(data.texts).astype(np.float64)
+        columns = sp.csc_matrix(data.Y)
         # Not in threads: liblinear's random numbers belong to the whole process.
-        found = Parallel(n_jobs=-1 if columns.shape[1] >= MANY_LABELS else 1)(
-            delayed(self._machine)(features, columns[:, [label]].toarray().ravel() > 0)
+        machines = Parallel(n_jobs=-1 if columns.shape[1] >= MANY_LABELS else 1)(
+            delayed(self._fit_label)(features, columns[:, [label]].toarray().ravel() > 0)
             for label in range(columns.shape[1])
         )
-        self._weight = np.stack([weight for weight, _ in found])
-        self._bias = np.array([bias for _, bias in found], dtype=np.float32)
+        self._weight = np.stack([weight for weight, _ in machines])
+        self._bias = np.array([bias for _, bias in machines], dtype=np.float32)
 
-    def _machine(self, features: sp.csr_matrix, applies: NDArray[np.bool_]) -> tuple[Floats, float]:
+    def _fit_label(self, features: sp.csr_matrix, y: NDArray[np.bool_]) -> tuple[Floats, float]:
         from sklearn.svm import LinearSVC
 
-        if applies.all() or not applies.any():
-            nothing = np.zeros(features.shape[1], dtype=np.float32)
-            return nothing, 1.0 if applies.any() else -1.0
-        chosen = self.settings
+        if y.all() or not y.any():
+            return np.zeros(features.shape[1], dtype=np.float32), 1.0 if y.any() else -1.0
         machine = LinearSVC(
-            C=chosen.C, class_weight=chosen.class_weight, random_state=0, max_iter=5000
+            C=self.settings.C,
+            class_weight=self.settings.class_weight,
+            random_state=0,
+            max_iter=5000,
         )
-        machine.fit(features, applies)
+        machine.fit(features, y)
         return machine.coef_.ravel().astype(np.float32), float(machine.intercept_[0])
 
-    def scores(self, texts: Sequence[str]) -> Floats:
-        found = self._features.transform(texts) @ self._weight.T + self._bias
-        return np.asarray(found, dtype=np.float32)
+    def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
+        margins = self._features.transform(texts) @ self._weight.T + self._bias
+        return np.asarray(margins, dtype=np.float32)
 
     def save(self, folder: Path) -> None:
         self._features.save(folder)
-        save_file({"weight": self._weight, "bias": self._bias}, folder / "model.safetensors")
+        save_file({"weight": self._weight, "bias": self._bias}, folder / WEIGHTS_FILE)
 
-    def load(self, folder: Path, n_labels: int) -> None:
+    def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
         self._features.load(folder)
         shapes = {"weight": (n_labels, len(self._features)), "bias": (n_labels,)}
-        check_shapes(folder / "model.safetensors", shapes)
-        tensors = load_file(folder / "model.safetensors")
+        check_shapes(folder / WEIGHTS_FILE, shapes)
+        tensors = load_file(folder / WEIGHTS_FILE)
         self._weight, self._bias = tensors["weight"], tensors["bias"]

@@ -27,8 +27,8 @@ from longtail.errors import DataError
 from longtail.reproduce.recipes import plans_of
 from longtail.reproduce.surroundings import commit, hardware, versions
 from longtail.runs import Workspace, whole_file
-from longtail.training import Moment, Stop
-from longtail.training.interrupt import NEVER
+from longtail.training.interrupt import NEVER, Stop
+from longtail.training.loop import Moment
 
 FINISHED, DECISIONS, BEGUN = "finished.json", "decisions.npz", "begun.json"
 FAILED, LOG = "failed.json", "log.txt"
@@ -51,7 +51,7 @@ class Cell:
     row: str
     seed: int
     recipe: Mapping[str, Any]
-    """Arguments of LongTailClassifier, the seed among them."""
+    """Flat settings of the classifier, with the seed as `random_state`."""
     folder: Path
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ def train_cell(
     """Train a cell, or go on with it, judge it on the test part, and keep what came out."""
     asked = cell.fingerprint(documents)
     before = _begin(cell, asked, note)
-    classifier = LongTailClassifier(**cell.recipe)
+    classifier = LongTailClassifier.from_settings(cell.recipe)
     began, clock = time.time(), time.perf_counter()
     _write_begun(cell, asked, [*before, (began, None)])
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from longtail.data import TextData
 from longtail.reproduce.cells import Cell
 from longtail.reproduce.running import NOTE, attempt
-from longtail.training import StoppedError, stopping
+from longtail.training.interrupt import StoppedError, stopping
 
 PARTS = ("train", "validation", "test")
 

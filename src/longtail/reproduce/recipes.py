@@ -5,18 +5,18 @@ They come with the package, lie in a source checkout, or in a folder of the user
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from longtail.classifier import LongTailClassifier
+from longtail.classifier.label_texts import read_label_texts
+from longtail.classifier.plan import Plan
 from longtail.errors import DataError, InputError, UnknownNameError
-from longtail.fitting import Plan
-from longtail.fitting.label_texts import read_label_texts
+from longtail.models import DEFAULT_MODEL, KIND, MODELS
 from longtail.report import paper_rows
 from longtail.runs import read_small
-from longtail.settings import MODEL_SETTINGS
+from longtail.settings import field_names
 
 PACKAGE = Path(__file__).parents[1]
 # Of an installed package, and of a source checkout.
@@ -55,7 +55,7 @@ def find_recipes(name: str) -> Path:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """A recipe is a YAML mapping of LongTailClassifier arguments and settings of its model."""
+    """A recipe is a YAML mapping of flat settings: see `LongTailClassifier.from_settings`."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -71,26 +71,14 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} cannot be read as a recipe: {error}.") from error
     if not isinstance(recipe, dict):
         raise InputError(f"{path}: expected settings such as `loss: db`, got {recipe!r}.")
-    arguments = set(LongTailClassifier().get_params())
-    model = recipe.get("model", "bag")
-    kind = MODEL_SETTINGS.get(model) if isinstance(model, str) else None
-    of_model = {field.name for field in dataclasses.fields(kind)} if kind else set()
-    for key in recipe:
-        if key not in arguments | of_model:
-            raise UnknownNameError(f"setting in {path}", key, arguments | of_model)
-    found = {key: value for key, value in recipe.items() if key in arguments}
-    flat = {key: value for key, value in recipe.items() if key not in arguments}
-    if flat:
-        own = found.get("model_settings") or {}
-        if not isinstance(own, dict):
-            raise InputError(f"{path}: model_settings must be a mapping, got {own!r}.")
-        found["model_settings"] = {**own, **flat}
-    members = found.get("members")
-    for said in (found, *(members if isinstance(members, list) else [])):
-        # A file of descriptions lies beside the recipe that names it.
-        if isinstance(said, dict) and isinstance(said.get("label_texts"), str):
-            said["label_texts"] = read_label_texts(said["label_texts"], path.parent)
-    return found
+    if isinstance(recipe.get("label_texts"), str):
+        # The path of a file of descriptions is relative to the recipe.
+        recipe["label_texts"] = read_label_texts(recipe["label_texts"], path.parent)
+    try:
+        LongTailClassifier.from_settings(recipe)
+    except (InputError, UnknownNameError, TypeError) as error:
+        raise InputError(f"{path} cannot be used: {error}") from error
+    return recipe
 
 
 def read_recipes(folder: Path, rows: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
@@ -110,19 +98,19 @@ def with_encoder(
     recipes: Mapping[str, Mapping[str, Any]], encoder: str
 ) -> dict[str, dict[str, Any]]:
     """The recipes with another encoder wherever one is used, members of a blend included."""
-    plans = [plan for row, recipe in recipes.items() for plan in plans_of(row, recipe)]
-    if all(plan.model != "encoder" for plan in plans):
+    changed = {row: _other_encoder(recipe, encoder) for row, recipe in recipes.items()}
+    if changed == recipes:
         raise InputError(
-            f"--encoder {encoder} would do nothing: none of the rows {', '.join(recipes)} has "
-            "`model: encoder`. Leave it out, or choose other recipes."
+            f"--encoder {encoder} has no effect: none of the rows {', '.join(recipes)} has an "
+            "encoder. Leave it out, or choose other recipes."
         )
-    return {row: _other_encoder(recipe, encoder) for row, recipe in recipes.items()}
+    return changed
 
 
 def plans_of(row: str, recipe: Mapping[str, Any]) -> tuple[Plan, ...]:
     """The checked plans of a recipe, one for each member; an error names the row."""
     try:
-        return LongTailClassifier(**recipe).plans()
+        return LongTailClassifier.from_settings(recipe).plans()
     except (InputError, UnknownNameError, TypeError) as error:
         raise InputError(f"the recipe of {row} cannot be used: {error}") from error
 
@@ -134,29 +122,12 @@ def uses_chance(row: str, recipe: Mapping[str, Any]) -> bool:
     """
     if recipe.get("thresholds", "auto") not in WITHOUT_FOLDS:
         return True
-    return any(
-        plan.folds > 1 or not (plan.model == "svm" or _is_linear(plan))
-        for plan in plans_of(row, recipe)
-    )
+    return any(plan.folds > 1 or plan.model.trains_in_steps for plan in plans_of(row, recipe))
 
 
 def describe_model(row: str, recipe: Mapping[str, Any]) -> str:
-    """What learns: the encoders by their names, of one in a folder the last part of its path."""
-    names = []
-    for plan in plans_of(row, recipe):
-        if plan.model == "encoder":
-            name = plan.model_settings.get("encoder", MODEL_SETTINGS["encoder"]().encoder)
-            names.append(Path(name).name if Path(name).is_dir() else name)
-        elif plan.model == "svm":
-            names.append("linear SVM on TF-IDF")
-        else:
-            head = "a linear head" if _is_linear(plan) else "a hidden layer"
-            names.append(f"TF-IDF with {head}")
-    return " + ".join(dict.fromkeys(names))
-
-
-def _is_linear(plan: Plan) -> bool:
-    return plan.model == "bag" and not plan.model_settings.get("hidden")
+    """What learns, such as the name of an encoder."""
+    return " + ".join(dict.fromkeys(plan.model.description for plan in plans_of(row, recipe)))
 
 
 def _place(path: Path) -> tuple[int, str]:
@@ -165,13 +136,14 @@ def _place(path: Path) -> tuple[int, str]:
 
 
 def _other_encoder(recipe: Mapping[str, Any], encoder: str) -> dict[str, Any]:
-    changed = dict(recipe)
-    if changed.get("model") == "encoder":
-        if "encoder" in changed:
-            changed["encoder"] = encoder
-        else:
-            settings = changed.get("model_settings") or {}
-            changed["model_settings"] = {**settings, "encoder": encoder}
-    if changed.get("members"):
-        changed["members"] = [_other_encoder(member, encoder) for member in changed["members"]]
-    return changed
+    """The same settings with another encoder, if the model, or one of a blend, has one."""
+    model = recipe.get("model", DEFAULT_MODEL)
+    if isinstance(model, list):
+        flat = [item if isinstance(item, dict) else {KIND: item} for item in model]
+        return {**recipe, "model": [_with_field(i.get(KIND), i, encoder) for i in flat]}
+    return _with_field(model, recipe, encoder)
+
+
+def _with_field(kind: Any, settings: Mapping[str, Any], encoder: str) -> dict[str, Any]:
+    has_encoder = kind in MODELS and "encoder" in field_names(MODELS[kind].settings)
+    return {**settings, "encoder": encoder} if has_encoder else dict(settings)

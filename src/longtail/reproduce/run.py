@@ -25,9 +25,8 @@ from longtail.reproduce.running import Event, Watch, check_jobs, run_apart, run_
 from longtail.reproduce.summary import Judge, Summary
 from longtail.reproduce.writing import check_publish, write_corpus_figure, write_results
 from longtail.runs import Workspace
-from longtail.training import Stop
 from longtail.training.devices import device_of
-from longtail.training.interrupt import NEVER
+from longtail.training.interrupt import NEVER, Stop
 
 
 @dataclass(frozen=True)
@@ -125,14 +124,14 @@ def cells_of(recipes: Mapping[str, Mapping[str, Any]], out: Path, seeds: int) ->
     """All cells: every row with the first seed, then with the second, so that a table is early."""
     for row, recipe in recipes.items():
         plans_of(row, recipe)
-        if "seed" in recipe:
+        if "random_state" in recipe:
             raise InputError(
-                f"the recipe of {row} says seed: {recipe['seed']}, but every row is trained with "
+                f"the recipe of {row} sets random_state, but every row is trained with "
                 "the seeds 0, 1 and so on of --seeds. Leave it out."
             )
     often = {row: seeds if uses_chance(row, recipe) else 1 for row, recipe in recipes.items()}
     return [
-        Cell(row, seed, {**recipe, "seed": seed}, out / row / f"seed-{seed}")
+        Cell(row, seed, {**recipe, "random_state": seed}, out / row / f"seed-{seed}")
         for seed in range(seeds)
         for row, recipe in recipes.items()
         if seed < often[row]

@@ -24,7 +24,8 @@ from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
 from longtail.reproduce.cells import FAILED, LOG, Cell, open_cell, train_cell
 from longtail.runs import staging, write_text
-from longtail.training import Moment, Stop, StoppedError
+from longtail.training.interrupt import Stop, StoppedError
+from longtail.training.loop import Moment
 
 # How lines of a process's log begin that are meant for the user.
 NOTE = "note: "

@@ -11,9 +11,10 @@ from importlib import metadata
 from pathlib import Path
 
 from longtail import __version__
-from longtail.fitting import Plan
+from longtail.classifier.plan import Plan
+from longtail.models import MODELS
 
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "transformers", "accelerate")
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "transformers")
 
 
 def versions() -> dict[str, str]:
@@ -52,10 +53,8 @@ def hardware(plans: Sequence[Plan]) -> str:
     from longtail.training.devices import device_of
 
     for plan in plans:
-        if plan.model == "svm":
-            continue
         device = device_of(plan.training.device)
-        if device.type == "cuda":
+        if device.type == "cuda" and MODELS[plan.kind].uses_gpu:
             return str(torch.cuda.get_device_name(device))
     return processor()
 

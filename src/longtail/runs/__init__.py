@@ -4,6 +4,7 @@ Longtail removes only what it can prove it wrote: private folders with its mark,
 whose checksums are in the model's own list, files on the list of a workspace.
 """
 
+from longtail.runs.differences import differences
 from longtail.runs.files import (
     MADE_BY,
     Lock,
@@ -44,6 +45,7 @@ __all__ = [
     "check_regular",
     "check_replaceable",
     "checksum",
+    "differences",
     "finish_install",
     "holds_model",
     "make_folder",

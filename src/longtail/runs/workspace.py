@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Collection, Mapping
 from errno import ENOTEMPTY
 from pathlib import Path, PurePosixPath
+from typing import Any
 from uuid import uuid4
 
 from longtail.errors import DataError
@@ -21,6 +23,7 @@ from longtail.runs.files import (
     sync_file,
     sync_folder,
     sync_tree,
+    whole_file,
     write_text,
 )
 
@@ -156,6 +159,29 @@ class Workspace:
         self._list([self._prefix + name])
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def read_record(self, name: str) -> dict[str, Any] | None:
+        """The JSON object in a file; None if it is missing or damaged."""
+        try:
+            record = json.loads((self.path / name).read_text("utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return record if isinstance(record, dict) else None
+
+    def write_record(self, name: str, record: Mapping[str, Any]) -> None:
+        """Write a JSON object, all or nothing."""
+        self.write(name, json.dumps(record, indent=2).encode("utf-8"))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, all or nothing."""
+        try:
+            with whole_file(self.file(name)) as temporary:
+                temporary.write_bytes(content)
+        except OSError as error:
+            raise DataError(
+                f"could not write {self.path / name}: {error}. Free some space, or choose another "
+                "folder, then resume with the same command."
+            ) from error
 
     def adopt(self, private: Path, name: str) -> None:
         """Rename a private folder to a name here, all of its files being on the list by then."""

@@ -1,21 +1,5 @@
-"""Training: how to train, one loop for networks, a solver for linear heads."""
+"""Training: serves models with one loop for networks and a solver for linear heads."""
 
-from longtail.settings import TrainingConfig
-from longtail.training.checkpoints import Checkpoints
-from longtail.training.interrupt import Stop, StoppedError, stopping
-from longtail.training.loop import Moment, Progress, Trained, Validation, train
-from longtail.training.predicting import predict_logits
+from longtail.training.settings import Training
 
-__all__ = [
-    "Checkpoints",
-    "Moment",
-    "Progress",
-    "Stop",
-    "StoppedError",
-    "Trained",
-    "TrainingConfig",
-    "Validation",
-    "predict_logits",
-    "stopping",
-    "train",
-]
+__all__ = ["Training"]

@@ -1,14 +1,16 @@
-"""Where a network computes: devices by name, what they can do, and Accelerate's view of them."""
+"""Where a network computes: devices by name, their precision, threads, and several processes."""
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from longtail.errors import InputError
 
@@ -18,7 +20,7 @@ SMALL_NETWORK = 10_000_000
 
 
 def device_of(name: str) -> torch.device:
-    """The device of a setting: `auto` takes a GPU where there is one."""
+    """The device of a setting: `auto` is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -28,64 +30,66 @@ def device_of(name: str) -> torch.device:
             f"device must be auto, cpu, cuda or a GPU such as cuda:1, got {name!r}."
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(
-            f"device {name!r} was asked for, but no CUDA GPU can be used here. Use device 'cpu'."
-        )
+        raise InputError(f"device {name!r} needs a CUDA GPU, and there is none. Use device 'cpu'.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(
-            f"device {name!r} was asked for, but there are {torch.cuda.device_count()} GPUs here, "
-            "counted from cuda:0. Use one of them."
+            f"device {name!r} does not exist: there are {torch.cuda.device_count()} GPUs, counted "
+            "from cuda:0."
         )
     return device
 
 
 def has_bf16(device: torch.device, precision: str) -> bool:
-    """On a CPU bf16 is slower than float32 nearly everywhere, so there it must be asked for."""
+    """Whether to compute in bf16; on a CPU, where it is slower, only if requested."""
     if device.type == "cuda":
         return precision != "fp32" and bool(torch.cuda.is_bf16_supported())
     return precision == "bf16"
 
 
 def n_processes() -> int:
-    """Processes that `accelerate launch` or torchrun started for one training."""
+    """Processes that torchrun or `accelerate launch` started for one training."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-@contextmanager
-def own_accelerate() -> Iterator[None]:
-    """Accelerate keeps one device and one precision for a process, and refuses others: here ours,
-    afterwards again those of the caller, or none."""
-    from accelerate.state import AcceleratorState, GradientState, PartialState
+class Processes:
+    """The processes of one data-parallel training; usually one."""
 
-    if n_processes() > 1:
-        yield
-        return
-    kept = [kind._shared_state for kind in (PartialState, AcceleratorState, GradientState)]
-    before = [dict(state) for state in kept]
-    for state in kept:
-        state.clear()
-    try:
-        yield
-    finally:
-        for state, old in zip(kept, before, strict=True):
-            state.clear()
-            state.update(old)
+    def __init__(self, device: torch.device) -> None:
+        self.count, self.rank, self.device = n_processes(), 0, device
+        if self.count == 1:
+            return
+        if device.type == "cuda" and device.index is None:
+            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            atexit.register(dist.destroy_process_group)
+        self.rank = dist.get_rank()
 
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """The network as it is called: with gradients averaged over all processes."""
+        if self.count == 1:
+            return network
+        return nn.parallel.DistributedDataParallel(network)
 
-def make_accelerator(device: torch.device, half: bool) -> Any:
-    """Hugging Face's Accelerator for this device; `half`: it rounds to bf16 on the way."""
-    from accelerate import Accelerator
+    def without_sync(self, network: nn.Module) -> AbstractContextManager[Any]:
+        """A backward pass that only accumulates gradients, without averaging them."""
+        return nullcontext() if self.count == 1 else network.no_sync()  # type: ignore[operator]
 
-    return Accelerator(cpu=device.type == "cpu", mixed_precision="bf16" if half else "no")
+    def mean(self, value: Tensor) -> Tensor:
+        """The mean of a tensor over all processes."""
+        if self.count > 1:
+            dist.all_reduce(value)
+            value = value / self.count
+        return value
 
 
 @contextmanager
 def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
-    """On a GPU, only kernels that give the same result every time; the setting before it after."""
+    """Use deterministic kernels on a GPU; the caller's setting is restored."""
     if device.type != "cuda" or not wanted:
         yield
         return
-    # Without it the matrix products may use their workspace in another order each time.
+    # Without it matrix products may use their workspace in another order each time.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -102,8 +106,8 @@ def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
-def fitting_threads(network: nn.Module) -> Iterator[None]:
-    """As many threads as pay for a network of this size."""
+def limited_threads(network: nn.Module) -> Iterator[None]:
+    """Train a small network on the CPU with one thread."""
     threads = torch.get_num_threads()
     weights = sum(parameter.numel() for parameter in network.parameters())
     on_cpu = all(parameter.device.type == "cpu" for parameter in network.parameters())

@@ -1,8 +1,7 @@
 """A linear head solved to convergence: C x summed loss + half the squared weights.
 
-With more words than documents the weights are sums over documents, W = X'A, and it is cheaper to
-look for A. Every label is a problem of its own: a truncated Newton method works on some labels at a
-time, each with its own steps and its own end, until all of the chunk have converged.
+With more words than documents it is cheaper to solve for A in W = X'A. The labels are independent
+problems: a truncated Newton method solves a chunk of them at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from longtail.losses import BalancedLoss, MultiLabelLoss
 from longtail.losses.analytic import balanced_sum
 from longtail.losses.targets import Targets, read_targets
 from longtail.losses.terms import BalancedTerms, BatchWeights
-from longtail.models.information import label_information
+from longtail.training.information import label_information
 from longtail.training.newton import Problem, minimise
 
 Progress = Callable[[int, int, float], None]
@@ -40,7 +39,7 @@ LBFGS_STEPS = 200
 
 
 class ChunkStore(Protocol):
-    """Keeps finished chunks, so that an interrupted solution goes on after them."""
+    """Keeps finished chunks, so that an interrupted solution resumes after them."""
 
     def save(self, tensors: Mapping[str, Tensor], facts: Any = None, name: str = ...) -> None: ...
 
@@ -72,9 +71,9 @@ def solve_linear(
         features: documents x features. Y: documents x labels.
         loss: with reduction "sum".
         informed: the L2 term is half the sum of (w / s)^2 with s of `label_information`, so that
-            words that tell much about the labels may weigh more; False: s = 1.
-        tolerance: share of the first gradient's length that may be left.
-        chunks: where finished chunks are kept and looked for.
+            informative words are regularised less; False: s = 1.
+        tolerance: norm of the final gradient relative to the first.
+        chunks: keeps finished chunks.
     """
     if loss.reduction != "sum":
         raise InputError(f"expected a loss with reduction 'sum', got {loss.reduction!r}.")
@@ -85,35 +84,35 @@ def solve_linear(
         scale = label_information(features, Y)
         scaled = sp.csr_matrix(features @ sp.diags(scale), dtype=np.float32)
         options: Any = dict(tolerance=tolerance, device=device, progress=progress, chunks=chunks)
-        found = solve_linear(scaled, Y, loss, C, informed=False, **options)
-        return Linear(found.weight.mul_(torch.from_numpy(scale)), found.bias)
+        head = solve_linear(scaled, Y, loss, C, informed=False, **options)
+        return Linear(head.weight.mul_(torch.from_numpy(scale)), head.bias)
     data = Products.of(features, device)
     if not isinstance(loss, BalancedLoss):
         return _solve_whole(data, Y, loss, C, progress)
     n_documents, n_labels = Y.shape
     size = max(1, min(n_labels, CHUNK_LABELS, CHUNK_PAIRS // max(1, n_documents)))
-    # Labels of like frequency need as many steps as each other.
+    # Labels of similar frequency converge in a similar number of iterations.
     order = np.argsort(-np.bincount(Y.indices, minlength=n_labels), kind="stable")
     costs = _Costs.of(loss, Y, order, C, device)
-    found = Linear(torch.empty(n_labels, features.shape[1]), torch.empty(n_labels))
+    head = Linear(torch.empty(n_labels, features.shape[1]), torch.empty(n_labels))
     cuts = [(start, min(start + size, n_labels)) for start in range(0, n_labels, size)]
 
     def solve(cut: tuple[int, int]) -> tuple[Linear, float]:
         return _solve_chunk(data, costs, *cut, tolerance, chunks)
 
-    for (start, stop), (part, value) in zip(cuts, _side_by_side(solve, cuts, device), strict=True):
-        own = torch.from_numpy(order[start:stop].copy())
-        found.weight[own], found.bias[own] = part.weight, part.bias
+    for (start, stop), (part, value) in zip(cuts, _in_parallel(solve, cuts, device), strict=True):
+        labels = torch.from_numpy(order[start:stop].copy())
+        head.weight[labels], head.bias[labels] = part.weight, part.bias
         if progress is not None:
             progress(stop, n_labels, value)
-    return found
+    return head
 
 
-def _side_by_side(
+def _in_parallel(
     solve: Callable[[Any], Any], cuts: list[Any], device: torch.device
 ) -> Iterator[Any]:
-    """On a CPU one chunk per core, each with one thread: threads that share a chunk wait for each
-    other, on a busy machine ten times as long as they work."""
+    """Solve chunks; on a CPU one per core with one thread each, as threads that share a chunk wait
+    for each other, on a busy machine ten times as long as they work."""
     workers = min(len(cuts), _cores()) if device.type == "cpu" else 1
     threads = torch.get_num_threads()
     executor = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
@@ -149,8 +148,8 @@ def _check(features: sp.csr_matrix, Y: sp.csr_matrix, C: float) -> sp.csr_matrix
 
 @dataclasses.dataclass(frozen=True)
 class Products:
-    """Products with the features and with their transpose, as sums over embeddings: of the ways
-    that torch and scipy offer, the fastest on two cores."""
+    """Products with the features and their transpose as embedding bags, the fastest way on two
+    cores of those that torch and scipy offer."""
 
     n_documents: int
     n_features: int
@@ -159,17 +158,17 @@ class Products:
 
     @classmethod
     def of(cls, features: sp.csr_matrix, device: torch.device) -> Products:
-        flipped = sp.csr_matrix(features.T)
+        transposed = sp.csr_matrix(features.T)
         n_documents, n_features = features.shape
-        return cls(n_documents, n_features, _bags(features, device), _bags(flipped, device))
+        return cls(n_documents, n_features, _bags(features, device), _bags(transposed, device))
 
     def times(self, weights: Tensor) -> Tensor:
         """X W: (features, labels) to (documents, labels)."""
         return _product(self.rows, weights)
 
-    def back(self, sums: Tensor) -> Tensor:
+    def transposed(self, coefficients: Tensor) -> Tensor:
         """X'A: (documents, labels) to (features, labels)."""
-        return _product(self.columns, sums)
+        return _product(self.columns, coefficients)
 
 
 def _bags(matrix: sp.csr_matrix, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -185,7 +184,7 @@ def _product(bags: tuple[Tensor, Tensor, Tensor], values: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class _Costs:
-    """The loss of all documents, label by label, with the labels in the order of solving."""
+    """The loss of all documents, by label, with the labels in the order of solving."""
 
     targets: Targets
     terms: BalancedTerms
@@ -202,9 +201,9 @@ class _Costs:
         sorted_Y.sort_indices()
         targets = read_targets(outline, _flat(sorted_Y, device))
         terms = loss.terms(torch.float32)
-        places = torch.from_numpy(np.asarray(order)).to(device)
+        positions = torch.from_numpy(np.asarray(order)).to(device)
         per_label = {
-            name: value[places]
+            name: value[positions]
             for name in ("shift", "label_weight", "inverse_counts")
             if (value := getattr(terms, name)) is not None
         }
@@ -245,28 +244,28 @@ def _solve_chunk(
         data.n_documents,
         stop - start,
         costs.columns(start, stop),
-        lambda a: data.times(data.back(a)),
+        lambda a: data.times(data.transposed(a)),
         data.rows[2].device,
     )
-    sums, bias, value = minimise(problem, tolerance)
-    found = Linear(data.back(sums).T.contiguous().cpu(), bias.cpu())
-    if not bool(torch.isfinite(found.weight).all() and torch.isfinite(found.bias).all()):
+    coefficients, bias, value = minimise(problem, tolerance)
+    head = Linear(data.transposed(coefficients).T.contiguous().cpu(), bias.cpu())
+    if not bool(torch.isfinite(head.weight).all() and torch.isfinite(head.bias).all()):
         raise LongtailError(f"the linear head has no finite solution with C={costs.C:g}. Lower C.")
     if chunks is not None:
-        chunks.save(found._asdict(), {"loss": value}, name)
-    return found, value
+        chunks.save(head._asdict(), {"loss": value}, name)
+    return head, value
 
 
 def _solve_whole(
     data: Products, Y: sp.csr_matrix, loss: MultiLabelLoss, C: float, progress: Progress | None
 ) -> Linear:
-    """L-BFGS for losses whose labels depend on each other."""
+    """L-BFGS for losses that do not decompose into labels."""
     n_labels = int(Y.shape[1])
     if data.n_features * n_labels > WHOLE_WEIGHTS:
         raise InputError(
-            f"this loss looks at all labels of a document together, and {data.n_features:,} "
-            f"features x {n_labels:,} labels are too many for that. Use another loss, fewer "
-            "features (max_features), or a hidden layer (hidden)."
+            f"this loss does not decompose into labels, and {data.n_features:,} features x "
+            f"{n_labels:,} labels are too many for it. Use another loss, fewer features "
+            "(max_features), or a hidden layer (hidden)."
         )
     device = data.rows[2].device
     weight = torch.zeros(data.n_features, n_labels, device=device)
@@ -290,7 +289,7 @@ def _solve_whole(
         value = C * loss(logits, targets)
         (slope,) = torch.autograd.grad(value, logits)
         with torch.no_grad():
-            weight.grad = data.back(slope) + weight
+            weight.grad = data.transposed(slope) + weight
             bias.grad = slope.sum(dim=0) + bias
             total = value + 0.5 * (weight.square().sum() + bias.square().sum())
         if not bool(torch.isfinite(total)):
@@ -298,8 +297,7 @@ def _solve_whole(
         done[0] += 1
         if progress is not None:
             progress(min(done[0], LBFGS_STEPS), LBFGS_STEPS, float(total))
-        found: Tensor = total.detach()
-        return found
+        return total.detach()  # type: ignore[no-any-return]
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
     return Linear(weight.detach().T.contiguous().cpu(), bias.detach().cpu())

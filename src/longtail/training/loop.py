@@ -1,7 +1,7 @@
-"""One training loop for every network and every loss, on Hugging Face Accelerate.
+"""One training loop for every network and every loss.
 
-It can be stopped and killed: with a folder, it goes on from its last saved state to the same
-weights that an undisturbed run ends with.
+It can be stopped and killed: a run that resumes from a checkpoint ends with the same weights as
+one that was not interrupted.
 """
 
 from __future__ import annotations
@@ -22,35 +22,24 @@ from torch import Tensor, nn
 
 from longtail.errors import DataError, InputError, LongtailError
 from longtail.losses import MultiLabelLoss
-from longtail.models import NetworkModel
-from longtail.models.base import Encoded, IntArray
-from longtail.models.tokens import EncodedTokens
-from longtail.settings import TrainingConfig
-from longtail.training.batches import epoch_batches
 from longtail.training.checkpoints import Checkpoints
-from longtail.training.devices import (
-    device_of,
-    fitting_threads,
-    has_bf16,
-    make_accelerator,
-    n_processes,
-    own_accelerate,
-    repeatable,
-)
-from longtail.training.feed import DeviceFeed, Feed, HostFeed
+from longtail.training.devices import Processes, device_of, has_bf16, limited_threads, repeatable
+from longtail.training.encoded import Encoded, IntArray
+from longtail.training.feed import DeviceFeed, epoch_batches, make_feed
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
 from longtail.training.predicting import predict_logits
+from longtail.training.settings import Training
 from longtail.training.steps import Note, Steps
 from longtail.training.weights import Weights
 
-# Steps between looks at the losses on a GPU: each look waits for all work under way.
-LOOK_EVERY = 50
+# Steps between two reads of the losses on a GPU: each waits for all queued work.
+READ_EVERY = 50
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a training stands; what a progress callback gets."""
+    """The progress of a training, as a callback receives it."""
 
     step: int
     steps: int
@@ -69,15 +58,15 @@ Describe = Callable[[int], str]
 
 @dataclass(frozen=True)
 class Validation:
-    """Documents to look at after each epoch, and what their logits are worth (more is better)."""
+    """Documents scored after each epoch, and the score of their logits (higher is better)."""
 
     encoded: Encoded
     score: Callable[[NDArray[np.float32]], float]
 
 
 @dataclass
-class Standing:
-    """What a training remembers beside its weights."""
+class State:
+    """The progress of a training, beside its weights."""
 
     epoch: int = 0
     step: int = 0
@@ -88,7 +77,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Trained:
-    """How a training ended."""
+    """The result of a training."""
 
     epochs: int
     steps: int
@@ -98,8 +87,8 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class _Around:
-    """Who looks on while a training runs, and where it is saved."""
+class _Hooks:
+    """Callbacks and checkpoints of a training."""
 
     validation: Validation | None
     checkpoints: Checkpoints | None
@@ -109,12 +98,15 @@ class _Around:
 
 
 def train(
-    model: NetworkModel,
+    network: nn.Module,
     encoded: Encoded,
     Y: sp.csr_matrix,
     loss: MultiLabelLoss,
-    config: TrainingConfig,
+    training: Training,
     *,
+    is_head: Callable[[str], bool],
+    bf16: bool = False,
+    seed: int = 0,
     validation: Validation | None = None,
     checkpoints: Checkpoints | None = None,
     progress: Progress | None = None,
@@ -122,96 +114,97 @@ def train(
     stop: Stop = NEVER,
     describe: Describe = str,
 ) -> Trained:
-    """Train the model's network in place; its weights end in float32.
+    """Train a network in place; its weights end in float32.
 
-    With `validation` the best epoch's weights are kept, and `config.patience` may end the training.
-    Dropout draws from torch's random numbers: seed them for the same result. `describe` names a
-    document, by its row, in an error.
+    With `validation` the weights of the best epoch are kept.
+
+    Args:
+        training: without None among its fields.
+        is_head: whether a parameter, by name, belongs to the head.
+        bf16: whether the network may compute in bf16.
+        seed: of the batches. Dropout uses torch's random numbers, seeded by the caller.
+        describe: names a document, by its row, in an error.
     """
     if len(encoded) == 0 or len(encoded) != Y.shape[0]:
         raise InputError(
             f"expected documents to train on and a row of labels for each, got {len(encoded)} "
             f"documents and {Y.shape[0]} rows."
         )
-    with own_accelerate():
-        run = _Run(model, encoded, Y, loss, config, note)
-        if checkpoints is not None:
-            checkpoints.check_space(run.n_bytes())
-            run.resume(checkpoints)
-        with run.placed(), fitting_threads(model.network):
-            run.go(_Around(validation, checkpoints, progress, stop, describe))
-        return run.finish()
+    run = _Run(network, encoded, Y, loss, training, is_head, bf16, seed, note)
+    if checkpoints is not None:
+        checkpoints.check_space(run.n_bytes())
+        run.resume(checkpoints)
+    with run.placed(), limited_threads(network):
+        run.train(_Hooks(validation, checkpoints, progress, stop, describe))
+    return run.finish()
 
 
 class _Run:
-    """All that belongs to one training."""
+    """The state of one training."""
 
     def __init__(
         self,
-        model: NetworkModel,
+        network: nn.Module,
         encoded: Encoded,
         Y: sp.csr_matrix,
         loss: MultiLabelLoss,
-        config: TrainingConfig,
+        training: Training,
+        is_head: Callable[[str], bool],
+        bf16: bool,
+        seed: int,
         note: Note,
     ) -> None:
-        config = config.resolved(model.training_defaults)
-        self.config, self.encoded, self.network = config, encoded, model.network
-        assert config.epochs and config.batch_size and config.learning_rate
-        self.epochs, self.batch_size = config.epochs, config.batch_size
-        device = device_of(config.device)
-        half = getattr(model, "half_ready", False) and has_bf16(device, config.precision)
-        if config.precision == "bf16" and not half:
-            note("bf16 was asked for, but this model or device has none: computing in float32.")
-        self.accelerator = make_accelerator(device, half and n_processes() > 1)
-        alone = self.accelerator.num_processes == 1
-        if device.index is None or not alone:
-            device = self.accelerator.device
+        self.config, self.encoded, self.network, self.seed = training, encoded, network, seed
+        assert training.epochs and training.batch_size
+        self.epochs, self.batch_size = training.epochs, training.batch_size
+        self.processes = Processes(device_of(training.device))
+        alone, device = self.processes.count == 1, self.processes.device
+        half = bf16 and has_bf16(device, training.precision)
+        if training.precision == "bf16" and not half:
+            note("this model or device does not support bf16: computing in float32.")
         self.device = device
-        self.network.to(device).train()
-        self.weights = Weights(self.network, half and alone, config.ema)
-        self.optimizer, rates = make_optimizer(model, self.weights, config, device)
-        forward = self.network if alone else self.accelerator.prepare(self.network)
-        compiles = config.acceleration == "compile"
-        feed = _feed(encoded, Y, device)
+        network.to(device).train()
+        self.weights = Weights(network, half and alone, training.ema)
+        self.optimizer, rates = make_optimizer(self.weights, is_head, training, device)
+        forward = self.processes.wrap(network)
+        compiles = training.acceleration == "compile"
+        feed = make_feed(encoded, Y, device)
         self.steps = Steps(
-            accelerator=self.accelerator,
-            device=device,
+            processes=self.processes,
+            autocast=half and not alone,
             forward=forward,
-            compiled=_compiled(forward) if compiles else None,
+            compiled=torch.compile(forward, dynamic=True) if compiles else None,  # type: ignore[arg-type]
             weights=self.weights,
             loss=loss.to(device),
             optimizer=self.optimizer,
             feed=feed,
             rates=rates,
             batch_size=self.batch_size,
-            micro=min(config.micro_batch or self.batch_size, self.batch_size),
-            clip=config.clip,
-            graphs=alone and config.acceleration != "off" and isinstance(feed, DeviceFeed),
+            micro=min(training.micro_batch or self.batch_size, self.batch_size),
+            max_grad_norm=training.max_grad_norm,
+            graphs=alone and training.acceleration != "off" and isinstance(feed, DeviceFeed),
             note=note,
         )
         self.per_epoch = math.ceil(len(encoded) / self.batch_size)
         self.total = self.epochs * self.per_epoch
-        self.at = Standing()
+        self.at = State()
         self.began = time.perf_counter()
 
-    def go(self, around: _Around) -> None:
-        """Every epoch from where the training stands."""
-        while self.at.epoch < self.epochs and not self._exhausted():
-            batches = epoch_batches(
-                self.encoded.lengths, self.batch_size, self.config.seed, self.at.epoch
-            )
-            self._epoch(batches, around)
-            if around.validation is not None:
-                self._judge(around.validation)
+    def train(self, hooks: _Hooks) -> None:
+        """Run all epochs from the current state."""
+        while self.at.epoch < self.epochs and not self._is_exhausted():
+            batches = epoch_batches(self.encoded.lengths, self.batch_size, self.seed, self.at.epoch)
+            self._epoch(batches, hooks)
+            if hooks.validation is not None:
+                self._validate(hooks.validation)
             self.at.epoch, self.at.step = self.at.epoch + 1, 0
-            self._pause(around)
+            self._pause(hooks)
 
-    def _epoch(self, batches: list[IntArray], around: _Around) -> None:
+    def _epoch(self, batches: list[IntArray], hooks: _Hooks) -> None:
         waiting: list[tuple[IntArray, Tensor]] = []
         seen, since = 0, time.perf_counter()
-        each = around.checkpoints is not None and self.config.checkpoint_minutes == 0
-        every = 1 if each or self.device.type == "cpu" else LOOK_EVERY
+        each = hooks.checkpoints is not None and self.config.checkpoint_minutes == 0
+        every = 1 if each or self.device.type == "cpu" else READ_EVERY
         for step in range(self.at.step, len(batches)):
             rows = batches[step]
             factor = self.config.rate(self.at.epoch * self.per_epoch + step, self.total)
@@ -220,29 +213,29 @@ class _Run:
             seen += len(rows)
             last = self.at.step == len(batches)
             if last or len(waiting) >= every:
-                value = self._look(waiting, around.describe)
+                value = self._read_losses(waiting, hooks.describe)
                 waiting = []
-                if around.progress is not None:
+                if hooks.progress is not None:
                     speed = seen / max(1e-9, time.perf_counter() - since)
-                    around.progress(self._moment(value, speed))
-                # After the last step the epoch is judged first.
+                    hooks.progress(self._moment(value, speed))
+                # After the last step the epoch is validated first.
                 if not last:
-                    self._pause(around)
+                    self._pause(hooks)
 
-    def _pause(self, around: _Around) -> None:
-        """A safe moment: save if it is time to, and leave if somebody asked for that."""
-        # Looked at once: a signal that comes while we save waits for the next pause.
-        asked = around.stop.signal is not None
-        checkpoints = around.checkpoints
-        if checkpoints is not None and (asked or checkpoints.due()):
+    def _pause(self, hooks: _Hooks) -> None:
+        """Save a checkpoint if it is due, and stop if that was requested."""
+        # Read once: a signal that arrives while saving waits for the next pause.
+        requested = hooks.stop.signal is not None
+        checkpoints = hooks.checkpoints
+        if checkpoints is not None and (requested or checkpoints.due()):
             self.save(checkpoints)
-        if asked:
-            kept = "What was learned so far is saved: go on with --resume."
+        if requested:
+            kept = "The training so far is saved: resume it with --resume."
             nothing = "Nothing was saved: the training has no folder."
-            around.stop.check(nothing if checkpoints is None else kept)
+            hooks.stop.check(nothing if checkpoints is None else kept)
 
-    def _look(self, waiting: list[tuple[IntArray, Tensor]], describe: Describe) -> float:
-        """The last loss; raises if one of them is no number."""
+    def _read_losses(self, waiting: list[tuple[IntArray, Tensor]], describe: Describe) -> float:
+        """The last loss; raises if one of them is not finite."""
         losses = torch.stack([value for _, value in waiting]).tolist()
         first = self.at.step - len(waiting) + 1
         for position, value in enumerate(losses):
@@ -253,11 +246,11 @@ class _Run:
                 raise LongtailError(
                     f"the loss became {value} at step {first + position} of epoch "
                     f"{self.at.epoch + 1}, at documents {named}{more}. Lower the learning rate, "
-                    f"now {self.config.learning_rate}, or look at these texts."
+                    f"now {self.config.learning_rate}, or check these texts."
                 )
         return float(losses[-1])
 
-    def _judge(self, validation: Validation) -> None:
+    def _validate(self, validation: Validation) -> None:
         self.network.eval()
         try:
             with self.weights.evaluating():
@@ -266,16 +259,16 @@ class _Run:
             self.network.train()
         score = validation.score(logits)
         best = self.at.best
-        # A score that is no number never is the best, whenever it comes.
+        # NaN is never the best score.
         if best is None or score > best or (math.isnan(best) and not math.isnan(score)):
             self.at.best, self.at.best_epoch = score, self.at.epoch + 1
             self.weights.remember_best()
 
-    def _exhausted(self) -> bool:
-        """Whether the best epoch is so long ago that there is no hope for a better one."""
-        if not self.config.patience or self.at.best is None:
+    def _is_exhausted(self) -> bool:
+        """Whether early stopping ends the training."""
+        if not self.config.early_stopping_patience or self.at.best is None:
             return False
-        return self.at.epoch - self.at.best_epoch >= self.config.patience
+        return self.at.epoch - self.at.best_epoch >= self.config.early_stopping_patience
 
     def _moment(self, loss: float, speed: float) -> Moment:
         done = self.at.epoch * self.per_epoch + self.at.step
@@ -283,7 +276,7 @@ class _Run:
 
     @contextmanager
     def placed(self) -> Iterator[None]:
-        """On a GPU all work goes to one stream of its own, which graphs are recorded from."""
+        """On a GPU, use a separate stream, which graphs are recorded from."""
         if self.device.type != "cuda":
             yield
             return
@@ -306,11 +299,11 @@ class _Run:
     def n_bytes(self) -> int:
         """Size of a saved state: weights, two moments, the average and the best."""
         copies = 3 + bool(self.config.ema) + 1
-        return copies * sum(weight.numel() * 4 for weight in self.weights.moved)
+        return copies * sum(weight.numel() * 4 for weight in self.weights.optimized)
 
     def save(self, checkpoints: Checkpoints) -> None:
-        """Write everything that the rest of the training depends on."""
-        if not self.accelerator.is_main_process:
+        """Write a checkpoint of everything that the rest of the training depends on."""
+        if self.processes.rank > 0:
             return
         tensors = self.weights.tensors() | optimizer_tensors(self.optimizer, self.weights)
         tensors["random.cpu"] = torch.get_rng_state()
@@ -320,7 +313,7 @@ class _Run:
         checkpoints.save(tensors, vars(self.at))
 
     def resume(self, checkpoints: Checkpoints) -> None:
-        """Stand where the last `save` stood, if there was one."""
+        """Continue from the last checkpoint, if there is one."""
         state = checkpoints.load()
         if state is None:
             return
@@ -328,28 +321,16 @@ class _Run:
             self._load(*state)
         except (KeyError, TypeError, RuntimeError) as error:
             raise DataError(
-                f"the state in {checkpoints.folder} is of another network or version ({error}). "
-                "Remove that folder to start this part again."
+                f"the checkpoint in {checkpoints.folder} belongs to another network or version "
+                f"({error}). Remove that folder to start this part again."
             ) from error
 
     def _load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         self.weights.load(tensors)
         load_optimizer(self.optimizer, self.weights, tensors)
-        self.at = Standing(**facts)
+        self.at = State(**facts)
         self.steps.micro = min(self.at.micro, self.batch_size)
         if "random.cuda" in tensors and self.device.type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
         # Last of all: nothing between here and the next step may draw.
         torch.set_rng_state(tensors["random.cpu"])
-
-
-def _compiled(network: nn.Module) -> nn.Module:
-    return torch.compile(network, dynamic=True)  # type: ignore[return-value]
-
-
-def _feed(encoded: Encoded, Y: sp.csr_matrix, device: torch.device) -> Feed:
-    if device.type == "cuda" and isinstance(encoded, EncodedTokens):
-        free, _ = torch.cuda.mem_get_info(device)
-        if DeviceFeed.n_bytes(encoded, Y) < free // 4:
-            return DeviceFeed(encoded, Y, device)
-    return HostFeed(encoded, Y, device)

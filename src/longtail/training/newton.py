@@ -1,8 +1,8 @@
 """A truncated Newton method for many problems of one shape at a time, one per column.
 
-Each column minimises cost(K a + b) + half a'K a + half b squared over a (one number per document)
-and b, where K = XX' is given by its products alone. Newton's equations are solved roughly by
-conjugate gradients in the geometry of K; every column has its own step and its own end.
+Each column minimises cost(K a + b) + a'K a / 2 + b^2 / 2 over a (one coefficient per document) and
+a bias b, where K = XX' is known by its products alone. Newton's equations are solved inexactly by
+conjugate gradients in the K inner product; every column has its own step size and stopping point.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-MOST_STEPS, MOST_INNER, MOST_SEARCH, MOST_BIAS = 60, 100, 10, 30
-# How well Newton's equations are solved, and the distance for second derivatives by difference.
-INNER_TOLERANCE, DIFFERENCE = 0.1, 1e-2
-# A step is taken when the slope at its end is between these shares of the slope at its beginning.
-STEEPEST_DOWN, STEEPEST_UP = -0.7, 0.3
+MAX_ITERATIONS, MAX_CG, MAX_LINE_SEARCH, MAX_BIAS = 60, 100, 10, 30
+# Relative residual of Newton's equations; step of the finite difference of gradients.
+CG_TOLERANCE, DIFFERENCE = 0.1, 1e-2
+# A step is accepted if the slope at its end lies between these multiples of the initial slope.
+LOWER_SLOPE, UPPER_SLOPE = -0.7, 0.3
 TINY = 1e-30
 
 
@@ -37,16 +37,16 @@ class Problem:
     device: torch.device
 
     def curvature(self, logits: Tensor, gradient: Tensor) -> Tensor:
-        """Second derivatives of the cost, element by element; where it bends down, 0."""
+        """Element-wise second derivatives of the cost; 0 where it is not convex."""
         ahead = self.cost(logits + DIFFERENCE)[1]
         return ((ahead - gradient) / DIFFERENCE).clamp_(min=0)
 
 
 @dataclass
-class _Point:
-    """Where the columns stand."""
+class _Iterate:
+    """The current point of all columns, with cost and gradient by the logits."""
 
-    sums: Tensor
+    coefficients: Tensor
     bias: Tensor
     logits: Tensor
     gradient: Tensor
@@ -54,113 +54,122 @@ class _Point:
 
 
 @dataclass(frozen=True)
-class _Step:
-    """A direction: in the sums, in the logits without the bias, and in the bias."""
+class _Direction:
+    """A direction of coefficients and bias, and K times that of the coefficients."""
 
-    sums: Tensor
-    logits: Tensor
+    coefficients: Tensor
+    product: Tensor
     bias: Tensor
 
 
 def minimise(problem: Problem, tolerance: float) -> tuple[Tensor, Tensor, float]:
-    """The sums (documents, columns), the biases (columns,), and the cost there."""
-    at = _only_bias(problem)
-    first: Tensor | None = None
-    for _ in range(MOST_STEPS):
-        slope, bias_slope = at.sums + at.gradient, at.gradient.sum(dim=0) + at.bias
-        image = problem.product(slope)
-        length = (slope * image).sum(dim=0).clamp(min=0) + bias_slope.square()
-        first = length.clone() if first is None else first
-        done = length <= tolerance**2 * first
-        if bool(done.all()):
+    """The coefficients (documents, columns), the biases (columns,), and the cost there."""
+    point = _best_bias(problem)
+    initial: Tensor | None = None
+    for _ in range(MAX_ITERATIONS):
+        gradient = point.coefficients + point.gradient
+        bias_gradient = point.gradient.sum(dim=0) + point.bias
+        product = problem.product(gradient)
+        squared_norm = (gradient * product).sum(dim=0).clamp(min=0) + bias_gradient.square()
+        initial = squared_norm.clone() if initial is None else initial
+        converged = squared_norm <= tolerance**2 * initial
+        if bool(converged.all()):
             break
-        bend = problem.curvature(at.logits, at.gradient)
-        step = _direction(problem, slope, image, bias_slope, length, bend, ~done)
-        start = (image * step.sums).sum(dim=0) + bias_slope * step.bias
-        _walk(problem, at, step, start, done)
-    return at.sums, at.bias, at.value
+        curvature = problem.curvature(point.logits, point.gradient)
+        direction = _newton_direction(
+            problem, gradient, product, bias_gradient, squared_norm, curvature, ~converged
+        )
+        slope = (product * direction.coefficients).sum(dim=0) + bias_gradient * direction.bias
+        _line_search(problem, point, direction, slope, converged)
+    return point.coefficients, point.bias, point.value
 
 
-def _only_bias(problem: Problem) -> _Point:
-    """The best biases with no weights at all: where the columns begin."""
+def _best_bias(problem: Problem) -> _Iterate:
+    """The optimal biases without any weights: the starting point."""
     shape = (problem.n_documents, problem.n_columns)
     bias = torch.zeros(problem.n_columns, device=problem.device)
     value, gradient = problem.cost(bias.expand(shape))
-    for _ in range(MOST_BIAS):
+    for _ in range(MAX_BIAS):
         logits = bias.expand(shape)
-        bend = problem.curvature(logits, gradient).sum(dim=0).clamp(min=1e-8) + 1
-        move = (-(gradient.sum(dim=0) + bias) / bend).clamp(-2, 2)
-        bias = bias + move
+        curvature = problem.curvature(logits, gradient).sum(dim=0).clamp(min=1e-8) + 1
+        step = (-(gradient.sum(dim=0) + bias) / curvature).clamp(-2, 2)
+        bias = bias + step
         value, gradient = problem.cost(bias.expand(shape))
-        if bool((move.abs() < DIFFERENCE).all()):
+        if bool((step.abs() < DIFFERENCE).all()):
             break
-    return _Point(torch.zeros_like(gradient), bias, bias.expand(shape).clone(), gradient, value)
+    return _Iterate(torch.zeros_like(gradient), bias, bias.expand(shape).clone(), gradient, value)
 
 
-def _direction(
+def _newton_direction(
     problem: Problem,
-    slope: Tensor,
-    image: Tensor,
-    bias_slope: Tensor,
-    length: Tensor,
-    bend: Tensor,
-    live: Tensor,
-) -> _Step:
-    """Newton's step by conjugate gradients; columns that are done stay where they are."""
-    left, left_bias = -slope, -bias_slope
-    way, way_image, way_bias = left.clone(), -image, left_bias.clone()
-    found = _Step(torch.zeros_like(slope), torch.zeros_like(slope), torch.zeros_like(bias_slope))
-    sums, logits, bias = found.sums, found.logits, found.bias
-    open_, size, enough = live.clone(), length.clone(), INNER_TOLERANCE**2 * length
-    for _ in range(MOST_INNER):
-        bent = bend * (way_image + way_bias)
-        bent_bias = bent.sum(dim=0) + way_bias
-        bent += way
-        along = (way_image * bent).sum(dim=0) + way_bias * bent_bias
-        share = torch.where(open_ & (along > 0), size / along.clamp(min=TINY), 0.0)
-        sums.addcmul_(share, way)
-        logits.addcmul_(share, way_image)
-        bias.addcmul_(share, way_bias)
-        left.addcmul_(share, bent, value=-1)
-        left_bias = left_bias - share * bent_bias
-        image = problem.product(left)
-        now = (left * image).sum(dim=0).clamp(min=0) + left_bias.square()
-        open_ = open_ & (now > enough)
-        if not bool(open_.any()):
+    gradient: Tensor,
+    product: Tensor,
+    bias_gradient: Tensor,
+    squared_norm: Tensor,
+    curvature: Tensor,
+    active: Tensor,
+) -> _Direction:
+    """Newton's direction by conjugate gradients; it is 0 for columns that are not active."""
+    residual, bias_residual = -gradient, -bias_gradient
+    search, search_product, search_bias = residual.clone(), -product, bias_residual.clone()
+    result = _Direction(
+        torch.zeros_like(gradient), torch.zeros_like(gradient), torch.zeros_like(bias_gradient)
+    )
+    active, norm, enough = active.clone(), squared_norm.clone(), CG_TOLERANCE**2 * squared_norm
+    for _ in range(MAX_CG):
+        image = curvature * (search_product + search_bias)
+        bias_image = image.sum(dim=0) + search_bias
+        image += search
+        along = (search_product * image).sum(dim=0) + search_bias * bias_image
+        step_size = torch.where(active & (along > 0), norm / along.clamp(min=TINY), 0.0)
+        result.coefficients.addcmul_(step_size, search)
+        result.product.addcmul_(step_size, search_product)
+        result.bias.addcmul_(step_size, search_bias)
+        residual.addcmul_(step_size, image, value=-1)
+        bias_residual = bias_residual - step_size * bias_image
+        product = problem.product(residual)
+        new_norm = (residual * product).sum(dim=0).clamp(min=0) + bias_residual.square()
+        active = active & (new_norm > enough)
+        if not bool(active.any()):
             break
-        ratio = now / size.clamp(min=TINY)
-        size = now
-        way = left + ratio * way
-        way_image = image + ratio * way_image
-        way_bias = left_bias + ratio * way_bias
-    return found
+        ratio = new_norm / norm.clamp(min=TINY)
+        norm = new_norm
+        search = residual + ratio * search
+        search_product = product + ratio * search_product
+        search_bias = bias_residual + ratio * search_bias
+    return result
 
 
-def _walk(problem: Problem, at: _Point, step: _Step, start: Tensor, done: Tensor) -> None:
-    """Go along the step as far as its slope says, each column by itself."""
-    move = step.logits + step.bias
-    fixed = (at.sums * step.logits).sum(dim=0) + at.bias * step.bias
-    growing = (step.sums * step.logits).sum(dim=0) + step.bias.square()
-    size = start.abs()
-    far = torch.ones_like(start)
-    low, high = torch.zeros_like(start), torch.full_like(start, torch.inf)
-    low_slope, high_slope = start.clone(), torch.full_like(start, torch.inf)
-    for _ in range(MOST_SEARCH):
-        taken = far
-        logits = at.logits + far * move
+def _line_search(
+    problem: Problem, point: _Iterate, direction: _Direction, initial: Tensor, converged: Tensor
+) -> None:
+    """Move the point along the direction; step sizes by interpolating the slopes.
+
+    `initial`: the slope at the start.
+    """
+    move = direction.product + direction.bias
+    linear = (point.coefficients * direction.product).sum(dim=0) + point.bias * direction.bias
+    quadratic = (direction.coefficients * direction.product).sum(dim=0) + direction.bias.square()
+    scale = initial.abs()
+    step_size = torch.ones_like(initial)
+    low, high = torch.zeros_like(initial), torch.full_like(initial, torch.inf)
+    low_slope, high_slope = initial.clone(), torch.full_like(initial, torch.inf)
+    for _ in range(MAX_LINE_SEARCH):
+        accepted = step_size
+        logits = point.logits + step_size * move
         value, gradient = problem.cost(logits)
-        slope = (gradient * move).sum(dim=0) + fixed + far * growing
-        short = (slope < STEEPEST_DOWN * size) & torch.isfinite(high)
-        open_ = ((slope > STEEPEST_UP * size) | short) & ~done
-        if not bool(open_.any()):
+        slope = (gradient * move).sum(dim=0) + linear + step_size * quadratic
+        too_short = (slope < LOWER_SLOPE * scale) & torch.isfinite(high)
+        rejected = ((slope > UPPER_SLOPE * scale) | too_short) & ~converged
+        if not bool(rejected.any()):
             break
-        falls = slope < 0
-        low = torch.where(open_ & falls, far, low)
-        low_slope = torch.where(open_ & falls, slope, low_slope)
-        high = torch.where(open_ & ~falls, far, high)
-        high_slope = torch.where(open_ & ~falls, slope, high_slope)
-        part = (low_slope / (low_slope - high_slope)).clamp(0.1, 0.5)
-        far = torch.where(open_, low + (high - low) * part, far)
-    at.sums = at.sums + taken * step.sums
-    at.bias = at.bias + taken * step.bias
-    at.logits, at.gradient, at.value = logits, gradient, value
+        descending = slope < 0
+        low = torch.where(rejected & descending, step_size, low)
+        low_slope = torch.where(rejected & descending, slope, low_slope)
+        high = torch.where(rejected & ~descending, step_size, high)
+        high_slope = torch.where(rejected & ~descending, slope, high_slope)
+        fraction = (low_slope / (low_slope - high_slope)).clamp(0.1, 0.5)
+        step_size = torch.where(rejected, low + (high - low) * fraction, step_size)
+    point.coefficients = point.coefficients + accepted * direction.coefficients
+    point.bias = point.bias + accepted * direction.bias
+    point.logits, point.gradient, point.value = logits, gradient, value

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from longtail.errors import InputError
-from longtail.models.base import Encoded
-from longtail.models.tokens import EncodedTokens
-from longtail.training.batches import sorted_batches
+from longtail.training.encoded import Encoded, EncodedTokens
+from longtail.training.feed import sorted_batches
 from longtail.training.steps import is_out_of_memory, too_large
 
 Done = Callable[[int, int], None]

@@ -6,8 +6,8 @@ than running them. A graph, recorded once for each width, launches them all at o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from longtail.errors import LongtailError
 from longtail.losses import MultiLabelLoss
-from longtail.models.base import IntArray
+from longtail.training.devices import Processes
+from longtail.training.encoded import IntArray
 from longtail.training.feed import Feed
 from longtail.training.weights import Weights
 
@@ -29,18 +30,18 @@ class Steps:
     """Trains on one batch at a time.
 
     Args:
-        accelerator: of Hugging Face Accelerate; shares each batch among its processes.
-        device: where the network is.
-        forward: the network as it is called: itself, or wrapped for several processes.
+        processes: share each batch.
+        autocast: compute in bf16 by autocast, as with several processes.
+        forward: the network, or its wrapper for several processes.
         compiled: the same through torch.compile, used as long as that works.
-        rates: one learning rate per group of the optimizer, before the schedule.
+        rates: one learning rate per parameter group, before the schedule.
         micro: documents in memory at a time.
         graphs: record the step of each width as a CUDA graph.
-        note: told what was changed on the way.
+        note: called with a message about each fallback.
     """
 
-    accelerator: Any
-    device: torch.device
+    processes: Processes
+    autocast: bool
     forward: nn.Module
     compiled: nn.Module | None
     weights: Weights
@@ -50,7 +51,7 @@ class Steps:
     rates: list[float]
     batch_size: int
     micro: int
-    clip: float
+    max_grad_norm: float
     graphs: bool
     note: Note
     _recorded: dict[int, Any] = field(default_factory=dict)
@@ -64,76 +65,69 @@ class Steps:
                 width = self.feed.width(rows)
                 if self.graphs and width is not None and len(rows) == self.batch_size:
                     return self._graphed(rows, width)
-                return self._step(self._own(rows), width, len(rows))
+                return self._step(self._share(rows), width, len(rows))
             except Exception as error:
                 if is_out_of_memory(error):
                     self._halve(error)
                 elif "deterministic" in str(error) and torch.are_deterministic_algorithms_enabled():
-                    self._give_up_exactness(error)
+                    self._disable_determinism(error)
                 elif self.compiled is not None:
-                    self._give_up_compiling(error)
+                    self._disable_compiling(error)
                 else:
                     raise
 
-    def _own(self, rows: IntArray) -> Any:
-        """This process's share of the rows, on the device where the feed wants them there."""
-        mine = rows[self.accelerator.process_index :: self.accelerator.num_processes]
+    def _share(self, rows: IntArray) -> Any:
+        """The rows of this process, on the device if the feed expects them there."""
+        mine = rows[self.processes.rank :: self.processes.count]
         if len(mine) == 0:
-            # With fewer documents than processes all still exchange gradients; see `_share`.
+            # With fewer documents than processes all still exchange gradients; see `_weight`.
             mine = rows[:1]
         if self.feed.width(rows) is None:
             return mine
-        return torch.from_numpy(np.ascontiguousarray(mine)).to(self.device)
+        return torch.from_numpy(np.ascontiguousarray(mine)).to(self.processes.device)
 
     def _step(self, rows: Any, width: int | None, n_rows: int) -> Tensor:
-        total = torch.zeros((), device=self.device)
+        device = self.processes.device
+        total = torch.zeros((), device=device)
+        autocast = torch.autocast(device.type, torch.bfloat16, enabled=self.autocast)
         parts = range(0, len(rows), self.micro)
         for start in parts:
             part = rows[start : start + self.micro]
             inputs, targets = self.feed.batch(part, width)
-            with self._gathering(last=start == parts[-1]), self.accelerator.autocast():
+            is_last = start == parts[-1]
+            accumulating = self.processes.without_sync(self.forward)
+            with nullcontext() if is_last else accumulating, autocast:
                 network = self.forward if self.compiled is None else self.compiled
                 logits = network(**inputs)
-                value = self.loss(logits.float(), targets) * self._share(len(part), n_rows)
-                self.accelerator.backward(value)
+                value = self.loss(logits.float(), targets) * self._weight(len(part), n_rows)
+                value.backward()
             total = total + value.detach()
         self.weights.collect()
-        if self.clip:
-            nn.utils.clip_grad_norm_(self.weights.moved, self.clip)
+        if self.max_grad_norm:
+            nn.utils.clip_grad_norm_(self.weights.optimized, self.max_grad_norm)
         self.optimizer.step()
         self.weights.spread()
         self.weights.clear()
-        if self.accelerator.num_processes > 1:
-            # The loss of the whole batch: what one process sees, all see and stop for.
-            total = self.accelerator.reduce(total, reduction="mean")
-        return total
+        # The loss of the whole batch, so that all processes stop for the same one.
+        return self.processes.mean(total)
 
-    def _share(self, n_part: int, n_rows: int) -> float:
-        """What a part's loss counts for in that of the batch; processes average gradients."""
-        if self.accelerator.process_index >= n_rows:
+    def _weight(self, n_part: int, n_rows: int) -> float:
+        """The weight of a part in the loss of the batch; processes average their gradients."""
+        if self.processes.rank >= n_rows:
             return 0.0
         if self.loss.reduction == "sum":
-            return float(self.accelerator.num_processes)
-        return self.accelerator.num_processes * n_part / n_rows  # type: ignore[no-any-return]
-
-    @contextmanager
-    def _gathering(self, last: bool) -> Iterator[None]:
-        """Processes exchange gradients after the last part only."""
-        if last or self.accelerator.num_processes == 1:
-            yield
-        else:
-            with self.accelerator.no_sync(self.forward):
-                yield
+            return float(self.processes.count)
+        return self.processes.count * n_part / n_rows
 
     def _graphed(self, rows: IntArray, width: int) -> Tensor:
         if width not in self._recorded:
-            # The first batch of a width is trained on as ever, which also warms up; then recorded.
-            kept = torch.from_numpy(rows).to(self.device)
+            # The first batch of a width takes a normal step, which also warms up the recording.
+            kept = torch.from_numpy(rows).to(self.processes.device)
             loss = self._step(kept, width, len(rows))
             try:
                 self._record(kept, width)
             except RuntimeError as error:
-                self._halve(error) if is_out_of_memory(error) else self._give_up_graphs(error)
+                self._halve(error) if is_out_of_memory(error) else self._disable_graphs(error)
             return loss
         graph, kept, result = self._recorded[width]
         kept.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
@@ -155,32 +149,32 @@ class Steps:
                 group["lr"] = rate * factor
 
     def _halve(self, error: BaseException) -> None:
-        self._forget()
+        self._reset()
         if self.micro == 1:
             raise too_large(error) from error
         self.micro = -(-self.micro // 2)
-        self.note(f"out of memory: going on with {self.micro} documents at a time.")
+        self.note(f"out of memory: continuing with {self.micro} documents at a time.")
 
-    def _give_up_exactness(self, error: BaseException) -> None:
-        """A kernel of this model has no exact version: go on with the usual ones."""
-        self._forget()
+    def _disable_determinism(self, error: BaseException) -> None:
+        """A kernel of this model has no deterministic version: continue with the usual ones."""
+        self._reset()
         torch.use_deterministic_algorithms(False)
         first = (str(error).splitlines() or ["no reason given"])[0]
         self.note(f"another run may differ in the last digits on this GPU ({first}).")
 
-    def _give_up_graphs(self, error: BaseException) -> None:
-        self._forget()
+    def _disable_graphs(self, error: BaseException) -> None:
+        self._reset()
         self.graphs = False
         first = (str(error).splitlines() or ["no reason given"])[0]
-        self.note(f"CUDA graphs do not work with this model ({first}): going on without them.")
+        self.note(f"CUDA graphs do not work with this model ({first}): continuing without them.")
 
-    def _give_up_compiling(self, error: BaseException) -> None:
-        self._forget()
+    def _disable_compiling(self, error: BaseException) -> None:
+        self._reset()
         self.compiled = None
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        self.note(f"torch.compile does not work with this model ({first}): going on without it.")
+        self.note(f"torch.compile does not work with this model ({first}): continuing without it.")
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.weights.clear()
         self._recorded.clear()
         self._pool = None
@@ -190,10 +184,10 @@ class Steps:
 
 
 def too_large(error: BaseException) -> LongtailError:
-    """What to say when even a single document is too much."""
+    """The error for a single document that does not fit in memory."""
     return LongtailError(
-        "one document at a time does not fit into memory. Use a smaller model or read less of "
-        f"each text (max_length). ({error})"
+        "a single document does not fit in memory. Use a smaller model or a smaller max_length. "
+        f"({error})"
     )
 
 

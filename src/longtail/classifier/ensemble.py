@@ -1,0 +1,171 @@
+"""Several fitted models as one: the mean of their scores, for each label of those that know it.
+
+In a blend the means of each model's folds are added with their weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from longtail.errors import DataError, LongtailError
+from longtail.models.base import Floats, Scale, TextModel
+
+# Pairs of document and label beyond which scores are sparse, and labels kept of each document.
+DENSE_PAIRS = 200_000_000
+KEPT_LABELS = 200
+BLOCK_DOCUMENTS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """Fitted models, and the labels that each of them has seen a document of.
+
+    The score of an unseen label is a constant: it is not part of the mean.
+    """
+
+    models: list[TextModel]
+    """The folds of each member of the blend, member by member."""
+    known: NDArray[np.bool_]
+    weights: tuple[float, ...] = (1.0,)
+    """Of each member."""
+    intercept: float = 0.0
+
+    @property
+    def n_members(self) -> int:
+        return len(self.weights)
+
+    @property
+    def scale(self) -> Scale:
+        # The weighted sum of a blend is a logit, whatever its members' scores are.
+        return self.models[0].scale if self.n_members == 1 else "logit"
+
+    def members(self) -> Iterator[Ensemble]:
+        """Each member alone."""
+        each = len(self.models) // self.n_members
+        for start in range(0, len(self.models), each):
+            rows = slice(start, start + each)
+            yield Ensemble(self.models[rows], self.known[rows])
+
+    def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
+        """Scores, (documents, labels), dense."""
+        blocks = [block for _, block in self.blocks(texts, encoded=encoded)]
+        if not blocks:
+            return np.zeros((0, self.known.shape[1]), dtype=np.float32)
+        return np.concatenate(blocks)
+
+    def blocks(
+        self, texts: Sequence[str], size: int = BLOCK_DOCUMENTS, encoded: Any = None
+    ) -> Iterator[tuple[slice, Floats]]:
+        """Scores of some documents at a time, in bounded memory.
+
+        `encoded`: the texts as encoded for the only member.
+        """
+        for start in range(0, len(texts), size):
+            part = texts[start : start + size]
+            rows = slice(start, start + len(part))
+            if self.n_members == 1:
+                inputs = encoded and encoded.select(np.arange(rows.start, rows.stop))
+                yield rows, self._mean(part, inputs)
+                continue
+            total = np.full((len(part), self.known.shape[1]), self.intercept, dtype=np.float32)
+            for weight, member in zip(self.weights, self.members(), strict=True):
+                if weight:
+                    total += np.float32(weight) * member._mean(part, None)
+            yield rows, total
+
+    def _mean(self, texts: Sequence[str], encoded: Any) -> Floats:
+        """The mean over the models, for each label of those that know it."""
+        shares = self.known.astype(np.float32)
+        shares[:, ~self.known.any(axis=0)] = 1.0
+        shares /= shares.sum(axis=0)
+        total = np.zeros((len(texts), self.known.shape[1]), dtype=np.float32)
+        with _as_data_error():
+            if encoded is None and self.models[0].shares_encoding:
+                encoded = self.models[0].encode(texts)
+            for model, share in zip(self.models, shares, strict=True):
+                total += share * model.scores(texts, encoded)
+        return total
+
+    def compact_scores(
+        self, texts: Sequence[str], of: int | None = None, encoded: Any = None
+    ) -> Any:
+        """Dense scores or, if those are too large, the highest of each document as CSR.
+
+        `of`: the number of all documents, if these are some of them. In CSR a label that no model
+        knows has no scores.
+        """
+        n_labels = self.known.shape[1]
+        if len(texts) == 0 or (of or len(texts)) * n_labels <= DENSE_PAIRS:
+            return self.scores(texts, encoded)
+        size = max(1, DENSE_PAIRS // (4 * n_labels))
+        labels = np.flatnonzero(self.known.any(axis=0))
+        blocks = [highest(block, labels) for _, block in self.blocks(texts, size, encoded)]
+        return sp.vstack(blocks, format="csr")
+
+    def save(self, folder: Path) -> None:
+        """Write one model into the folder itself, several into subfolders."""
+        for path, model in zip(self._folders(folder), self.models, strict=True):
+            path.mkdir(parents=True, exist_ok=True)
+            model.save(path)
+
+    def load(self, folder: Path, device: torch.device) -> None:
+        """Read what `save` wrote into the models, which are not fitted yet."""
+        for path, model in zip(self._folders(folder), self.models, strict=True):
+            model.load(path, self.known.shape[1], device)
+
+    def _folders(self, folder: Path) -> list[Path]:
+        each = len(self.models) // self.n_members
+        members = [folder]
+        if self.n_members > 1:
+            members = [folder / f"member-{k}" for k in range(self.n_members)]
+        if each == 1:
+            return members
+        return [member / f"fold-{k}" for member in members for k in range(each)]
+
+
+@contextmanager
+def _as_data_error() -> Iterator[None]:
+    """Turn a failure inside a library, of a damaged model perhaps, into a DataError."""
+    try:
+        yield
+    except LongtailError:
+        raise
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        raise DataError(
+            f"the model cannot score these texts: {type(error).__name__}: {error}. It is damaged, "
+            "or was saved with other versions of its libraries."
+        ) from error
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether a library failed; a panic of Rust, as in tokenizers, is not an Exception."""
+    if isinstance(error, MemoryError):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def highest(
+    scores: Floats, labels: NDArray[np.int64] | None = None, kept: int | None = None
+) -> sp.csr_matrix:
+    """The highest scores of each document among these labels; the others count as not scored."""
+    labels = np.arange(scores.shape[1]) if labels is None else labels
+    kept = min(KEPT_LABELS if kept is None else kept, len(labels))
+    if kept == 0:
+        return sp.csr_matrix(scores.shape, dtype=np.float32)
+    first = len(labels) - kept
+    positions = np.sort(np.argpartition(scores[:, labels], first, axis=1)[:, first:], axis=1)
+    columns = labels[positions]
+    values = np.take_along_axis(scores, columns, axis=1)
+    starts = np.arange(len(scores) + 1, dtype=np.int64) * kept
+    return sp.csr_matrix((values.ravel(), columns.ravel(), starts), shape=scores.shape)

@@ -1,0 +1,159 @@
+"""What the held-out documents decide: the thresholds, and the figures of the model card."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.classifier.crossfit import Fitted
+from longtail.classifier.ensemble import highest
+from longtail.data import TextData
+from longtail.evaluation import Scores
+from longtail.labels import label_groups
+from longtail.metrics import Counts, count
+from longtail.thresholds import Earned, Thresholds, cross_validated_score, fit_thresholds
+
+# Pairs of document and label up to which all of them choose thresholds: 39 million took `auto` more
+# than ten minutes, the highest 200 of each document, 2 million in all, 62 s.
+TUNING_PAIRS, ROWS = 5_000_000, 4096
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Figures of the training documents, and of the documents held out to choose thresholds."""
+
+    without_labels: int
+    """Training documents without any label."""
+    most_labels: int
+    """The maximum number of labels of a training document."""
+    n_validation: int
+    """Documents of the validation part that cross-fitting trained on as well."""
+    cross_fitted: bool
+    """Whether the held-out documents are the training documents, each scored by a model that was
+    trained without it; otherwise they are a validation part."""
+    held_out: Mapping[str, Scores]
+    """`all`, `head`, `medium` and `tail`, at the thresholds chosen on these documents."""
+    earned: Earned | None
+    """Cross-validated scores of the thresholds; None if there are too few documents."""
+    base_model: str | None = None
+    """The pretrained model on the Hugging Face hub, if any."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = {item.name: getattr(self, item.name) for item in fields(self)}
+        plain["held_out"] = {name: asdict(scores) for name, scores in self.held_out.items()}
+        plain["earned"] = None if self.earned is None else self.earned._asdict()
+        return plain
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Facts:
+        """Restore what `to_dict` returned."""
+        earned = saved["earned"]
+        return cls(
+            int(saved["without_labels"]),
+            int(saved["most_labels"]),
+            int(saved["n_validation"]),
+            bool(saved["cross_fitted"]),
+            {str(name): Scores(**scores) for name, scores in saved["held_out"].items()},
+            None
+            if earned is None
+            else Earned(float(earned["micro_f1"]), float(earned["macro_f1"])),
+            saved["base_model"],
+        )
+
+
+class Decided(NamedTuple):
+    """The thresholds of a fit, and its figures."""
+
+    thresholds: Thresholds
+    facts: Facts
+
+
+def choose_thresholds(
+    data: TextData, fitted: Fitted, params: Mapping[str, Any], base_model: str | None
+) -> Decided:
+    """Choose thresholds as the estimator's parameters say, and evaluate them."""
+    # Cross-fitting trains on the validation part too.
+    trained = data.stats() if fitted.fold_of is None else fitted.tuning.stats()
+    rule = {
+        "label_counts": trained.label_counts,
+        "method": params["thresholds"],
+        "objective": params["objective"],
+        "scale": fitted.ensemble.scale,
+        "folds": fitted.fold_of,
+        "seed": params["random_state"],
+    }
+    tuning = likely_pairs(fitted)
+    thresholds = fit_thresholds(
+        tuning.scores,
+        tuning.tuning.Y,
+        top_k=params["max_labels"],
+        at_least_one=params["at_least_one"],
+        **rule,
+    )
+    # The score of a label without a training document is a constant.
+    known = fitted.ensemble.known.any(axis=0)
+    values = np.where(known, thresholds.values, np.inf)
+    thresholds = dataclasses.replace(thresholds, values=values)
+    per_document = np.diff(data.Y.indptr)
+    facts = Facts(
+        int((per_document == 0).sum()),
+        int(per_document.max(initial=0)),
+        0 if fitted.fold_of is None else len(fitted.tuning) - len(data),
+        fitted.fold_of is not None,
+        _by_group(tuning, thresholds, data),
+        _cross_validated(tuning, thresholds, **rule),
+        base_model,
+    )
+    return Decided(thresholds, facts)
+
+
+def likely_pairs(fitted: Fitted) -> Fitted:
+    """The same with the highest scores of each document only, if there are very many pairs.
+
+    A pair without a score is ignored: its label is removed from the document.
+    """
+    scores, tuning = fitted.scores, fitted.tuning
+    if sp.issparse(scores) or scores.size <= TUNING_PAIRS:
+        return fitted
+    unknown = np.ma.getmaskarray(scores)
+    blocks = []
+    for start in range(0, len(tuning), ROWS):
+        rows = slice(start, start + ROWS)
+        kept = highest(np.where(unknown[rows], -np.inf, np.ma.getdata(scores)[rows]))
+        known = np.isfinite(kept.data)
+        counts = np.add.reduceat(known, kept.indptr[:-1]) if kept.nnz else np.zeros(kept.shape[0])
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        blocks.append(sp.csr_matrix((kept.data[known], kept.indices[known], starts), kept.shape))
+    labels = tuning.Y.tocoo()
+    scored = ~unknown[labels.row, labels.col]
+    pairs = (labels.data[scored], (labels.row[scored], labels.col[scored]))
+    reduced = dataclasses.replace(tuning, Y=sp.csr_matrix(pairs, tuning.Y.shape))
+    return dataclasses.replace(fitted, scores=sp.vstack(blocks, format="csr"), tuning=reduced)
+
+
+def _by_group(fitted: Fitted, thresholds: Thresholds, data: TextData) -> dict[str, Scores]:
+    counts = count(fitted.tuning.Y, thresholds.apply(fitted.scores))
+    n_documents = len(fitted.tuning)
+    masks = label_groups(data.stats().label_counts)
+    return {"all": Scores.of(counts, n_documents)} | {
+        name: Scores.of(Counts(*(part[mask] for part in counts)), n_documents)
+        for name, mask in masks.items()
+    }
+
+
+def _cross_validated(
+    fitted: Fitted, thresholds: Thresholds, label_counts: Any, method: str, **rule: Any
+) -> Earned | None:
+    """Scores of the chosen method; `auto` has computed them already, in order to choose."""
+    if method == "auto":
+        earned = thresholds.details["earned"].get(thresholds.method)
+        return None if earned is None else Earned(*earned)
+    if len(fitted.tuning) < 2:
+        return None
+    return cross_validated_score(fitted.scores, fitted.tuning.Y, label_counts, method, **rule)

@@ -1,0 +1,106 @@
+"""Label names or descriptions as additional training documents of rare labels.
+
+A label with three documents is known by three texts; its name is a fourth that says what they have
+in common.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.data import TextData
+from longtail.errors import DataError, InputError
+from longtail.runs import read_small
+
+NAMES = "names"
+# Labels with fewer training documents than LIMIT get COPIES of their text. Out of fold on Reuters,
+# MiniLM with DB: average precision of the rarest labels 46.6 without, 59.5 with these. Frequent
+# labels do not gain: names of all labels cost the bag 0.4 points of micro-F1, of rare ones 0.2.
+LIMIT, COPIES = 50, 2
+# A label that co-occurs in more than this share of a label's documents is also a label of its text:
+# barley is grain. One document without it is added, so that one or two shared documents do not
+# suffice. Out of fold on Reuters, bag: micro-F1 90.16 without, 90.32 with it.
+COOCCURRENCE = 0.7
+SEPARATORS = re.compile(r"[-_/]+")
+
+
+def check_label_texts(value: Any) -> None:
+    """Raise unless the value is None, "names", or texts by label name."""
+    if value is None or value == NAMES:
+        return
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
+        raise InputError(
+            f"label_texts must be {NAMES!r}, or a mapping from label names to texts that describe "
+            f"them, got {value!r}."
+        )
+
+
+def read_label_texts(value: str, folder: Path = Path()) -> Any:
+    """`names`, or the content of a JSON file whose path is relative to `folder`."""
+    if value == NAMES:
+        return value
+    path = folder / value
+    try:
+        return json.loads(read_small(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"label_texts (--label-texts): expected names, or a JSON file such as "
+            f'{{"cpi": "consumer prices"}}, but {path} cannot be read as one: {error}.'
+        ) from error
+
+
+def label_documents(data: TextData, texts: str | Mapping[str, str]) -> TextData:
+    """COPIES documents for each rare label that has a text; on the labels of `data`."""
+    counts = np.asarray(data.Y.sum(axis=0)).ravel()
+    if isinstance(texts, str):
+        texts = {name: SEPARATORS.sub(" ", name) for name in data.label_names}
+    described = [k for k, name in enumerate(data.label_names) if texts.get(name, "").strip()]
+    if not described:
+        raise InputError(
+            f"label_texts describes none of the {len(data.label_names)} labels. Its keys must be "
+            f"label names as in the data, such as {data.label_names[0]!r}."
+        )
+    rare = [k for k in described if counts[k] < LIMIT] * COPIES
+    names = [data.label_names[k] for k in rare]
+    ones = sp.csr_matrix(
+        (np.ones(len(rare), np.float32), (np.arange(len(rare)), rare)),
+        shape=(len(rare), len(data.label_names)),
+    )
+    ids = tuple(f"label {name}" for name in names)
+    return TextData([texts[name] for name in names], ones, data.label_names, ids)
+
+
+def unknown_labels(data: TextData, texts: str | Mapping[str, str] | None) -> str | None:
+    """A message about texts of labels that the data does not have."""
+    known = set(data.label_names)
+    unknown = [name for name in texts if name not in known] if isinstance(texts, Mapping) else []
+    if not unknown or texts is None:
+        return None
+    return (
+        f"label_texts: {len(unknown)} of {len(texts)} texts are not used, as the data has no such "
+        f"label: {', '.join(map(repr, unknown[:3]))}{', ...' * (len(unknown) > 3)}."
+    )
+
+
+def add_cooccurring(part: TextData, n_documents: int) -> TextData:
+    """Add to the rows after the documents, which are texts of labels, the labels that co-occur with
+    theirs in the documents."""
+    documents, texts = part.Y[:n_documents], part.Y[n_documents:]
+    if not texts.shape[0]:
+        return part
+    with_label = texts @ documents.T
+    counts = np.asarray(with_label.sum(axis=1)).ravel()
+    shared = sp.csr_matrix(with_label @ documents)
+    each = np.repeat(counts + 1, np.diff(shared.indptr))
+    shared.data = (shared.data / each > COOCCURRENCE).astype(np.float32)
+    both = texts.maximum(shared)
+    both.eliminate_zeros()
+    return dataclasses.replace(part, Y=sp.vstack([documents, both], format="csr"))

@@ -1,0 +1,253 @@
+"""Plans: what to fit, with all settings checked before anything is read or trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from typing import Any
+
+from longtail.checks import check_bool, check_integer
+from longtail.classifier.label_texts import check_label_texts
+from longtail.data import TextData
+from longtail.errors import InputError, UnknownNameError
+from longtail.labels import LabelStats
+from longtail.losses import LOSSES, MultiLabelLoss, build_loss
+from longtail.models import (
+    DEFAULT_MODEL,
+    KIND,
+    MODELS,
+    Bag,
+    ModelSettings,
+    build_model,
+    kind_of,
+    parse_model,
+    parse_models,
+    plain_model,
+)
+from longtail.settings import Settings, field_names
+from longtail.thresholds import OBJECTIVES, list_methods
+from longtail.training import Training
+
+BLEND_FOLDS = 5
+"""Default number of folds of a blend, whose weights come from held-out scores."""
+RUNTIME = ("device", "checkpoint_minutes")
+"""Fields of Training that do not change what is learned, and that every model uses."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What decides what one model learns: equal plans on equal data give equal models."""
+
+    model: ModelSettings = field(default_factory=Bag)
+    loss: str = "db"
+    loss_settings: Mapping[str, Any] = field(default_factory=dict)
+    training: Training = field(default_factory=Training)
+    folds: int = 1
+    label_texts: str | Mapping[str, str] | None = None
+    """Texts that rare labels also learn from: "names", or a description of each label."""
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise UnknownNameError("loss", self.loss, LOSSES)
+        check_integer("folds", self.folds, 1)
+        check_integer("random_state", self.random_state, 0)
+        if self.folds > 1 and self.training.early_stopping_patience:
+            raise InputError(
+                "early_stopping_patience needs a validation part, and cross-fitting has none. Use "
+                "folds=1 with early stopping, or no early stopping."
+            )
+        check_label_texts(self.label_texts)
+        # On two labels, to detect unknown settings now; weights of labels are checked in `fit`.
+        general = {k: v for k, v in self.loss_settings.items() if k != "label_weight"}
+        self._build_loss(LabelStats.from_counts([1, 1], n_samples=2), general)
+
+    @property
+    def kind(self) -> str:
+        """The name of the model's kind."""
+        return kind_of(self.model)
+
+    def new_loss(self, stats: LabelStats, **settings: Any) -> MultiLabelLoss:
+        """The loss for documents of these statistics."""
+        return self._build_loss(stats, {**self.loss_settings, **settings})
+
+    def _build_loss(self, stats: LabelStats, settings: Mapping[str, Any]) -> MultiLabelLoss:
+        if settings.get("reduction") == "none":
+            raise InputError("training needs a scalar loss, got reduction='none'.")
+        # Targets come from a checked matrix: no need to check every batch.
+        return build_loss(
+            self.loss, stats, **{"reduction": "batchmean", "check_targets": False, **settings}
+        )
+
+    def resolved(self) -> Plan:
+        """With the model's defaults, so that those of a later version do not change it."""
+        return dataclasses.replace(self, training=build_model(self.model).resolved(self.training))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return {name: to_plain(value, name) for name, value in plain.items()}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Plan:
+        """Restore what `to_dict` returned."""
+        model, training = parse_model(saved["model"]), Training(**saved["training"])
+        return cls(**{**saved, "model": model, "training": training})
+
+
+def fingerprint(
+    plans: Sequence[Plan], data: TextData, validation: TextData | None
+) -> dict[str, Any]:
+    """What a resumed fit must share with the interrupted one: plans and documents."""
+    plain = [plan.to_dict() for plan in plans]
+    for item in plain:
+        for name in RUNTIME:
+            del item["training"][name]
+    documents = "".join(part.fingerprint() for part in (data, validation) if part is not None)
+    digest = hashlib.sha256(documents.encode()).hexdigest()
+    return {"plans": plain, "documents": digest}
+
+
+def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan, ...]:
+    """The parameters of the estimator as plans, one for each model of a blend.
+
+    `n_documents`: few documents make fewer folds than the default.
+    """
+    _check(params)
+    models = parse_models(params["model"])
+    training = params["training"] or Training()
+    if not isinstance(training, Training):
+        raise InputError(f"training must be a Training(...), got {training!r}.")
+    trainings = [model.training or dataclasses.replace(training) for model in models]
+    folds = params["folds"]
+    if folds is None:
+        folds = MODELS[kind_of(models[0])].folds if len(models) == 1 else BLEND_FOLDS
+        if any(item.early_stopping_patience for item in trainings):
+            folds = 1
+        if n_documents is not None:
+            folds = max(1, min(folds, n_documents // 2))
+    _check_used(training, [model for model in models if model.training is None])
+    for model in models:
+        _check_used(model.training or Training(), [model])
+    return tuple(
+        Plan(
+            model=dataclasses.replace(model, loss=None, loss_settings=None, training=None),
+            loss=model.loss or params["loss"],
+            loss_settings=_loss_settings(model, params),
+            training=own,
+            folds=folds,
+            label_texts=params["label_texts"],
+            random_state=params["random_state"],
+        )
+        for model, own in zip(models, trainings, strict=True)
+    )
+
+
+def _loss_settings(model: ModelSettings, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of the model, or of the classifier unless the model has another loss."""
+    shared = None if model.loss else params["loss_settings"]
+    settings = model.loss_settings if model.loss_settings is not None else shared
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InputError(f"loss_settings must be a dict, got {settings!r}.")
+    plain = to_plain(dict(settings or {}), "loss_settings")
+    return {str(key): value for key, value in plain.items()}
+
+
+def _check_used(training: Training, models: Sequence[ModelSettings]) -> None:
+    """Refuse settings of the training that would have no effect."""
+    changed = training.changed(ignored=RUNTIME)
+    if changed and models and not any(model.trains_in_steps for model in models):
+        flags = ", ".join(f"{name} (--{name.replace('_', '-')})" for name in changed)
+        kinds = " and ".join(dict.fromkeys(model.description for model in models))
+        raise InputError(f"{flags}: no effect, as {kinds} is not trained in steps. Leave it out.")
+
+
+def _check(params: Mapping[str, Any]) -> None:
+    """Check the parameters that no plan has."""
+    if params["thresholds"] not in list_methods():
+        raise UnknownNameError("threshold method", params["thresholds"], list_methods())
+    if params["objective"] not in OBJECTIVES:
+        raise UnknownNameError("objective", params["objective"], OBJECTIVES)
+    check_integer("max_labels", params["max_labels"], 1, optional=True)
+    check_bool("at_least_one", params["at_least_one"])
+    fraction = params["validation_fraction"]
+    is_number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
+    if not is_number or not 0 < fraction < 1:
+        raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}.")
+
+
+def nested_params(flat: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """Parameters of the estimator from flat settings, as in recipes and flags.
+
+    Fields of the model and of `Training` stand beside the parameters, whose names are `known`. A
+    blend is a list of such dicts as `model`, each with its `kind`.
+    """
+    params = {key: value for key, value in flat.items() if key in known}
+    training = {key: value for key, value in flat.items() if key in field_names(Training)}
+    model = params.get("model", DEFAULT_MODEL)
+    of_model = {k: v for k, v in flat.items() if k not in params and k not in training}
+    if isinstance(model, list):
+        if of_model:
+            raise InputError(
+                f"{', '.join(of_model)}: `model` lists several models. Move it to the model that "
+                "it is meant for."
+            )
+        params["model"] = [parse_model(item) for item in model]
+    else:
+        if isinstance(model, str) and model in MODELS:
+            fields = field_names(MODELS[model].settings)
+            for key in of_model:
+                if key not in fields:
+                    users = [n for n, row in MODELS.items() if key in field_names(row.settings)]
+                    if not users:
+                        raise UnknownNameError(
+                            "setting", key, known | fields | field_names(Training)
+                        )
+                    raise InputError(
+                        f"{key} is a setting of the model {' or '.join(users)}, got the model "
+                        f"{model}."
+                    )
+            if "loss" in flat and not MODELS[model].takes_loss:
+                raise InputError(f"loss has no effect on the model {model}. Leave it out.")
+        params["model"] = parse_model({KIND: model, **of_model})
+    if training:
+        params["training"] = Training(**training)
+    return params
+
+
+def to_plain(value: Any, name: str = "") -> Any:
+    """The value with numpy numbers as Python's, tuples as lists and paths as strings, for JSON."""
+    if isinstance(value, ModelSettings):
+        return to_plain(plain_model(value), name)
+    if isinstance(value, Settings):
+        return to_plain(value.to_dict(), name)
+    if value is None or isinstance(value, (bool, int, str)):
+        # In the plain type: numpy's strings are subclasses.
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InputError(f"{name} must be a finite number, got {value}.")
+        return float(value)
+    if isinstance(value, Mapping):
+        return {_key(key, name): to_plain(item, f"{name}.{key}") for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item, f"{name}[{k}]") for k, item in enumerate(value)]
+    if isinstance(value, PathLike):
+        return to_plain(fspath(value), name)
+    # Numbers and arrays of numpy, tensors of torch.
+    if hasattr(value, "tolist"):
+        return to_plain(value.tolist(), name)
+    raise InputError(
+        f"{name} must be a number, a text, a path, or a list or dict of these, so that it can be "
+        f"saved with the model, got {value!r} ({type(value).__name__})."
+    )
+
+
+def _key(key: Any, name: str) -> str:
+    if not isinstance(key, str):
+        raise InputError(f"the keys of {name} must be strings, got {key!r}.")
+    return str(key)

@@ -1,0 +1,148 @@
+"""The settings of each kind of model, which are also how a user names it. No torch here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from longtail.checks import check_bool, check_choice, check_integer, check_number
+from longtail.errors import InputError
+from longtail.settings import Settings, setting
+from longtail.training.settings import Training
+
+POOLINGS = ("mean", "cls")
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+"""A name on the Hugging Face hub: owner/name."""
+
+
+@dataclass(repr=False)
+class ModelSettings(Settings):
+    """Base of the settings of a model.
+
+    The fields here override those of the classifier for this model, as in a blend of several.
+    """
+
+    loss: str | None = field(default=None, kw_only=True)
+    loss_settings: Mapping[str, Any] | None = field(default=None, kw_only=True)
+    training: Training | None = field(default=None, kw_only=True)
+
+    @property
+    def trains_in_steps(self) -> bool:
+        """Whether it is trained in steps by `Training`, with random numbers, or solved exactly."""
+        return False
+
+    @property
+    def base_model(self) -> str | None:
+        """The pretrained model on the Hugging Face hub that it starts from."""
+        return None
+
+    @property
+    def description(self) -> str:
+        """What learns, for tables."""
+        raise NotImplementedError
+
+
+@dataclass(repr=False)
+class Bag(ModelSettings):
+    """TF-IDF of words, and of characters if requested, into a linear head or a hidden layer."""
+
+    hidden: int = setting(0, "Width of a hidden layer; 0: a linear head, solved to convergence.")
+    C: float = setting(1000.0, "Linear head: inverse strength of the regularisation.")
+    informed: bool = setting(
+        True, "Linear head: regularise words less that are informative about the labels."
+    )
+    dropout: float = setting(0.5, "Hidden layer: dropout probability of its units.")
+    ngrams: int = setting(1, "Maximum length of word n-grams.")
+    char_ngrams: int = setting(0, "Maximum length of character n-grams inside words; 0: none.")
+    min_df: int = setting(2, "Minimum document frequency of a word.")
+    max_features: int = setting(200_000, "Maximum vocabulary size.")
+    hashing: int = setting(0, "Hash words into this many columns; 0: keep a vocabulary.")
+
+    def __post_init__(self) -> None:
+        check_integer("hidden", self.hidden, 0)
+        check_number("C", self.C, 0, exclusive=True)
+        check_bool("informed", self.informed)
+        check_number("dropout", self.dropout, 0, 0.99)
+        check_words(self)
+        check_integer("char_ngrams", self.char_ngrams, 0)
+        check_integer("hashing", self.hashing, 0)
+        for name in ("dropout",) if self.hidden == 0 else ("C", "informed"):
+            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                kind = "a linear head (hidden=0)" if self.hidden == 0 else "a hidden layer"
+                raise InputError(f"{name} (--{name}) has no effect on {kind}. Leave it out.")
+
+    @property
+    def trains_in_steps(self) -> bool:
+        return self.hidden > 0
+
+    @property
+    def description(self) -> str:
+        return f"TF-IDF with {'a hidden layer' if self.hidden else 'a linear head'}"
+
+
+@dataclass(repr=False)
+class Encoder(ModelSettings):
+    """A pretrained encoder and how its output becomes logits.
+
+    Pooling `cls` uses the sequence-classification head of the encoder's architecture, as in the
+    paper; the saved model loads with `transformers.pipeline("text-classification", top_k=None)`.
+    """
+
+    encoder: str = setting(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "Name on the Hugging Face hub, or a folder: config, weights, tokenizer.",
+    )
+    pooling: str = setting("mean", "mean over the tokens, or cls: the encoder's own head.")
+    max_length: int = setting(512, "Maximum number of tokens of a text.")
+    dropout: float = setting(0.1, "Dropout probability of the pooled vector.")
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.encoder, str):
+            raise InputError(f"encoder must be a name or a path, got {self.encoder!r}.")
+        check_choice("pooling", self.pooling, POOLINGS)
+        check_integer("max_length", self.max_length, 1)
+        check_number("dropout", self.dropout, 0, 0.99)
+
+    @property
+    def trains_in_steps(self) -> bool:
+        return True
+
+    @property
+    def base_model(self) -> str | None:
+        is_name = HUB_NAME.fullmatch(self.encoder) and not Path(self.encoder).exists()
+        return self.encoder if is_name else None
+
+    @property
+    def description(self) -> str:
+        return Path(self.encoder).name if Path(self.encoder).is_dir() else self.encoder
+
+
+@dataclass(repr=False)
+class Svm(ModelSettings):
+    """The paper's baseline: one linear support vector machine per label on TF-IDF."""
+
+    C: float = setting(1.0, "Inverse strength of the regularisation.")
+    class_weight: str | None = setting(None, "balanced: weight rare labels as frequent ones.")
+    ngrams: int = setting(1, "Maximum length of word n-grams.")
+    min_df: int = setting(1, "Minimum document frequency of a word.")
+    max_features: int = setting(200_000, "Maximum vocabulary size.")
+    sublinear: bool = setting(False, "Use 1 + log(count) instead of word counts.")
+
+    def __post_init__(self) -> None:
+        check_number("C", self.C, 0, exclusive=True)
+        if self.class_weight is not None:
+            check_choice("class_weight", self.class_weight, ("balanced",))
+        check_bool("sublinear", self.sublinear)
+        check_words(self)
+
+    @property
+    def description(self) -> str:
+        return "linear SVM on TF-IDF"
+
+
+def check_words(settings: Bag | Svm) -> None:
+    for name in ("ngrams", "min_df", "max_features"):
+        check_integer(name, getattr(settings, name), 1)
