@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from longtail import LongTailClassifier
+from longtail import LongTailClassifier, Training
 from longtail.cli import main
 from longtail.corpora.newswire import load
 from longtail.data import write_data
@@ -53,6 +53,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("run") / "model"
     parts = load(n_documents=300, n_labels=12)
-    classifier = LongTailClassifier(folds=1, device="cpu")
+    classifier = LongTailClassifier(folds=1, training=Training(device="cpu"))
     classifier.fit(parts["train"], validation=parts["validation"]).save_pretrained(path)
     return path

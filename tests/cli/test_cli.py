@@ -243,8 +243,14 @@ def test_a_missing_test_part_is_said_before_training(
     [
         (["train", "newswires", "--out", "x"], "neither a known corpus"),
         (["train", "newswire", "--out", "x", "--loss", "dbb"], "Did you mean 'db'"),
-        (["train", "newswire", "--out", "x", "--encoder", "y"], "--encoder goes with --model"),
-        (["train", "newswire", "--out", "x", "--model", "svm", "--loss", "db"], "its own loss"),
+        (
+            ["train", "newswire", "--out", "x", "--encoder", "y"],
+            "encoder is a setting of the model encoder",
+        ),
+        (
+            ["train", "newswire", "--out", "x", "--model", "svm", "--loss", "db"],
+            "loss has no effect on the model svm",
+        ),
         (["evaluate", "nowhere", "newswire"], "holds no longtail model"),
         (["evaluate", "nowhere", "newswire", "--part", "tests"], "Did you mean 'test'"),
         (["corpus", "get", "reuter", "--out", "x"], "Did you mean 'reuters'"),

@@ -137,7 +137,7 @@ def test_two_processes_do_not_write_to_one_run(longtail: Command, folder: Path, 
     done = longtail("train", folder, "--out", busy, *QUICK, "--overwrite")
     assert done.code == 1 and "another process is at work" in done.err
     done = longtail("train", folder, "--out", busy, *QUICK)
-    assert done.code == 1 and "not finished" in done.err
+    assert done.code == 1 and "unfinished training" in done.err
     # A second one that resumes waits, and can be stopped.
     waiting = subprocess.Popen(
         [sys.executable, "-m", "longtail", "train", folder, "--out", busy, "--resume"],

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from longtail.cli.reproduce import _Told
+from longtail.cli.reproduce import Status
 from longtail.reproduce.cells import Cell
 from longtail.reproduce.running import Event
 
@@ -78,7 +78,7 @@ def test_another_encoder(longtail: Command, folder: Path, tiny_bert: Path, tmp_p
     )  # fmt: skip
     assert code == 0, err
     plain = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert plain["rows"]["db"]["recipe"]["model_settings"]["encoder"] == str(tiny_bert)
+    assert plain["rows"]["db"]["recipe"]["encoder"] == str(tiny_bert)
     assert tiny_bert.name in (tmp_path / "out" / "results.md").read_text()
 
 
@@ -87,7 +87,7 @@ def test_another_encoder(longtail: Command, folder: Path, tiny_bert: Path, tmp_p
     [
         (["--recipes", "newswires"], "Did you mean 'newswire'"),
         (["--rows", "dbb"], "no recipe for dbb"),
-        (["--encoder", "x"], "--encoder x would do nothing"),
+        (["--encoder", "x"], "--encoder x has no effect"),
         (["--device", "gpu"], "device must be auto"),
         (["--against", "best"], "row to compare with 'best'"),
     ],
@@ -117,13 +117,13 @@ def test_a_row_takes_as_long_as_with_another_seed(
     cells = [Cell(row, seed, {}, tmp_path / row / str(seed)) for seed in (0, 1) for row in "ab"]
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    told = _Told(cells, jobs=1)
-    assert told.line(Event("begins", cells[0])) == "0 of 4 done; training a (seed 0)"
+    status = Status(cells, jobs=1)
+    assert status.line(Event("begins", cells[0])) == "0 of 4 done; training a (seed 0)"
     now[0] = 10
-    assert told.line(Event("done", cells[0])) == "a (seed 0) done in 10 s"
-    assert told.line(Event("begins", cells[1])).endswith("about 30 s left")
+    assert status.line(Event("done", cells[0])) == "a (seed 0) done in 10 s"
+    assert status.line(Event("begins", cells[1])).endswith("about 30 s left")
     now[0] = 60
-    told.line(Event("done", cells[1]))
-    assert told.line(Event("begins", cells[2])).endswith("about 60 s left")
-    told.line(Event("goes", cells[2], "epoch 1/2", 0.5))
-    assert told.left() == "about 55 s left"
+    status.line(Event("done", cells[1]))
+    assert status.line(Event("begins", cells[2])).endswith("about 60 s left")
+    status.line(Event("goes", cells[2], "epoch 1/2", 0.5))
+    assert status.left() == "about 55 s left"

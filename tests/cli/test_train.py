@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shlex
@@ -18,9 +17,11 @@ import pytest
 from safetensors.numpy import load_file
 from typer.main import get_command
 
-from longtail import LongTailClassifier
+from longtail import Bag, LongTailClassifier
 from longtail.cli import app
-from longtail.settings import MODEL_SETTINGS, TrainingConfig
+from longtail.models import MODELS, ModelSettings
+from longtail.settings import field_names
+from longtail.training import Training
 
 Command = Callable[..., object]
 HIDDEN = ("--hidden", 8, "--epochs", 3, "--folds", 1, "--device", "cpu")
@@ -44,9 +45,9 @@ def same(first: Path, second: Path) -> bool:
 def test_every_setting_is_a_flag() -> None:
     train = get_command(app).commands["train"]  # type: ignore[attr-defined]
     flags = {name for parameter in train.params for name in parameter.opts}
-    for kind in (TrainingConfig, *MODEL_SETTINGS.values()):
-        for field in dataclasses.fields(kind):
-            assert f"--{field.name.replace('_', '-')}" in flags, field.name
+    for kind in (Training, *(row.settings for row in MODELS.values())):
+        for name in field_names(kind) - field_names(ModelSettings):
+            assert f"--{name.replace('_', '-')}" in flags, name
 
 
 def test_it_is_cross_fitted_by_default(longtail: Command, folder: Path, tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_it_is_cross_fitted_by_default(longtail: Command, folder: Path, tmp_path
 
 def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("model: bag\nloss: fl\nmodel_settings:\n  hidden: 4\n  ngrams: 2\nfolds: 1\n")
+    recipe.write_text("model: bag\nloss: fl\nhidden: 4\nngrams: 2\nfolds: 1\n")
     done = longtail(
         "train", folder, "--config", recipe, "--out", tmp_path / "run", "--hidden", 6,
         "--epochs", 2, "--loss-set", "gamma=1", "--thresholds", "global", "--max-labels", 3,
@@ -71,8 +72,8 @@ def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Pat
     )  # fmt: skip
     assert done.code == 0, done.err
     got = LongTailClassifier.from_pretrained(tmp_path / "run").get_params()
-    assert got["loss"] == "fl" and got["epochs"] == 2 and got["folds"] == 1
-    assert got["model_settings"] == {"hidden": 6, "ngrams": 2}
+    assert got["loss"] == "fl" and got["training__epochs"] == 2 and got["folds"] == 1
+    assert got["model"] == Bag(hidden=6, ngrams=2)
     assert got["loss_settings"] == {"gamma": 1}
     assert got["thresholds"] == "global" and got["max_labels"] == 3 and got["at_least_one"] is True
 
@@ -80,24 +81,24 @@ def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--encoder", "x"], "--encoder goes with --model encoder, got --model bag"),
+        (["--encoder", "x"], "encoder is a setting of the model encoder, got the model bag"),
         (
             ["--model", "encoder", "--class-weight", "balanced"],
-            "--class-weight goes with --model svm",
+            "class_weight is a setting of the model svm",
         ),
-        (["--model", "svm", "--loss", "db"], "--loss goes with --model bag or encoder"),
+        (["--model", "svm", "--loss", "db"], "loss has no effect on the model svm"),
         (["--model", "bagg"], "Did you mean 'bag'"),
         (["--thresholds", "grit"], "Did you mean 'grid'"),
         (["--epochs", "3"], "--epochs"),
         (["--model", "svm", "--learning-rate", "0.1"], "--learning-rate"),
-        (["--folds", "5", "--hidden", "4", "--patience", "2"], "patience"),
+        (["--folds", "5", "--hidden", "4", "--early-stopping-patience", "2"], "validation part"),
         (["--loss-set", "gamma"], "expected KEY=VALUE"),
         (["--resume", "--overwrite"], "not both"),
-        (["--folds", "1", "--fold", "0"], "--fold goes with --folds 2 or more"),
+        (["--folds", "1", "--fold", "0"], "--fold needs --folds 2 or more"),
         (["--min-df", "0"], "min_df must be"),
         (["--folds", "1000"], "cannot make 1000 folds of"),
         (["--folds", "2", "--fold", "7"], "expected a fold from 0 to 1, got 7"),
-        (["--folds", "1", "--hidden", "4", "--stop-on", "macro_f1"], "--patience"),
+        (["--hidden", "4", "--early-stopping-metric", "macro_f1"], "early_stopping_patience"),
         (["--split-method", "time"], "has its own parts"),
     ],
 )
@@ -131,7 +132,7 @@ def test_a_trained_model_is_replaced_only_if_asked(
     done = longtail("train", folder, "--out", run, "--resume")
     assert done.code == 0 and "finished already" in done.out
     done = longtail("train", folder, "--out", run, "--resume", "--loss", "bce")
-    assert done.code == 1 and "--loss was 'db', now 'bce'" in done.err
+    assert done.code == 1 and "loss was 'db', now 'bce'" in done.err
     assert longtail("train", folder, "--out", run, "--folds", 2, "--overwrite").code == 0
     assert (run / "fold-1").is_dir() and not (run / "model.safetensors").exists()
 
@@ -168,7 +169,7 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(
     done = longtail("train", folder, "--out", tmp_path / "run")
     assert done.code == 1 and "--resume" in done.err
     done = longtail("train", folder, "--out", tmp_path / "run", "--resume", "--epochs", 41)
-    assert done.code == 1 and "--epochs was 40, now 41" in done.err
+    assert done.code == 1 and "epochs was 40, now 41" in done.err
     done = longtail("train", folder, "--out", tmp_path / "run", "--resume")
     assert done.code == 0, done.err
     assert same(tmp_path / "whole", tmp_path / "run")
@@ -222,7 +223,7 @@ def test_a_blend_by_recipe(longtail: Command, folder: Path, tmp_path: Path) -> N
     recipe = tmp_path / "blend.yaml"
     recipe.write_text(
         "folds: 2\ndevice: cpu\nlabel_texts: names\nthresholds: global\n"
-        "members:\n  - model: svm\n  - model: bag\n    min_df: 1\n"
+        "model:\n  - kind: svm\n  - kind: bag\n    min_df: 1\n"
     )
     done = longtail("train", folder, "--config", recipe, "--out", tmp_path / "run")
     assert done.code == 0, done.err
@@ -230,9 +231,9 @@ def test_a_blend_by_recipe(longtail: Command, folder: Path, tmp_path: Path) -> N
     done = longtail("evaluate", tmp_path / "run", folder, "--json")
     assert 0 < json.loads(done.out)["overall"]["micro_f1"] <= 1
     wrong = longtail(
-        "train", folder, "--config", recipe, "--epochs", 3, "--out", tmp_path / "wrong"
+        "train", folder, "--config", recipe, "--min-df", 3, "--out", tmp_path / "wrong"
     )
-    assert wrong.code != 0 and "Set epochs in the member that it is meant for" in wrong.err
+    assert wrong.code != 0 and "Set min_df in the model that it is meant for" in wrong.err
 
 
 def test_rare_labels_left_out_by_flag(longtail: Command, folder: Path, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def bags(*losses: str) -> dict[str, dict[str, Any]]:
 
 def networks(*losses: str) -> dict[str, dict[str, Any]]:
     """Small networks, which do."""
-    quick = {"epochs": 2, "batch_size": 8, "model_settings": {"hidden": 4}}
+    quick = {"epochs": 2, "batch_size": 8, "hidden": 4}
     return {loss: {**BAG, "loss": loss, **quick} for loss in losses}
 
 
@@ -51,7 +51,7 @@ def run(
     told: list[str] = []
 
     def watch(event: Event) -> None:
-        if event.kind != "goes":
+        if event.kind != "progress":
             told.append(f"{event.kind} {event.cell.row} {event.cell.seed}")
 
     parts = settings.pop("parts", None) or documents()

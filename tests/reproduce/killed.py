@@ -15,7 +15,7 @@ from cases import documents, networks  # type: ignore[import-not-found]
 
 from longtail.reproduce import reproduce
 from longtail.reproduce.running import Event
-from longtail.training import StoppedError, stopping
+from longtail.training.interrupt import StoppedError, stopping
 
 
 def slow(recipes: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
@@ -29,7 +29,7 @@ def main(out: str, row: str, seed: str, step: str, name: str, jobs: str) -> int:
     def watch(event: Event) -> None:
         if (event.cell.row, str(event.cell.seed)) != (row, seed):
             return
-        if event.kind == "goes":
+        if event.kind == "progress":
             met[0] += 1
             if met[0] == int(step):
                 os.kill(os.getpid(), getattr(signal, name))

@@ -14,7 +14,7 @@ from longtail.figures import plot_results
 from longtail.reproduce.cells import read_finished
 from longtail.reproduce.claims import claims_about
 from longtail.reproduce.run import cells_of
-from longtail.reproduce.summary import Judge
+from longtail.reproduce.summary import Evaluator
 from longtail.reproduce.tables import figure_table, groups_of, plain_table
 
 from .cases import bags, documents, networks, run
@@ -95,7 +95,7 @@ def test_another_corpus_has_no_paper_columns(tmp_path: Path) -> None:
 def test_stars_tell_what_chance_does_not_explain(tmp_path: Path) -> None:
     recipes = bags("bce", "db")
     # A model that may hardly move its weights finds nothing.
-    recipes["bad"] = {**recipes["db"], "model_settings": {"C": 1e-9}}
+    recipes["bad"] = {**recipes["db"], "C": 1e-9}
     found, _ = run(recipes, tmp_path, parts=documents(240))
     cells = {row[0]: row[1] for row in figure_table(found.summary, "labels").plain()[1:]}
     assert "*" not in cells["BCE"]
@@ -118,7 +118,7 @@ def test_pubmed_is_cut_where_the_paper_cuts_it(tmp_path: Path) -> None:
 
 def test_pairs_are_counted_over_the_seeds(tmp_path: Path) -> None:
     found, _ = run(networks("db"), tmp_path, seeds=2)
-    judge = Judge(documents(), "mine")
+    judge = Evaluator(documents(), "mine")
     cells = [read_finished(cell) for cell in cells_of(networks("db"), tmp_path, 2)]
     amounts: dict[tuple[str, str], float] = {}
     for cell in cells:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from longtail.classifier import LongTailClassifier
+from longtail.classifier.plan import Plan
 from longtail.errors import DataError, InputError, UnknownNameError
-from longtail.fitting import Plan
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, build_loss
 from longtail.reproduce import (
@@ -49,7 +49,7 @@ def test_there_are_recipes_for_the_papers_rows_in_its_order() -> None:
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_recipe_is_a_plan(path: Path) -> None:
     recipe = read_recipe(path)
-    assert all(isinstance(plan, Plan) for plan in LongTailClassifier(**recipe).plans())
+    assert all(isinstance(plan, Plan) for plan in LongTailClassifier.from_settings(recipe).plans())
     if path.stem in LOSSES:
         assert recipe["loss"] == path.stem
 
@@ -57,10 +57,10 @@ def test_recipe_is_a_plan(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_recipe_trains_on_a_tiny_corpus(path: Path, tmp_path: Path, tiny_bert: Path) -> None:
     recipe = quick(read_recipe(path))
-    if any(plan.model == "encoder" for plan in plans_of("row", recipe)):
+    if any(plan.kind == "encoder" for plan in plans_of("row", recipe)):
         recipe = with_encoder({"row": recipe}, str(tiny_bert))["row"]
     for plan in plans_of("row", recipe):
-        assert plan.model != "encoder" or plan.model_settings["encoder"] == str(tiny_bert)
+        assert plan.kind != "encoder" or plan.model.encoder == str(tiny_bert)
     (cell,) = cells_of({path.stem: recipe}, tmp_path, 1)
     train_cell(cell, documents(), {})
     found = read_finished(cell)
@@ -68,15 +68,14 @@ def test_recipe_trains_on_a_tiny_corpus(path: Path, tmp_path: Path, tiny_bert: P
 
 
 def quick(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The recipe, and members of it, for one epoch on a CPU."""
+    """The recipe for one epoch on a CPU."""
 
-    def short(said: dict[str, Any]) -> dict[str, Any]:
-        return {**said, "epochs": 1} if "epochs" in said else said
+    def short(settings: dict[str, Any]) -> dict[str, Any]:
+        return {**settings, "epochs": 1, "device": "cpu"} if "epochs" in settings else settings
 
-    changed = {**short(recipe), "device": "cpu"}
-    if changed.get("members"):
-        changed["members"] = [short(member) for member in changed["members"]]
-    return changed
+    if isinstance(recipe.get("model"), list):
+        return {**recipe, "device": "cpu", "model": [short(model) for model in recipe["model"]]}
+    return {**short(recipe), "device": "cpu"}
 
 
 @pytest.mark.parametrize("corpus", ["reuters", "pubmed"])
@@ -101,7 +100,7 @@ def test_which_rows_use_random_numbers() -> None:
     assert not uses_chance("svm", {"model": "svm", **alone})
     assert not uses_chance("bag", {"model": "bag", "folds": 1, "thresholds": "grid"})
     assert uses_chance("bag", {"model": "bag", **alone, "folds": 3})
-    assert uses_chance("bag", {"model": "bag", **alone, "model_settings": {"hidden": 8}})
+    assert uses_chance("bag", {"model": "bag", **alone, "hidden": 8})
     assert uses_chance("e", {"model": "encoder", **alone})
     # The seed deals the validation documents among which these choose.
     assert uses_chance("svm", {"model": "svm", "folds": 1, "thresholds": "auto"})
@@ -111,64 +110,61 @@ def test_which_rows_use_random_numbers() -> None:
 def test_descriptions_lie_beside_the_recipe(tmp_path: Path) -> None:
     (tmp_path / "texts.json").write_text('{"cpi": "consumer prices"}')
     (tmp_path / "r.yaml").write_text(
-        "label_texts: texts.json\nmembers:\n  - label_texts: texts.json\n  - model: svm\n"
+        "label_texts: texts.json\nmodel:\n  - kind: bag\n  - kind: svm\n"
     )
-    found = read_recipe(tmp_path / "r.yaml")
-    assert found["label_texts"] == {"cpi": "consumer prices"} == found["members"][0]["label_texts"]
+    assert read_recipe(tmp_path / "r.yaml")["label_texts"] == {"cpi": "consumer prices"}
 
 
 def test_a_seed_in_a_recipe_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the recipe of db says seed: 7, but every row"):
-        cells_of({"db": {"seed": 7}}, tmp_path, 2)
+    with pytest.raises(InputError, match="the recipe of db sets random_state"):
+        cells_of({"db": {"random_state": 7}}, tmp_path, 2)
 
 
 def test_another_encoder_reaches_members_too(tmp_path: Path) -> None:
-    flat = {"model": "encoder", "encoder": "a"}
-    nested = {"model": "encoder", "model_settings": {"encoder": "b", "max_length": 9}}
+    first = {"kind": "encoder", "encoder": "a", "max_length": 9}
     recipes: dict[str, dict[str, Any]] = {
         "svm": {"model": "svm"},
-        "db": {"model": "encoder", "model_settings": {"max_length": 9}},
-        "best": {"members": [flat, nested, {"model": "bag", "loss": "db"}]},
+        "db": {"model": "encoder", "max_length": 9},
+        "best": {"model": [first, "encoder", {"kind": "bag", "loss": "db"}]},
     }
     found = with_encoder(recipes, "c")
     assert found["svm"] == {"model": "svm"}
-    assert found["db"]["model_settings"] == {"max_length": 9, "encoder": "c"}
-    members = found["best"]["members"]
-    assert members[0]["encoder"] == "c" and members[2] == {"model": "bag", "loss": "db"}
-    assert members[1]["model_settings"] == {"encoder": "c", "max_length": 9}
-    assert flat["encoder"] == "a", "the recipes given stay as they are"
+    assert found["db"] == {"model": "encoder", "max_length": 9, "encoder": "c"}
+    assert found["best"]["model"] == [
+        {"kind": "encoder", "encoder": "c", "max_length": 9},
+        {"kind": "encoder", "encoder": "c"},
+        {"kind": "bag", "loss": "db"},
+    ]
+    assert first["encoder"] == "a", "the recipes themselves are not changed"
     assert describe_model("best", found["best"]) == "c + TF-IDF with a linear head"
     (tmp_path / "bert").mkdir()
     local = with_encoder({"db": recipes["db"]}, str(tmp_path / "bert"))["db"]
     assert describe_model("db", local) == "bert"
-    with pytest.raises(InputError, match="--encoder c would do nothing"):
+    with pytest.raises(InputError, match="--encoder c has no effect"):
         with_encoder({"svm": recipes["svm"]}, "c")
 
 
 def test_bad_recipes_are_explained(tmp_path: Path) -> None:
     (tmp_path / "typo.yaml").write_text("los: db\n")
-    with pytest.raises(
-        UnknownNameError, match=r"setting in .*typo.yaml 'los'. Did you mean 'loss'"
-    ):
+    with pytest.raises(InputError, match=r"typo.yaml .*unknown setting 'los'. Did you mean 'loss'"):
         read_recipe(tmp_path / "typo.yaml")
-    (tmp_path / "flat.yaml").write_text("hidden: 8\nmodel_settings: {ngrams: 2}\nfolds: 1\n")
-    found = read_recipe(tmp_path / "flat.yaml")
-    assert found == {"model_settings": {"ngrams": 2, "hidden": 8}, "folds": 1}
+    (tmp_path / "flat.yaml").write_text("hidden: 8\nngrams: 2\nfolds: 1\n")
+    assert read_recipe(tmp_path / "flat.yaml") == {"ngrams": 2, "hidden": 8, "folds": 1}
     (tmp_path / "empty.yaml").write_text("")
     with pytest.raises(InputError, match="expected settings such as"):
         read_recipe(tmp_path / "empty.yaml")
     (tmp_path / "broken.yaml").write_text("loss: [\n")
     with pytest.raises(DataError, match="cannot be read as a recipe"):
         read_recipe(tmp_path / "broken.yaml")
-    (tmp_path / "list.yaml").write_text("model: [bag]\nloss: db\n")
-    with pytest.raises(InputError, match=r"the recipe of list cannot be used"):
-        run(read_recipes(tmp_path, ["list"]), tmp_path / "out")
-    (tmp_path / "number.yaml").write_text("model_settings: 3\nC: 3\n")
-    with pytest.raises(InputError, match=r"number.yaml: model_settings must be a mapping, got 3"):
-        read_recipe(tmp_path / "number.yaml")
-    (tmp_path / "rate.yml").write_text("model: encoder\nlearning_rate: 1e-4\n")
-    with pytest.raises(InputError, match=r"got '1e-4'\. In YAML write 1\.0e-4"):
-        run(read_recipes(tmp_path, ["rate"]), tmp_path / "out")
+    for name, text, message in (
+        ("list", "model: [bagg]\n", "list.yml cannot be used: .*Did you mean 'bag'"),
+        ("number", "model: 3\n", "unknown model 3"),
+        ("blend", "model: [bag, svm]\nC: 3\n", "C: `model` lists several models"),
+        ("rate", "model: encoder\nlearning_rate: 1e-4\n", r"got '1e-4'\. In YAML write 1\.0e-4"),
+    ):
+        (tmp_path / f"{name}.yml").write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_recipes(tmp_path, [name])
     with pytest.raises(InputError, match=r"is a file. Name its folder.*--rows flat"):
         find_recipes(str(tmp_path / "flat.yaml"))
     with pytest.raises(DataError, match="no recipe for dbb"):

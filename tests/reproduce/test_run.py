@@ -15,8 +15,8 @@ from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.evaluation import evaluate
 from longtail.report.tables import NONE
 from longtail.reproduce import reproduce
-from longtail.reproduce.cells import Cell, open_cell, prints_of, read_finished
-from longtail.reproduce.run import _alone, cells_of
+from longtail.reproduce.cells import Cell, part_fingerprints, read_finished
+from longtail.reproduce.run import _exclusive, cells_of
 from longtail.reproduce.running import Event
 from longtail.reproduce.summary import has_papers_sizes
 from longtail.reproduce.surroundings import commit, processor
@@ -50,7 +50,7 @@ def test_the_figures_are_those_of_the_evaluation(tmp_path: Path) -> None:
     by_seed = []
     for seed in (0, 1):
         cell = read_finished(Cell("db", seed, {}, tmp_path / "db" / f"seed-{seed}"))
-        assert cell is not None and cell.recipe["seed"] == seed and cell.seconds >= 0
+        assert cell is not None and cell.recipe["random_state"] == seed and cell.seconds >= 0
         for group, key in (("all", "overall"), ("head", "head"), ("tail", "tail")):
             for measure in ("micro_f1", "macro_f1"):
                 expected = 100 * cell.evaluation[key][measure]
@@ -75,7 +75,7 @@ def test_a_changed_recipe_or_corpus_is_refused_unless_overwritten(tmp_path: Path
     run(bags("bce", "db"), tmp_path)
     changed = bags("bce", "db")
     changed["db"]["loss_settings"] = {"gamma": 1}
-    with pytest.raises(InputError, match=r"db \(seed 0\).*loss_settings.*gamma.*--overwrite"):
+    with pytest.raises(InputError, match=r"db \(seed 0\).*gamma.*--overwrite"):
         run(changed, tmp_path)
     found, told = run(changed, tmp_path, overwrite=True)
     assert told == ["begins db 0", "done db 0"], "the other one is as asked for"
@@ -85,32 +85,32 @@ def test_a_changed_recipe_or_corpus_is_refused_unless_overwritten(tmp_path: Path
         run(changed, tmp_path)
     changed["db"] |= {"loss_settings": {"gamma": 1}, "device": "auto"}
     assert run(changed, tmp_path)[1] == [], "where it is computed may change"
-    with pytest.raises(InputError, match=r"bce .*the test, train, validation documents are others"):
+    with pytest.raises(InputError, match=r"bce .*the test, train, validation documents changed"):
         run(changed, tmp_path, parts=documents(seed=6))
     other = documents()
     shuffled = other["test"].select(np.arange(len(other["test"]))[::-1])
-    with pytest.raises(InputError, match="something else: the test documents are others"):
+    with pytest.raises(InputError, match="other settings: the test documents changed"):
         run(changed, tmp_path, parts={**other, "test": shuffled})
 
 
-def test_what_was_begun_with_another_recipe_begins_anew(tmp_path: Path) -> None:
+def test_another_recipe_starts_over_only_with_overwrite(tmp_path: Path) -> None:
     (cell,) = cells_of(bags("db"), tmp_path, 1)
-    with _alone(tmp_path):
-        space = open_cell(cell)
+    with _exclusive(tmp_path):
+        space = cell.open()
     plan, begun = space.file("plan.json"), space.file("begun.json")
     plan.write_text('{"plan": "{}", "documents": ""}')
     begun.write_text('{"fingerprint": {"recipe": {"loss": "bce"}, "documents": {}}, "spans": []}')
-    with pytest.raises(InputError, match=r"was begun with something else: .*loss was 'bce', now"):
+    with pytest.raises(InputError, match=r"was trained with other settings: .*loss was 'bce', now"):
         run(bags("db"), tmp_path)
     assert plan.exists(), "nothing is thrown away unasked"
     found, _ = run(bags("db"), tmp_path, overwrite=True)
     assert not found.failed and not plan.exists()
 
 
-def test_what_was_begun_and_is_damaged_begins_anew(tmp_path: Path) -> None:
+def test_a_damaged_record_starts_over(tmp_path: Path) -> None:
     (cell,) = cells_of(bags("db"), tmp_path, 1)
-    with _alone(tmp_path):
-        open_cell(cell).file("begun.json").write_text("{")
+    with _exclusive(tmp_path):
+        cell.open().file("begun.json").write_text("{")
     notes: list[str] = []
     found, _ = run(bags("db"), tmp_path, note=notes.append)
     assert not found.failed and "starting over" in notes[0]
@@ -139,7 +139,7 @@ def test_a_missing_gpu_is_told_before_the_work(tmp_path: Path) -> None:
         pytest.skip("there is one")
     recipes = bags("bce", "db")
     recipes["db"]["device"] = "cuda"
-    with pytest.raises(InputError, match="no CUDA GPU can be used here"):
+    with pytest.raises(InputError, match="needs a CUDA GPU"):
         run(recipes, tmp_path)
 
 
@@ -156,7 +156,7 @@ def test_versions_are_those_of_each_row(tmp_path: Path) -> None:
 
 
 def test_a_row_that_fails_leaves_the_others(tmp_path: Path) -> None:
-    recipes = {"fl": {"model": "encoder", "model_settings": {"encoder": str(tmp_path / "none")}}}
+    recipes = {"fl": {"model": "encoder", "encoder": str(tmp_path / "none")}}
     recipes |= bags("bce", "db")
     found, told = run(recipes, tmp_path / "out", seeds=1)
     assert [line for line in told if not line.startswith("begins")] == [
@@ -175,7 +175,7 @@ def test_a_row_that_fails_leaves_the_others(tmp_path: Path) -> None:
 
 
 def test_several_at_a_time_give_the_same(tmp_path: Path) -> None:
-    recipes = {"fl": {"model": "encoder", "model_settings": {"encoder": str(tmp_path / "none")}}}
+    recipes = {"fl": {"model": "encoder", "encoder": str(tmp_path / "none")}}
     recipes |= {**bags("bce"), **networks("db")}
     apart, told = run(recipes, tmp_path / "apart", seeds=1, jobs=2)
     here, _ = run(recipes, tmp_path / "here", seeds=1)
@@ -208,8 +208,8 @@ def test_tables_are_written_after_every_cell(tmp_path: Path) -> None:
     assert seen == [0, 1, 2]
 
 
-def test_what_failed_begins_anew_when_overwritten(tmp_path: Path) -> None:
-    wild = {"fl": {**networks("fl")["fl"], "learning_rate": 1e15, "clip": 0.0}}
+def test_a_failed_cell_starts_over_with_overwrite(tmp_path: Path) -> None:
+    wild = {"fl": {**networks("fl")["fl"], "learning_rate": 1e15, "max_grad_norm": 0.0}}
     found, _ = run(wild, tmp_path, seeds=1)
     assert "diverged" in found.failed["fl (seed 0)"] or "became" in found.failed["fl (seed 0)"]
     left = tmp_path / "fl" / "seed-0" / "plan.json"
@@ -243,7 +243,7 @@ def test_a_folder_called_reuters_is_not_yet_the_papers() -> None:
 
 
 def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
-    with _alone(tmp_path), pytest.raises(DataError, match="another process is at work"):
+    with _exclusive(tmp_path), pytest.raises(DataError, match="another process is at work"):
         run(bags("db"), tmp_path)
 
 
@@ -300,4 +300,4 @@ def test_documents_travel_to_other_processes_as_they_are(tmp_path: Path) -> None
     for name, part in parts.items():
         part.save(tmp_path / f"{name}.parquet")
     again = {name: TextData.load(tmp_path / f"{name}.parquet") for name in parts}
-    assert prints_of(again) == prints_of(parts)
+    assert part_fingerprints(again) == part_fingerprints(parts)

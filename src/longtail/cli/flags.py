@@ -17,7 +17,7 @@ import typer
 
 from longtail.cli.reading import parse_settings
 from longtail.errors import InputError
-from longtail.models import DEFAULT_MODEL, MODELS, ModelSettings
+from longtail.models import DEFAULT_MODEL, KIND, MODELS, ModelSettings
 from longtail.runs import differences
 from longtail.settings import Settings, field_names
 from longtail.training import Training
@@ -160,10 +160,21 @@ def _parameter(name: str, kind: Any, text: str, panel: str) -> inspect.Parameter
 
 def check_resumed(saved: dict[str, Any], now: dict[str, Any], out: Path) -> None:
     """Raise if flags given with --resume differ from the settings that the run started with."""
-    before = {key: value for key, value in saved.items() if key in now}
+    before = {key: value for key, value in _with_defaults(saved).items() if key in now}
     changed = differences(before, now, ignored=("device", "checkpoint_minutes"))
     if changed:
         raise InputError(
             f"{out} was started with other settings: {'; '.join(changed)}. Leave these flags out "
             "to resume it, or start over with --overwrite."
         )
+
+
+def _with_defaults(settings: dict[str, Any]) -> dict[str, Any]:
+    """Flat settings with the defaults of those that are not given."""
+    from longtail.classifier import LongTailClassifier
+    from longtail.classifier.plan import to_plain
+
+    params = to_plain(LongTailClassifier.from_settings(settings).get_params(deep=False))
+    model, training = params.pop("model"), params.pop("training") or Training().to_dict()
+    of_model = {KIND: settings["model"]} if isinstance(model, list) else model
+    return {**of_model, **training, **params, "model": of_model[KIND]}

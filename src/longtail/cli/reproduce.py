@@ -1,4 +1,4 @@
-"""`longtail reproduce`: the rows of a table from their recipes, whatever interrupts it."""
+"""`longtail reproduce`: the rows of a table from their recipes, resumable."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ def reproduce(
         typer.Option(help="Recipes by name, or a folder of .yaml files; default: as DATA."),
     ] = None,
     encoder: Annotated[
-        str | None, typer.Option(help="Another encoder in place of the recipes': name or folder.")
+        str | None, typer.Option(help="Use another encoder than the recipes: name or folder.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train every row with so many seeds.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of every row.")] = 3,
     rows: Annotated[str | None, typer.Option(help="Some rows, as in db,bce; default: all.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Train so many at a time, in processes of their own.")
+        int, typer.Option(min=1, help="Cells trained at a time, in separate processes.")
     ] = 1,
     against: Annotated[
         str | None, typer.Option(help="The row to compare others with; default: bce.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of what is finished; default: runs/RECIPES.")
+        Path | None, typer.Option(help="Folder of the results; default: runs/RECIPES.")
     ] = None,
     publish: Annotated[
         Path | None,
-        typer.Option(help="Also write the tables as this, .md, .json and .png behind it."),
+        typer.Option(help="Also write the tables to this path, with .md, .json and .png."),
     ] = None,
     overwrite: Annotated[
         bool,
         typer.Option(
             "--overwrite",
-            help="Train from the beginning what failed, or had another recipe or other data.",
+            help="Start over with cells that failed, or had another recipe or other data.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train every row of a table for several seeds and set the results beside the paper's.
+    """Train every row of a table for several seeds and compare the results with the paper's.
 
-    What is finished is not done again; an interrupted command goes on where it was.
+    Finished cells are not trained again; an interrupted command is resumed by the same command.
     """
     from longtail.reproduce import find_recipes, read_recipes, with_encoder
 
@@ -80,12 +80,12 @@ def reproduce(
     for name, value, default in flags:
         if value != default:
             words += [f"--{name}", str(value)]
-    found = _run(
+    result = _run(
         source, chosen, place, shlex.join(words), seeds=seeds, jobs=jobs, against=against,
         publish=publish, overwrite=overwrite,
     )  # fmt: skip
-    _tell(found, source, as_json)
-    if found.failed:
+    _show(result, source, as_json)
+    if result.failed:
         raise SystemExit(1)
 
 
@@ -97,14 +97,14 @@ def _name(recipes: str | None, source: Source) -> str:
     known = list_recipes()
     if source.data not in known:
         raise InputError(
-            f"there are no recipes for {source.data}. Say which: --recipes and one of "
-            f"{', '.join(known)}, or a folder of yours with one .yaml file per row."
+            f"there are no recipes for {source.data}. Add --recipes and one of {', '.join(known)}, "
+            "or a folder with one .yaml file per row."
         )
     return source.data
 
 
 def _run(source: Source, chosen: Any, out: Path, command: str, **settings: Any) -> Reproduced:
-    """Read the data and work; whatever ends it, the user learns how to go on."""
+    """Read the data and train; if it stops, print how to resume it."""
     from longtail.reproduce import reproduce as run_rows
     from longtail.reproduce.run import cells_of
     from longtail.training.interrupt import StoppedError, stopping
@@ -118,21 +118,21 @@ def _run(source: Source, chosen: Any, out: Path, command: str, **settings: Any) 
                 watch=watch, note=lambda text: print_notes([text]), **settings,
             )  # fmt: skip
         except StoppedError as stopped:
-            said = str(stopped.args[0]).partition(".")[0]
+            reason = str(stopped.args[0]).partition(".")[0]
             raise StoppedError(
-                f"{said}. What is finished is kept in {out}, what was begun is saved. "
-                f"Go on with the same command: {command}",
+                f"{reason}. Finished cells and checkpoints are kept in {out}. Resume with the same "
+                f"command: {command}",
                 stopped.exit_code,
             ) from None
         except KeyboardInterrupt:
-            typer.secho(f"\nLeft at once. Go on with the same command: {command}", err=True)
+            typer.secho(f"\nStopped at once. Resume with the same command: {command}", err=True)
             raise SystemExit(130) from None
 
 
 def _corpus(source: Source, parts: Any) -> str:
-    """A corpus's name, or that of a file or folder without where it lies.
+    """The name of a corpus, or of a file or folder without its path.
 
-    A folder called as one of the paper's corpora is taken for it if it has as many labels.
+    A folder with the name of one of the paper's corpora counts as that if it has as many labels.
     """
     from longtail.corpora import list_corpora
     from longtail.report.paper import CORPORA
@@ -146,45 +146,45 @@ def _corpus(source: Source, parts: Any) -> str:
     return name
 
 
-def _tell(found: Reproduced, source: Source, as_json: bool) -> None:
+def _show(result: Reproduced, source: Source, as_json: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from longtail.reproduce.tables import plain_table
 
-    by_suffix = {path.suffix: path for path in reversed(found.files)}
+    by_suffix = {path.suffix: path for path in reversed(result.files)}
     if as_json:
         typer.echo(by_suffix[".json"].read_text("utf-8"), nl=False)
     else:
-        header, *rows = plain_table(found.summary)
+        header, *rows = plain_table(result.summary)
         table = Table(title=escape(f"micro-F1 / macro-F1 on the test part of {source.data}"))
         for position, cell in enumerate(header):
             table.add_column(cell, justify="left" if position == 0 else "right")
         for row in rows:
             table.add_row(*map(escape, row))
-        # Piped, a table has the room that it needs.
+        # Not truncated if piped.
         Console(width=None if sys.stdout.isatty() else 120).print(table)
-        typer.echo(f"Wrote {', '.join(map(str, found.files))}.")
-    for cell, why in found.failed.items():
+        typer.echo(f"Wrote {', '.join(map(str, result.files))}.")
+    for cell, why in result.failed.items():
         typer.secho(f"error: {cell} failed: {why}", fg="red", err=True)
 
 
 @contextmanager
 def _progress(cells: list[Cell], jobs: int) -> Iterator[Callable[[Event], None]]:
-    """How far all of it is: a bar on a terminal, else a plain line for every event."""
+    """A progress bar on a terminal, else a line for every event."""
     from rich.console import Console
 
     console = Console(stderr=True)
-    told = _Told(cells, jobs)
+    status = Status(cells, jobs)
     if not console.is_terminal:
 
-        def say(event: Event) -> None:
-            line = told.line(event)
+        def echo(event: Event) -> None:
+            line = status.line(event)
             if line:
                 typer.echo(line, err=True)
 
-        yield say
+        yield echo
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -193,18 +193,18 @@ def _progress(cells: list[Cell], jobs: int) -> Iterator[Callable[[Event], None]]
         task = bar.add_task("starting", total=len(cells), left="")
 
         def show(event: Event) -> None:
-            line = told.line(event)
+            line = status.line(event)
             if event.kind == "failed":
                 bar.console.print(line, highlight=False, markup=False, style="red")
-            shares = sum(told.shares.values())
-            running = ", ".join(f"{cell} {said}".strip() for cell, said in told.running.items())
-            bar.update(task, completed=told.done + shares, description=running, left=told.left())
+            done = status.done + sum(status.shares.values())
+            running = ", ".join(f"{cell} {text}".strip() for cell, text in status.running.items())
+            bar.update(task, completed=done, description=running, left=status.left())
 
         yield show
 
 
-class _Told:
-    """What has happened, and from that how long the rest will take."""
+class Status:
+    """Finished and running cells, and an estimate of the time left."""
 
     def __init__(self, cells: list[Cell], jobs: int) -> None:
         self.cells, self.jobs = cells, jobs
@@ -213,14 +213,14 @@ class _Told:
         self.shares: dict[str, float] = {}
         self.began: dict[str, float] = {}
         self.rest: dict[str, str] = {}
-        """Cell -> row, of those that are not done."""
+        """Cell -> row of cells that are not done."""
         self.seconds: dict[str, list[float]] = {}
 
     def line(self, event: Event) -> str:
         """The line to print, or nothing."""
         name, now = str(event.cell), time.monotonic()
         if self.done < 0:
-            # What was finished before is told by no event.
+            # Cells that were finished before have no events.
             rest = [c for c in self.cells if not (c.folder / "finished.json").exists()]
             self.rest = {str(cell): cell.row for cell in rest}
             self.done = len(self.cells) - len(rest)
@@ -230,8 +230,8 @@ class _Told:
             return f"{self.done} of {len(self.cells)} done; training {name}" + (
                 f"; {left}" if left else ""
             )
-        if event.kind == "goes":
-            self.running[name], self.shares[name] = event.told, event.share
+        if event.kind == "progress":
+            self.running[name], self.shares[name] = event.message, event.share
             return ""
         self.running.pop(name, None)
         self.shares.pop(name, None)
@@ -239,19 +239,19 @@ class _Told:
         took = now - self.began.get(name, now)
         self.done += 1
         if event.kind == "failed":
-            return f"{name} failed: {event.told}"
+            return f"{name} failed: {event.message}"
         self.seconds.setdefault(event.cell.row, []).append(took)
         return f"{name} done in {took:.0f} s"
 
     def left(self) -> str:
-        """About how long: a row takes as long as with another seed, or as the others."""
-        known = [seconds for own in self.seconds.values() for seconds in own]
+        """The estimated time: a row takes as long as with another seed, or as the other rows."""
+        known = [seconds for row in self.seconds.values() for seconds in row]
         if not known or not self.rest:
             return ""
         seconds = 0.0
         for name, row in self.rest.items():
-            own = self.seconds.get(row, known)
-            seconds += (1 - self.shares.get(name, 0.0)) * sum(own) / len(own) / self.jobs
+            times = self.seconds.get(row, known)
+            seconds += (1 - self.shares.get(name, 0.0)) * sum(times) / len(times) / self.jobs
         return (
             f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
         )

@@ -1,4 +1,4 @@
-"""`longtail train`: fit, show how it goes, survive interruptions, save."""
+"""`longtail train`: fit, show progress, survive interruptions, save."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from longtail.runs import (
 )
 
 WORK = ".longtail-work"
-"""The training under way inside --out; gone when it is finished."""
+"""The training in progress inside --out; removed when it is finished."""
 RECORD = "run.json"
+RUNTIME = ("device", "checkpoint_minutes")
+"""Settings that may change when a run is resumed."""
 
 
 class Record(NamedTuple):
@@ -54,7 +56,7 @@ def train(
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Train a model, choose its thresholds on documents it has not seen, and save it."""
+    """Train a model, choose its thresholds on held-out documents, and save it."""
     from longtail.classifier import LongTailClassifier
     from longtail.training.interrupt import StoppedError
 
@@ -65,7 +67,7 @@ def train(
     source.check_split_is_used()
     if overwrite and joins:
         raise InputError(
-            "--overwrite starts over, --resume and --fold work on what is in --out: not both."
+            "--overwrite starts over, --resume and --fold continue what is in --out: not both."
         )
     finished = finished_settings(out)
     if finished is not None and joins:
@@ -73,88 +75,91 @@ def train(
         typer.echo(f"{out} is finished already. {_next(source, out)}")
         return
     is_new = not out.exists()
-    work, record, began = _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
+    work, record, is_first = _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
     words = ["longtail", "train", *source.arguments(split=True), "--out", str(out), "--resume"]
     command = shlex.join([*words, *(["--trust-remote-code"] if trust_remote_code else [])])
     try:
         classifier = LongTailClassifier.from_settings(record.settings)
-        folds = classifier.plans()[0].folds
-        if fold is not None and folds == 1:
-            raise InputError("--fold goes with --folds 2 or more.")
-        if fold is not None and not 0 <= fold < folds:
-            raise InputError(f"--fold: expected a fold from 0 to {folds - 1}, got {fold}.")
+        _check_fold(fold, classifier.plans()[0].folds)
         _fit(classifier, source.parts(), work, fold, command, trust_remote_code)
     except Exception as error:
-        # What was refused before anything was learned is not in the way of a new try.
-        if began and not isinstance(error, StoppedError):
+        # A run that failed before anything was learned does not block another attempt.
+        if is_first and not isinstance(error, StoppedError):
             _abandon(work, out if is_new else None)
         raise
     if fold is not None:
-        typer.echo(f"Fold {fold} is done. When all are, gather them with: {command}")
+        typer.echo(f"Fold {fold} is finished. When all are, combine them with: {command}")
         return
     _finish(classifier, source, out, work, record, command)
     typer.echo(f"Saved to {out}. {_next(source, out)}")
 
 
+def _check_fold(fold: int | None, folds: int) -> None:
+    if fold is not None and folds == 1:
+        raise InputError("--fold needs --folds 2 or more.")
+    if fold is not None and not 0 <= fold < folds:
+        raise InputError(f"--fold: expected a fold from 0 to {folds - 1}, got {fold}.")
+
+
 def finished_settings(out: Path) -> dict[str, Any] | None:
     """The settings of the finished training in a folder; None if there is none.
 
-    A whole model is finished, unless a training that is to replace it was begun.
+    A whole model is finished, unless a training that will replace it was started.
     """
     config = read_config(whole_folder(out))
     if config is None:
         return None
-    record = _read_record(out / WORK) if Workspace.is_one(out / WORK) else None
     run = config["run"] or {"key": None, "settings": {}}
+    work = Workspace.open(out / WORK) if Workspace.is_one(out / WORK) else None
+    record = None if work is None else _read_record(work)
     if record is not None and record.key != run["key"]:
         return None
     finish_install(out)
-    if Workspace.is_one(out / WORK):
-        # Of a process that was killed when its model was whole, and its work not yet removed.
-        left = Workspace.open(out / WORK)
-        left.own(wait=True)
-        left.remove()
+    if work is not None:
+        # Left by a process that was killed after its model was whole.
+        work.own(wait=True)
+        work.remove()
     return dict(run["settings"])
 
 
 def _begin(
     out: Path, settings: dict[str, Any], *, resume: bool, joins: bool, overwrite: bool
 ) -> tuple[Workspace, Record, bool]:
-    """The training under way in a folder, and whether it was begun here or joined.
+    """The training in progress in a folder, and whether it was started here or joined.
 
     Raises if something is in the way.
     """
     place = out / WORK
-    there = Workspace.is_one(place)
-    if there and joins:
+    exists = Workspace.is_one(place)
+    if exists and joins:
         work = Workspace.open(place)
         work.share()
-        record = _read_record(place)
+        record = _read_record(work)
         if record is None:
             raise DataError(
                 f"{out} cannot be resumed: the record of its settings, {place / RECORD}, is "
                 "missing or damaged. Start over with --overwrite."
             )
         check_resumed(record.settings, settings, out)
-        runtime = {k: v for k, v in settings.items() if k in ("device", "checkpoint_minutes")}
+        runtime = {name: value for name, value in settings.items() if name in RUNTIME}
         return work, Record(record.key, {**record.settings, **runtime}), False
-    if there and not overwrite:
+    if exists and not overwrite:
         raise DataError(
-            f"{out} holds a training that was not finished. Resume it with --resume, or start over "
-            "with --overwrite."
+            f"{out} holds an unfinished training. Resume it with --resume, or start over with "
+            "--overwrite."
         )
     if resume:
         raise DataError(f"there is nothing to resume in {out}. Leave out --resume to start.")
     check_out(out)
     if read_config(whole_folder(out)) is not None and not overwrite:
         raise DataError(f"{out} holds a trained model. Replace it with --overwrite.")
-    if there:
+    if exists:
         _remove(place)
     record = Record(uuid.uuid4().hex, settings)
     text = json.dumps(record._asdict(), indent=2)
     work = Workspace.begin(place, {RECORD: text}, join=joins)
-    began = _read_record(place)
-    if began is None or began.key != record.key:
+    started = _read_record(work)
+    if started is None or started.key != record.key:
         # Another of several processes, one for each fold, was faster.
         work.close()
         return _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
@@ -162,7 +167,7 @@ def _begin(
 
 
 def _remove(place: Path) -> None:
-    """Remove a training that was begun, and nothing that is not longtail's."""
+    """Remove a training in progress, and nothing that is not longtail's."""
     work = Workspace.open(place)
     work.own()
     others = work.others()
@@ -175,9 +180,9 @@ def _remove(place: Path) -> None:
 
 
 def _abandon(work: Workspace, new: Path | None) -> None:
-    """Leave no trace of a training that learned nothing, unless others have joined it.
+    """Remove a training that learned nothing, unless others have joined it.
 
-    `new`: the folder around it, where that was made for it.
+    `new`: the folder around it, if that was made for it.
     """
     try:
         if not any(work.folder.rglob("*.safetensors")):
@@ -189,11 +194,11 @@ def _abandon(work: Workspace, new: Path | None) -> None:
         return
 
 
-def _read_record(place: Path) -> Record | None:
+def _read_record(work: Workspace) -> Record | None:
+    record = work.read_record(RECORD) or {}
     try:
-        found = json.loads((place / RECORD).read_text("utf-8"))
-        return Record(str(found["key"]), dict(found["settings"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        return Record(str(record["key"]), dict(record["settings"]))
+    except (KeyError, TypeError, ValueError):
         return None
 
 
@@ -205,7 +210,7 @@ def _fit(
     command: str,
     trust_remote_code: bool,
 ) -> None:
-    """Fit in the work folder; whatever ends it, the user learns how to resume."""
+    """Fit in the work folder; if it stops, print how to resume it."""
     from longtail.training.interrupt import StoppedError, stopping
 
     with stopping() as stop, training_progress() as progress:
@@ -225,7 +230,7 @@ def _fit(
             raise StoppedError(f"{stopped} The command: {command}", stopped.exit_code) from None
         except KeyboardInterrupt:
             typer.secho(
-                f"\nStopped at once. Resume from the last saved state with: {command}", err=True
+                f"\nStopped at once. Resume from the last checkpoint with: {command}", err=True
             )
             raise SystemExit(130) from None
 
@@ -238,7 +243,7 @@ def _next(source: Source, out: Path) -> str:
 def _finish(
     classifier: Any, source: Source, out: Path, work: Workspace, record: Record, command: str
 ) -> None:
-    """Save the model in one step, then remove the work that led to it."""
+    """Save the model in one step, then remove the work folder."""
     from longtail.classifier.saving import write_files
 
     def write(folder: Path) -> None:
@@ -250,8 +255,9 @@ def _finish(
         replace_model(out, write)
     except DataError as error:
         if finished_settings(out) is not None:
-            # Of two that gathered the same folds, the other was faster.
+            # Another process combined the same folds.
             return
-        kept = f"The trained folds are kept: then resume with: {command}"
-        raise DataError(f"{error} {kept}") from None
+        raise DataError(
+            f"{error} The trained folds are kept: then resume with: {command}"
+        ) from None
     work.remove()

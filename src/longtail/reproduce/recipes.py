@@ -1,6 +1,6 @@
-"""Recipes: YAML files of LongTailClassifier arguments, one for each row of a table.
+"""Recipes: YAML files of flat settings, one for each row of a table.
 
-They come with the package, lie in a source checkout, or in a folder of the user's.
+They come with the package, or from a folder of the user.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from longtail.runs import read_small
 from longtail.settings import field_names
 
 PACKAGE = Path(__file__).parents[1]
-# Of an installed package, and of a source checkout.
+# In an installed package, and in a source checkout.
 PLACES = (PACKAGE / "recipes", PACKAGE.parents[1] / "recipes")
-# The paper's order, in which rows are trained and shown; others follow.
+# The order of the paper; other rows follow.
 SVM, *LOSS_ROWS = paper_rows("reuters", "labels")
 BALANCED_SVM = "svm-balanced"
-# Ways to choose thresholds that look at all validation documents at once.
+# Threshold methods that use no random folds.
 WITHOUT_FOLDS = ("grid", "global", "per-label")
 ROW_ORDER = (SVM, BALANCED_SVM, *LOSS_ROWS)
 
@@ -32,9 +32,9 @@ ROW_ORDER = (SVM, BALANCED_SVM, *LOSS_ROWS)
 def list_recipes() -> dict[str, Path]:
     """The folders of recipes that come with longtail, by name."""
     for place in PLACES:
-        found = {path.parent.name: path.parent for path in sorted(place.glob("*/*.yaml"))}
-        if found:
-            return found
+        folders = {path.parent.name: path.parent for path in sorted(place.glob("*/*.yaml"))}
+        if folders:
+            return folders
     return {}
 
 
@@ -60,7 +60,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
     class Loader(yaml.SafeLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
-            # A few hundred bytes of aliases of aliases stand for gigabytes.
+            # A few hundred bytes of nested aliases expand to gigabytes.
             if self.check_event(yaml.AliasEvent):
                 raise yaml.YAMLError("aliases (*name) are not supported; repeat the settings")
             return super().compose_node(parent, index)
@@ -84,14 +84,14 @@ def read_recipe(path: Path) -> dict[str, Any]:
 def read_recipes(folder: Path, rows: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
     """The recipes of a folder by row name, all or some of them, the paper's rows first."""
     files = [path for end in ("*.yaml", "*.yml") for path in folder.glob(end)]
-    found = {path.stem: path for path in sorted(files, key=_place)}
-    missing = [row for row in rows or [] if row not in found]
-    if not found or missing:
+    paths = {path.stem: path for path in sorted(files, key=_position)}
+    missing = [row for row in rows or [] if row not in paths]
+    if not paths or missing:
         raise DataError(
             f"no recipe for {', '.join(missing) or 'any row'} in {folder}. "
-            f"Found: {', '.join(found) or 'none'}."
+            f"There are: {', '.join(paths) or 'none'}."
         )
-    return {row: read_recipe(path) for row, path in found.items() if not rows or row in rows}
+    return {row: read_recipe(path) for row, path in paths.items() if not rows or row in rows}
 
 
 def with_encoder(
@@ -116,10 +116,7 @@ def plans_of(row: str, recipe: Mapping[str, Any]) -> tuple[Plan, ...]:
 
 
 def uses_chance(row: str, recipe: Mapping[str, Any]) -> bool:
-    """Whether another seed gives another result.
-
-    It does not for solved linear models without folds and with thresholds that need none either.
-    """
+    """Whether another seed gives another result: not for solved models without any folds."""
     if recipe.get("thresholds", "auto") not in WITHOUT_FOLDS:
         return True
     return any(plan.folds > 1 or plan.model.trains_in_steps for plan in plans_of(row, recipe))
@@ -130,7 +127,7 @@ def describe_model(row: str, recipe: Mapping[str, Any]) -> str:
     return " + ".join(dict.fromkeys(plan.model.description for plan in plans_of(row, recipe)))
 
 
-def _place(path: Path) -> tuple[int, str]:
+def _position(path: Path) -> tuple[int, str]:
     known = ROW_ORDER.index(path.stem) if path.stem in ROW_ORDER else len(ROW_ORDER)
     return known, path.stem
 

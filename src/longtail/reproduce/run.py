@@ -1,4 +1,4 @@
-"""`reproduce`: train what is missing, judge all of it, write the tables after every cell."""
+"""`reproduce`: train missing cells, evaluate all, write the tables after every cell."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from longtail.reproduce.cells import (
     FAILED,
     Cell,
     Finished,
-    differences,
-    forget,
-    prints_of,
+    changes,
+    part_fingerprints,
     read_begun,
     read_finished,
 )
 from longtail.reproduce.recipes import plans_of, uses_chance
 from longtail.reproduce.running import Event, Watch, check_jobs, run_apart, run_here
-from longtail.reproduce.summary import Judge, Summary
+from longtail.reproduce.summary import Evaluator, Summary
 from longtail.reproduce.writing import check_publish, write_corpus_figure, write_results
 from longtail.runs import Workspace
 from longtail.training.devices import device_of
@@ -31,7 +30,7 @@ from longtail.training.interrupt import NEVER, Stop
 
 @dataclass(frozen=True)
 class Reproduced:
-    """What came out, and where it was written."""
+    """The results, and the files they were written to."""
 
     summary: Summary
     files: tuple[Path, ...]
@@ -41,8 +40,8 @@ class Reproduced:
         """Cell -> why it has no result."""
         return {
             f"{row} (seed {seed})": why
-            for row, found in self.summary.rows.items()
-            for seed, why in found.failed.items()
+            for row, result in self.summary.rows.items()
+            for seed, why in result.failed.items()
         }
 
 
@@ -62,21 +61,21 @@ def reproduce(
     watch: Watch = lambda event: None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Reproduced:
-    """Train every row for every seed, as far as that is not done, and write the tables.
+    """Train every row for every seed that is not finished, and write the tables.
 
     Args:
         parts: train, validation and test documents.
-        recipes: row -> arguments of LongTailClassifier, in the order of the tables.
-        out: the folder of finished cells, tables and figures; what is finished there stays.
+        recipes: row -> flat settings of the classifier, in the order of the tables.
+        out: the folder of cells, tables and figures; finished cells are reused.
         corpus: its name; `reuters` and `pubmed` have the paper's figures beside ours.
         seeds: 0, 1 and so on; rows that use no random numbers are trained once.
-        jobs: how many cells at a time, in processes of their own; 1: here, one after the other.
+        jobs: cells trained at a time, in separate processes; 1: in this process.
         against: the row that others are compared with; default: `bce` if it is one of them.
-        command: what the tables name as the command that makes them.
-        publish: also write the tables as this name with .md, .json and .png behind it.
-        overwrite: train again, from the beginning, what failed, or was begun or finished with
-            another recipe or on other documents.
-        stop, watch, note: see `longtail.training.stopping`, `running.Event`.
+        command: the command that the tables name as their source.
+        publish: also write the tables to this path with the suffixes .md, .json and .png.
+        overwrite: start over with cells that failed, or were trained with another recipe or
+            other documents.
+        stop, watch, note: see `longtail.training.interrupt`, `running.Event`.
     """
     against = _against(against, recipes)
     check_jobs(jobs)
@@ -85,28 +84,28 @@ def reproduce(
     cells = cells_of(recipes, out, seeds)
     if publish is not None:
         check_publish(publish, recipes)
-    with _alone(out):
-        documents = prints_of(parts)
+    with _exclusive(out):
+        documents = part_fingerprints(parts)
         finished = _finished(cells, documents, overwrite)
         failed: dict[str, dict[int, str]] = {}
-        judge = Judge(parts, corpus)
+        evaluator = Evaluator(parts, corpus)
         write_corpus_figure(parts["train"], corpus, out, publish)
 
         def write() -> Reproduced:
-            summary = judge.summary(recipes, by_row(finished), failed, seeds, against)
+            summary = evaluator.summary(recipes, by_row(finished), failed, seeds, against)
             return Reproduced(summary, write_results(summary, command, out, publish))
 
-        # At once, so that no earlier table stands there for what is trained anew.
+        # At once, so that no earlier table describes cells that are trained again.
         written: list[Reproduced] = [write()]
 
-        def told(event: Event) -> None:
+        def handle(event: Event) -> None:
             cell = event.cell
             if event.kind == "done":
-                found = read_finished(cell)
-                assert found is not None
-                finished[cell.row, cell.seed] = found
+                result = read_finished(cell)
+                assert result is not None
+                finished[cell.row, cell.seed] = result
             elif event.kind == "failed":
-                failed.setdefault(cell.row, {})[cell.seed] = event.told
+                failed.setdefault(cell.row, {})[cell.seed] = event.message
             watch(event)
             if event.kind in ("done", "failed"):
                 written[:] = [write()]
@@ -114,14 +113,14 @@ def reproduce(
         missing = [cell for cell in cells if (cell.row, cell.seed) not in finished]
         _check_devices(missing)
         if jobs == 1:
-            run_here(missing, parts, documents, stop, told, note)
+            run_here(missing, parts, documents, stop, handle, note)
         else:
-            run_apart(missing, parts, documents, stop, told, note, jobs, out)
+            run_apart(missing, parts, documents, stop, handle, note, jobs, out)
         return written[0]
 
 
 def cells_of(recipes: Mapping[str, Mapping[str, Any]], out: Path, seeds: int) -> list[Cell]:
-    """All cells: every row with the first seed, then with the second, so that a table is early."""
+    """All cells: every row with the first seed, then with the second, for an early table."""
     for row, recipe in recipes.items():
         plans_of(row, recipe)
         if "random_state" in recipe:
@@ -129,71 +128,72 @@ def cells_of(recipes: Mapping[str, Mapping[str, Any]], out: Path, seeds: int) ->
                 f"the recipe of {row} sets random_state, but every row is trained with "
                 "the seeds 0, 1 and so on of --seeds. Leave it out."
             )
-    often = {row: seeds if uses_chance(row, recipe) else 1 for row, recipe in recipes.items()}
+    n_seeds = {row: seeds if uses_chance(row, recipe) else 1 for row, recipe in recipes.items()}
     return [
         Cell(row, seed, {**recipe, "random_state": seed}, out / row / f"seed-{seed}")
         for seed in range(seeds)
         for row, recipe in recipes.items()
-        if seed < often[row]
+        if seed < n_seeds[row]
     ]
 
 
 def by_row(finished: Mapping[tuple[str, int], Finished]) -> dict[str, list[Finished]]:
     """The finished cells of every row, by seed."""
-    found: dict[str, list[Finished]] = {}
+    rows: dict[str, list[Finished]] = {}
     for (row, _), cell in sorted(finished.items(), key=lambda item: item[0]):
-        found.setdefault(row, []).append(cell)
-    return found
+        rows.setdefault(row, []).append(cell)
+    return rows
 
 
 def _finished(
     cells: list[Cell], documents: Mapping[str, str], overwrite: bool
 ) -> dict[tuple[str, int], Finished]:
-    """What is finished; raises if it is something else than what is asked for now."""
-    found, changed = {}, []
+    """The finished cells; raises if they were trained with other settings or documents."""
+    finished, changed = {}, []
     for cell in cells:
         done = read_finished(cell)
-        before = read_begun(cell) if done is None else done.fingerprint
         if done is None and overwrite and (cell.folder / FAILED).exists():
-            # What made it fail may be in what it has saved.
-            forget(cell)
+            # Its checkpoints may be the reason of the failure.
+            cell.remove_results()
             continue
-        other = [] if before is None else differences(before, cell.fingerprint(documents))
+        begun = read_begun(cell) if done is None else None
+        before = done.fingerprint if done is not None else (begun or {}).get("fingerprint")
+        other = [] if before is None else changes(before, cell.fingerprint(documents))
         if other and overwrite:
-            forget(cell)
+            cell.remove_results()
         elif other:
-            changed.append((cell, "begun" if done is None else "finished", other))
+            changed.append((cell, other))
         elif done is not None:
-            found[cell.row, cell.seed] = done
+            finished[cell.row, cell.seed] = done
     if changed:
-        cell, how, other = changed[0]
-        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        cell, other = changed[0]
+        more = f" (and {len(changed) - 1} more cells)" if len(changed) > 1 else ""
         raise InputError(
-            f"{cell} in {cell.folder} was {how} with something else: {'; '.join(other)}{more}. "
-            "Train it again with --overwrite, which leaves the others as they are, or choose "
-            "another --out."
+            f"{cell} in {cell.folder} was trained with other settings: {'; '.join(other)}{more}. "
+            "Train it again with --overwrite, which keeps the other cells, or choose another "
+            "--out."
         )
-    return found
+    return finished
 
 
 def _check_devices(cells: list[Cell]) -> None:
-    """Once for all, and not by every cell's failing."""
+    """Raise before training if a device does not exist."""
     plans = [plan for cell in cells for plan in plans_of(cell.row, cell.recipe)]
     for device in {plan.training.device for plan in plans}:
         device_of(device)
 
 
-def _against(asked: str | None, recipes: Mapping[str, Any]) -> str | None:
-    if asked is None:
+def _against(row: str | None, recipes: Mapping[str, Any]) -> str | None:
+    if row is None:
         return "bce" if "bce" in recipes else None
-    if asked not in recipes:
-        raise UnknownNameError("row to compare with", asked, recipes)
-    return asked
+    if row not in recipes:
+        raise UnknownNameError("row to compare with", row, recipes)
+    return row
 
 
 @contextlib.contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Two commands that write the same tables would each leave out what the other has done."""
+def _exclusive(out: Path) -> Iterator[None]:
+    """Hold the folder: of two commands each would leave out the cells of the other."""
     space = Workspace.open(out) if Workspace.is_one(out) else Workspace.begin(out, {})
     try:
         space.own()

@@ -1,7 +1,6 @@
-"""Training cells one after the other, or several at a time in processes of their own.
+"""Train cells one after the other, or several at a time in separate processes.
 
-A cell that fails is written down and the others go on; whoever asks to stop is obeyed at the next
-safe moment, and what was begun goes on from there the next time.
+A failed cell is recorded, and the others continue; a stopped cell is resumed the next time.
 """
 
 from __future__ import annotations
@@ -22,29 +21,28 @@ from pathlib import Path
 
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
-from longtail.reproduce.cells import FAILED, LOG, Cell, open_cell, train_cell
-from longtail.runs import staging, write_text
+from longtail.reproduce.cells import FAILED, LOG, Cell, train_cell
+from longtail.runs import staging
 from longtail.training.interrupt import Stop, StoppedError
 from longtail.training.loop import Moment
 
-# How lines of a process's log begin that are meant for the user.
+# Prefix of lines in the log of a process that are shown to the user.
 NOTE = "note: "
-# Seconds between two looks at the processes.
-LOOK_AGAIN = 0.1
-# Seconds that a process has to save its state before it is ended.
-PATIENCE = 120.0
+POLL_SECONDS = 0.1
+# Seconds that a process has to save a checkpoint before it is killed.
+STOP_SECONDS = 120.0
 Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something worth telling: a cell `begins`, `goes` on, is `done` or has `failed`."""
+    """A cell `begins`, makes `progress`, is `done` or has `failed`."""
 
     kind: str
     cell: Cell
-    told: str = ""
+    message: str = ""
     share: float = 0.0
-    """Of this cell, where known."""
+    """How much of the cell is done, if known."""
 
 
 Watch = Callable[[Event], None]
@@ -66,7 +64,7 @@ def run_here(
         def progress(moment: Moment, cell: Cell = cell) -> None:
             folds = max(moment.folds, 1)
             share = min(1.0, (moment.fold - 1 + moment.step / max(moment.steps, 1)) / folds)
-            watch(Event("goes", cell, _place(moment), share))
+            watch(Event("progress", cell, _position(moment), share))
 
         why = attempt(cell, parts, documents, stop, progress, note)
         watch(Event("done", cell) if why is None else Event("failed", cell, why))
@@ -80,23 +78,23 @@ def attempt(
     progress: Callable[[Moment], None] | None,
     note: Note,
 ) -> str | None:
-    """Train a cell; returns why that failed, which is also written down beside it."""
+    """Train a cell; return why it failed, which is also recorded in its folder."""
     try:
         train_cell(cell, parts, documents, stop=stop, progress=progress, note=note)
     except StoppedError:
         raise
-    # Whatever it is, a memory that is full or a bug: the other rows are worth their time.
+    # Out of memory or a bug: the other cells continue.
     except Exception as error:
         named = "" if isinstance(error, LongtailError) else f"{type(error).__name__}: "
         lines = str(error).strip().splitlines() or [""]
-        told = {"message": f"{named}{lines[0]}", "traceback": traceback.format_exc()}
-        # Nothing is written to a folder of somebody else's, or to a disk that is full.
+        failure = {"message": f"{named}{lines[0]}", "traceback": traceback.format_exc()}
+        # Not possible in a folder that is not ours, or on a full disk.
         with contextlib.suppress(LongtailError, OSError):
-            write_text(open_cell(cell).file(FAILED), json.dumps(told, indent=2))
-        return told["message"]
+            cell.open().write_record(FAILED, failure)
+        return failure["message"]
     finally:
         _free_memory()
-    open_cell(cell).discard(FAILED)
+    cell.open().discard(FAILED)
     return None
 
 
@@ -110,14 +108,14 @@ def run_apart(
     jobs: int,
     out: Path,
 ) -> None:
-    """Several cells at a time, each in a process of its own."""
+    """Several cells at a time, each in a separate process."""
     waiting, running = list(cells), list[_Child]()
     with staging(out) as shared, _ended(running):
         for name, part in parts.items():
             part.save(shared / f"{name}.parquet")
         while waiting or running:
             if stop.signal is not None:
-                _ask_to_stop(running)
+                _stop_all(running)
                 stop.check("What is finished is kept.")
             while waiting and len(running) < jobs:
                 cell = waiting.pop(0)
@@ -131,7 +129,7 @@ def run_apart(
                 watch(
                     Event("done", child.cell) if why is None else Event("failed", child.cell, why)
                 )
-            time.sleep(LOOK_AGAIN)
+            time.sleep(POLL_SECONDS)
 
 
 @contextmanager
@@ -150,7 +148,7 @@ class _Child:
 
     def __init__(self, cell: Cell, documents: Mapping[str, str], shared: Path, jobs: int) -> None:
         self.cell = cell
-        space = open_cell(cell)
+        space = cell.open()
         space.discard(FAILED)
         threads = str(max(1, (os.cpu_count() or 1) // jobs))
         job = {
@@ -162,7 +160,7 @@ class _Child:
             "data": str(shared),
         }
         with space.file(LOG).open("wb") as log:
-            # A session of its own: Ctrl-C reaches this process alone, which then asks the others.
+            # A new session: Ctrl-C reaches this process alone, which then stops the others.
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "longtail.reproduce.child"],
                 stdin=subprocess.PIPE,
@@ -172,7 +170,7 @@ class _Child:
                 start_new_session=True,
             )
         assert self.process.stdin is not None
-        # One that ended at once has no use for it; its log says why.
+        # One that ended at once does not read it; its log says why.
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(job).encode("utf-8") + b"\n")
             self.process.stdin.flush()
@@ -186,7 +184,7 @@ class _Child:
         return True
 
     def notes(self) -> list[str]:
-        """What it had to say."""
+        """Its messages to the user."""
         try:
             lines = (self.cell.folder / LOG).read_text("utf-8", "replace").splitlines()
         except OSError:
@@ -197,7 +195,7 @@ class _Child:
         """Why there is no result; None if there is one."""
         code = self.process.returncode
         if code == 0:
-            open_cell(self.cell).discard(LOG)
+            self.cell.open().discard(LOG)
             return None
         try:
             return str(json.loads((self.cell.folder / FAILED).read_text("utf-8"))["message"])
@@ -207,11 +205,11 @@ class _Child:
             return f"its process ended {how}{hint}; see {self.cell.folder / LOG}."
 
 
-def _ask_to_stop(running: Sequence[_Child]) -> None:
-    """Let every process save its state; who takes too long is ended."""
+def _stop_all(running: Sequence[_Child]) -> None:
+    """Let every process save a checkpoint; kill those that take too long."""
     for child in running:
         child.process.send_signal(signal.SIGTERM)
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + STOP_SECONDS
     for child in running:
         try:
             child.process.wait(max(0.1, until - time.monotonic()))
@@ -220,18 +218,18 @@ def _ask_to_stop(running: Sequence[_Child]) -> None:
 
 
 def check_jobs(jobs: int) -> None:
-    """Raise unless so many processes make sense."""
+    """Raise unless there is at least one process."""
     if jobs < 1:
         raise InputError(f"--jobs: expected a whole number of at least 1, got {jobs}.")
 
 
-def _place(moment: Moment) -> str:
+def _position(moment: Moment) -> str:
     fold = f"fold {moment.fold}/{moment.folds} " if moment.folds > 1 else ""
     return fold + (f"epoch {moment.epoch}/{moment.epochs}" if moment.epochs else "solving")
 
 
 def _free_memory() -> None:
-    """What one model held on a GPU is for the next."""
+    """Free the GPU memory of the last model."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():

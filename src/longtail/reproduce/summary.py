@@ -1,7 +1,6 @@
-"""From finished cells to the figures of a table: means over seeds, spread, what chance explains.
+"""The figures of a table from finished cells: means over seeds, spread, significance.
 
-All cells are judged in the same resamples of the test documents, each once: a cell that is added
-later changes the means, not the work that was done.
+All cells are evaluated in the same bootstrap resamples of the test documents.
 """
 
 from __future__ import annotations
@@ -90,8 +89,8 @@ def has_papers_sizes(parts: Mapping[str, TextData], corpus: str) -> bool:
     return all(n is None or ours.get(group) == n for group, n in wanted.items())
 
 
-class Judge:
-    """Judges cells as they are finished."""
+class Evaluator:
+    """Evaluates cells as they are finished, each once."""
 
     def __init__(self, parts: Mapping[str, TextData], corpus: str) -> None:
         self.corpus, self.paper = corpus, corpus if corpus in CORPORA else None
