@@ -28,9 +28,12 @@ T = TypeVar("T", float, FloatArray)
 
 def combine(objective: Objective, micro: Callable[[], T], macro: Callable[[], T]) -> T:
     """The objective from micro- and macro-F1, of which only those needed are computed."""
-    if objective == "mean":
-        return (micro() + macro()) / 2
-    return micro() if objective == "micro" else macro()
+    if objective != "mean":
+        return micro() if objective == "micro" else macro()
+    total = micro()
+    total += macro()  # in place, as the arrays may be large
+    total /= 2
+    return total
 
 
 class Cuts(NamedTuple):
@@ -102,21 +105,17 @@ def best_cut_of(
         return 0.0, 0.0
     if not pairs.applies.any():
         return above_all(pairs.scores.min(), pairs.scores.max()), 0.0
+    if steps is None:  # before the sort, to need less memory
+        steps = np.zeros(0) if objective == "micro" else f1_steps(pairs, n_positive)
     # Stable, so that sums of steps are the same to the last bit whatever lies below; sums of
     # counts are exact anyway.
     order = np.argsort(-pairs.scores, kind=None if objective == "micro" else "stable")
-    scores = pairs.scores[order]
-
-    def micro() -> FloatArray:
-        n_predicted = np.arange(1, len(scores) + 1)
-        hits = np.cumsum(pairs.applies[order])
-        return np.asarray(2 * hits / (n_predicted + n_positive.sum()))
-
-    def macro() -> FloatArray:
-        each = f1_steps(pairs, n_positive) if steps is None else steps
-        return np.asarray(np.cumsum(each[order]) / len(n_positive))
-
-    f1 = combine(objective, micro, macro)
+    scores, n_predicted = pairs.scores[order], np.arange(1, len(order) + 1)
+    f1 = combine(
+        objective,
+        lambda: 2 * np.cumsum(pairs.applies[order]) / (n_predicted + n_positive.sum()),
+        lambda: np.cumsum(steps[order]) / len(n_positive),
+    )
     # A cut cannot fall between equal scores.
     f1[:-1][scores[:-1] == scores[1:]] = -1
     best = int(np.argmax(f1))
@@ -135,8 +134,9 @@ def f1_steps(pairs: Pairs, n_positive: IntArray) -> FloatArray:
     hits = total - np.repeat(total[starts] - applies[starts], sizes)
     n_predicted = np.arange(len(labels)) - np.repeat(starts, sizes) + 1
     f1 = 2 * hits / (n_predicted + n_positive[labels])
+    f1[1:] -= np.where(is_first[1:], 0.0, f1[:-1])
     steps: FloatArray = np.empty(len(labels))
-    steps[by_label] = f1 - np.where(is_first, 0.0, np.roll(f1, 1))
+    steps[by_label] = f1
     return steps
 
 

@@ -109,19 +109,23 @@ class Tuning:
                 return pairs
             high = scores >= np.broadcast_to(lowest, self.n_labels)[labels]
             return Pairs(*(part[high] for part in pairs))
-        blocks = []
+        n_labels, positions, scores = self.n_labels, [], []
         # In steps that stay in the processor's cache.
-        for rows in row_blocks(self.n_documents, self.n_labels, CACHED):
+        for rows in row_blocks(self.n_documents, n_labels, CACHED):
             block = np.ma.getdata(self.scores[rows])
             block = block if offsets is None else block + offsets
-            chosen = ~np.ma.getmaskarray(self.scores[rows])
-            if lowest is not None:
-                chosen &= block >= lowest
+            chosen = np.ones(block.shape, np.bool_) if lowest is None else block >= lowest
+            if np.ma.isMaskedArray(self.scores):
+                chosen &= ~np.ma.getmaskarray(self.scores[rows])
             at = np.flatnonzero(chosen)
-            labels = (at % self.n_labels).astype(np.int32)
-            applies = self.y_true[rows].toarray()
-            blocks.append((block.ravel()[at], labels, applies.ravel()[at]))
-        return Pairs(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+            positions.append(at + rows.start * n_labels)
+            scores.append(block.ravel()[at])
+        at = np.concatenate(positions)
+        positive = rows_of(self.y_true) * n_labels + self.y_true.indices
+        nearest = np.searchsorted(at, positive)
+        applies = np.zeros(len(at), dtype=np.bool_)
+        applies[nearest[np.append(at, -1)[nearest] == positive]] = True
+        return Pairs(np.concatenate(scores), (at % n_labels).astype(np.int32), applies)
 
     def positive_pairs(self, offsets: FloatArray | None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Scores and labels of the scored pairs whose label applies; `offsets` as in `pairs`."""
