@@ -33,11 +33,11 @@ format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 docs: $(VENV)/.base ## Write docs/losses.md from the table of losses
 	$(BIN)/python docs/make_losses.py
 
-bench: $(VENV)/.base ## Time and memory of losses, reading, splits and judging
+bench: $(VENV)/.base ## Time and memory of losses, reading, splits and evaluation
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/splits.py
-	$(BIN)/python benchmarks/judging.py
+	$(BIN)/python benchmarks/evaluation.py
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

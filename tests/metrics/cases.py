@@ -1,4 +1,4 @@
-"""Hypothesis strategies for labels, decisions and scores, and sparse forms of them."""
+"""Hypothesis strategies for labels, decisions and scores, and their sparse forms."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def distinct(draw: st.DrawFn, min_labels: int = 2) -> tuple[np.ndarray, np.ndarr
 
 
 def stored(scores: np.ndarray, where: np.ndarray | None = None) -> sp.csr_matrix:
-    """CSR with the chosen entries stored, zeros too; all of them unless told."""
+    """CSR with the chosen entries stored, zeros too; by default all of them."""
     where = np.ones(scores.shape, bool) if where is None else where
     row_starts = np.concatenate(([0], np.cumsum(where.sum(axis=1))))
     return sp.csr_matrix((scores[where], np.nonzero(where)[1], row_starts), shape=scores.shape)
@@ -77,7 +77,20 @@ def backwards(matrix: sp.csr_matrix) -> sp.csr_matrix:
     )
 
 
-def forms(labels: np.ndarray) -> list[Any]:
+def score_forms(scores: np.ndarray, where: np.ndarray) -> list[tuple[Any, np.ndarray]]:
+    """The scores as everything that is accepted, each with the pairs that it scores."""
+    everywhere = np.ones(scores.shape, bool)
+    return [
+        (scores, everywhere),
+        (np.asfortranarray(scores), everywhere),
+        (stored(scores), everywhere),
+        (stored(scores, where), where),
+        (backwards(stored(scores, where)), where),
+        (np.ma.MaskedArray(np.where(where, scores, np.nan), ~where), where),
+    ]
+
+
+def label_forms(labels: np.ndarray) -> list[Any]:
     """The same labels as everything that is accepted."""
     return [
         labels,
@@ -97,9 +110,9 @@ def forms(labels: np.ndarray) -> list[Any]:
 @contextmanager
 def block_size(size: int) -> Iterator[None]:
     """Blocks so small that even these cases are cut into several."""
-    usual = blocks.BLOCK
+    default = blocks.BLOCK
     blocks.BLOCK = size
     try:
         yield
     finally:
-        blocks.BLOCK = usual
+        blocks.BLOCK = default

@@ -1,4 +1,4 @@
-"""Scores, labels and slow judges for the tests of thresholds."""
+"""Scores, labels and slow reference computations for the tests of thresholds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from longtail.thresholds import Thresholds
 
 # The same examples every time: a build must not fail by chance. Nothing is written to disk.
 property_test = settings(deadline=None, max_examples=80, database=None, derandomize=True)
-OBJECTIVES = ("micro", "macro", "mean")
+KINDS = ("dense", "masked", "csr")
 
 
 class Case(NamedTuple):
@@ -26,24 +26,28 @@ class Case(NamedTuple):
     scored: np.ndarray
     kind: str
 
-    def given(self) -> Any:
+    @property
+    def form(self) -> Any:
         """The scores in the form that the kind names."""
         if self.kind == "dense":
             return self.scores
         if self.kind == "masked":
-            # What stands under a mask must not matter.
+            # Values under the mask must not matter.
             return np.ma.MaskedArray(np.where(self.scored, self.scores, np.nan), ~self.scored)
-        rows, columns = np.nonzero(self.scored)
-        return sp.csr_matrix((self.scores[rows, columns], (rows, columns)), self.scores.shape)
+        # Not from coordinates: scipy has no half precision there.
+        starts = np.append(0, np.cumsum(self.scored.sum(axis=1)))
+        columns = np.nonzero(self.scored)[1]
+        return sp.csr_matrix((self.scores[self.scored], columns, starts), self.scores.shape)
 
-    def judged(self) -> np.ndarray:
+    @property
+    def truth(self) -> np.ndarray:
         """The labels that count: not those of masked pairs, but those without a sparse score."""
         return self.labels * self.scored if self.kind == "masked" else self.labels
 
 
 @st.composite
-def cases(draw: st.DrawFn, kinds: tuple[str, ...] = ("dense", "masked", "csr")) -> Case:
-    kind = draw(st.sampled_from(kinds))
+def cases(draw: st.DrawFn) -> Case:
+    kind = draw(st.sampled_from(KINDS))
     shape = draw(st.tuples(st.integers(1, 9), st.integers(1, 5)))
     labels = draw(hnp.arrays(np.int64, shape, elements=st.integers(0, 1)))
     # Few distinct values, so that ties are common; or many.
@@ -63,8 +67,8 @@ def f1(hits: float, predicted: float, actual: float) -> float:
     return 2 * hits / (predicted + actual) if predicted + actual else 0.0
 
 
-def earned(labels: np.ndarray, decided: np.ndarray, objective: str) -> float:
-    """Micro- and macro-F1 by hand, absent labels counting 0."""
+def f1_of(labels: np.ndarray, decided: np.ndarray, objective: str) -> float:
+    """Micro- and macro-F1 by hand, absent labels counting as 0."""
     decided = decided.astype(bool)
     hits, predicted = (labels.astype(bool) & decided).sum(axis=0), decided.sum(axis=0)
     actual = labels.sum(axis=0)

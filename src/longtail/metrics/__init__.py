@@ -1,8 +1,9 @@
 """Metrics of multi-label classification: decisions, rankings, average precision.
 
-Decision metrics take 0/1 matrices and refuse scores; the others use only the order of the scores.
-So no metric asks, or guesses, whether scores are logits or probabilities. Labels are dense or
-sparse, scores dense or CSR, in which an absent pair is not scored.
+`y_true` and `y_pred` are 0/1 matrices, documents x labels, dense or sparse (a stored zero is no
+label). `scores` are logits or probabilities, dense, masked or CSR: only their order matters. A pair
+that is masked or absent from CSR is not scored: it ranks below all others and is never retrieved,
+but a positive among them still counts. A stored zero is a score of 0.
 """
 
 from longtail.metrics.average_precision import average_precision, label_average_precision
@@ -20,15 +21,19 @@ from longtail.metrics.decisions import (
     sample_precision_recall_f1,
     subset_accuracy,
 )
-from longtail.metrics.propensity import propensities, psndcg_at_k, psp_at_k
 from longtail.metrics.ranking import (
+    Ranking,
     coverage_at_k,
     ndcg_at_k,
     precision_at_k,
+    propensities,
+    psndcg_at_k,
+    psp_at_k,
+    rank,
     ranking_scores,
     recall_at_k,
+    top_k,
 )
-from longtail.metrics.top import Ranking, rank, top_k
 
 __all__ = [
     "Counts",

@@ -1,8 +1,7 @@
 """Average precision, over all decisions together or label by label.
 
-It is the mean, over all positives, of the precision among the scores not below the positive's own;
-so equal scores are one threshold, as with scikit-learn. Only the order counts: logits and
-probabilities give the same figure, and no argument says which they are.
+It is the mean, over all positives, of the precision among the scores not below that of the
+positive; so equal scores are one threshold, as with scikit-learn.
 """
 
 from __future__ import annotations
@@ -15,27 +14,28 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.metrics.blocks import applies_to, positions_of, rectangles, row_blocks, rows_of
-from longtail.metrics.inputs import FloatArray, LeftOut, check_choice, labels_and_scores, mean_of
+from longtail.metrics.inputs import (
+    FloatArray,
+    WithoutPositives,
+    check_literal,
+    labels_and_scores,
+    mean_of,
+)
 
 APAverage: TypeAlias = Literal["micro", "macro"]
 
 
 def average_precision(
-    y_true: Any, scores: Any, average: APAverage = "micro", absent: LeftOut = "zero"
+    y_true: Any, scores: Any, average: APAverage = "micro", absent: WithoutPositives = "zero"
 ) -> float:
-    """Average precision of all labels as one figure.
+    """Average precision of all labels as one value, 0 without any positive.
 
     Args:
-        y_true: labels, documents x labels, 0/1; dense or sparse (a stored zero is no label).
-        scores: dense, or CSR; logits or probabilities, only their order counts. In CSR an absent
-            pair is not scored: it is below all scored ones and never retrieved, so a positive
-            among the absent adds nothing and still divides. A stored zero is a score of 0.
-        average: `micro` pools the decisions of all labels in one order, which is of use if scores
-            of different labels can be compared; `macro` is the mean over labels.
-        absent: what `macro` does with a label that no judged document carries: it counts 0
-            (`zero`, as scikit-learn does) or is left out (`skip`).
-
-    Without any positive the figure is 0.
+        y_true, scores: see the package.
+        average: `micro` pools the decisions of all labels in one order, for scores that can be
+            compared between labels; `macro` is the mean over labels.
+        absent: what `macro` does with a label that no document of y_true has: it counts as 0
+            (`zero`, as with scikit-learn) or is left out (`skip`).
 
     Example:
         >>> truth, scores = [[1, 0], [0, 0], [1, 0]], [[0.9, 0.1], [0.5, 0.2], [0.4, 0.3]]
@@ -44,8 +44,8 @@ def average_precision(
         >>> round(average_precision(truth, scores, "macro"), 4)
         0.4167
     """
-    check_choice("average", average, APAverage)
-    check_choice("choice for absent labels", absent, LeftOut)
+    check_literal("average", average, APAverage)
+    check_literal("absent", absent, WithoutPositives)
     truth, checked = labels_and_scores(y_true, scores)
     if average == "macro":
         by_label, n_positive = _by_label(truth, checked)
@@ -57,8 +57,8 @@ def average_precision(
     else:
         positive = checked[rows_of(truth), truth.indices]
         blocks = (checked[rows] for rows in row_blocks(*checked.shape))
-    found = _precision_sum(positive, (np.sort(block, axis=None) for block in blocks))
-    return found / truth.nnz if truth.nnz else 0.0
+    total = _precision_sum(positive, (np.sort(block, axis=None) for block in blocks))
+    return total / truth.nnz if truth.nnz else 0.0
 
 
 def label_average_precision(y_true: Any, scores: Any) -> FloatArray:
@@ -86,7 +86,7 @@ def _precision_sum(positive: NDArray[Any], sorted_blocks: Iterable[NDArray[Any]]
 
 def _sums_dense(truth: sp.csc_matrix, scores: NDArray[Any]) -> FloatArray:
     sums = np.zeros(truth.shape[1])
-    # Labels without positives are never looked at: on a long tail they are most.
+    # Labels without positives are skipped: in a long tail they are most.
     labels = np.flatnonzero(np.diff(truth.indptr))
     for block in row_blocks(len(labels), scores.shape[0]):
         chosen = labels[block]
@@ -106,11 +106,11 @@ def _sums_sparse(truth: sp.csc_matrix, scores: sp.csr_matrix) -> FloatArray:
     labels = np.flatnonzero(np.diff(truth.indptr))
     starts, sizes = scored.indptr[labels], np.diff(scored.indptr)[labels]
     highest = scored.data.max() if scored.nnz else 0
-    for rows, positions, real in rectangles(starts, sizes):
-        # The padding stands behind a label's entries, and stays behind those that are as high.
-        values = np.where(real, scored.data[positions], highest)
+    for rows, positions, is_entry in rectangles(starts, sizes):
+        # The padding follows a label's entries, and in a stable order stays behind equal ones.
+        values = np.where(is_entry, scored.data[positions], highest)
         order = np.argsort(values, axis=1, kind="stable")
-        hits = np.take_along_axis(positive[positions] & real, order, axis=1)
+        hits = np.take_along_axis(positive[positions] & is_entry, order, axis=1)
         precision = _precision_by_row(np.take_along_axis(values, order, axis=1), hits, sizes[rows])
         sums[labels[rows]] = precision.sum(axis=1)
     return sums
@@ -123,9 +123,9 @@ def _precision_by_row(
     first_equal = np.zeros(values.shape, dtype=np.int32)
     first_equal[:, 1:] = np.where(values[:, 1:] != values[:, :-1], np.arange(1, values.shape[1]), 0)
     np.maximum.accumulate(first_equal, axis=1, out=first_equal)
-    found = np.cumsum(hits, axis=1, dtype=np.int32)
-    below = np.take_along_axis(found - hits, first_equal, axis=1)
+    n_hits = np.cumsum(hits, axis=1, dtype=np.int32)
+    below = np.take_along_axis(n_hits - hits, first_equal, axis=1)
     retrieved = np.asarray(sizes)[:, np.newaxis] - first_equal
     precision = np.zeros(values.shape)
-    np.divide(found[:, -1:] - below, retrieved, out=precision, where=hits)
+    np.divide(n_hits[:, -1:] - below, retrieved, out=precision, where=hits)
     return precision

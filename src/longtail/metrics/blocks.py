@@ -1,4 +1,4 @@
-"""Big matrices in pieces: blocks of rows, ragged rows as rectangles, and where elements stand.
+"""Large matrices in blocks of rows, sparse rows as padded rectangles, positions of stored entries.
 
 Rectangles because numpy sorts many short rows some ten times faster than one long array of pairs.
 """
@@ -13,15 +13,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 BLOCK = 2**22
-"""Elements worked on at a time: 32 MiB of float64 or of an order, whatever the number of labels."""
-
-
+"""Elements processed at a time: 32 MiB of float64 or int64, whatever the number of labels."""
 CACHED = 2**17
 """Elements that stay in the processor's cache from one operation to the next."""
 
 
 def row_blocks(n_rows: int, row_size: int, size: int | None = None) -> Iterator[slice]:
-    """Slices of rows that hold some `size` elements each (default: BLOCK), and one row at least."""
+    """Slices of rows with about `size` elements each (default: BLOCK), and one row at least."""
     step = max(1, (BLOCK if size is None else size) // max(1, row_size))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
@@ -33,19 +31,19 @@ def rectangles(
     """All rows that are not empty, those of similar size together.
 
     Yields their numbers, the positions of their entries (rows x longest of them), and which of
-    these are real; behind the end of a row its first position is repeated.
+    these are entries; a row is padded with its first position.
     """
     # Within a factor of two, so that less than half of a rectangle is padding.
     scale = np.frexp(sizes)[1]
     for step in np.unique(scale[sizes > 0]):
-        alike = np.flatnonzero(scale == step)
-        width = int(sizes[alike].max())
-        places = np.arange(width)
-        for block in row_blocks(len(alike), width):
-            rows = alike[block]
-            real = places < sizes[rows, np.newaxis]
+        similar = np.flatnonzero(scale == step)
+        width = int(sizes[similar].max())
+        offsets = np.arange(width)
+        for block in row_blocks(len(similar), width):
+            rows = similar[block]
+            is_entry = offsets < sizes[rows, np.newaxis]
             first = starts[rows, np.newaxis].astype(np.int64)
-            yield rows, first + np.where(real, places, 0), real
+            yield rows, first + np.where(is_entry, offsets, 0), is_entry
 
 
 def rows_of(matrix: sp.csr_matrix) -> NDArray[np.int64]:
@@ -54,10 +52,9 @@ def rows_of(matrix: sp.csr_matrix) -> NDArray[np.int64]:
 
 
 def positions_of(truth: Any, scored: Any) -> NDArray[np.integer]:
-    """Where the positives stand among the stored scores; both CSR or both CSC, columns sorted."""
+    """Positions of the positives among the stored scores; both CSR or both CSC, sorted."""
     # Counted from 1, since a product of 0 would not be stored.
-    kind = sp.get_index_dtype(maxval=scored.nnz + 1)
-    numbers = np.arange(1, scored.nnz + 1, dtype=kind)
+    numbers = np.arange(1, scored.nnz + 1, dtype=sp.get_index_dtype(maxval=scored.nnz + 1))
     numbered = type(scored)((numbers, scored.indices, scored.indptr), shape=scored.shape)
     return np.asarray(numbered.multiply(truth).data - 1)
 

@@ -1,74 +1,106 @@
-"""What every metric does first: check labels, decisions and scores, and bring them to one form.
+"""Checks of labels, decisions and scores, and their conversion to one form for all metrics.
 
-Labels and decisions become sorted CSR matrices without stored zeros. Nothing of the caller's is
-changed, and a sparse matrix is never laid out as a dense one.
+Labels and decisions become sorted CSR matrices without stored zeros. The caller's matrices are not
+changed, and a sparse matrix is never made dense.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from longtail.errors import InputError, UnknownNameError
+from longtail import checks
+from longtail.errors import InputError
 from longtail.metrics.blocks import row_blocks
 
 FloatArray: TypeAlias = NDArray[np.float64]
-LeftOut: TypeAlias = Literal["zero", "skip"]
-"""What a mean does with a label or document that has no positives: count it 0, or leave it out."""
+WithoutPositives: TypeAlias = Literal["zero", "skip"]
+"""What a mean does with a label or document without positives: count it as 0, or leave it out."""
+
+
+def real_matrix(values: Any, what: str, kinds: str = "biuf") -> Any:
+    """A matrix of real numbers: sparse and masked ones as they are, everything else dense.
+
+    Args:
+        what: its name in error messages.
+        kinds: dtype kinds that are allowed.
+    """
+    if not sp.issparse(values) and not np.ma.isMaskedArray(values):
+        try:
+            values = np.asarray(values)
+        except ValueError as error:
+            raise InputError(
+                f"{what} must be a documents x labels matrix, got rows of different lengths."
+            ) from error
+    if len(values.shape) != 2:
+        raise InputError(
+            f"{what} must be a documents x labels matrix, got the shape {values.shape}. For one "
+            "document pass a matrix of one row."
+        )
+    if values.dtype.kind not in kinds:
+        raise InputError(
+            f"{what} must be real numbers, got the type {values.dtype}. Encode label names with "
+            "longtail.labels.encode_labels, convert numbers with astype(float)."
+        )
+    return values
 
 
 def label_matrix(Y: Any, what: str) -> sp.csr_matrix:
     """Labels or decisions, dense or sparse, as a CSR matrix of ones with sorted columns."""
-    if sp.issparse(Y):
-        _check_matrix(Y.shape, what)
-        matrix = Y.tocsr()
+    matrix = real_matrix(Y, what)
+    if sp.issparse(matrix):
+        matrix = matrix.tocsr()
         _check_indicators(matrix.data, what)
         if not matrix.has_canonical_format or not matrix.data.all():
             matrix = matrix.copy()
             matrix.sum_duplicates()
             _check_indicators(matrix.data, what)
             matrix.eliminate_zeros()
-        columns, row_starts = matrix.indices, matrix.indptr
     else:
-        matrix = _dense(Y, what)
-        columns, row_starts = _nonzero(matrix, what)
-    ones = np.ones(len(columns), dtype=np.int8)
-    return sp.csr_matrix((ones, columns, row_starts), shape=matrix.shape)
+        dense = np.ma.getdata(matrix)
+        for rows in row_blocks(*dense.shape):
+            _check_indicators(dense[rows], what)
+        blocks = (dense[rows] != 0 for rows in row_blocks(*dense.shape))
+        matrix = stack_rows(blocks, dense.shape, np.int8)
+    ones = np.ones(matrix.nnz, dtype=np.int8)
+    return sp.csr_matrix((ones, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def score_matrix(scores: Any) -> Any:
     """Scores without NaN: a dense array, or a CSR matrix with sorted columns and zeros kept."""
-    if np.ma.isMaskedArray(scores) and np.ma.getmaskarray(scores).any():
-        # A masked pair was not scored, as an absent one.
-        scored = ~np.ma.getmaskarray(scores)
-        stored = sp.csr_matrix(scored, dtype=np.float64)
-        stored.data = np.asarray(np.ma.getdata(scores)[scored], dtype=np.float64)
-        scores = stored
-    if not sp.issparse(scores):
-        dense = _dense(scores, "scores")
-        if dense.size and np.isnan(dense.min()):
-            _refuse_nan(int(np.flatnonzero(np.isnan(dense.min(axis=1)))[0]))
-        return dense
-    if scores.format != "csr":
+    matrix = real_matrix(scores, "scores")
+    if np.ma.isMaskedArray(matrix):
+        values, scored = np.ma.getdata(matrix), ~np.ma.getmaskarray(matrix)
+        matrix = values
+        if not scored.all():  # a masked pair is not scored, like an absent one
+            matrix = sp.csr_matrix(scored, dtype=np.float64)
+            matrix.data = np.asarray(values[scored], dtype=np.float64)
+    sparse = sp.issparse(matrix)
+    if sparse:
+        if matrix.format != "csr":
+            raise InputError(
+                f"sparse scores must be in CSR format, got {matrix.format.upper()}. Convert them "
+                "with scores.tocsr(); what is not stored counts as not scored."
+            )
+        matrix = sorted_csr(matrix)
+    values = matrix.data if sparse else matrix
+    if values.size and np.isnan(values.min()):
+        first = int(np.flatnonzero(np.isnan(values))[0])
+        ends = matrix.indptr[1:] if sparse else np.arange(1, len(matrix) + 1) * matrix.shape[1]
         raise InputError(
-            f"sparse scores must be in CSR format, got {scores.format.upper()}. Convert them with "
-            "scores.tocsr(); what is not stored counts as not scored."
+            "scores must not be NaN, got NaN in document "
+            f"{np.searchsorted(ends, first, side='right')}. Check the training: a loss that was "
+            "NaN or infinite leaves such scores. Infinite scores are allowed, they can be ordered."
         )
-    _check_matrix(scores.shape, "scores")
-    _check_numbers(scores.dtype, "scores")
-    matrix = sorted_csr(scores)
-    if matrix.data.size and np.isnan(matrix.data.min()):
-        first = int(np.flatnonzero(np.isnan(matrix.data))[0])
-        _refuse_nan(int(np.searchsorted(matrix.indptr, first, side="right")) - 1)
     return matrix
 
 
 def sorted_csr(scores: Any) -> sp.csr_matrix:
-    """One score per pair, columns in order, and in a precision that scipy can transpose."""
+    """One score per pair, columns sorted, and in a precision that scipy can transpose."""
     if scores.dtype == np.float16:
         scores = scores.astype(np.float32)
     matrix = sp.csr_matrix(scores)
@@ -83,7 +115,7 @@ def sorted_csr(scores: Any) -> sp.csr_matrix:
 
 
 def labels_and_scores(y_true: Any, scores: Any) -> tuple[sp.csr_matrix, Any]:
-    """Both checked, alike in shape, and not empty."""
+    """Both checked, of the same shape, and not empty."""
     truth, checked = label_matrix(y_true, "labels"), score_matrix(scores)
     check_same_shape(truth, checked, "scores")
     check_not_empty(truth.shape)
@@ -106,84 +138,40 @@ def check_not_empty(shape: tuple[int, int]) -> None:
         )
 
 
-def check_choice(kind: str, value: str, choices: Any) -> None:
+def check_literal(name: str, value: Any, literal: Any) -> None:
     """Raise unless the value is one of a Literal's."""
-    if value not in get_args(choices):
-        raise UnknownNameError(kind, value, get_args(choices))
+    checks.check_choice(name, value, get_args(literal))
 
 
 def check_k(k: Any) -> int:
-    if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise InputError(f"k must be a whole number of at least 1, got {k!r}.")
+    checks.check_integer("k", k, 1)
     return int(k)
 
 
-def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
-    if len(ks) == 0:
-        raise InputError("expected at least one k, got none. Pass ks=(1, 3, 5), for example.")
-    return tuple(check_k(k) for k in ks)
-
-
-def mean_of(values: FloatArray, has_positives: NDArray[np.bool_], left_out: LeftOut) -> float:
+def mean_of(
+    values: FloatArray, has_positives: NDArray[np.bool_], without_positives: WithoutPositives
+) -> float:
     """Mean over all, or over those with positives; 0 where nothing is left."""
-    chosen = values if left_out == "zero" else values[has_positives]
+    chosen = values if without_positives == "zero" else values[has_positives]
     return float(chosen.mean()) if chosen.size else 0.0
 
 
-def _dense(values: ArrayLike, what: str) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InputError(
-            f"{what} must be a documents x labels matrix, got rows of different lengths."
-        ) from error
-    _check_matrix(array.shape, what)
-    _check_numbers(array.dtype, what)
-    return array
+def ratio(part: Any, total: Any) -> FloatArray:
+    """part / total, 0 where the total is 0."""
+    total = np.asarray(total, dtype=np.float64)
+    return np.asarray(np.divide(part, total, out=np.zeros_like(total), where=total > 0))
 
 
-def _check_matrix(shape: tuple[int, ...], what: str) -> None:
-    if len(shape) != 2:
-        raise InputError(
-            f"{what} must be a documents x labels matrix, got the shape {shape}. For one document "
-            "pass a matrix of one row."
-        )
-
-
-def _check_numbers(dtype: np.dtype[Any], what: str) -> None:
-    if dtype.kind not in "biuf":
-        raise InputError(
-            f"{what} must be real numbers, got the type {dtype}. Encode label names with "
-            "longtail.labels.encode_labels, convert numbers with astype(float)."
-        )
+def stack_rows(blocks: Iterable[Any], shape: tuple[int, int], dtype: Any) -> sp.csr_matrix:
+    """All blocks of rows, dense or sparse, as one CSR matrix."""
+    parts = [sp.csr_matrix(block, dtype=dtype) for block in blocks]
+    return sp.vstack(parts, format="csr") if parts else sp.csr_matrix(shape, dtype=dtype)
 
 
 def _check_indicators(values: NDArray[Any], what: str) -> None:
-    """Scores passed as decisions must not pass for them: the cut is the caller's to choose."""
-    _check_numbers(values.dtype, what)
     good = (values == 0) | (values == 1)
     if not good.all():
         raise InputError(
             f"{what} must be 0 or 1, got {values[~good][0]}. Turn scores into decisions with a "
             "threshold first; no metric guesses one."
         )
-
-
-def _nonzero(dense: NDArray[Any], what: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Columns of the ones row by row, and where each row starts."""
-    index_type = sp.get_index_dtype(maxval=dense.shape[1])
-    columns = [np.zeros(0, dtype=index_type)]
-    row_starts = np.zeros(dense.shape[0] + 1, dtype=np.int64)
-    for rows in row_blocks(*dense.shape):
-        _check_indicators(dense[rows], what)
-        in_row, column = np.nonzero(dense[rows])
-        columns.append(column.astype(index_type))
-        row_starts[1:][rows] = np.bincount(in_row, minlength=rows.stop - rows.start)
-    return np.concatenate(columns), np.cumsum(row_starts)
-
-
-def _refuse_nan(row: int) -> None:
-    raise InputError(
-        f"scores must not be NaN, got NaN in document {row}. Check the training: a loss that was "
-        "NaN or infinite leaves such scores. Infinite scores are fine, they can be ordered."
-    )

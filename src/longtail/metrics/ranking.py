@@ -1,58 +1,172 @@
-"""Metrics of the k best labels of every document, from one `Ranking` for all k.
+"""The k best labels of every document, and their metrics from one `Ranking` for all k.
 
-Only the order of the scores counts: logits and probabilities give the same figures, except where
-rounding makes probabilities equal that were different logits.
+Only the order of the scores matters: logits and probabilities give the same values, except where
+rounding turns different logits into equal probabilities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from longtail.metrics.inputs import FloatArray, LeftOut, check_choice, check_ks, mean_of
-from longtail.metrics.propensity import discounts, gains, ideal_dcg, psndcg_of, psp_of
-from longtail.metrics.top import Ranking, rank
+from longtail.errors import InputError
+from longtail.labels import LabelStats
+from longtail.metrics.blocks import rectangles, row_blocks
+from longtail.metrics.inputs import (
+    FloatArray,
+    WithoutPositives,
+    check_k,
+    check_literal,
+    labels_and_scores,
+    mean_of,
+    ratio,
+    score_matrix,
+)
 
 
-def precision_at_k(ranking: Ranking, k: int, unlabelled: LeftOut = "zero") -> float:
-    """Mean over documents of hits among the first k, divided by k whatever there is to find.
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The best labels of every document down to `depth`, and which of them apply; see `rank`."""
 
-    A document without labels counts 0; `unlabelled="skip"` leaves it out.
+    labels: NDArray[Any]
+    """documents x min(depth, labels), best first; -1 where a document has fewer scored labels."""
+    hits: NDArray[np.bool_]
+    """Of the same shape: whether the label applies."""
+    y_true: sp.csr_matrix
+    depth: int
+
+    @property
+    def n_actual(self) -> NDArray[np.int64]:
+        """Number of labels of each document."""
+        return np.asarray(np.diff(self.y_true.indptr), dtype=np.int64)
+
+    def hits_to(self, k: int) -> NDArray[np.bool_]:
+        """The first k columns of `hits`; fewer if there are fewer labels."""
+        if check_k(k) > self.depth:
+            raise InputError(
+                f"k = {k} is deeper than this ranking, which was made with k = {self.depth}. "
+                f"Call rank(y_true, scores, {k})."
+            )
+        return self.hits[:, :k]
+
+
+def rank(y_true: Any, scores: Any, k: int) -> Ranking:
+    """Rank the labels of every document, for metrics at any depth up to k."""
+    truth, checked = labels_and_scores(y_true, scores)
+    depth = check_k(k)
+    labels = _top_k(checked, min(depth, truth.shape[1]))
+    return Ranking(labels, _applies(truth, labels), truth, depth)
+
+
+def top_k(scores: Any, k: int) -> NDArray[Any]:
+    """Columns of the k best labels of every document, best first: documents x k.
+
+    Of equal scores the lower column comes first. A row ends in -1 where a document has fewer than
+    k labels, or fewer than k stored scores in CSR.
+    """
+    checked, width = score_matrix(scores), check_k(k)
+    best = _top_k(checked, min(width, checked.shape[1]))
+    return np.pad(best, ((0, 0), (0, width - best.shape[1])), constant_values=-1)
+
+
+def top_entries(scores: sp.csr_matrix, k: int) -> NDArray[np.int64]:
+    """Positions of the k best stored scores of every row: rows x k, -1 where there are fewer.
+
+    Columns must be sorted: of equal scores the first stored wins.
+    """
+    best = np.full((scores.shape[0], k), -1, dtype=np.int64)
+    lowest = scores.data.min() if scores.nnz else 0
+    for rows, positions, is_entry in rectangles(scores.indptr[:-1], np.diff(scores.indptr)):
+        # The padding follows a row's entries, so in a stable order it loses to equally low ones.
+        order = _descending(np.where(is_entry, scores.data[positions], lowest))[:, :k]
+        chosen = np.take_along_axis(np.where(is_entry, positions, -1), order, axis=1)
+        best[rows, : chosen.shape[1]] = chosen
+    return best
+
+
+def precision_at_k(ranking: Ranking, k: int, unlabelled: WithoutPositives = "zero") -> float:
+    """Mean over documents of hits among the first k, divided by k.
+
+    A document without labels counts as 0; `unlabelled="skip"` leaves it out.
     """
     return _mean(ranking, ranking.hits_to(k).sum(axis=1) / k, unlabelled)
 
 
-def recall_at_k(ranking: Ranking, k: int, unlabelled: LeftOut = "zero") -> float:
-    """Mean over documents of hits among the first k, divided by the document's labels.
-
-    A document without labels counts 0; `unlabelled="skip"` leaves it out.
-    """
-    return _mean(ranking, _share(ranking.hits_to(k).sum(axis=1), ranking.n_actual), unlabelled)
+def recall_at_k(ranking: Ranking, k: int, unlabelled: WithoutPositives = "zero") -> float:
+    """As `precision_at_k`, divided by the number of the document's labels."""
+    return _mean(ranking, ratio(ranking.hits_to(k).sum(axis=1), ranking.n_actual), unlabelled)
 
 
-def ndcg_at_k(ranking: Ranking, k: int, unlabelled: LeftOut = "zero") -> float:
-    """Mean over documents of the DCG at k, divided by that of min(k, its labels) hits in front.
+def ndcg_at_k(ranking: Ranking, k: int, unlabelled: WithoutPositives = "zero") -> float:
+    """Mean over documents of the DCG at k, divided by the DCG of a perfect ranking.
 
-    A document without labels counts 0, as with scikit-learn; `unlabelled="skip"` leaves it out.
+    A document without labels counts as 0, as with scikit-learn; `unlabelled="skip"` leaves it out.
     Equal scores are ranked by column, where scikit-learn averages over their orders.
     """
     hits = ranking.hits_to(k)
-    reached = hits @ discounts(hits.shape[1])
-    return _mean(ranking, _share(reached, ideal_dcg(ranking.n_actual, k)), unlabelled)
+    dcg = hits @ _discounts(hits.shape[1])
+    return _mean(ranking, ratio(dcg, _ideal_dcg(ranking.n_actual, k)), unlabelled)
 
 
 def coverage_at_k(ranking: Ranking, k: int) -> float:
-    """Share of the labels present in y_true that are found for some document among its first k.
-
-    Labels that no judged document carries cannot be found and are left out; 0 if none is present.
-    """
+    """Share of the labels present in y_true that are a hit among the first k of some document."""
     hits = ranking.hits_to(k)
-    found = np.unique(ranking.labels[:, : hits.shape[1]][hits]).size
-    present = np.unique(ranking.y_true.indices).size
-    return found / present if present else 0.0
+    n_hit = np.unique(ranking.labels[:, : hits.shape[1]][hits]).size
+    n_present = np.unique(ranking.y_true.indices).size
+    return n_hit / n_present if n_present else 0.0
+
+
+def propensities(
+    label_counts: Mapping[str, float] | ArrayLike, n_samples: int, a: float = 0.55, b: float = 1.5
+) -> FloatArray:
+    """Chance that a label that applies was also assigned (Jain et al., KDD 2016).
+
+    p = 1 / (1 + C (n + b)^-a) with C = (ln N - 1) (b + 1)^a, for n of N **training** documents.
+
+    Args:
+        label_counts: training documents of every label; 0 is allowed.
+        n_samples: number of training documents, 3 at least, since C must be positive.
+        a, b: the authors use 0.5, 0.4 for Wikipedia and 0.6, 2.6 for Amazon.
+    """
+    counts = LabelStats.from_counts(label_counts, n_samples).label_counts
+    if n_samples < 3:
+        raise InputError(
+            f"propensities need 3 training documents or more, got n_samples = {n_samples}. "
+            "Pass the number of training documents, not of those evaluated."
+        )
+    if not (0 <= a < np.inf and 0 < b < np.inf):
+        raise InputError(
+            f"a must be finite and not negative, b finite and positive, got a = {a}, b = {b}. "
+            "Jain et al. use a = 0.55, b = 1.5 for most corpora."
+        )
+    # ((b + 1) / (n + b))^a: one power instead of two that may overflow.
+    odds = (np.log(n_samples) - 1) * ((b + 1) / (counts + b)) ** a
+    return np.asarray(1 / (1 + odds), dtype=np.float64)
+
+
+def psp_at_k(ranking: Ranking, propensities: ArrayLike, k: int) -> float:
+    """Propensity-scored precision: sum of 1/p over the hits, divided by the highest possible sum.
+
+    Documents without labels add nothing to either sum. 0 if no document has a label. Normalised as
+    in the Extreme Classification Repository: the best possible ranking has 1.
+    """
+    ranking.hits_to(k)
+    return _psp(_gains(ranking, propensities), k)
+
+
+def psndcg_at_k(ranking: Ranking, propensities: ArrayLike, k: int) -> float:
+    """Propensity-scored nDCG: as `psp_at_k`, with a gain at rank r divided by log2(r + 1).
+
+    Each document is divided by the plain DCG of min(k, its labels) hits before the sums.
+    """
+    ranking.hits_to(k)
+    return _psndcg(_gains(ranking, propensities), k)
 
 
 def ranking_scores(
@@ -60,47 +174,146 @@ def ranking_scores(
     scores: Any,
     ks: Sequence[int] = (1, 3, 5),
     propensities: ArrayLike | None = None,
-    unlabelled: LeftOut = "zero",
+    unlabelled: WithoutPositives = "zero",
 ) -> dict[str, float]:
     """All ranking metrics at every k by name, `precision@1` and so on, from one ranking.
 
     Args:
-        y_true: labels, documents x labels, 0/1; dense or sparse (a stored zero is no label).
-        scores: dense, or CSR; logits or probabilities, only their order counts. In CSR an absent
-            pair is not scored and never ranked; a stored zero is a score of 0.
-        ks: how many labels to look at; may exceed the number of labels.
+        y_true, scores: see the package.
+        ks: may exceed the number of labels.
         propensities: of `propensities(label_counts, n_samples)` of the training documents; adds
             `psp@k` and `psndcg@k`.
-        unlabelled: a document without labels counts 0 in `precision`, `recall` and `ndcg`
+        unlabelled: a document without labels counts as 0 in `precision`, `recall` and `ndcg`
             (`zero`), or is left out (`skip`). The other metrics do not depend on it.
 
     Example:
         >>> truth, scores = [[1, 0, 1], [0, 1, 0]], [[3.0, 2.0, 1.0], [0.5, 0.1, 0.2]]
-        >>> found = ranking_scores(truth, scores, ks=[2])
-        >>> {name: round(value, 4) for name, value in found.items()}
+        >>> values = ranking_scores(truth, scores, ks=[2])
+        >>> {name: round(value, 4) for name, value in values.items()}
         {'precision@2': 0.25, 'recall@2': 0.25, 'ndcg@2': 0.3066, 'coverage@2': 0.3333}
     """
-    ks = check_ks(ks)
-    ranking = rank(y_true, scores, max(ks))
-    metrics = {"precision": precision_at_k, "recall": recall_at_k, "ndcg": ndcg_at_k}
-    found = {
-        f"{name}@{k}": metric(ranking, k, unlabelled)
-        for name, metric in metrics.items()
-        for k in ks
+    if len(ks) == 0:
+        raise InputError("expected at least one k, got none. Pass ks=(1, 3, 5), for example.")
+    ranking = rank(y_true, scores, max(map(check_k, ks)))
+    metrics: dict[str, Callable[[int], float]] = {
+        "precision": partial(precision_at_k, ranking, unlabelled=unlabelled),
+        "recall": partial(recall_at_k, ranking, unlabelled=unlabelled),
+        "ndcg": partial(ndcg_at_k, ranking, unlabelled=unlabelled),
     }
     if propensities is not None:
-        weighed = gains(ranking, propensities)
-        found |= {f"psp@{k}": psp_of(weighed, k) for k in ks}
-        found |= {f"psndcg@{k}": psndcg_of(weighed, k) for k in ks}
-    return found | {f"coverage@{k}": coverage_at_k(ranking, k) for k in ks}
+        gains = _gains(ranking, propensities)
+        metrics |= {"psp": partial(_psp, gains), "psndcg": partial(_psndcg, gains)}
+    metrics["coverage"] = partial(coverage_at_k, ranking)
+    return {f"{name}@{k}": metric(k) for name, metric in metrics.items() for k in ks}
 
 
-def _mean(ranking: Ranking, values: FloatArray, unlabelled: LeftOut) -> float:
-    check_choice("choice for unlabelled documents", unlabelled, LeftOut)
+class _Gains(NamedTuple):
+    """1 / propensity at every rank: of the hits, and of the best possible ranking."""
+
+    hits: FloatArray
+    ideal: FloatArray
+    n_actual: NDArray[np.int64]
+
+
+def _gains(ranking: Ranking, propensities: ArrayLike) -> _Gains:
+    truth = ranking.y_true
+    inverse = _inverse(propensities, truth.shape[1])
+    weighted = sp.csr_matrix((inverse[truth.indices], truth.indices, truth.indptr), truth.shape)
+    entries = top_entries(weighted, ranking.hits.shape[1])
+    ideal = np.zeros(ranking.hits.shape)
+    ideal[entries >= 0] = weighted.data[entries[entries >= 0]]
+    hits = np.where(ranking.hits, inverse[ranking.labels], 0.0)
+    return _Gains(hits, ideal, ranking.n_actual)
+
+
+def _psp(gains: _Gains, k: int) -> float:
+    return float(ratio(gains.hits[:, :k].sum(), gains.ideal[:, :k].sum()))
+
+
+def _psndcg(gains: _Gains, k: int) -> float:
+    hits, ideal = gains.hits[:, :k], gains.ideal[:, :k]
+    discounts = _discounts(hits.shape[1])
+    scale = ratio(1.0, _ideal_dcg(gains.n_actual, k))
+    return float(ratio(scale @ (hits @ discounts), scale @ (ideal @ discounts)))
+
+
+def _inverse(propensities: ArrayLike, n_labels: int) -> FloatArray:
+    values = np.asarray(propensities, dtype=np.float64)
+    if values.shape != (n_labels,):
+        raise InputError(
+            f"expected {n_labels} propensities, one per label, got shape {values.shape}."
+        )
+    bad = np.flatnonzero(~((values > 0) & (values <= 1)))
+    if bad.size:
+        raise InputError(
+            f"a propensity must be above 0 and at most 1, got {values[bad[0]]} for label "
+            f"{bad[0]}. Compute them with propensities(label_counts, n_samples); the inverse is "
+            "taken here."
+        )
+    return np.asarray(1 / values, dtype=np.float64)
+
+
+def _discounts(depth: int) -> FloatArray:
+    """1 / log2(rank + 1) for the ranks 1 to depth."""
+    return np.asarray(1 / np.log2(np.arange(2, depth + 2)), dtype=np.float64)
+
+
+def _ideal_dcg(n_actual: NDArray[np.int64], k: int) -> FloatArray:
+    """DCG at k of a document all of whose labels are ranked first; 0 without labels."""
+    most = min(check_k(k), int(n_actual.max(initial=0)))
+    cumulative = np.concatenate(([0.0], np.cumsum(_discounts(most))))
+    return np.asarray(cumulative[np.minimum(n_actual, most)], dtype=np.float64)
+
+
+def _mean(ranking: Ranking, values: FloatArray, unlabelled: WithoutPositives) -> float:
+    check_literal("unlabelled", unlabelled, WithoutPositives)
     return mean_of(values, ranking.n_actual > 0, unlabelled)
 
 
-def _share(part: NDArray[Any], whole: NDArray[Any]) -> FloatArray:
-    shares = np.zeros(len(whole))
-    np.divide(part, whole, out=shares, where=whole > 0)
-    return shares
+def _top_k(scores: Any, k: int) -> NDArray[Any]:
+    n_documents, n_labels = scores.shape
+    best = np.full((n_documents, k), -1, dtype=sp.get_index_dtype(maxval=n_labels))
+    if sp.issparse(scores):
+        entries = top_entries(scores, k)
+        best[entries >= 0] = scores.indices[entries[entries >= 0]]
+    else:
+        for rows in row_blocks(n_documents, n_labels):
+            best[rows] = _top_k_dense(scores[rows], k)
+    return best
+
+
+def _top_k_dense(block: NDArray[Any], k: int) -> NDArray[Any]:
+    """The k best columns, by sorting only what reaches the k-th best score of its row."""
+    n_labels = block.shape[1]
+    if k == n_labels:
+        return _descending(block)
+    last = np.partition(block, n_labels - k, axis=1)[:, n_labels - k, np.newaxis]
+    chosen = block >= last
+    # Where too many scores tie with the k-th best, the lower columns are chosen.
+    crowded = np.flatnonzero(chosen.sum(axis=1) > k)
+    better = block[crowded] > last[crowded]
+    tied = chosen[crowded] & ~better
+    n_missing = k - better.sum(axis=1, keepdims=True)
+    chosen[crowded] = better | (tied & (np.cumsum(tied, axis=1, dtype=np.int32) <= n_missing))
+    columns = np.nonzero(chosen)[1].reshape(-1, k)
+    order = _descending(block[chosen].reshape(-1, k))
+    return np.take_along_axis(columns, order, axis=1)
+
+
+def _descending(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Order of every row from high to low, stable.
+
+    Sorted upwards from the back and read from the back: unsigned scores cannot be negated.
+    """
+    backwards = np.argsort(values[:, ::-1], axis=1, kind="stable")[:, ::-1]
+    return np.asarray(values.shape[1] - 1 - backwards, dtype=np.int64)
+
+
+def _applies(truth: sp.csr_matrix, labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each ranked label is one of its document's."""
+    hits = np.zeros(labels.shape, dtype=np.bool_)
+    for block in row_blocks(*labels.shape):
+        rows = np.arange(block.start, block.stop)[:, np.newaxis]
+        # -1 would read as the last label.
+        hits[block] = (truth[rows, labels[block]].toarray() > 0) & (labels[block] >= 0)
+    return hits

@@ -1,6 +1,6 @@
 """From scores to decisions: thresholds fitted on documents that the model has not trained on."""
 
-from longtail.thresholds.curves import OBJECTIVES, Objective
+from longtail.thresholds.cuts import OBJECTIVES, Objective
 from longtail.thresholds.decision import Thresholds
 from longtail.thresholds.methods import METHODS
 from longtail.thresholds.selection import (

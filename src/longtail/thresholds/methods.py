@@ -1,209 +1,186 @@
-"""The ways to choose thresholds, as one table: from scores that the model has not trained on."""
+"""The methods to choose thresholds, as one table: from scores that the model has not trained on.
+
+A new method is one function and one row of METHODS; docs/judging.md shows its first line.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from longtail.thresholds.curves import Objective, best_cut, best_of_events, f1_steps, nearly_best
+from longtail.thresholds.cuts import (
+    Objective,
+    approximate_f1,
+    best_cut,
+    best_cut_of,
+    cuts_of,
+    f1_steps,
+)
 from longtail.thresholds.scales import logit
-from longtail.thresholds.tuning import Cuts, FloatArray, IntArray, Tuning, cuts_of
+from longtail.thresholds.tuning import FloatArray, IntArray, Pairs, Tuning
 
-Found = tuple[FloatArray, dict[str, Any]]
+Fitted = tuple[FloatArray, dict[str, Any]]
+"""The threshold of each label, and details for reports."""
 GRID = np.round(np.arange(0.40, 0.605, 0.01), 2)
 SHIFTS = np.round(np.arange(-1.0, 1.05, 0.1), 1)
-# Positives at which a label's own threshold and the curve's weigh the same.
+# Positives at which the threshold of a label alone and that of the curve have the same weight.
 SHRINKAGE = 50.0
-# The curve's drop towards rare labels, in units of the spread of the scores of positives.
+# The curve's drop towards rare labels, in standard deviations of the scores of positives.
 DROPS = np.concatenate([[0.0], np.geomspace(0.05, 3.0, 16)])
 # Its bend: the quantile of the training counts above which all labels share the threshold.
 BENDS = (0.5, 0.67, 0.8, 0.9, 0.97)
-# Scored pairs above which the curve looks only at the best documents of every label.
+# Scored pairs above which the curve is chosen by the best documents of every label alone.
 MANY_PAIRS = 100_000
 
 
-def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
-    """The paper's search: one probability of 0.40, 0.41, ..., 0.60 for all labels.
-
-    Of margins: one distance from the hyperplane of -1.0, -0.9, ..., 1.0.
-    """
-    values, labels, applies = tuning.events()
-    steps, kind = (SHIFTS, "shift") if tuning.scale == "margin" else (GRID, "probability")
+def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
+    """One probability of 0.40, 0.41, ..., 0.60, or of margins one shift of -1.0, -0.9, ..., 1.0."""
+    name, steps = ("shift", SHIFTS) if tuning.scale == "margin" else ("probability", GRID)
     cuts = SHIFTS if tuning.scale == "margin" else logit(GRID)
-    level = np.searchsorted(cuts, values, side="right")
-    # Below the lowest cut nothing is ever let in; between two cuts all scores are alike.
-    inside = level > 0
-    value, _ = best_of_events(
-        cuts[level[inside] - 1], labels[inside], applies[inside], tuning.positives(), objective
-    )
+    pairs = tuning.pairs(cuts[0])
+    # Between two cuts all scores are alike.
+    rounded = cuts[np.searchsorted(cuts, pairs.scores, side="right") - 1]
+    value, _ = best_cut_of(pairs._replace(scores=rounded), tuning.n_positive, objective)
     chosen = int(np.searchsorted(cuts, value, side="left").clip(0, len(cuts) - 1))
-    return _same(tuning, float(cuts[chosen])), {kind: float(steps[chosen])}
+    return np.full(tuning.n_labels, cuts[chosen]), {name: float(steps[chosen])}
 
 
-def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
-    """The exact best single threshold."""
-    value, earned = best_cut(tuning, objective)
-    return _same(tuning, value), {"threshold": value, "earned_in_tuning": earned}
+def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
+    """One threshold, the exact best of all cuts."""
+    value, f1 = best_cut(tuning, objective)
+    return np.full(tuning.n_labels, value), {"threshold": value, "earned_in_tuning": f1}
 
 
 def per_label(
     tuning: Tuning, objective: Objective, folds: IntArray, shrinkage: float = SHRINKAGE
-) -> Found:
-    """The best F1 of every label by itself, drawn towards the curve of `frequency` where rare."""
+) -> Fitted:
+    """The exact best F1 of every label, shrunk towards the curve of `frequency` for rare labels."""
     curve, details = frequency(tuning, objective, folds)
     values = curve.copy()
     for column in tuning.columns():
         cuts = cuts_of(column)
-        if len(cuts.values):
+        if len(cuts.hits):
             f1 = 2 * cuts.hits / (cuts.predicted + column.n_positive)
-            own = cuts.threshold(int(np.argmax(f1)))
-            n_seen = int(cuts.hits[-1])
-            shared = curve[column.label]
-            values[column.label] = own + (shared - own) * shrinkage / (n_seen + shrinkage)
+            best = cuts.thresholds[np.argmax(f1)]
+            shared, n_scored = curve[column.label], int(cuts.hits[-1])
+            values[column.label] = best + (shared - best) * shrinkage / (n_scored + shrinkage)
     of_curve = {name: details[name] for name in ("height", "slope", "bend")}
     return values, {**of_curve, "shrinkage": shrinkage}
 
 
-def micromacro(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
+def micromacro(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
     """Labels from frequent to rare, each cut for running micro-F1 + F1 of the label / labels.
 
-    Fitted on all folds of the documents but one, in turn (with one fold, on all documents); a
-    label's threshold is the mean over the turns in which it has a scored document, and the global
+    Fitted once for each fold, on all other folds (with one fold, on all documents); a label's
+    threshold is the mean over the fits in which it has a scored document, and the global
     threshold if there is none (Lin and Lin, CIKM 2023).
     """
     names = np.unique(folds)
     parts = [np.flatnonzero(folds != fold) for fold in names if len(names) > 1]
     first = np.full(tuning.n_labels, np.inf)
-    further, votes = np.zeros(tuning.n_labels), np.zeros(tuning.n_labels)
+    further, n_fits = np.zeros(tuning.n_labels), np.zeros(tuning.n_labels)
     for part in parts or [np.arange(tuning.n_documents)]:
-        found = _micromacro_once(tuning.select(part))
-        seen = np.isfinite(found)
-        first = np.where(np.isfinite(first), first, found)
-        # Sums of differences: thresholds that are all alike stay what they are to the last bit.
-        further[seen] += found[seen] - first[seen]
-        votes[seen] += 1
+        fitted = _micromacro_once(tuning.select(part))
+        known = np.isfinite(fitted)
+        first = np.where(np.isfinite(first), first, fitted)
+        # Sums of differences: the mean of equal thresholds is the same to the last bit.
+        further[known] += fitted[known] - first[known]
+        n_fits[known] += 1
     shared, _ = best_cut(tuning, objective)
-    values = np.where(votes > 0, first + further / np.maximum(votes, 1), shared)
+    values = np.where(n_fits > 0, first + further / np.maximum(n_fits, 1), shared)
     return values, {"global": shared, "folds": len(names)}
 
 
 def _micromacro_once(tuning: Tuning) -> FloatArray:
     """Thresholds of the labels that have documents here; infinity for the others."""
-    columns: dict[int, tuple[Cuts, float]] = {}
-    for column in tuning.columns():
-        cuts = cuts_of(column)
-        if len(cuts.values):
-            low, high = float(column.values.min()), float(column.values.max())
-            nothing = max(high + 1e-6 * (high - low), float(np.nextafter(high, np.inf)))
-            columns[column.label] = cuts, nothing
-    positives = tuning.positives()
     values = np.full(tuning.n_labels, np.inf)
     hits = predicted = actual = 0
-    for label in np.argsort(-tuning.label_counts, kind="stable"):
-        n_positive = int(positives[label])
-        actual += n_positive
-        if int(label) not in columns:
+    for column in tuning.columns(np.argsort(-tuning.label_counts, kind="stable")):
+        actual += column.n_positive
+        cuts = cuts_of(column)
+        if not len(cuts.hits):
             continue
-        cuts, nothing = columns[int(label)]
         micro = 2 * (hits + cuts.hits) / (predicted + cuts.predicted + actual)
-        own = 2 * cuts.hits / (cuts.predicted + n_positive)
-        earned = micro + own / tuning.n_labels
-        best = int(np.argmax(earned))
-        if earned[best] < 2 * hits / (predicted + actual):
-            values[label] = nothing  # any document of this label costs more than it brings
+        of_label = 2 * cuts.hits / (cuts.predicted + column.n_positive)
+        f1 = micro + of_label / tuning.n_labels
+        best = int(np.argmax(f1))
+        if f1[best] < 2 * hits / (predicted + actual):
+            # Any prediction of this label costs more than it gains: above all its scores.
+            low, high = float(column.scores.min()), float(column.scores.max())
+            nothing = max(high + 1e-6 * (high - low), float(np.nextafter(high, np.inf)))
+            values[column.label] = nothing
             continue
-        values[label] = cuts.threshold(best)
+        values[column.label] = cuts.thresholds[best]
         hits += int(cuts.hits[best])
         predicted += int(cuts.predicted[best])
     return values
 
 
-def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Found:
-    """A curve over the training counts: c - b * max(0, log(bend / count)), rare labels lower.
+def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
+    """A curve over the training counts: height - slope x max(0, log(bend / count)).
 
-    Slope, height and bend are chosen for the objective, so that rare labels, of which none has
-    enough documents for a threshold of its own, share one rule. The height is exact: it is the
-    global threshold of shifted scores. Of more than MANY_PAIRS, slope and bend are chosen by the
-    best pairs of every label, and by heights in small steps.
+    Three numbers for all labels, chosen for the objective: rare labels, of which none has enough
+    documents for its threshold, share one rule. The height is exact: it is the global threshold of
+    shifted scores. Of more than MANY_PAIRS, slope and bend are chosen by the best pairs of every
+    label, and by heights in small steps.
     """
-    values, labels, applies = _best_pairs(tuning)
-    n_positive = tuning.positives()
-    counts = np.maximum(tuning.label_counts, 1.0)
-    if not applies.any():
-        shared, earned = best_cut(tuning, objective)
-        details = {"height": shared, "slope": 0.0, "bend": 1.0, "earned_in_tuning": earned}
-        return _same(tuning, shared), details
-    spread = float(np.std(values[applies])) or 1.0
+    pairs = _best_pairs(tuning)
+    n_positive, counts = tuning.n_positive, np.maximum(tuning.label_counts, 1.0)
     all_pairs = tuning.n_scored <= MANY_PAIRS
     best = (-1.0, 0.0, 0.0, 1.0)
-    steps = f1_steps(values, labels, applies, n_positive)
-    for bend in np.unique(np.quantile(counts, BENDS)):
-        rarity = np.maximum(0.0, np.log(bend / counts))
-        steepest = float(rarity.max())
-        for drop in DROPS if steepest > 0 else DROPS[:1]:
-            slope = float(drop * spread / steepest) if steepest else 0.0
-            shifted = values + slope * rarity[labels]
-            height = 0.0
-            if all_pairs:
-                height, earned = best_of_events(
-                    shifted, labels, applies, n_positive, objective, steps
-                )
-            else:
-                earned = nearly_best(shifted, applies, n_positive, objective, steps)
-            if earned > best[0] + 1e-12:
-                best = earned, height, slope, float(bend)
-    earned, height, slope, bend = best
-    lift = slope * np.maximum(0.0, np.log(bend / counts))
-    if not all_pairs:
+    if pairs.applies.any():
+        spread = float(np.std(pairs.scores[pairs.applies])) or 1.0
+        steps = f1_steps(pairs, n_positive)
+        for bend in np.unique(np.quantile(counts, BENDS)):
+            rarity = np.maximum(0.0, np.log(bend / counts))
+            steepest = float(rarity.max())
+            for drop in DROPS if steepest > 0 else DROPS[:1]:
+                slope = float(drop * spread / steepest) if steepest else 0.0
+                shifted = pairs._replace(scores=pairs.scores + slope * rarity[pairs.labels])
+                height = 0.0
+                if all_pairs:
+                    height, f1 = best_cut_of(shifted, n_positive, objective, steps)
+                else:
+                    f1 = approximate_f1(shifted, n_positive, objective, steps)
+                if f1 > best[0] + 1e-12:
+                    best = f1, height, slope, float(bend)
+    f1, height, slope, bend = best
+    offsets = slope * np.maximum(0.0, np.log(bend / counts))
+    if not all_pairs or f1 < 0:
         # Only now the height, exactly and with all pairs; and never worse than without a slope.
-        height, earned = best_cut(tuning, objective, lift)
-        flat, earned_flat = best_cut(tuning, objective)
-        if earned_flat >= earned:
-            height, earned, slope, lift = flat, earned_flat, 0.0, np.zeros(tuning.n_labels)
-    details = {"height": height, "slope": slope, "bend": bend, "earned_in_tuning": earned}
-    return height - lift, details
+        height, f1 = best_cut(tuning, objective, offsets)
+        flat, flat_f1 = best_cut(tuning, objective)
+        if flat_f1 >= f1:
+            height, f1, slope, offsets = flat, flat_f1, 0.0, np.zeros(tuning.n_labels)
+    details = {"height": height, "slope": slope, "bend": bend, "earned_in_tuning": f1}
+    return height - offsets, details
 
 
-def _best_pairs(tuning: Tuning) -> tuple[Any, IntArray, Any]:
+def _best_pairs(tuning: Tuning) -> Pairs:
     """All scored pairs, or of many the best ones of every label.
 
-    10 predictions for every document of a label, and 50 more, are further than any good cut goes.
+    10 predictions for every document of a label, and 50 more, are lower than any good cut.
     """
     if tuning.n_scored <= MANY_PAIRS:
-        return tuning.events()
+        return tuning.pairs()
     lowest = np.full(tuning.n_labels, -np.inf)
     for column in tuning.columns():
         size = 10 * column.n_positive + 50
-        if len(column.values) > size:
-            least = np.partition(column.values, -size)[-size]
-            # Scores may share a floor, which then is too many.
-            if np.count_nonzero(column.values >= least) > 2 * size:
-                least = np.nextafter(least, np.inf, dtype=column.values.dtype)
+        if len(column.scores) > size:
+            least = np.partition(column.scores, -size)[-size]
+            # Many scores may share a lowest value, which then is too many.
+            if np.count_nonzero(column.scores >= least) > 2 * size:
+                least = np.nextafter(least, np.inf, dtype=column.scores.dtype)
             lowest[column.label] = least
-    return tuning.reaching(lowest)
+    return tuning.pairs(lowest)
 
 
-def _same(tuning: Tuning, value: float) -> FloatArray:
-    return np.full(tuning.n_labels, value)
-
-
-@dataclass(frozen=True)
-class Method:
-    """One way to choose thresholds."""
-
-    name: str
-    summary: str
-    fit: Callable[[Tuning, Objective, IntArray], Found]
-
-
-_TABLE = (
-    Method("grid", "one probability of 0.40 to 0.60, or shift of -1 to 1, as in the paper", grid),
-    Method("global", "one threshold, the exact best of all cuts", one_for_all),
-    Method("per-label", "the best of every label, drawn towards the curve of frequency", per_label),
-    Method("micromacro", "frequent to rare, for micro- and macro-F1 at once", micromacro),
-    Method("frequency", "a curve over the training counts", frequency),
-)
-METHODS = {method.name: method for method in _TABLE}
+METHODS: dict[str, Callable[[Tuning, Objective, IntArray], Fitted]] = {
+    "grid": grid,
+    "global": one_for_all,
+    "per-label": per_label,
+    "micromacro": micromacro,
+    "frequency": frequency,
+}

@@ -1,4 +1,4 @@
-"""Fitting by name, and `auto`: what a method earns on documents that it has not seen decides."""
+"""Fitting by name, and `auto`: the method with the best F1 in cross-validation."""
 
 from __future__ import annotations
 
@@ -10,32 +10,31 @@ import scipy.sparse as sp
 
 from longtail.errors import InputError, UnknownNameError
 from longtail.metrics import Counts, count, macro_f1, micro_f1
-from longtail.thresholds.curves import OBJECTIVES, Objective
+from longtail.thresholds.cuts import OBJECTIVES, Objective, combine
 from longtail.thresholds.decision import Thresholds
 from longtail.thresholds.methods import METHODS
 from longtail.thresholds.scales import Scale
 from longtail.thresholds.tuning import IntArray, Tuning, make_tuning
 
 AUTO = "auto"
-CANDIDATES = ("global", "per-label", "micromacro", "frequency")
-USUAL = "per-label"
-# Standard errors by which another must earn more, as the best of several is easily lucky by one or
-# two. It helped an encoder a little and costs an SVM with few documents something: docs/log.md.
-CLEARLY = 3
+CANDIDATES = tuple(name for name in METHODS if name != "grid")
+DEFAULT = "per-label"
+# Standard errors by which another method must be better, as the best of several is easily lucky by
+# one or two. It helped an encoder a little and costs an SVM with few documents something:
+# docs/log.md.
+MIN_STANDARD_ERRORS = 3
 N_FOLDS = 5
 N_RESAMPLES = 200
 
 
 class Earned(NamedTuple):
-    """What thresholds earn on documents that did not choose them."""
+    """F1 on documents that the thresholds were not fitted on."""
 
     micro_f1: float
     macro_f1: float
 
     def of(self, objective: Objective) -> float:
-        if objective == "mean":
-            return (self.micro_f1 + self.macro_f1) / 2
-        return self.micro_f1 if objective == "micro" else self.macro_f1
+        return combine(objective, lambda: self.micro_f1, lambda: self.macro_f1)
 
 
 def fit_thresholds(
@@ -60,21 +59,16 @@ def fit_thresholds(
         label_counts: training documents of each label, `LabelStats.label_counts`.
         method: one of `list_methods()`.
         objective: what to maximise: `micro` or `macro` F1, or the `mean` of both.
-        scale: whether the scores are logits, probabilities, or margins: real numbers of another
-            meaning.
-        folds: the fold of each document, where the scores are out of fold; default: `seed` deals
-            the documents into five.
+        scale: whether the scores are logits, probabilities, or margins: any other real numbers.
+        folds: the fold of each document, if the scores are out of fold; default: five random
+            folds by `seed`.
         top_k, at_least_one: see `Thresholds`.
     """
-    _check(method, objective)
-    tuning = make_tuning(scores, y_true, label_counts, scale)
-    groups = _folds(folds, tuning.n_documents, seed)
-    details: dict[str, Any] = {}
-    chosen = method
-    if method == AUTO:
-        chosen, details = _choose(tuning, objective, groups)
-    values, found = METHODS[chosen].fit(tuning, objective, groups)
-    return Thresholds(values, chosen, objective, top_k, at_least_one, scale, {**details, **found})
+    tuning, groups = _checked(scores, y_true, label_counts, method, objective, scale, folds, seed)
+    chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
+    values, of_method = METHODS[chosen](tuning, objective, groups)
+    details |= of_method
+    return Thresholds(values, chosen, objective, top_k, at_least_one, scale, details)
 
 
 def list_methods() -> list[str]:
@@ -93,83 +87,94 @@ def cross_validated_score(
     folds: Any = None,
     seed: int = 0,
 ) -> Earned:
-    """What a method earns on documents that did not choose the thresholds.
+    """F1 of a method on documents that its thresholds were not fitted on.
 
-    The thresholds are fitted on all folds but one and applied to that one, in turn; micro- and
-    macro-F1 are then taken over all documents at once, as a rare label is in few folds.
+    For each fold the thresholds are fitted on the other folds; micro- and macro-F1 are then taken
+    over all documents at once, as a rare label is in few folds. Arguments as in `fit_thresholds`.
     """
-    _check(method, objective)
-    tuning = make_tuning(scores, y_true, label_counts, scale)
-    groups = _folds(folds, tuning.n_documents, seed)
-    return _earned(tuning, _held_out(tuning, method, objective, groups))
+    tuning, groups = _checked(scores, y_true, label_counts, method, objective, scale, folds, seed)
+    return _score(tuning, _out_of_fold(tuning, method, objective, groups))
 
 
-def _held_out(tuning: Tuning, method: str, objective: Objective, groups: IntArray) -> sp.csr_matrix:
-    """Decisions on every document by thresholds that have not seen it."""
+def _out_of_fold(
+    tuning: Tuning, method: str, objective: Objective, groups: IntArray
+) -> sp.csr_matrix:
+    """Decisions on every document by thresholds fitted on the other folds."""
     names = np.unique(groups)
     if len(names) < 2:
         raise InputError("cross-validation needs at least two documents in two folds.")
     blocks, order = [], []
     for name in names:
-        rest, own = np.flatnonzero(groups != name), np.flatnonzero(groups == name)
+        rest, held_out = np.flatnonzero(groups != name), np.flatnonzero(groups == name)
         part = tuning.select(rest)
         inner = method
         if method == AUTO:
             # Nested: the choice itself must not see the documents either.
             inner = _choose(part, objective, groups[rest])[0] if len(names) > 2 else "global"
-        values, _ = METHODS[inner].fit(part, objective, groups[rest])
-        blocks.append(Thresholds(values).apply(tuning.scores[own]))
-        order.append(own)
-    decided = sp.vstack(blocks, format="csr")
-    back = np.argsort(np.concatenate(order), kind="stable")
-    return decided[back]
+        values, _ = METHODS[inner](part, objective, groups[rest])
+        blocks.append(Thresholds(values).apply(tuning.scores[held_out]))
+        order.append(held_out)
+    return sp.vstack(blocks, format="csr")[np.argsort(np.concatenate(order), kind="stable")]
 
 
 def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str, dict[str, Any]]:
-    """The method that earns most on unseen documents; the usual one unless that is clear."""
-    if len(np.unique(groups)) < 2 or not tuning.positives().any():
+    """The method with the best F1 on unseen documents; the default one unless that is clear."""
+    if len(np.unique(groups)) < 2 or not tuning.n_positive.any():
         return "global", {"earned": {}}
-    decided = {name: _held_out(tuning, name, objective, groups) for name in CANDIDATES}
-    earned = {name: _earned(tuning, found) for name, found in decided.items()}
-    best = max(CANDIDATES, key=lambda name: earned[name].of(objective))
-    if best != USUAL:
-        gain, noise = _gain(tuning, decided[USUAL], decided[best], objective)
-        if gain <= CLEARLY * noise:
-            best = USUAL
-    table = {name: [found.micro_f1, found.macro_f1] for name, found in earned.items()}
-    return best, {"earned": table}
+    decided = {name: _out_of_fold(tuning, name, objective, groups) for name in CANDIDATES}
+    scores = {name: _score(tuning, decisions) for name, decisions in decided.items()}
+    best = max(CANDIDATES, key=lambda name: scores[name].of(objective))
+    if best != DEFAULT:
+        gain, error = _gain(tuning, decided[DEFAULT], decided[best], objective)
+        if gain <= MIN_STANDARD_ERRORS * error:
+            best = DEFAULT
+    return best, {"earned": {name: list(score) for name, score in scores.items()}}
 
 
 def _gain(
     tuning: Tuning, first: sp.csr_matrix, second: sp.csr_matrix, objective: Objective
 ) -> tuple[float, float]:
-    """By how much the second decisions earn more, and the standard error of that (bootstrap)."""
+    """By how much the F1 of the second decisions is higher, and its standard error (bootstrap)."""
     truth = tuning.y_true.astype(np.float64)
     rng = np.random.RandomState(0)
     n_documents = tuning.n_documents
     weights = rng.multinomial(n_documents, np.full(n_documents, 1 / n_documents), N_RESAMPLES)
     differences = np.zeros(N_RESAMPLES)
     for sign, decided in ((-1, first), (1, second)):
-        hits = truth.multiply(decided).tocsr()
-        parts = hits, decided.astype(np.float64), truth
+        parts = truth.multiply(decided).tocsr(), decided.astype(np.float64), truth
         # One resample at a time: with many labels, all at once would not fit into memory.
         for k in range(N_RESAMPLES):
             counts = Counts(*(np.asarray(weights[k] @ part).ravel() for part in parts))
-            differences[k] += sign * Earned(micro_f1(counts), macro_f1(counts)).of(objective)
-    observed = _earned(tuning, second).of(objective) - _earned(tuning, first).of(objective)
+            differences[k] += sign * _f1_of(counts).of(objective)
+    observed = _score(tuning, second).of(objective) - _score(tuning, first).of(objective)
     return observed, float(differences.std(ddof=1))
 
 
-def _earned(tuning: Tuning, decided: sp.csr_matrix) -> Earned:
-    counts = count(tuning.y_true.astype(np.float32), decided)
+def _score(tuning: Tuning, decided: sp.csr_matrix) -> Earned:
+    return _f1_of(count(tuning.y_true, decided))
+
+
+def _f1_of(counts: Counts) -> Earned:
     return Earned(micro_f1(counts), macro_f1(counts))
 
 
-def _check(method: str, objective: str) -> None:
+def _checked(
+    scores: Any,
+    y_true: Any,
+    label_counts: Any,
+    method: str,
+    objective: str,
+    scale: Scale,
+    folds: Any,
+    seed: int,
+) -> tuple[Tuning, IntArray]:
+    """Checked documents, and the fold of each."""
     if method not in list_methods():
         raise UnknownNameError("threshold method", method, list_methods())
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
+    tuning = make_tuning(scores, y_true, label_counts, scale)
+    return tuning, _folds(folds, tuning.n_documents, seed)
 
 
 def _folds(folds: Sequence[int] | None, n_documents: int, seed: int) -> IntArray:

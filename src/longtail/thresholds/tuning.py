@@ -1,13 +1,14 @@
-"""Scores and truth in the shape that tuning needs: checked, on one scale, sorted label by label.
+"""Scores and labels that thresholds are fitted on: checked, as logits, by pair or by label.
 
-Scores may be dense, masked (a masked pair was not scored, and counts for nothing) or CSR (an
-absent pair has no score, and is never predicted).
+Scores may be dense, masked (a masked pair was not scored, and is ignored) or CSR (an absent pair
+has no score, and is never predicted).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,27 +24,22 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
+class Pairs(NamedTuple):
+    """Scored pairs of a document and a label."""
+
+    scores: NDArray[Any]
+    labels: NDArray[Any]
+    applies: NDArray[np.bool_]
+
+
 class Column(NamedTuple):
-    """What is known of one label: the scores of its documents, and to which it applies."""
+    """The scored documents of one label."""
 
     label: int
-    values: FloatArray
+    scores: FloatArray
     applies: NDArray[np.bool_]
     n_positive: int
     """Documents with the label, those without a score for it included."""
-
-
-class Cuts(NamedTuple):
-    """Where a label can be cut with profit: at the scores of its positives, from high to low."""
-
-    values: FloatArray
-    below: FloatArray
-    """The next lower score; where there is none, one below all, see `beneath`."""
-    hits: IntArray
-    predicted: IntArray
-
-    def threshold(self, best: int) -> float:
-        return between(self.values[best], self.below[best])
 
 
 @dataclass(frozen=True)
@@ -53,11 +49,11 @@ class Tuning:
     scores: Any
     """Dense float, masked, or CSR."""
     y_true: sp.csr_matrix
-    """Without the pairs that are masked, as those count for nothing."""
+    """Without masked pairs, as those are ignored."""
     label_counts: FloatArray
     """Training documents of each label."""
     scale: Scale = "logit"
-    """Of what was given; margins are taken as they are."""
+    """Of the scores as they were passed."""
 
     @property
     def n_labels(self) -> int:
@@ -67,92 +63,83 @@ class Tuning:
     def n_documents(self) -> int:
         return int(self.y_true.shape[0])
 
-    @property
+    @cached_property
     def n_scored(self) -> int:
-        """Pairs with a score."""
-        if sp.issparse(self.scores):
-            return int(self.scores.nnz)
-        return (
-            int(np.ma.count(self.scores)) if np.ma.isMaskedArray(self.scores) else self.scores.size
-        )
+        """Number of scored pairs."""
+        return int(self.scores.nnz if sp.issparse(self.scores) else np.ma.count(self.scores))
+
+    @cached_property
+    def n_positive(self) -> IntArray:
+        """Documents of every label; a masked pair is not counted."""
+        return np.bincount(self.y_true.indices, minlength=self.n_labels).astype(np.int64)
 
     def select(self, rows: IntArray) -> Tuning:
         return Tuning(self.scores[rows], self.y_true[rows], self.label_counts, self.scale)
 
-    def columns(self) -> Iterator[Column]:
-        """Every label in turn."""
+    def columns(self, labels: Iterable[int] | None = None) -> Iterator[Column]:
+        """Every label, or those given, one after the other."""
         truth = self.y_true.tocsc()
         by_label = self.scores.tocsc() if sp.issparse(self.scores) else self.scores
         stored = applies_to(truth, by_label) if sp.issparse(by_label) else None
-        for label in range(self.n_labels):
+        for label in range(self.n_labels) if labels is None else labels:
             positive = truth.indices[truth.indptr[label] : truth.indptr[label + 1]]
             if stored is not None:
-                own = slice(by_label.indptr[label], by_label.indptr[label + 1])
-                yield Column(label, by_label.data[own], stored[own], len(positive))
-                continue
-            applies = np.zeros(self.n_documents, dtype=bool)
-            applies[positive] = True
-            values = by_label[:, label]
-            if isinstance(values, np.ma.MaskedArray):
-                scored = ~np.ma.getmaskarray(values)
-                values, applies = values.data[scored], applies[scored]
-                yield Column(label, values, applies, int(applies.sum()))
+                entries = slice(by_label.indptr[label], by_label.indptr[label + 1])
+                scores, applies = by_label.data[entries], stored[entries]
             else:
-                yield Column(label, values, applies, len(positive))
+                scores, applies = by_label[:, label], np.zeros(self.n_documents, dtype=np.bool_)
+                applies[positive] = True
+                if np.ma.isMaskedArray(scores):
+                    scored = ~np.ma.getmaskarray(scores)
+                    scores, applies = scores.data[scored], applies[scored]
+            yield Column(int(label), scores, applies, len(positive))
 
-    def events(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """All scored pairs: score, label, and whether the label applies."""
-        truth = self.y_true
-        if sp.issparse(self.scores):
-            return self.scores.data, self.scores.indices, applies_to(truth, self.scores)
-        applies = np.zeros(truth.shape, dtype=bool)
-        applies[rows_of(truth), truth.indices] = True
-        labels = np.broadcast_to(np.arange(self.n_labels, dtype=np.int32), truth.shape)
-        if np.ma.isMaskedArray(self.scores):
-            scored = ~np.ma.getmaskarray(self.scores)
-            return np.ma.getdata(self.scores)[scored], labels[scored], applies[scored]
-        return self.scores.ravel(), labels.ravel(), applies.ravel()
+    def pairs(self, lowest: Any = None, offsets: FloatArray | None = None) -> Pairs:
+        """Scored pairs, document by document.
 
-    def reaching(self, lowest: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """The pairs of `events` whose score is at least so high (a number, or one per label)."""
+        Args:
+            lowest: only those with at least this score (one number, or one per label).
+            offsets: of each label, added to its scores first.
+        """
         if sp.issparse(self.scores):
-            values, labels, applies = self.events()
-            high = values >= np.broadcast_to(lowest, self.n_labels)[labels]
-            return values[high], labels[high], applies[high]
-        found, places = [], []
+            labels = self.scores.indices
+            scores = self.scores.data if offsets is None else self.scores.data + offsets[labels]
+            pairs = Pairs(scores, labels, applies_to(self.y_true, self.scores))
+            if lowest is None:
+                return pairs
+            high = scores >= np.broadcast_to(lowest, self.n_labels)[labels]
+            return Pairs(*(part[high] for part in pairs))
+        n_labels, positions, scores = self.n_labels, [], []
         # In steps that stay in the processor's cache.
-        for rows in row_blocks(self.n_documents, self.n_labels, CACHED):
-            block = self.scores[rows]
-            let_in = np.ma.getdata(block) >= lowest
-            if np.ma.isMaskedArray(block):
-                let_in &= ~np.ma.getmaskarray(block)
-            block, high = np.ma.getdata(block), np.flatnonzero(let_in)
-            found.append(block.ravel()[high])
-            places.append(high + rows.start * self.n_labels)
-        place = np.concatenate(places)
-        positive = rows_of(self.y_true) * self.n_labels + self.y_true.indices
-        applies = np.zeros(len(place), dtype=bool)
-        at = np.searchsorted(place, positive)
-        inside = at < len(place)
-        at, positive = at[inside], positive[inside]
-        applies[at[place[at] == positive]] = True
-        return np.concatenate(found), (place % self.n_labels).astype(np.int32), applies
+        for rows in row_blocks(self.n_documents, n_labels, CACHED):
+            block = np.ma.getdata(self.scores[rows])
+            block = block if offsets is None else block + offsets
+            chosen = np.ones(block.shape, np.bool_) if lowest is None else block >= lowest
+            if np.ma.isMaskedArray(self.scores):
+                chosen &= ~np.ma.getmaskarray(self.scores[rows])
+            at = np.flatnonzero(chosen)
+            positions.append(at + rows.start * n_labels)
+            scores.append(block.ravel()[at])
+        at = np.concatenate(positions)
+        positive = rows_of(self.y_true) * n_labels + self.y_true.indices
+        nearest = np.searchsorted(at, positive)
+        applies = np.zeros(len(at), dtype=np.bool_)
+        applies[nearest[np.append(at, -1)[nearest] == positive]] = True
+        return Pairs(np.concatenate(scores), (at % n_labels).astype(np.int32), applies)
 
-    def scored_positives(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The scores of the pairs whose label applies, and the labels."""
+    def positive_pairs(self, offsets: FloatArray | None) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Scores and labels of the scored pairs whose label applies; `offsets` as in `pairs`."""
         if sp.issparse(self.scores):
             applies = applies_to(self.y_true, self.scores)
-            return self.scores.data[applies], self.scores.indices[applies]
-        scores = np.ma.getdata(self.scores)
-        return scores[rows_of(self.y_true), self.y_true.indices], self.y_true.indices
-
-    def positives(self) -> IntArray:
-        """Documents of every label; a masked pair is not counted."""
-        return np.bincount(self.y_true.indices, minlength=self.n_labels).astype(np.int64)
+            scores, labels = self.scores.data[applies], self.scores.indices[applies]
+        else:
+            labels = self.y_true.indices
+            scores = np.ma.getdata(self.scores)[rows_of(self.y_true), labels]
+        return scores if offsets is None else scores + offsets[labels], labels
 
 
 def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "logit") -> Tuning:
-    """Check what the user gave and bring it onto the scale of logits."""
+    """Check the user's arguments and convert the scores to logits."""
     truth = label_matrix(y_true, "labels")
     counts = np.asarray(label_counts, dtype=np.float64)
     if counts.shape != (truth.shape[1],):
@@ -160,7 +147,7 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
             f"expected one training count per label, {truth.shape[1]} of them, got shape "
             f"{counts.shape}. Take them from LabelStats.label_counts of the training part."
         )
-    if truth.shape[0] == 0 or truth.shape[1] == 0:
+    if 0 in truth.shape:
         raise InputError(
             f"thresholds need at least one document and one label, got a matrix of {truth.shape}."
         )
@@ -173,40 +160,3 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
         pairs = rows[scored], truth.indices[scored]
         truth = sp.csr_matrix((truth.data[scored], pairs), truth.shape)
     return Tuning(logits, truth.astype(bool), counts, scale)
-
-
-def cuts_of(column: Column) -> Cuts:
-    """The label's cuts: precision and recall change for the better only at its positives."""
-    ordered = np.sort(column.values)
-    positive = np.sort(column.values[column.applies])[::-1]
-    # Equal scores fall on the same side of any cut: keep the last of them.
-    last = np.append(positive[1:] != positive[:-1], True)[: len(positive)]
-    values = positive[last]
-    first = np.searchsorted(ordered, values, side="left")
-    lowest = [beneath(ordered[0], ordered[-1])] if len(ordered) else []
-    padded = np.concatenate([lowest, ordered])
-    return Cuts(
-        values.astype(np.float64),
-        padded[first].astype(np.float64),
-        (np.flatnonzero(last) + 1).astype(np.int64),
-        len(ordered) - first,
-    )
-
-
-def between(above: float, below: float) -> float:
-    """A threshold that lets `above` pass and stops `below`, in the middle where there is one."""
-    middle = (float(above) + float(below)) / 2
-    return middle if below < middle <= above else float(above)
-
-
-def beneath(lowest: float, highest: float) -> float:
-    """What stands for the next lower score of the lowest one: as far below as they reach up.
-
-    A distance in the scores' own unit, so that thresholds follow a change of it.
-    """
-    return 2 * float(lowest) - float(highest)
-
-
-def over(lowest: float, highest: float) -> float:
-    """A threshold that no score reaches, likewise."""
-    return max(2 * float(highest) - float(lowest), float(np.nextafter(float(highest), np.inf)))

@@ -1,0 +1,177 @@
+"""Labels and scores that cannot be used, blocks of rows, memory, and that arguments stay as is."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtail.errors import InputError
+from longtail.metrics import (
+    average_precision,
+    count,
+    decision_scores,
+    hamming_loss,
+    label_average_precision,
+    propensities,
+    rank,
+    ranking_scores,
+    subset_accuracy,
+    top_k,
+)
+from longtail.metrics.blocks import applies_to, positions_of, row_blocks, rows_of
+
+from .cases import backwards, block_size, property_test, scored, stored
+
+LABELS = np.array([[1, 0], [0, 1]])
+
+
+def test_scores_are_not_accepted_as_decisions() -> None:
+    for scores in (np.array([[0.9, 0.1]]), sp.csr_matrix([[0.9, 0.0]]), np.array([[3, -1]])):
+        with pytest.raises(InputError, match=r"predictions must be 0 or 1, got .*threshold"):
+            count(LABELS[:1], scores)
+    with pytest.raises(InputError, match="labels must be 0 or 1, got nan"):
+        count(np.array([[np.nan, 0]]), LABELS[:1])
+    twice = sp.csr_matrix(([1, 1], [0, 0], [0, 2]), shape=(1, 2))
+    with pytest.raises(InputError, match="labels must be 0 or 1, got 2"):
+        count(twice, LABELS[:1])
+
+
+def test_unusable_labels_are_refused() -> None:
+    with pytest.raises(InputError, match=r"\(2, 2\) and predictions of shape \(3, 2\)"):
+        hamming_loss(LABELS, np.zeros((3, 2)))
+    for flat in (np.array([1, 0]), sp.coo_array(np.array([1, 0]))):
+        with pytest.raises(InputError, match=r"labels must be a documents x labels .*\(2,\)"):
+            subset_accuracy(flat, LABELS)
+    with pytest.raises(InputError, match="different lengths"):
+        subset_accuracy([[1, 0], [1]], LABELS)
+    with pytest.raises(InputError, match=r"real numbers.*encode_labels"):
+        subset_accuracy([["copper", "wheat"]], LABELS)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        partial(rank, k=1),
+        ranking_scores,
+        average_precision,
+        partial(average_precision, average="macro"),
+        label_average_precision,
+        lambda y_true, scores: top_k(scores, 1),
+    ],
+)
+def test_unusable_scores_are_refused(metric: Any) -> None:
+    broken = np.array([[1.0, 2.0], [np.nan, 0.0]])
+    last = np.array([[1.0, 2.0], [0.0, np.nan]])
+    for scores in (broken, stored(broken), broken.astype(np.float16), last, stored(last)):
+        with pytest.raises(InputError, match="NaN in document 1"):
+            metric(LABELS, scores)
+    with pytest.raises(InputError, match=r"CSR format, got COO.*tocsr"):
+        metric(LABELS, sp.coo_matrix(LABELS))
+    with pytest.raises(InputError, match="one score per document and label"):
+        metric(LABELS, sp.csr_matrix(([1.0, 2.0], [0, 0], [0, 2, 2]), shape=(2, 2)))
+    with pytest.raises(InputError, match=r"scores must be a documents x labels.*\(2,\)"):
+        metric(LABELS, np.zeros(2))
+    for complex_scores in (np.zeros((2, 2), complex), sp.csr_matrix(np.ones((2, 2), complex))):
+        with pytest.raises(InputError, match=r"scores must be real numbers.*complex"):
+            metric(LABELS, complex_scores)
+    if "lambda" in repr(metric):  # top_k has no labels
+        return
+    with pytest.raises(InputError, match=r"\(2, 2\) and scores of shape \(2, 3\)"):
+        metric(LABELS, np.zeros((2, 3)))
+    with pytest.raises(InputError, match="labels must be 0 or 1"):
+        metric(LABELS * 2, np.zeros((2, 2)))
+    for shape in ((0, 3), (3, 0)):
+        for scores in (np.zeros(shape), sp.csr_matrix(shape)):
+            with pytest.raises(InputError, match=f"got {shape[0]} documents and {shape[1]} labels"):
+                metric(np.zeros(shape), scores)
+
+
+def test_arguments_are_not_changed() -> None:
+    labels = backwards(stored(np.array([[1, 0, 1], [0, 1, 1]])))
+    scores = backwards(stored(np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 1.0]])))
+    parts = [getattr(m, name) for m in (labels, scores) for name in ("data", "indices", "indptr")]
+    before = [part.copy() for part in parts]
+    decision_scores(labels, labels)
+    ranking_scores(labels, scores)
+    average_precision(labels, scores, "macro")
+    assert all((old == new).all() for old, new in zip(before, parts, strict=True))
+
+
+@given(scored())
+@property_test
+def test_rows_and_labels_of_stored_scores(case: Any) -> None:
+    labels, scores, where = case
+    rows, columns = where.nonzero()
+    np.testing.assert_array_equal(rows_of(stored(scores, where)), rows)
+    for name, order in (("tocsr", slice(None)), ("tocsc", np.lexsort((rows, columns)))):
+        truth, matrix = (getattr(m, name)() for m in (sp.csr_matrix(labels), stored(scores, where)))
+        expected = labels[rows, columns][order] > 0
+        np.testing.assert_array_equal(applies_to(truth, matrix), expected)
+        np.testing.assert_array_equal(positions_of(truth, matrix), np.flatnonzero(expected))
+
+
+@given(st.integers(0, 30), st.integers(0, 9), st.sampled_from([1, 4, 1000]), st.booleans())
+@property_test
+def test_blocks_cover_all_rows_once(n_rows: int, row_size: int, size: int, default: bool) -> None:
+    with block_size(size):
+        blocks = list(row_blocks(n_rows, row_size, None if default else size))
+    assert [k for rows in blocks for k in range(n_rows)[rows]] == list(range(n_rows))
+    assert all(rows.stop - rows.start <= max(1, size // max(1, row_size)) for rows in blocks)
+
+
+@contextmanager
+def peak_below(limit: float) -> Iterator[None]:
+    """Fail if more memory than this is allocated."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_million_labels_are_never_made_dense() -> None:
+    """2000 documents with 50 scored labels each, 3 of them right."""
+    rng = np.random.default_rng(0)
+    shape = (2000, 1_000_000)
+    columns = np.cumsum(rng.integers(1, shape[1] // 50, (2000, 50)), axis=1) - 1
+    starts = np.arange(0, columns.size + 1, 50)
+    data = rng.normal(size=columns.size).astype(np.float32)
+    scores = sp.csr_matrix((data, columns.ravel(), starts), shape=shape)
+    positive = columns[:, 5:8].ravel()
+    truth = sp.csr_matrix((np.ones(6000), positive, starts // 50 * 3), shape=shape)
+    decided = (scores > 1.0).astype(np.float32)
+    chance = propensities(np.bincount(truth.indices, minlength=shape[1]), 2000)
+    # One byte per pair would be 2 GB; some arrays of a million labels are 8 MB each.
+    with peak_below(120e6):
+        decision_scores(truth, decided)
+        ranking_scores(truth, scores, propensities=chance)
+        for average in ("micro", "macro"):
+            average_precision(truth, scores, average)
+
+
+def test_dense_scores_are_not_copied_as_a_whole() -> None:
+    scores = np.random.default_rng(0).normal(size=(3000, 1000)).astype(np.float32)
+    labels = sp.random(3000, 1000, density=0.003, format="csr", random_state=0)
+    labels.data[:] = 1
+    with block_size(100_000), peak_below(scores.nbytes / 3):
+        ranking_scores(labels, scores)
+        for average in ("micro", "macro"):
+            average_precision(labels, scores, average)
+
+
+@pytest.mark.parametrize("name", ["decisions", "ranking", "average_precision"])
+def test_docstring_examples(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"longtail.metrics.{name}"))
+    assert result.attempted > 0 and result.failed == 0
