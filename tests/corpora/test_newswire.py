@@ -10,7 +10,7 @@ import pytest
 
 from longtail.corpora import list_corpora, load_corpus
 from longtail.corpora.newswire import FAMILIES, N_NAMED, PRESETS, Newswire
-from longtail.corpora.newswire_lexicon import invented_place
+from longtail.corpora.newswire import invented_place
 from longtail.errors import InputError, UnknownNameError
 
 
