@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from longtail.corpora import list_corpora, load_corpus
-from longtail.corpora.newswire import FAMILIES, N_NAMED, PRESETS, Newswire
-from longtail.corpora.newswire import invented_place
+from longtail.corpora.newswire import FAMILIES, N_NAMED, PRESETS, Newswire, invented_place
 from longtail.errors import InputError, UnknownNameError
 
 

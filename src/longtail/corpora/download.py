@@ -226,7 +226,7 @@ def _watched(pieces: Pieces) -> Pieces:
     The thread is left behind then, and ends with its next piece: the time limit of a socket starts
     over with every byte, and does not cover a header or the size of a chunk that drips in.
     """
-    arrived: queue.Queue[tuple[bytes, int | None] | Exception | None] = queue.Queue(maxsize=16)
+    arrived: queue.Queue[tuple[bytes, int | None] | _AttemptError | None] = queue.Queue(maxsize=16)
     stopped = threading.Event()
 
     def receive() -> None:
@@ -237,8 +237,8 @@ def _watched(pieces: Pieces) -> Pieces:
                     if stopped.is_set():
                         return
             arrived.put(None)
-        except Exception as error:
-            arrived.put(error)
+        except Exception as error:  # also ValueErrors of odd addresses and headers
+            arrived.put(_failure(error))
 
     threading.Thread(target=receive, daemon=True).start()
     reason = f"no answer within {SLOW_SECONDS:g} seconds"
@@ -251,7 +251,7 @@ def _watched(pieces: Pieces) -> Pieces:
                 raise _AttemptError(reason) from None
             if item is None:
                 return
-            if isinstance(item, Exception):
+            if isinstance(item, _AttemptError):
                 raise item
             yield item
             required -= len(item[0])
@@ -265,30 +265,25 @@ def _watched(pieces: Pieces) -> Pieces:
 
 
 def _request(url: str, size: int | None, largest: int) -> Pieces:
-    """The body of a url as it arrives, after an empty piece; any failure is an _AttemptError."""
+    """The body of a url as it arrives, after an empty piece."""
     done = 0
     # The bytes as they are stored: a server that compresses them, or calls a .gz file compressed,
     # would change the checksum.
     headers = {"Accept-Encoding": "identity"}
-    try:
-        with (
-            _session() as session,
-            session.get(url, headers=headers, stream=True, timeout=TIMEOUTS) as response,
-        ):
-            if response.status_code != 200:
-                raise _AttemptError(f"HTTP {response.status_code}")
-            total = _total(response.headers.get("Content-Length", ""), size, largest)
-            limit = largest if total is None else total
-            yield b"", total
-            while piece := response.raw.read1(PIECE, decode_content=False):
-                done += len(piece)
-                if done > limit:
-                    raise _AttemptError(f"sends more than the {limit} bytes that were expected")
-                yield piece, total
-    except _AttemptError:
-        raise
-    except Exception as error:  # also ValueErrors of odd addresses and headers
-        raise _failure(error) from error
+    with (
+        _session() as session,
+        session.get(url, headers=headers, stream=True, timeout=TIMEOUTS) as response,
+    ):
+        if response.status_code != 200:
+            raise _AttemptError(f"HTTP {response.status_code}")
+        total = _total(response.headers.get("Content-Length", ""), size, largest)
+        limit = largest if total is None else total
+        yield b"", total
+        while piece := response.raw.read1(PIECE, decode_content=False):
+            done += len(piece)
+            if done > limit:
+                raise _AttemptError(f"sends more than the {limit} bytes that were expected")
+            yield piece, total
     if total is not None and done < total:
         raise _AttemptError("connection broken", retry=True)
 
@@ -333,21 +328,26 @@ def _session() -> Any:
 
 
 def _failure(error: Exception) -> _AttemptError:
-    """A short reason for people, from the exceptions that requests and urllib3 have wrapped."""
+    """A short reason for people, from the exceptions that requests and urllib3 have wrapped.
+
+    A new exception without a traceback, which would keep sockets open.
+    """
     import requests  # type: ignore[import-untyped, unused-ignore]
     from urllib3.exceptions import ProtocolError
 
+    if isinstance(error, _AttemptError):
+        return _AttemptError(error.reason, error.retry)
     if isinstance(error, requests.TooManyRedirects):
         return _AttemptError(f"more than {REDIRECTS} redirects")
-    broken = False
-    cause: BaseException | None = error
-    while cause is not None:
-        broken = broken or isinstance(cause, ProtocolError)
-        for kind, words in _REASONS:
+    causes: list[BaseException] = [error]
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(cause)
+    broken = any(isinstance(cause, ProtocolError) for cause in causes)
+    for cause in causes:
+        for kind, reason in _REASONS:
             if isinstance(cause, kind):
-                return _AttemptError(words, retry=broken)
+                return _AttemptError(reason, retry=broken)
         if type(cause) is OSError and cause.strerror:  # such as: network is unreachable
             return _AttemptError(cause.strerror.lower(), retry=broken)
-        cause = cause.__cause__ or cause.__context__
     reason = "connection broken" if broken else f"request failed ({type(error).__name__})"
     return _AttemptError(reason, retry=broken)
