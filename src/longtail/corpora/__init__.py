@@ -79,11 +79,10 @@ def load_corpus(
     """
     corpus = get_corpus(name)
     known = inspect.signature(corpus.load).parameters
-    for setting, value in settings.items():
-        if setting not in known and setting not in _PLUMBING:
+    for setting in [key for key in settings if key not in _PLUMBING]:
+        if setting not in known:
             raise UnknownNameError(f"setting of the corpus {name}", setting, corpus_settings(name))
-        if setting not in _PLUMBING:
-            _check_setting(name, setting, value)
+        _check_setting(corpus, setting, settings[setting])
     if path is not None:
         if "path" not in known:
             raise InputError(f"the corpus {name} is synthetic: it takes no path.")
@@ -92,26 +91,21 @@ def load_corpus(
         return corpus.load(**{key: value for key, value in settings.items() if key in known})
 
 
-def _check_setting(corpus: str, setting: str, value: Any) -> None:
+def _check_setting(corpus: Corpus, setting: str, value: Any) -> None:
     """Raise unless the value has the type in the loader's signature."""
-    loader = get_corpus(corpus).load
-    hint = get_type_hints(getattr(loader, "func", loader))[setting]
+    hint = get_type_hints(getattr(corpus.load, "func", corpus.load))[setting]
     kinds = get_args(hint) or (hint,)
     if get_origin(hint) is Literal:
         valid = value in kinds
+    elif isinstance(value, bool):
+        valid = bool in kinds
     else:
-        valid = any(_is_instance(value, kind) for kind in kinds)
+        valid = isinstance(value, (*kinds, int) if float in kinds else kinds)
     if not valid:
         names = " or ".join(k.__name__ if isinstance(k, type) else repr(k) for k in kinds)
         raise InputError(
-            f"the setting {setting} of the corpus {corpus} must be {names}, got {value!r}."
+            f"the setting {setting} of the corpus {corpus.name} must be {names}, got {value!r}."
         )
-
-
-def _is_instance(value: object, kind: Any) -> bool:
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def get_corpus(name: str) -> Corpus:

@@ -16,7 +16,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from longtail.runs.files import whole_file
 Progress = Callable[[int, int | None], None]
 # Pieces of a body, each with the size of the file or None.
 Pieces = Generator[tuple[bytes, int | None], None, None]
+Connected = Callable[[socket.socket], None]
 
 TIMEOUTS = (10, 30)  # seconds: to connect, and between two pieces of the body
 SLOW_SECONDS = 60.0  # an answer must begin within these, and then bring in as many
@@ -135,7 +136,7 @@ def fetch(
 def fetch_text(url: str) -> str:
     """A short text from the web, such as a checksum."""
     try:
-        with closing(_watched(_request(url, None, TEXT_LIMIT))) as pieces:
+        with closing(_receive(url, None, TEXT_LIMIT)) as pieces:
             content = b"".join(piece for piece, _ in pieces)
     except _AttemptError as error:
         raise DataError(f"cannot download {url}: {error.reason}.") from error
@@ -176,8 +177,8 @@ def _download(url: str, file: RemoteFile, target: Path, progress: Progress | Non
 
     # pooch prints every download. A filter, since its logger, outside of logging's tree, does not
     # notice setLevel once it has cached its level.
-    logger = pooch.get_logger()
-    logger.addFilter(_is_warning)
+    silence = logging.Filter("nothing has this name")
+    pooch.get_logger().addFilter(silence)
     try:
         with whole_file(target) as path:
             pooch.retrieve(url, file.checksum, path.name, path.parent, None, downloader)
@@ -189,18 +190,14 @@ def _download(url: str, file: RemoteFile, target: Path, progress: Progress | Non
             raise
         return "checksum differs"
     finally:
-        logger.removeFilter(_is_warning)
-
-
-def _is_warning(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING
+        pooch.get_logger().removeFilter(silence)
 
 
 def _save(url: str, path: str, size: int | None, progress: Progress) -> None:
     """Write the body of a url to a file; a connection that breaks is tried again."""
     for retries_left in range(RETRIES, -1, -1):
         try:
-            with open(path, "wb") as out, closing(_watched(_request(url, size, LARGEST))) as pieces:
+            with open(path, "wb") as out, closing(_receive(url, size, LARGEST)) as pieces:
                 for piece, total in pieces:
                     out.write(piece)
                     progress(out.tell(), total)
@@ -220,18 +217,24 @@ class _AttemptError(Exception):
         self.retry = retry
 
 
-def _watched(pieces: Pieces) -> Pieces:
-    """The pieces as a thread receives them; raise if they do not begin, or come too slowly.
+def _receive(url: str, size: int | None, largest: int) -> Pieces:
+    """The body of a url as a thread receives it; raise if it does not begin, or comes too slowly.
 
-    The thread is left behind then, and ends with its next piece: the time limit of a socket starts
-    over with every byte, and does not cover a header or the size of a chunk that drips in.
+    The thread's connections are cut then: the time limit of a socket starts over with every byte,
+    and what reads a header or the size of a chunk returns only when it is complete.
     """
     arrived: queue.Queue[tuple[bytes, int | None] | _AttemptError | None] = queue.Queue(maxsize=16)
+    sockets: list[socket.socket] = []
     stopped = threading.Event()
+
+    def connected(opened: socket.socket) -> None:
+        sockets.append(opened)
+        if stopped.is_set():
+            raise _AttemptError("stopped")
 
     def receive() -> None:
         try:
-            with closing(pieces):
+            with closing(_request(url, size, largest, connected)) as pieces:
                 for piece in pieces:
                     arrived.put(piece)
                     if stopped.is_set():
@@ -244,13 +247,7 @@ def _watched(pieces: Pieces) -> Pieces:
     reason = f"no answer within {SLOW_SECONDS:g} seconds"
     required, deadline = 0.0, time.monotonic() + SLOW_SECONDS
     try:
-        while True:
-            try:
-                item = arrived.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                raise _AttemptError(reason) from None
-            if item is None:
-                return
+        while item := arrived.get(timeout=max(0.0, deadline - time.monotonic())):
             if isinstance(item, _AttemptError):
                 raise item
             yield item
@@ -258,26 +255,36 @@ def _watched(pieces: Pieces) -> Pieces:
             if required <= 0:
                 reason = f"slower than {SLOW_RATE} bytes a second over {SLOW_SECONDS:g} seconds"
                 required, deadline = SLOW_RATE * SLOW_SECONDS, time.monotonic() + SLOW_SECONDS
+    except queue.Empty:
+        raise _AttemptError(reason) from None
     finally:
         stopped.set()
+        for opened in sockets:
+            with suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
         while not arrived.empty():  # the thread may wait for space in the queue
             arrived.get()
 
 
-def _request(url: str, size: int | None, largest: int) -> Pieces:
+def _request(url: str, size: int | None, largest: int, connected: Connected) -> Pieces:
     """The body of a url as it arrives, after an empty piece."""
     done = 0
     # The bytes as they are stored: a server that compresses them, or calls a .gz file compressed,
     # would change the checksum.
     headers = {"Accept-Encoding": "identity"}
     with (
-        _session() as session,
+        _session(connected) as session,
         session.get(url, headers=headers, stream=True, timeout=TIMEOUTS) as response,
     ):
         if response.status_code != 200:
             raise _AttemptError(f"HTTP {response.status_code}")
-        total = _total(response.headers.get("Content-Length", ""), size, largest)
+        length = response.headers.get("Content-Length", "")
+        total = int(length) if re.fullmatch(r"[0-9]{1,18}", length) else size
         limit = largest if total is None else total
+        if size not in (None, total):
+            raise _AttemptError(f"has {total} bytes, expected {size}")
+        if limit > largest:
+            raise _AttemptError(f"has {total} bytes, more than the limit of {largest}")
         yield b"", total
         while piece := response.raw.read1(PIECE, decode_content=False):
             done += len(piece)
@@ -288,19 +295,7 @@ def _request(url: str, size: int | None, largest: int) -> Pieces:
         raise _AttemptError("connection broken", retry=True)
 
 
-def _total(length: str, size: int | None, largest: int) -> int | None:
-    """The size of the file, if the server or we know it."""
-    announced = int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
-    if announced is None:
-        return size
-    if size is None and announced > largest:
-        raise _AttemptError(f"has {announced} bytes, more than the limit of {largest}")
-    if size is not None and announced != size:
-        raise _AttemptError(f"has {announced} bytes, expected {size}")
-    return announced
-
-
-def _session() -> Any:
+def _session(connected: Connected) -> Any:
     """A session of requests with few redirects, never from https to http."""
     import requests
     from requests.adapters import HTTPAdapter  # type: ignore[import-untyped, unused-ignore]
@@ -318,6 +313,17 @@ def _session() -> Any:
             if response.is_redirect:
                 response.raw.close()  # requests would read its body into memory, however long
             return response
+
+        def get_connection_with_tls_context(self, *values: Any, **settings: Any) -> Any:
+            pool = super().get_connection_with_tls_context(*values, **settings)
+
+            class Connection(pool.ConnectionCls):  # type: ignore[misc, name-defined, unused-ignore]
+                def connect(self) -> None:
+                    super().connect()
+                    connected(self.sock)
+
+            pool.ConnectionCls = Connection
+            return pool
 
     session = requests.Session()
     session.max_redirects = REDIRECTS

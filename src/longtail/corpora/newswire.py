@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -19,28 +20,21 @@ from longtail.errors import InputError, UnknownNameError
 from longtail.labels import LabelEncoder
 
 
-class Topic(NamedTuple):
-    name: str
-    terms: tuple[str, ...]
-
-
 class Family(NamedTuple):
-    """Topics from frequent to rare; nouns, scenes and leads give away the family, not the topic."""
+    """Topics that share a vocabulary: nouns, scenes and leads give away the family, not the topic.
 
-    topics: tuple[Topic, ...]
-    nouns: tuple[str, ...]
-    scenes: tuple[str, ...]
-    leads: tuple[str, ...]
+    A topic is a list of words for it; the first gives it its name. Frequent topics come first.
+    """
+
+    topics: list[list[str]]
+    nouns: list[str]
+    scenes: list[str]
+    leads: list[str]
 
 
 LEXICON: dict[str, Any] = json.loads(Path(__file__).with_name("newswire.json").read_text("utf-8"))
 FAMILIES = tuple(
-    Family(
-        tuple(Topic(name, tuple(terms)) for name, terms in family["topics"].items()),
-        tuple(family["nouns"]),
-        tuple(family["scenes"]),
-        tuple(LEXICON["leads"][family["leads"]]),
-    )
+    Family(**family | {"leads": LEXICON["leads"][family["leads"]]})
     for family in LEXICON["families"].values()
 )
 TOPICS_PER_FAMILY = len(FAMILIES[0].topics)
@@ -108,12 +102,9 @@ class Newswire(Sequence[Story]):
             raise IndexError(f"story {index} of {self.n_documents}")
         return self._story(index % self.n_documents)
 
-    def __iter__(self) -> Iterator[Story]:
-        return (self._story(k) for k in range(self.n_documents))
-
     def label_name(self, label: int) -> str:
         """The name of a label by its frequency rank: named topics first, then topics by place."""
-        name = _topic(label).name
+        name = _terms(label)[0].replace(" ", "-")
         return name if label < N_NAMED else f"{name}-{invented_place(label // N_NAMED).lower()}"
 
     def label_names(self) -> list[str]:
@@ -121,9 +112,7 @@ class Newswire(Sequence[Story]):
 
     def linked_label(self, label: int) -> int:
         """The more frequent label that a label is linked to; the first of a family to itself."""
-        if label >= N_NAMED:
-            return label % N_NAMED
-        return label if label < len(FAMILIES) else label % len(FAMILIES)
+        return label % (len(FAMILIES) if label < N_NAMED else N_NAMED)
 
     def _story(self, number: int) -> Story:
         rng = random.Random(self.seed * 1_000_003 + number * 2 + 1)
@@ -175,11 +164,11 @@ class Newswire(Sequence[Story]):
         aside = self._sibling(label, rng)
         if aside == label:
             aside = (label + len(FAMILIES)) % N_NAMED
-        terms = tuple(prefix + term for term in _topic(label).terms)
-        return _Subject(FAMILIES[label % len(FAMILIES)], terms, _topic(aside).terms[0])
+        terms = [prefix + term for term in _terms(label)]
+        return _Subject(FAMILIES[label % len(FAMILIES)], terms, _terms(aside)[0])
 
 
-def _topic(label: int) -> Topic:
+def _terms(label: int) -> list[str]:
     return FAMILIES[label % len(FAMILIES)].topics[label % N_NAMED // len(FAMILIES)]
 
 
@@ -196,7 +185,7 @@ def invented_place(number: int) -> str:
 
 class _Subject(NamedTuple):
     family: Family
-    terms: tuple[str, ...]
+    terms: list[str]
     mentioned: str
 
 
@@ -288,22 +277,14 @@ def load(
         seed,
     )
     n_validation, n_test = (round(n * total / sizes["n_documents"]) for n in sizes["held_out"])
-    n_train = total - n_validation - n_test
-    bounds = {
-        "train": (0, n_train),
-        "validation": (n_train, n_train + n_validation),
-        "test": (n_train + n_validation, total),
-    }
-    names = tuple(wire.label_names())
-    parts = {}
-    for part, (start, stop) in bounds.items():
-        texts, ids, encoder = [], [], LabelEncoder(names)
-        for number in range(start, stop):
-            story = wire[number]
-            texts.append(story.text)
-            ids.append(story.id)
-            encoder.add(story.labels)
-            if progress is not None and number % 100 == 99:
-                progress(number + 1, total)
-        parts[part] = TextData(texts, encoder.finish()[0], names, tuple(ids))
-    return parts
+    edges = (0, total - n_validation - n_test, total - n_test, total)
+    texts, ids, encoder = [], [], LabelEncoder(wire.label_names())
+    for number, story in enumerate(wire, start=1):
+        texts.append(story.text)
+        ids.append(story.id)
+        encoder.add(story.labels)
+        if progress is not None and number % 100 == 0:
+            progress(number, total)
+    data = TextData(texts, *encoder.finish(), tuple(ids))
+    parts = ("train", "validation", "test")
+    return {part: data[slice(*ends)] for part, ends in zip(parts, pairwise(edges), strict=True)}

@@ -14,13 +14,7 @@ import numpy as np
 from longtail.corpora.download import Progress as DownloadProgress
 from longtail.corpora.download import RemoteFile, cache_folder, check_name, fetch, fetch_text
 from longtail.data.collect import Progress, collect, tell
-from longtail.data.documents import (
-    MAX_RECORD_MB,
-    OnError,
-    ReadOptions,
-    ReadReport,
-    parse_range,
-)
+from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport, parse_range
 from longtail.data.sources import frequent_labels, resolve
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
@@ -110,14 +104,9 @@ def _from_cache() -> list[Path]:
 
 
 def _download(files: str, baseline: str, progress: DownloadProgress | None) -> list[Path]:
-    # Before they are numbers: Python refuses to read those of thousands of digits.
-    is_short = len(str(files)) < 20
-    first, last = parse_range(str(files), "files", "7 or 1100-1120") if is_short else (0, 0)
+    first, last = parse_range(str(files), "files", "7 or 1100-1120")
     if not 1 <= first <= last <= LAST_FILE:
-        raise InputError(
-            f"files must be numbers from 1 to {LAST_FILE}, such as 7 or 1100-1120, got "
-            f"{str(files)[:100]!r}."
-        )
+        raise InputError(f"files must be numbers from 1 to {LAST_FILE}, got {files!r}.")
     check_name(f"{baseline}0001.xml.gz", "what begins with baseline (--set baseline=...)")
     paths = []
     for number in range(first, last + 1):
@@ -125,7 +114,7 @@ def _download(files: str, baseline: str, progress: DownloadProgress | None) -> l
         path = cache_folder() / "pubmed" / name
         if not path.is_file():
             remote = RemoteFile(name, (BASELINE + name,), published_md5(BASELINE + name))
-            path = fetch(remote, "pubmed", progress, name)
+            path = fetch(remote, "pubmed", progress)
         paths.append(path)
     return paths
 

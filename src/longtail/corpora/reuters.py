@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import compress
 from pathlib import Path
 
 from longtail.corpora.download import Progress as DownloadProgress
@@ -62,7 +63,8 @@ def load(
         data.select([row for row in rows if collected.parts[row] == part])
         for part in ("train", "test")
     )
-    names = _in_both(train, test)
+    in_both = (train.stats().label_counts > 0) & (test.stats().label_counts > 0)
+    names = list(compress(train.label_names, in_both))
     if not names:
         raise DataError(f"{source}: no label occurs in both its training and its test part.")
     train, test = (part.onto(names)[0].labelled() for part in (train, test))
@@ -73,12 +75,6 @@ def load(
     n_validation = N_VALIDATION if len(train) > 2 * N_VALIDATION else max(1, len(train) // 8)
     train, validation = paper_split(train, n_validation)
     return {"train": train, "validation": validation, "test": test}
-
-
-def _in_both(train: TextData, test: TextData) -> list[str]:
-    counts = [part.stats().label_counts for part in (train, test)]
-    both = (counts[0] > 0) & (counts[1] > 0)
-    return [name for name, kept in zip(train.label_names, both, strict=True) if kept]
 
 
 def _from_cache(progress: DownloadProgress | None) -> Path:
