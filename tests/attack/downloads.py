@@ -10,13 +10,13 @@ import hashlib
 import random
 import shutil
 import socket
+import socketserver
 import ssl
 import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +37,31 @@ CHUNKED = "Transfer-Encoding: chunked"
 UNREAD = 16 << 20  # bytes that these buffers may have held when the connection was closed
 
 
-@dataclass
-class Client:
+class Client(socketserver.BaseRequestHandler):
     """One request, and what the server sends in reply."""
 
-    socket: socket.socket
     server: Server
 
+    def handle(self) -> None:
+        self.request.settimeout(10)
+        if self.server.context:
+            self.request = self.server.context.wrap_socket(self.request, server_side=True)
+        head = b""
+        while b"\r\n\r\n" not in head and len(head) < 1 << 16:
+            head += self.request.recv(1 << 14) or b"\r\n\r\n"
+            if head.startswith(b"\x16"):  # the first byte of TLS
+                head = b"GET /hello HTTP/1.1\r\n\r\n"
+        lines = head.decode("latin-1").split("\r\n")
+        path = [*lines[0].split(" "), ""][1]
+        headers = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
+        self.server.requests.append((path, headers))
+        replies = self.server.replies.get(path.partition("?")[0], [status(404)])
+        reply = replies.pop(0) if len(replies) > 1 else replies[0]
+        with self.request:
+            reply(self)
+
     def send(self, data: bytes | str) -> None:
-        self.socket.sendall(data.encode("latin-1") if isinstance(data, str) else data)
+        self.request.sendall(data.encode("latin-1") if isinstance(data, str) else data)
 
     def drip(self, data: bytes) -> None:
         """A byte every 50 ms: each in time, all of them never."""
@@ -63,28 +79,27 @@ class Client:
 Reply = Callable[[Client], None]
 
 
-@dataclass
-class Server:
+class Server(socketserver.ThreadingTCPServer):
     """Answers each path with its replies, one per request, the last one again and again."""
 
-    context: ssl.SSLContext | None = None
-    replies: dict[str, list[Reply]] = field(default_factory=dict)
-    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
-    flooded: int = 0
+    daemon_threads = True
+    request_queue_size = 64
 
-    def __post_init__(self) -> None:
-        self.socket = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.url = f"http{'s' if self.context else ''}://127.0.0.1:{self.socket.getsockname()[1]}"
-        self.thread = threading.Thread(target=self._accept, daemon=True)
-        self.thread.start()
-
-    def __enter__(self) -> Server:
-        return self
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), Client)
+        self.context = context
+        self.url = f"http{'s' if context else ''}://127.0.0.1:{self.server_address[1]}"
+        self.replies: dict[str, list[Reply]] = {}
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.flooded = 0
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
-        self.socket.shutdown(socket.SHUT_RDWR)
-        self.thread.join()
-        self.socket.close()
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, *_: object) -> None:
+        """Nothing: clients hang up."""
 
     def serve(self, path: str, *replies: Reply) -> str:
         self.replies[path] = list(replies)
@@ -94,31 +109,6 @@ class Server:
     def paths(self) -> list[str]:
         """The paths that were requested."""
         return [path for path, _ in self.requests]
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                opened, _ = self.socket.accept()
-                threading.Thread(target=self._answer, args=(opened,), daemon=True).start()
-
-    def _answer(self, opened: socket.socket) -> None:
-        with suppress(OSError), opened:
-            opened.settimeout(10)
-            if self.context:
-                opened = self.context.wrap_socket(opened, server_side=True)
-            with opened:
-                head = b""
-                while b"\r\n\r\n" not in head and len(head) < 1 << 16:
-                    head += opened.recv(1 << 14) or b"\r\n\r\n"
-                    if head.startswith(b"\x16"):  # the first byte of TLS
-                        head = b"GET /hello HTTP/1.1\r\n\r\n"
-                lines = head.decode("latin-1").split("\r\n")
-                path = [*lines[0].split(" "), ""][1]
-                headers = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
-                self.requests.append((path, headers))
-                replies = self.replies.get(path.partition("?")[0], [status(404)])
-                reply = replies.pop(0) if len(replies) > 1 else replies[0]
-                reply(Client(opened, self))
 
 
 def raw(*pieces: bytes | str) -> Reply:
@@ -345,7 +335,7 @@ def _file(rng: random.Random, server: Server, scratch: Path, detail: str) -> Out
 
     verdict = verdict_of(call, content, scratch / "cache")
     if server.flooded > UNREAD:
-        verdict = "went on reading past the announced size"
+        verdict = "read past the announced size"
     elif verdict == OUR_ERROR:
         server.serve(path, good(content))
         second = verdict_of(call, content, scratch / "cache")

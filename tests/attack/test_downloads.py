@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from .outcome import GOOD, OUR_ERROR, RIGHT
 
 CONTENT = bytes(range(256)) * 400  # 102,400 bytes: several pieces
 OTHER = CONTENT[::-1]
+EXPECTED = "102400 bytes that were expected"
 
 
 @pytest.fixture
@@ -57,8 +58,8 @@ def secure(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         yield running
 
 
-def remote(*urls: str, content: bytes = CONTENT, size: int | None = None) -> RemoteFile:
-    return RemoteFile("texts.gz", urls, sha256(content), size)
+def remote(*urls: str, size: int | None = None) -> RemoteFile:
+    return RemoteFile("texts.gz", urls, sha256(CONTENT), size)
 
 
 def failure(*urls: str, size: int | None = None) -> str:
@@ -160,8 +161,7 @@ def test_when_all_fail_the_message_names_all_and_the_place(server: Server, tmp_p
         server.serve("/partial", status(206, body=CONTENT)): "HTTP 206",
         server.serve("/other", good(OTHER)): "checksum differs",
         server.serve("/short", good(CONTENT[:5000])): f"has 5000 bytes, expected {len(CONTENT)}",
-        server.serve("/long", headed(CONTENT + b"x")): "sends more than the 102400 bytes that were"
-        " expected",
+        server.serve("/long", headed(CONTENT + b"x")): f"sends more than the {EXPECTED}",
         server.serve("/loop", redirect("/loop")): "more than 10 redirects",
         server.serve("/file", redirect("file:///etc/hostname")): "request failed (InvalidSchema)",
         server.serve("/bytes", redirect("\xff\xfe")): "request failed (UnicodeDecodeError)",
@@ -174,12 +174,12 @@ def test_when_all_fail_the_message_names_all_and_the_place(server: Server, tmp_p
     }
     began = time.monotonic()
     with pytest.raises(DataError) as caught:
-        fetch(remote(*reasons, size=len(CONTENT)), "wire", what="The wire corpus", strict=False)
+        fetch(remote(*reasons, size=len(CONTENT)), "wire", title="The wire corpus", strict=False)
     lines = str(caught.value).split("\n")
     assert lines[0] == "The wire corpus could not be downloaded:"
     assert lines[1:-1] == [f"  {url}: {reason}" for url, reason in reasons.items()]
-    place = tmp_path / "cache" / "wire" / "texts.gz"
-    assert f"place it as {place}, or set LONGTAIL_CACHE" in lines[-1]
+    target = tmp_path / "cache" / "wire" / "texts.gz"
+    assert f"place it as {target}, or set LONGTAIL_CACHE" in lines[-1]
     assert left(tmp_path) == [] and time.monotonic() - began < 5
     counts = [server.paths.count(path) for path in ("/gone", "/other", "/loop", "/cut", "/hang-up")]
     assert counts == [1, 1, 11, 1 + download.RETRIES, 1 + download.RETRIES]
@@ -347,40 +347,33 @@ def test_a_bounded_part_of_the_attack(tmp_path: Path) -> None:
     assert len({outcome.kind for outcome in outcomes}) > 6
 
 
-class RawError(LongtailError):
-    """A message that is neither escaped nor bounded."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def raising(error: Exception) -> Callable[[], bytes]:
-    def call() -> bytes:
-        raise error
-
-    return call
+def raw_error(text: str) -> LongtailError:
+    """An error whose message is neither escaped nor bounded."""
+    return type("RawError", (LongtailError,), {"__str__": lambda _: text})()
 
 
 @pytest.mark.parametrize(
-    ("call", "files", "verdict"),
+    ("result", "files", "verdict"),
     [
-        (lambda: b"right", ["texts.gz"], RIGHT),
-        (lambda: b"right", ["texts.gz", ".longtail-0"], "left files behind"),
-        (lambda: b"wrong", [], "wrong content"),
-        (lambda: time.sleep(0.5) or b"right", [], "took more than 0.2 seconds"),
-        (raising(DataError("ours")), [], OUR_ERROR),
-        (raising(DataError("ours")), ["tmpabc"], "left files behind"),
-        (raising(KeyError("x")), [], "KeyError is not ours"),
-        (raising(RawError("x" * 10**7)), [], "a message without bound"),
-        (raising(RawError("\x1b[2J")), [], "a message that is not printable"),
+        (b"right", ["texts.gz"], RIGHT),
+        (b"right", ["texts.gz", ".longtail-0"], "left files behind"),
+        (b"wrong", [], "wrong content"),
+        (DataError("ours"), [], OUR_ERROR),
+        (DataError("ours"), ["tmpabc"], "left files behind"),
+        (KeyError("x"), [], "KeyError is not ours"),
+        (raw_error("x" * 10**7), [], "a message without bound"),
+        (raw_error("\x1b[2J"), [], "a message that is not printable"),
     ],
 )
 def test_every_verdict_can_occur(
-    call: Callable[[], bytes], files: list[str], verdict: str, tmp_path: Path
+    result: bytes | Exception, files: list[str], verdict: str, tmp_path: Path
 ) -> None:
+    def call() -> bytes:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
     for name in files:
         (tmp_path / name).touch()
-    assert downloads.verdict_of(call, b"right", tmp_path, 0.2) == verdict
+    assert downloads.verdict_of(call, b"right", tmp_path) == verdict
+    assert downloads.verdict_of(lambda: b"", b"", tmp_path, limit=0) == "took more than 0 seconds"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 from hashlib import sha256
@@ -15,7 +16,6 @@ from pathlib import Path
 import pooch
 import pytest
 
-from longtail.corpora import download
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
 from longtail.errors import DataError, InputError
 
@@ -86,10 +86,12 @@ def test_importing_is_light() -> None:
     assert out.stdout == "set()\n"
 
 
-def test_reasons_from_deep_inside() -> None:
-    wrapped = RuntimeError("wrapped")
-    wrapped.__cause__ = OSError(errno.ENETUNREACH, "Network is unreachable")
-    assert download._failure(wrapped).reason == "network is unreachable"
+def test_a_machine_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unreachable)
+    assert f"  {REFUSED}: network is unreachable\n" in failure()
 
 
 BAD_NAMES = ["", ".", "..", "../x", "a/b", "/etc/x", "a\\b", "C:x", "a\0b", "a\nb", " x", "x "]

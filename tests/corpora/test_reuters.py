@@ -1,4 +1,4 @@
-"""The Reuters corpus: the exact figures of a real copy, and a small copy of our own."""
+"""The Reuters corpus: the exact figures of a real copy, and a small synthetic one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ TEST = {101: ["gold"], 103: ["grain", "tin"], 105: ["tin"], 107: ["wheat"]}
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """A Reuters of our own: labels seen in one part only, and the story that NLTK does not have."""
+    """A small Reuters: labels seen in one part only, and the story that NLTK does not have."""
     stories = [story(n, "TRAIN", [*t, "cpu"], f"text {n}") for n, t in TRAIN.items()]
     stories.append(story(1199, "TRAIN", ["gold"], "the odd one"))
     stories += [story(n, "TEST", t, f"text {n}") for n, t in TEST.items()]
@@ -113,12 +113,15 @@ def test_only_labels_of_both_parts_count(archive: Path, nltk_zip: Path) -> None:
 
 
 def test_a_copy_in_the_cache_is_used(
-    archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    archive: Path, nltk_zip: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache" / "reuters").mkdir(parents=True)
-    archive.rename(tmp_path / "cache" / "reuters" / archive.name)
-    assert len(load_corpus("reuters")["test"]) == 3
+    folder = tmp_path / "cache" / "reuters"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("LONGTAIL_CACHE", str(folder.parent))
+    archive.rename(folder / archive.name)
+    assert load_corpus("reuters")["test"].texts[0] == "TEXT 101\ntext 101 rose."
+    nltk_zip.rename(folder / nltk_zip.name)
+    assert load_corpus("reuters")["test"].texts[0] == "TEXT 101\n  text rose."
 
 
 def test_another_corpus_is_refused(tmp_path: Path) -> None:

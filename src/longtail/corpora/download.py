@@ -99,7 +99,7 @@ def fetch(
     file: RemoteFile,
     corpus: str,
     progress: Progress | None = None,
-    what: str = "",
+    title: str = "",
     *,
     strict: bool = True,
 ) -> Path:
@@ -127,7 +127,7 @@ def fetch(
         ) from error
     tried = "\n".join(failures or ["  no address is known for it"])
     raise DataError(
-        f"{what or file.name} could not be downloaded:\n{tried}\n"
+        f"{title or file.name} could not be downloaded:\n{tried}\n"
         "Download the file with a browser, or copy it from another machine, and place it as "
         f"{target}, or set LONGTAIL_CACHE to a folder that holds {Path(corpus) / file.name}"
     )
@@ -175,8 +175,7 @@ def _download(url: str, file: RemoteFile, target: Path, progress: Progress | Non
         _save(url, output_file, file.size, progress or (lambda done, total: None))
         complete = True
 
-    # pooch prints every download. A filter, since its logger, outside of logging's tree, does not
-    # notice setLevel once it has cached its level.
+    # pooch prints every download, and its logger does not notice setLevel once it has been used.
     silence = logging.Filter("nothing has this name")
     pooch.get_logger().addFilter(silence)
     try:
