@@ -268,8 +268,7 @@ def _receive(url: str, size: int | None, largest: int) -> Pieces:
 def _request(url: str, size: int | None, largest: int, connected: Connected) -> Pieces:
     """The body of a url as it arrives, after an empty piece."""
     done = 0
-    # The bytes as they are stored: a server that compresses them, or calls a .gz file compressed,
-    # would change the checksum.
+    # As stored: a server that compresses, or calls a .gz file compressed, changes the checksum.
     headers = {"Accept-Encoding": "identity"}
     with (
         _session(connected) as session,

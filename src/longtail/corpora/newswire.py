@@ -245,7 +245,7 @@ def _exponent(n_assignments: float, n_labels: int) -> float:
     return low if abs(1 - low) > 1e-6 else low + 1e-6
 
 
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     # Sizes and held-out parts of the paper's two corpora.
     "reuters": dict(n_documents=10_788, n_labels=90, mean_labels=1.24, held_out=(1000, 3019)),
     "pubmed": dict(n_documents=224_897, n_labels=18_211, mean_labels=12.3, held_out=(5000, 5000)),
@@ -268,7 +268,7 @@ def load(
     """
     if preset not in PRESETS:
         raise UnknownNameError("preset of newswire", preset, PRESETS)
-    sizes: dict[str, Any] = PRESETS[preset]
+    sizes = PRESETS[preset]
     total = sizes["n_documents"] if n_documents is None else n_documents
     wire = Newswire(
         total,
@@ -278,13 +278,13 @@ def load(
     )
     n_validation, n_test = (round(n * total / sizes["n_documents"]) for n in sizes["held_out"])
     edges = (0, total - n_validation - n_test, total - n_test, total)
-    texts, ids, encoder = [], [], LabelEncoder(wire.label_names())
+    stories, encoder = [], LabelEncoder(wire.label_names())
     for number, story in enumerate(wire, start=1):
-        texts.append(story.text)
-        ids.append(story.id)
+        stories.append(story)
         encoder.add(story.labels)
         if progress is not None and number % 100 == 0:
             progress(number, total)
-    data = TextData(texts, *encoder.finish(), tuple(ids))
+    texts, ids = [story.text for story in stories], tuple(story.id for story in stories)
+    data = TextData(texts, *encoder.finish(), ids)
     parts = ("train", "validation", "test")
     return {part: data[slice(*ends)] for part, ends in zip(parts, pairwise(edges), strict=True)}

@@ -44,16 +44,19 @@ def load(
     report: ReadReport | None = None,
 ) -> dict[str, TextData]:
     """The three parts, from the SGML distribution (folder or tar.gz) or NLTK's folder or zip."""
-    source = Path(path) if path is not None else _from_cache(download_progress)
+    if path is None:
+        path = cache_folder() / "reuters" / NLTK_ARCHIVE
+        if not path.is_file():
+            path = fetch(ARCHIVE, "reuters", download_progress, "Reuters-21578", strict=False)
     options = ReadOptions(encoding=encoding, on_error=on_error, max_record_mb=max_record_mb)
     beside = ReadReport()
-    collected = collect(resolve(source, None, beside), options, progress)
+    collected = collect(resolve(path, None, beside), options, progress)
     collected.report.add(beside)
     data = collected.data()
     ids = data.ids or ("",)
     if None in collected.parts or not all(map(NUMBERED.fullmatch, ids)):
         raise DataError(
-            f"{source} is not Reuters-21578: expected the files reut2-000.sgm to reut2-021.sgm, or "
+            f"{path} is not Reuters-21578: expected the files reut2-000.sgm to reut2-021.sgm, or "
             "NLTK's cats.txt with the folders training and test."
         )
     rows = [row for row, identity in enumerate(ids) if identity != NOT_IN_NLTK]
@@ -66,7 +69,7 @@ def load(
     in_both = (train.stats().label_counts > 0) & (test.stats().label_counts > 0)
     names = list(compress(train.label_names, in_both))
     if not names:
-        raise DataError(f"{source}: no label occurs in both its training and its test part.")
+        raise DataError(f"{path}: no label occurs in both its training and its test part.")
     train, test = (part.onto(names)[0].labelled() for part in (train, test))
     left_out = len(rows) - len(train) - len(test)
     collected.report.passed_over["none of the labels that occur in both parts"] += left_out
@@ -75,10 +78,3 @@ def load(
     n_validation = N_VALIDATION if len(train) > 2 * N_VALIDATION else max(1, len(train) // 8)
     train, validation = paper_split(train, n_validation)
     return {"train": train, "validation": validation, "test": test}
-
-
-def _from_cache(progress: DownloadProgress | None) -> Path:
-    placed = cache_folder() / "reuters" / NLTK_ARCHIVE
-    if placed.is_file():
-        return placed
-    return fetch(ARCHIVE, "reuters", progress, "Reuters-21578", strict=False)
