@@ -1,16 +1,23 @@
-"""A bounded part of the attack on downloads, and each promise about hostile servers alone."""
+"""Downloads from good and hostile servers: each promise alone, and a bounded part of the attack."""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import logging
+import os
 import shutil
+import socket
 import ssl
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import pooch
 import pytest
 
 from longtail.corpora import download, load_corpus, pubmed
@@ -18,10 +25,12 @@ from longtail.corpora.download import RemoteFile, fetch, fetch_text
 from longtail.errors import DataError, InputError, LongtailError
 
 from . import downloads
-from .downloads import Server, Wire, chunked, good, headed, raw, status
+from .downloads import Client, Reply, Server, endless, good, headed, redirect, sha256, status
 from .outcome import GOOD, OUR_ERROR, RIGHT
 
-CONTENT = bytes(range(256)) * 400  # 102,400 bytes
+CONTENT = bytes(range(256)) * 400  # 102,400 bytes: several pieces
+OTHER = CONTENT[::-1]
+EXPECTED = "102400 bytes that were expected"
 
 
 @pytest.fixture
@@ -49,18 +58,286 @@ def secure(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         yield running
 
 
-def remote(url: str, size: int | None = None) -> RemoteFile:
-    return RemoteFile("texts.gz", (url,), f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", size)
+def remote(*urls: str, size: int | None = None) -> RemoteFile:
+    return RemoteFile("texts.gz", urls, sha256(CONTENT), size)
 
 
-def failure(url: str, size: int | None = None) -> str:
+def failure(*urls: str, size: int | None = None) -> str:
     with pytest.raises(DataError) as caught:
-        fetch(remote(url, size), "wire")
+        fetch(remote(*urls, size=size), "wire")
     return str(caught.value)
+
+
+def check_receivers_end(before: set[threading.Thread]) -> None:
+    for thread in set(threading.enumerate()) - before:
+        if "receive" in thread.name:
+            thread.join(2)
+            assert not thread.is_alive()
 
 
 def left(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in (tmp_path / "cache" / "wire").iterdir())
+
+
+def test_a_file_arrives_once_alone_and_synced(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "cache" / "wire" / "texts.gz"
+    synced: list[tuple[int, bool]] = []
+    log = io.StringIO()
+    sync, logger, umask = os.fsync, pooch.get_logger(), os.umask(0o027)
+
+    def record(handle: int) -> None:
+        sync(handle)
+        synced.append((os.fstat(handle).st_ino, target.exists()))
+
+    monkeypatch.setattr(os, "fsync", record)
+    monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(log)])
+    steps: list[tuple[int, int | None]] = []
+    file = remote(server.serve("/texts.gz", good(CONTENT)))
+    try:
+        path = fetch(file, "wire", lambda done, total: steps.append((done, total)))
+    finally:
+        os.umask(umask)
+    assert path == target and path.read_bytes() == CONTENT and left(tmp_path) == ["texts.gz"]
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert len(steps) > 2 and steps[0] == (0, len(CONTENT)) and steps == sorted(steps)
+    assert steps[-1] == (len(CONTENT), len(CONTENT))
+    assert {(path.stat().st_ino, False), (path.parent.stat().st_ino, True)} <= set(synced)
+    touched = path.parent.stat().st_mtime_ns
+    assert fetch(file, "wire") == path and server.paths == ["/texts.gz"]
+    assert path.parent.stat().st_mtime_ns == touched  # a cache may be read-only
+    logger.info("as before")
+    assert log.getvalue() == "as before\n"  # pooch is silent during a download only
+
+
+def slow_answer(client: Client) -> None:
+    time.sleep(0.25)
+    client.send(f"HTTP/1.1 200 OK\r\nContent-Length: {len(CONTENT)}\r\n\r\n")
+    for at in range(0, len(CONTENT), 10_000):
+        client.send(CONTENT[at : at + 10_000])
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("reply", "size", "total"),
+    [
+        (headed(CONTENT), None, None),
+        (headed(CONTENT), len(CONTENT), len(CONTENT)),
+        (headed(CONTENT, "Content-Encoding: gzip"), None, None),
+        (slow_answer, None, len(CONTENT)),
+        (endless("redirect"), None, len(CONTENT)),
+    ],
+)
+def test_odd_replies_that_bring_the_file(
+    server: Server, reply: Reply, size: int | None, total: int | None
+) -> None:
+    totals = set()
+    server.serve("/elsewhere", good(CONTENT))
+    md5 = f"md5:{hashlib.md5(CONTENT).hexdigest().upper()}"
+    file = RemoteFile("texts.gz", (server.serve("/texts.gz", reply),), md5, size)
+    path = fetch(file, "wire", lambda _, total: totals.add(total))
+    assert path.read_bytes() == CONTENT and totals == {total} and fetch(file, "wire") == path
+    assert server.requests[0][1]["Accept-Encoding"] == "identity"
+    assert server.flooded <= downloads.UNREAD
+
+
+@pytest.mark.parametrize("length", [f"Content-Length: {len(CONTENT)}", "X: y"])
+def test_a_broken_connection_is_tried_again(server: Server, tmp_path: Path, length: str) -> None:
+    cut = headed(CONTENT[:70_000], length)
+    url = server.serve("/texts.gz", cut, cut, good(CONTENT))
+    steps: list[int] = []
+    file = remote(url, size=len(CONTENT))
+    assert fetch(file, "wire", lambda done, _: steps.append(done)).read_bytes() == CONTENT
+    assert steps.count(0) == len(server.paths) == 3 and left(tmp_path) == ["texts.gz"]
+
+
+def test_when_all_fail_the_message_names_all_and_the_place(server: Server, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        refused = f"http://127.0.0.1:{free.getsockname()[1]}/texts.gz"
+    reasons = {
+        server.serve("/gone", status(404)): "HTTP 404",
+        server.serve("/partial", status(206, body=CONTENT)): "HTTP 206",
+        server.serve("/other", good(OTHER)): "checksum differs",
+        server.serve("/short", good(CONTENT[:5000])): f"has 5000 bytes, expected {len(CONTENT)}",
+        server.serve("/long", headed(CONTENT + b"x")): f"sends more than the {EXPECTED}",
+        server.serve("/loop", redirect("/loop")): "more than 10 redirects",
+        server.serve("/file", redirect("file:///etc/hostname")): "request failed (InvalidSchema)",
+        server.serve("/bytes", redirect("\xff\xfe")): "request failed (UnicodeDecodeError)",
+        server.serve("/cut", headed(CONTENT[:70_000])): "connection broken",
+        server.serve("/hang-up", downloads.raw()): "connection broken",
+        server.serve("/silent", lambda client: time.sleep(0.35)): "timed out",
+        refused: "connection refused",
+        "http://example.invalid/texts.gz": "host name not found",
+        "ftp://127.0.0.1/texts.gz": "request failed (InvalidSchema)",
+    }
+    began = time.monotonic()
+    with pytest.raises(DataError) as caught:
+        fetch(remote(*reasons, size=len(CONTENT)), "wire", title="The wire corpus", strict=False)
+    lines = str(caught.value).split("\n")
+    assert lines[0] == "The wire corpus could not be downloaded:"
+    assert lines[1:-1] == [f"  {url}: {reason}" for url, reason in reasons.items()]
+    target = tmp_path / "cache" / "wire" / "texts.gz"
+    assert f"place it as {target}, or set LONGTAIL_CACHE" in lines[-1]
+    assert left(tmp_path) == [] and time.monotonic() - began < 5
+    counts = [server.paths.count(path) for path in ("/gone", "/other", "/loop", "/cut", "/hang-up")]
+    assert counts == [1, 1, 11, 1 + download.RETRIES, 1 + download.RETRIES]
+    right = server.serve("/right", good(CONTENT))
+    assert fetch(remote(*list(reasons)[:3], right), "wire").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), ValueError("a mistake"), OSError(28, "Full")]
+)
+def test_a_progress_that_raises_leaves_nothing(
+    server: Server, tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def progress(done: int, _: int | None) -> None:
+        if done:
+            raise error
+
+    monkeypatch.setattr(download, "PIECE", 1024)  # more pieces than the queue has space for
+    before = set(threading.enumerate())
+    url = server.serve("/texts.gz", good(CONTENT))
+    kind = DataError if isinstance(error, OSError) else type(error)
+    with pytest.raises(kind, match=r"a mistake|cannot write .*: Full\. Free some space|^$"):
+        fetch(remote(url), "wire", progress)
+    assert left(tmp_path) == []
+    check_receivers_end(before)
+
+
+def test_a_slow_disk_is_not_a_slow_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "PIECE", 4096)
+    file = remote(server.serve("/texts.gz", good(CONTENT)))
+    path = fetch(file, "wire", lambda done, _: time.sleep(0.5 if done in (0, 4096) else 0))
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_file_placed_by_hand_is_used_or_refused(server: Server, tmp_path: Path) -> None:
+    placed = tmp_path / "cache" / "wire" / "texts.gz"
+    placed.parent.mkdir(parents=True)
+    file = remote(server.serve("/texts.gz", good(CONTENT)))
+    placed.write_bytes(CONTENT)
+    assert fetch(file, "wire") == placed
+    placed.write_bytes(OTHER)
+    with pytest.raises(DataError, match="delete or move it") as caught:
+        fetch(file, "wire")
+    for words in (str(placed), file.checksum, sha256(OTHER)):
+        assert words in str(caught.value)
+    assert fetch(file, "wire", strict=False) == placed
+    assert placed.read_bytes() == OTHER and server.requests == []
+
+
+def test_two_at_the_same_time_and_one_killed(server: Server, tmp_path: Path) -> None:
+    halfway, rest = threading.Event(), threading.Event()
+
+    def slow(client: Client) -> None:
+        headed(CONTENT[:50_000], f"Content-Length: {len(CONTENT)}")(client)
+        halfway.set()
+        rest.wait(10)
+        client.send(CONTENT[50_000:])
+
+    file = remote(server.serve("/texts.gz", slow))
+    code = f"from longtail.corpora.download import *; fetch({file!r}, 'wire')"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        assert halfway.wait(60)
+        (first,) = left(tmp_path)
+        server.serve("/texts.gz", good(CONTENT))
+        assert fetch(file, "wire").read_bytes() == CONTENT
+        assert left(tmp_path) == [first, "texts.gz"]
+        process.kill()
+    rest.set()
+    (tmp_path / "cache" / "wire" / "texts.gz").unlink()
+    fetch(file, "wire")
+    assert left(tmp_path) == ["texts.gz"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "limit"),
+    [
+        ("lying", None, 10),
+        ("chunked", len(CONTENT), len(CONTENT)),
+        ("plain", len(CONTENT), len(CONTENT)),
+        ("plain", None, 1 << 20),
+    ],
+)
+def test_an_endless_body_is_cut_off(
+    server: Server, tmp_path: Path, kind: str, size: int | None, limit: int
+) -> None:
+    url = server.serve("/x.md5", endless(kind))
+    assert f": sends more than the {limit} bytes that were expected\n" in failure(url, size=size)
+    assert len(server.requests) == 1 and left(tmp_path) == []
+    with pytest.raises(DataError, match=r"x\.md5: sends more than the (10|4096) bytes .* Check"):
+        pubmed.published_md5(url.removesuffix(".md5"))
+    assert server.flooded <= downloads.UNREAD
+
+
+def test_from_http_to_https_and_never_back(
+    server: Server, secure: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = server.serve("/good", good(CONTENT))
+    down = secure.serve("/down", redirect(plain))
+    to_down = server.serve("/to-down", redirect(down))
+    escaped = secure.serve("/escaped", redirect(plain.replace("http", "%68ttp")))
+    for url in (down, to_down, escaped):
+        assert "redirected from https to http, which is refused" in failure(url)
+    assert server.paths == ["/to-down"]
+    up = server.serve("/up", redirect(secure.serve("/good", good(CONTENT))))
+    assert fetch(remote(up), "wire").read_bytes() == CONTENT
+    secure.serve("/x.md5", redirect(plain))
+    with pytest.raises(DataError, match="redirected from https to http"):
+        pubmed.published_md5(f"{secure.url}/x")
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    with pytest.raises(DataError, match="/good: certificate not trusted"):
+        fetch_text(f"{secure.url}/good")
+
+
+@pytest.mark.parametrize("kind", ["TLS", *downloads.DRIPS])
+def test_a_server_that_drips_is_given_up(server: Server, tmp_path: Path, kind: str) -> None:
+    server.serve("/hello", lambda client: client.drip(b"\x16\x03\x03\x20\x00" + bytes(200)))
+    url = server.serve("/texts.gz", downloads.drip(kind, CONTENT))
+    began, before = time.monotonic(), set(threading.enumerate())
+    message = failure(url.replace("http", "https") if kind == "TLS" else url)
+    reason = "slower than 1024 bytes a second over 0.4 seconds"
+    if kind in ("TLS", "header"):
+        reason = "no answer within 0.4 seconds"
+    assert f": {reason}\n" in message and time.monotonic() - began < 5
+    assert len(server.requests) == 1 and left(tmp_path) == []
+    check_receivers_end(before)
+
+
+@pytest.mark.parametrize("text", [" ", "<html>\x1b[2J", "MD5(x.gz)= 12", "\u202e" * 500])
+def test_a_checksum_beside_a_file(server: Server, text: str) -> None:
+    digits = hashlib.md5(CONTENT).hexdigest()
+    sound = good(f"MD5(x.gz)= {digits.upper()}\n".encode())
+    server.serve("/x.gz.md5", good(text.encode()), sound)
+    server.serve("/long.md5", good(bytes(4097)))
+    for name, reason in (("gone", "HTTP 404"), ("long", "has 4097 bytes, more than the limit")):
+        with pytest.raises(DataError, match=f"cannot download .*/{name}.md5: {reason}"):
+            pubmed.published_md5(f"{server.url}/{name}")
+    with pytest.raises(DataError, match=r"x\.gz\.md5 holds no MD5 checksum") as caught:
+        pubmed.published_md5(f"{server.url}/x.gz")
+    assert len(str(caught.value)) < 1000 and str(caught.value).isprintable()
+    assert pubmed.published_md5(f"{server.url}/x.gz") == f"md5:{digits}"
+
+
+FILES = ["1-999999999", "0", "0-3", "10000", "9" * 5000, "1-" + "9" * 5000, "\u0661" * 30]
+BASELINES = ["../x", "/etc/", "..", "\x00", "x?y=", "x#", "-", "x" * 300, "http://x/"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"files": files}, "files must (be numbers from 1 to 9999|look like)") for files in FILES]
+    + [({"files": "1", "baseline": name}, "baseline .* must be at most 200") for name in BASELINES],
+)
+def test_files_of_pubmed_are_bounded_and_stay_in_the_cache(
+    server: Server, settings: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pubmed, "BASELINE", f"{server.url}/")
+    with pytest.raises(InputError, match=reason) as caught:
+        load_corpus("pubmed", **settings)
+    assert len(str(caught.value)) < 700 and server.requests == []
 
 
 def test_a_bounded_part_of_the_attack(tmp_path: Path) -> None:
@@ -70,259 +347,33 @@ def test_a_bounded_part_of_the_attack(tmp_path: Path) -> None:
     assert len({outcome.kind for outcome in outcomes}) > 6
 
 
-class UnboundedError(LongtailError):
-    def __str__(self) -> str:
-        return "x" * 10**7
+def raw_error(text: str) -> LongtailError:
+    """An error whose message is neither escaped nor bounded."""
+    return type("RawError", (LongtailError,), {"__str__": lambda _: text})()
 
 
-class RawError(LongtailError):
-    def __str__(self) -> str:
-        return "\x1b[2J"
-
-
-def raising(error: Exception) -> Callable[[], bytes]:
+@pytest.mark.parametrize(
+    ("result", "files", "verdict"),
+    [
+        (b"right", ["texts.gz"], RIGHT),
+        (b"right", ["texts.gz", ".longtail-0"], "left files behind"),
+        (b"wrong", [], "wrong content"),
+        (DataError("ours"), [], OUR_ERROR),
+        (DataError("ours"), ["tmpabc"], "left files behind"),
+        (KeyError("x"), [], "KeyError is not ours"),
+        (raw_error("x" * 10**7), [], "a message without bound"),
+        (raw_error("\x1b[2J"), [], "a message that is not printable"),
+    ],
+)
+def test_every_verdict_can_occur(
+    result: bytes | Exception, files: list[str], verdict: str, tmp_path: Path
+) -> None:
     def call() -> bytes:
-        raise error
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-    return call
-
-
-@pytest.mark.parametrize(
-    ("call", "verdict"),
-    [
-        (lambda: b"right", RIGHT),
-        (lambda: b"wrong", "wrong content"),
-        (raising(DataError("ours")), OUR_ERROR),
-        (raising(KeyError("x")), "KeyError is not ours"),
-        (raising(UnboundedError()), "a message without bound"),
-        (raising(RawError()), "a message that is not printable"),
-        (lambda: time.sleep(0.5) or b"right", "took more than 0.2 seconds"),
-    ],
-)
-def test_the_judge_can_fail(call: Callable[[], bytes], verdict: str, tmp_path: Path) -> None:
-    assert downloads.judge(call, b"right", tmp_path, 0.2) == verdict
-
-
-def test_the_judge_looks_at_what_is_left(tmp_path: Path) -> None:
-    ours = raising(DataError("ours"))
-    (tmp_path / "texts.gz.part").write_bytes(b"some")
-    assert downloads.judge(ours, b"", tmp_path) == OUR_ERROR
-    assert downloads.judge(lambda: b"", b"", tmp_path) == "left texts.gz.part"
-    (tmp_path / "texts.gz.part").write_bytes(bytes(3 << 20))
-    assert downloads.judge(ours, b"", tmp_path) == "kept far more than was announced"
-    (tmp_path / "tmpabc").touch()
-    assert downloads.judge(ours, b"", tmp_path) == "left tmp"
-
-
-@pytest.mark.parametrize(
-    ("extra", "size", "most"),
-    [
-        (f"Content-Length: {len(CONTENT)}\r\nTransfer-Encoding: chunked", None, len(CONTENT)),
-        ("Transfer-Encoding: chunked", len(CONTENT), len(CONTENT)),
-        ("X: y", len(CONTENT), len(CONTENT)),
-        ("X: y", None, 1 << 20),
-        ("Content-Length: none", None, 1 << 20),
-    ],
-)
-def test_a_body_without_end_is_cut_off(
-    server: Server, tmp_path: Path, extra: str, size: int | None, most: int
-) -> None:
-    def reply(wire: Wire) -> None:
-        wire.send(f'HTTP/1.1 200 OK\r\nETag: "v1"\r\n{extra}\r\n\r\n')
-        wire.flood(chunked(CONTENT) if "chunked" in extra else CONTENT)
-
-    message = failure(server.serve("/texts.gz", reply), size)
-    assert f": sends more than the {most} bytes that were expected\n" in message
-    assert "is kept" not in message and left(tmp_path) == []
-    assert server.flooded <= downloads.UNREAD and len(server.asked) == 1
-
-
-def test_one_byte_too_many_is_too_many(server: Server, tmp_path: Path) -> None:
-    url = server.serve("/texts.gz", headed(CONTENT + b"x"), good(CONTENT))
-    assert "sends more than the 102400 bytes" in failure(url, len(CONTENT))
-    assert fetch(remote(url), "wire").read_bytes() == CONTENT
-
-
-def test_a_length_that_nobody_would_download(server: Server, tmp_path: Path) -> None:
-    url = server.serve("/texts.gz", headed(b"", "Content-Length: 10000000000"))
-    assert "has 10000000000 bytes, more than the 1048576 that are taken" in failure(url)
-    assert left(tmp_path) == []
-
-
-def test_the_body_of_a_redirect_is_not_read(server: Server) -> None:
-    def reply(wire: Wire) -> None:
-        wire.send("HTTP/1.1 302 Found\r\nLocation: /good\r\nContent-Encoding: gzip\r\n\r\n")
-        wire.flood(b"y" * (1 << 16))
-
-    server.serve("/good", good(CONTENT))
-    url = server.serve("/texts.gz", reply)
-    assert fetch(remote(url), "wire").read_bytes() == CONTENT
-    assert server.flooded <= downloads.UNREAD
-
-
-@pytest.mark.parametrize(
-    ("to", "reason"),
-    [
-        ("/loop", "more than 10 redirects"),
-        ("file:///etc/hostname", "request failed (InvalidSchema)"),
-        ("ftp://127.0.0.1/texts.gz", "request failed (InvalidSchema)"),
-        ("http://[::1", "request failed ("),
-        ("http://127.0.0.1:99999/", "request failed ("),
-        ("http://" + "a" * 300 + "/", "request failed ("),
-        ("\xff\xfe", "request failed (UnicodeDecodeError)"),
-        ("http://\xc3\xa4" + "\xc3\xb6" * 80 + "/", "request failed ("),
-        ("http://a\x1b[2Jb/", ""),
-    ],
-)
-def test_redirects_that_lead_nowhere(server: Server, to: str, reason: str) -> None:
-    server.serve("/loop", status(302, "Location: /loop\r\n"))
-    message = failure(server.serve("/texts.gz", status(301, f"Location: {to}\r\n")))
-    assert f"/texts.gz: {reason}" in message and "\x1b" not in message
-    assert len(server.asked) <= 1 + download.REDIRECTS
-
-
-def test_from_http_to_https_and_never_back(server: Server, secure: Server, tmp_path: Path) -> None:
-    plain = server.serve("/good", good(CONTENT))
-    down = secure.serve("/down", status(302, f"Location: {plain}\r\n"))
-    to_down = server.serve("/to-down", status(302, f"Location: {down}\r\n"))
-    for url in (down, to_down):
-        assert "redirected from https to http, which is refused" in failure(url)
-    assert [path for path, _ in server.asked] == ["/to-down"]
-    up = server.serve("/up", status(302, f"Location: {secure.serve('/good', good(CONTENT))}\r\n"))
-    assert fetch(remote(up), "wire").read_bytes() == CONTENT
-    secure.serve("/x.md5", status(302, f"Location: {plain}\r\n"))
-    with pytest.raises(DataError, match="redirected from https to http"):
-        pubmed.published_md5(f"https://127.0.0.1:{secure.port}/x")
-
-
-def test_a_certificate_that_nobody_vouches_for(
-    secure: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
-    assert ": certificate not trusted\n" in failure(secure.serve("/texts.gz", good(CONTENT)))
-
-
-def test_a_drip_in_the_handshake_of_tls(server: Server) -> None:
-    server.serve("/hello", lambda wire: wire.drip(b"\x16\x03\x03\x20\x00" + bytes(900)))
-    assert "no answer within 0.4 seconds" in failure(f"https://127.0.0.1:{server.port}/texts.gz")
-    assert [path for path, _ in server.asked] == ["/hello"]
-
-
-def test_credentials_stay_with_their_host(server: Server) -> None:
-    with Server() as other:
-        other.serve("/good", good(CONTENT))
-        server.serve("/private", status(302, f"Location: http://localhost:{other.port}/good\r\n"))
-        url = f"http://user:secret@127.0.0.1:{server.port}/private"
-        assert fetch(remote(url), "wire").read_bytes() == CONTENT
-        assert "Authorization" in server.asked[0][1]
-        assert "Authorization" not in other.asked[0][1]
-        assert "secret" not in str(other.asked) and "user" not in other.asked[0][1]["Host"]
-
-
-def test_a_header_that_drips_is_given_up(server: Server, tmp_path: Path) -> None:
-    url = server.serve("/texts.gz", lambda wire: wire.drip(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 900))
-    began = time.monotonic()
-    assert ": no answer within 0.4 seconds\n" in failure(url)
-    assert time.monotonic() - began < 5 and len(server.asked) == 1
-    assert left(tmp_path) == []
-
-
-@pytest.mark.parametrize("kind", ["length", "chunk", "size of a chunk", "no length"])
-def test_a_body_that_drips_is_given_up_and_kept(
-    server: Server, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "RETRIES", 0)
-
-    def reply(wire: Wire) -> None:
-        told = f"Content-Length: {len(CONTENT)}" if kind == "length" else "X: y"
-        if "chunk" in kind:
-            told = "Transfer-Encoding: chunked"
-        wire.send(f'HTTP/1.1 200 OK\r\nETag: "v1"\r\n{told}\r\n\r\n')
-        first = CONTENT[:5000]
-        wire.send(chunked(first) if "chunk" in kind else first)
-        if kind == "chunk":
-            wire.send(f"{len(CONTENT) - 5000:x}\r\n")
-        wire.drip(b"0" * 900 if kind == "size of a chunk" else CONTENT[5000:5900])
-
-    url = server.serve("/texts.gz", reply, good(CONTENT))
-    began = time.monotonic()
-    message = failure(url)
-    assert ": slower than 1024 bytes a second over 0.4 seconds\n" in message
-    assert "What has arrived is kept" in message and time.monotonic() - began < 10
-    kept = (tmp_path / "cache" / "wire" / "texts.gz.part").read_bytes()
-    assert len(kept) >= 5000 and CONTENT.startswith(kept)
-    assert fetch(remote(url), "wire").read_bytes() == CONTENT
-    assert server.asked[-1][1]["Range"] == f"bytes={len(kept)}-"
-
-
-def test_a_slow_answer_and_a_fast_body_are_fine(server: Server) -> None:
-    def reply(wire: Wire) -> None:
-        time.sleep(0.25)
-        for at in range(0, len(CONTENT), 10_000):
-            wire.send(b"" if at else headed_line)
-            wire.send(CONTENT[at : at + 10_000])
-            time.sleep(0.1)
-
-    headed_line = f"HTTP/1.1 200 OK\r\nContent-Length: {len(CONTENT)}\r\n\r\n".encode()
-    assert fetch(remote(server.serve("/texts.gz", reply)), "wire").read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("tag", ["\x1b[31m", "\xff", "e" * 5000, "", "\x00"])
-def test_a_tag_that_cannot_be_sent_back_is_not_kept(
-    server: Server, tmp_path: Path, tag: str
-) -> None:
-    head = f"HTTP/1.1 200 OK\r\nETag: {tag}\r\nContent-Length: {len(CONTENT)}\r\n\r\n"
-    url = server.serve("/texts.gz", raw(head, CONTENT[:3000]))
-    assert "connection broken" in failure(url) and left(tmp_path) == []
-    server.serve("/texts.gz", good(CONTENT))
-    assert fetch(remote(url), "wire").read_bytes() == CONTENT
-
-
-def test_a_checksum_beside_a_file(server: Server) -> None:
-    digits = hashlib.md5(CONTENT).hexdigest()
-    url = server.serve("/x.gz", good(CONTENT))
-    server.serve("/x.gz.md5", good(f"MD5(x.gz)= {digits.upper()}\n".encode()))
-    assert pubmed.published_md5(url) == f"md5:{digits}"
-
-
-@pytest.mark.parametrize("text", ["", "<html>\x1b[2J not today", "MD5(x.gz)= 12", "\u202e" * 500])
-def test_a_text_that_is_no_checksum(server: Server, text: str) -> None:
-    url = server.serve("/x.gz", good(CONTENT))
-    server.serve("/x.gz.md5", good(text.encode() or b" "))
-    with pytest.raises(DataError, match=r"x\.gz\.md5 holds no MD5 checksum") as caught:
-        pubmed.published_md5(url)
-    assert len(str(caught.value)) < 1000 and str(caught.value).isprintable()
-
-
-def test_a_checksum_without_end(server: Server) -> None:
-    def reply(wire: Wire) -> None:
-        wire.send("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n")
-        wire.flood(b"a" * (1 << 16))
-
-    url = server.serve("/x.md5", reply)
-    with pytest.raises(DataError, match=r"x\.md5: sends more than 4096 bytes\. Check the network"):
-        pubmed.published_md5(url.removesuffix(".md5"))
-    assert server.flooded <= downloads.UNREAD
-    with pytest.raises(DataError, match=r"cannot download .*/gone: HTTP 404"):
-        fetch_text(f"http://127.0.0.1:{server.port}/gone")
-
-
-@pytest.mark.parametrize(
-    "files", ["1-999999999", "0", "0-3", "10000", "9" * 5000, "1-" + "9" * 5000, "\u0661" * 30]
-)
-def test_numbers_of_files_are_bounded(server: Server, files: str) -> None:
-    with pytest.raises(InputError, match="files must be numbers from 1 to 9999") as caught:
-        load_corpus("pubmed", files=files)
-    assert len(str(caught.value)) < 500 and server.asked == []
-
-
-@pytest.mark.parametrize(
-    "baseline", ["../x", "/etc/", "a/b", "..", "\x00", "x?y=", "x#", "-", "x" * 300, "http://x/"]
-)
-def test_a_baseline_stays_in_the_cache(
-    server: Server, baseline: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pubmed, "BASELINE", f"http://127.0.0.1:{server.port}/")
-    with pytest.raises(InputError, match=r"baseline .* in the cache must be at most 200 letters"):
-        load_corpus("pubmed", files="1", baseline=baseline)
-    assert server.asked == []
+    for name in files:
+        (tmp_path / name).touch()
+    assert downloads.verdict_of(call, b"right", tmp_path) == verdict
+    assert downloads.verdict_of(lambda: b"", b"", tmp_path, limit=0) == "took more than 0 seconds"

@@ -10,6 +10,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from sklearn.model_selection import train_test_split
@@ -26,6 +27,12 @@ needs_file = pytest.mark.skipif(
 SMALL = dict(min_count=5, n_validation=10, n_test=20)
 
 
+def read(path: Path | None, **settings: Any) -> dict[str, TextData]:
+    return load_corpus(
+        "pubmed", path, **{"report": ReadReport(), "workers": 1, **SMALL, **settings}
+    )
+
+
 def labels_of(number: int) -> list[str]:
     return ["Humans", *(["Mice"] if number % 7 == 0 else []), *(["Rare"] if number < 3 else [])]
 
@@ -37,14 +44,8 @@ def year_of(number: int) -> int:
 @pytest.fixture
 def bioasq(tmp_path: Path) -> Path:
     articles = [
-        {
-            "pmid": str(n),
-            "title": f"Title {n}.",
-            "abstractText": f"Abstract {n}.",
-            "journal": "J",
-            "year": str(year_of(n)),
-            "meshMajor": labels_of(n),
-        }
+        dict(pmid=str(n), title=f"Title {n}.", abstractText=f"Abstract {n}.", journal="J")
+        | dict(year=str(year_of(n)), meshMajor=labels_of(n))
         for n in range(150)
     ]
     path = tmp_path / "allMeSH.json"
@@ -83,73 +84,69 @@ def medline(tmp_path: Path) -> Path:
 
 def test_both_sources_give_the_same_corpus(bioasq: Path, medline: Path) -> None:
     report = ReadReport()
-    first = load_corpus("pubmed", bioasq, report=report, **SMALL)
-    second = load_corpus("pubmed", medline, report=ReadReport(), workers=1, **SMALL)
+    first, second = read(bioasq, report=report), read(medline)
     for part, data in first.items():
-        assert (data.texts, data.ids, data.dates) == (
-            second[part].texts,
-            second[part].ids,
-            second[part].dates,
-        )
-        assert (data.Y != second[part].Y).nnz == 0
+        assert data.fingerprint() == second[part].fingerprint()
+        assert (data.ids, data.dates) == (second[part].ids, second[part].dates)
     assert report.passed_over == {"not of the years 2020-2021": 50}
     assert report.notes and "were left out: 1, with" in report.notes[0]
 
 
 def test_the_parts_are_those_of_scikit_learn(bioasq: Path) -> None:
-    parts = load_corpus("pubmed", bioasq, report=ReadReport(), **SMALL)
+    parts = read(bioasq)
     ids = [str(n) for n in range(150) if year_of(n) in (2020, 2021)]
     train, held_out = train_test_split(ids, random_state=123, test_size=30)
     validation, test = train_test_split(held_out, random_state=123, test_size=20)
-    expected = {"train": train, "validation": validation, "test": test}
-    assert {p: sorted(data.ids or (), key=int) for p, data in parts.items()} == {
-        p: sorted(which, key=int) for p, which in expected.items()
-    }
-    assert {date for data in parts.values() for date in data.dates or ()} == {"2020", "2021"}
-    assert parts["train"].label_names == parts["test"].label_names == ("Humans", "Mice")
-    assert (
-        parts["train"].texts[0]
-        == f"Title {parts['train'].ids[0]}. Abstract {parts['train'].ids[0]}."
-    )  # type: ignore[index]
+    for part, expected in (("train", train), ("validation", validation), ("test", test)):
+        assert parts[part].ids == tuple(sorted(expected, key=int))
+        assert parts[part].label_names == ("Humans", "Mice")
+        assert set(parts[part].dates or ()) == {"2020", "2021"}
+    first = next(iter(parts["train"]))
+    assert first.text == f"Title {first.id}. Abstract {first.id}."
 
 
 def test_years_and_major_topics(bioasq: Path, medline: Path) -> None:
-    everything = load_corpus("pubmed", bioasq, years="all", **SMALL)
-    assert sum(map(len, everything.values())) == 150
-    one = load_corpus("pubmed", bioasq, years=2019, n_validation=5, n_test=5, report=ReadReport())
-    assert sum(map(len, one.values())) == 50
-    major = load_corpus(
-        "pubmed", medline, years="all", major_topics=True, report=ReadReport(), workers=1, **SMALL
-    )
-    whole = TextData.concat(major.values())
-    assert sum(map(len, major.values())) == 75 and whole.label_names == ("Humans",)
-    with pytest.raises(InputError, match="do not say which headings are major"):
-        load_corpus("pubmed", bioasq, major_topics=True)
+    assert sum(map(len, read(bioasq, years="all").values())) == 150
+    assert sum(map(len, read(bioasq, years=2019).values())) == 50
+    major = TextData.concat(read(medline, years="all", major_topics=True).values())
+    assert len(major) == 75 and major.label_names == ("Humans",)
 
 
-def test_what_cannot_be_held_out(bioasq: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot hold out 5000 \+ 5000 of 100 documents"):
-        load_corpus("pubmed", bioasq, report=ReadReport())
-    with pytest.raises(DataError, match=r"holds no documents.*not of the years 1990-1991"):
-        load_corpus("pubmed", bioasq, years="1990-1991")
-    with pytest.raises(InputError, match="years must look like"):
-        load_corpus("pubmed", bioasq, years="nineties")
-    with pytest.raises(DataError, match="no label has 500 training documents"):
-        load_corpus("pubmed", bioasq, min_count=500, n_validation=5, n_test=5)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_test": 5000, "n_validation": 50}, r"cannot hold out 50 \+ 5000 of 100 documents"),
+        ({"n_test": 90}, r"cannot hold out 10 \+ 90 of 100 documents"),
+        ({"n_test": 0}, r"cannot hold out 10 \+ 0 of"),
+        ({"years": "1990-1991"}, r"holds no documents.*not of the years 1990-1991"),
+        ({"years": "nineties"}, "years must look like"),
+        ({"min_count": 500}, "no label has 500 training documents"),
+        ({"major_topics": True}, "do not say which headings are major"),
+        ({"n_test": "many"}, "the setting n_test of the corpus pubmed must be int, got 'many'"),
+        ({"n_test": 1.5}, "the setting n_test .* must be int"),
+        ({"n_test": True}, "the setting n_test .* must be int"),
+        ({"major_topics": 1}, "the setting major_topics .* must be bool"),
+        ({"max_record_mb": "1"}, "the setting max_record_mb .* must be float"),
+        ({"on_error": "ignore"}, "the setting on_error .* must be 'raise' or 'skip'"),
+    ],
+)
+def test_wrong_settings(bioasq: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises((DataError, InputError), match=message):
+        read(bioasq, **settings)
 
 
 def test_without_files_it_says_what_to_place_where(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bioasq: Path
 ) -> None:
+    folder = tmp_path / "cache" / "pubmed"
     monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
     with pytest.raises(DataError) as caught:
         load_corpus("pubmed")
-    folder = tmp_path / "cache" / "pubmed"
-    assert str(folder) in str(caught.value) and "allMeSH_2021.json" in str(caught.value)
-    assert pubmed.BASELINE in str(caught.value)
+    for words in (str(folder), "allMeSH_2021.json", pubmed.BASELINE):
+        assert words in str(caught.value)
     folder.mkdir(parents=True)
     bioasq.rename(folder / bioasq.name)
-    assert len(load_corpus("pubmed", report=ReadReport(), **SMALL)["test"]) == 20
+    assert len(read(None)["test"]) == 20
 
 
 @needs_file
@@ -173,19 +170,20 @@ def test_a_real_medline_file() -> None:
 
 @needs_file
 def test_the_recipe_on_a_real_medline_file() -> None:
-    parts = load_corpus(
-        "pubmed", FILE, years="all", n_validation=1000, n_test=1000, report=ReadReport()
-    )
     report = ReadReport()
-    again = load_corpus("pubmed", FILE, years="all", n_validation=1000, n_test=1000, report=report)
-    assert again["test"].ids == parts["test"].ids
+    parts = read(FILE, years="all", n_validation=1000, n_test=1000, report=report)
     sizes = [len(parts[part]) for part in ("train", "validation", "test")]
-    # What has no label with five training documents is left out, and told.
+    # What has no label with five training documents is left out, and reported.
     n_without = 14_832 - sum(sizes)
     assert 0 < n_without < 50 and report.notes[0].endswith(f": {n_without}.")
     assert 12_800 < sizes[0] <= 12_832 and 990 < sizes[1] <= 1000 and 990 < sizes[2] <= 1000
     assert parts["train"].stats().label_counts.min() >= 5
     assert all(data.Y.sum(axis=1).min() >= 1 for data in parts.values())
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 def test_baseline_files_by_number(
@@ -200,52 +198,32 @@ def test_baseline_files_by_number(
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setattr(pubmed, "BASELINE", f"http://127.0.0.1:{server.server_port}/")
-        parts = load_corpus(
-            "pubmed", files="1-2", years="all", n_validation=5, n_test=5, report=ReadReport()
-        )
+        parts = read(None, files="1-2", years="all")
         server.shutdown()
-        assert sum(map(len, parts.values())) == 100
-        cached = sorted(path.name for path in (tmp_path / "cache" / "pubmed").iterdir())
-        assert cached == ["pubmed26n0001.xml.gz", "pubmed26n0002.xml.gz"]
-    again = load_corpus(
-        "pubmed", files="1-2", years="all", n_validation=5, n_test=5, report=ReadReport()
-    )
-    assert again["test"].ids == parts["test"].ids
+    assert sum(map(len, parts.values())) == 100
+    cached = sorted(path.name for path in (tmp_path / "cache" / "pubmed").iterdir())
+    assert cached == ["pubmed26n0001.xml.gz", "pubmed26n0002.xml.gz"]
+    assert read(None, files="1-2", years="all")["test"].ids == parts["test"].ids
     with pytest.raises(DataError, match=r"cannot download .*pubmed26n0003\.xml\.gz\.md5"):
         load_corpus("pubmed", files="3")
     with pytest.raises(InputError, match="files must go upwards"):
         load_corpus("pubmed", files="3-1")
 
 
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
 def test_an_encoding_can_be_named(bioasq: Path) -> None:
-    bioasq.write_bytes(
-        bioasq.read_text().replace("Abstract 7.", "R\u00e9sum\u00e9 7.").encode("latin-1")
-    )
+    text = bioasq.read_text().replace("Abstract 7.", "R\u00e9sum\u00e9 7.")
+    bioasq.write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match=r"--encoding latin-1"):
-        load_corpus("pubmed", bioasq, years="all", **SMALL)
-    parts = load_corpus(
-        "pubmed", bioasq, years="all", encoding="latin-1", report=ReadReport(), **SMALL
-    )
+        read(bioasq, years="all")
+    parts = read(bioasq, years="all", encoding="latin-1")
     assert any("R\u00e9sum\u00e9 7." in text for data in parts.values() for text in data.texts)
 
 
-@pytest.mark.parametrize(
-    "setting", [{"n_test": "many"}, {"n_test": 1.5}, {"major_topics": 1}, {"on_error": "ignore"}]
-)
-def test_settings_of_the_wrong_kind(bioasq: Path, setting: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=f"the setting {next(iter(setting))} of the corpus pubmed"):
-        load_corpus("pubmed", bioasq, **setting)
-
-
 def test_the_limit_on_one_citation(medline: Path, bioasq: Path) -> None:
-    for path in (medline, bioasq):
-        file = path if path.is_file() else next(path.iterdir())
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        file.write_bytes(content.replace(b"Abstract ", b"Abstract " * 100_000, 1))
+    packed = next(medline.iterdir())
+    text = gzip.decompress(packed.read_bytes())
+    packed.write_bytes(text.replace(b"Abstract ", b"Abstract " * 100_000, 1))
+    bioasq.write_text(bioasq.read_text().replace("Abstract ", "Abstract " * 100_000, 1))
+    for file in (packed, bioasq):
         with pytest.raises(DataError, match=r"is larger than 0\.1 MB.*max_record_mb=0\.4"):
-            load_corpus("pubmed", file, max_record_mb=0.1)
+            read(file, max_record_mb=0.1)

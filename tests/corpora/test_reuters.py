@@ -1,4 +1,4 @@
-"""The Reuters corpus: the exact figures of a real copy, and a small copy of our own."""
+"""The Reuters corpus: the exact figures of a real copy, and a small synthetic one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longtail.corpora import load_corpus
-from longtail.data import ReadReport, TextData
+from longtail.corpora import load_corpus, reuters
+from longtail.data import ReadReport, TextData, read_data
 from longtail.errors import DataError
 from longtail.labels import label_groups
 
@@ -30,26 +30,18 @@ def parts() -> dict[str, TextData]:
 
 @needs_archive
 def test_documents_labels_and_assignments(parts: dict[str, TextData]) -> None:
-    assert {part: len(data) for part, data in parts.items()} == {
-        "train": 6769,
-        "validation": 1000,
-        "test": 3019,
-    }
-    whole = TextData.concat(parts.values())
-    assert len(whole.label_names) == 90 and whole.Y.nnz == 13_328
-    assert whole.Y.nnz / len(whole) == pytest.approx(1.2354, abs=5e-5)
+    sizes = {part: len(data) for part, data in parts.items()}
+    assert sizes == {"train": 6769, "validation": 1000, "test": 3019}
+    corpus = TextData.concat(parts.values())
+    assert len(corpus.label_names) == 90 and corpus.Y.nnz == 13_328
     per_document = np.diff(parts["test"].Y.indptr)
     assert (per_document == 1).sum() == 2583 and (per_document > 1).sum() == 436
 
 
 @needs_archive
-def test_the_papers_validation_part(parts: dict[str, TextData]) -> None:
+def test_the_papers_validation_part_quantiles_and_groups(parts: dict[str, TextData]) -> None:
     expected = (SHARED / "corpora" / "reuters" / "validation_ids.txt").read_text().split()
     assert set(parts["validation"].ids or ()) == set(expected) and len(expected) == 1000
-
-
-@needs_archive
-def test_the_papers_quantiles_and_groups(parts: dict[str, TextData]) -> None:
     counts = parts["train"].stats().label_counts
     quantiles = np.quantile(counts, [0.25, 0.33, 0.5, 0.66, 0.75])
     assert quantiles == pytest.approx([5, 9, 17.5, 33.74, 59.75])
@@ -58,8 +50,6 @@ def test_the_papers_quantiles_and_groups(parts: dict[str, TextData]) -> None:
 
 @needs_archive
 def test_texts_and_labels_are_those_of_the_checked_conversion(parts: dict[str, TextData]) -> None:
-    from longtail.data import read_data
-
     for part, data in parts.items():
         checked = read_data(SHARED / "corpora" / "reuters" / f"{part}.jsonl.gz")
         assert data.ids == checked.ids and data.texts == checked.texts
@@ -82,7 +72,7 @@ TEST = {101: ["gold"], 103: ["grain", "tin"], 105: ["tin"], 107: ["wheat"]}
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """A Reuters of our own: labels seen in one part only, and the story that NLTK does not have."""
+    """A small Reuters: labels seen in one part only, and the story that NLTK does not have."""
     stories = [story(n, "TRAIN", [*t, "cpu"], f"text {n}") for n, t in TRAIN.items()]
     stories.append(story(1199, "TRAIN", ["gold"], "the odd one"))
     stories += [story(n, "TEST", t, f"text {n}") for n, t in TEST.items()]
@@ -122,16 +112,19 @@ def test_only_labels_of_both_parts_count(archive: Path, nltk_zip: Path) -> None:
         assert numbers == sorted(numbers) and 1199 not in numbers
 
 
-def test_it_is_found_in_the_cache(
-    archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_copy_in_the_cache_is_used(
+    archive: Path, nltk_zip: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache" / "reuters").mkdir(parents=True)
-    archive.rename(tmp_path / "cache" / "reuters" / archive.name)
-    assert len(load_corpus("reuters")["test"]) == 3
+    folder = tmp_path / "cache" / "reuters"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("LONGTAIL_CACHE", str(folder.parent))
+    archive.rename(folder / archive.name)
+    assert load_corpus("reuters")["test"].texts[0] == "TEXT 101\ntext 101 rose."
+    nltk_zip.rename(folder / nltk_zip.name)
+    assert load_corpus("reuters")["test"].texts[0] == "TEXT 101\n  text rose."
 
 
-def test_another_corpus_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_another_corpus_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text('{"text": "a", "labels": ["x"], "id": "1"}\n')
     with pytest.raises(DataError, match="not Reuters-21578"):
         load_corpus("reuters", tmp_path / "data.jsonl")
@@ -149,9 +142,7 @@ def test_limits_and_what_is_left_out(archive: Path, nltk_zip: Path) -> None:
 
 
 def test_errors_of_python_end_as_ours(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from longtail.corpora import reuters
-
-    for error, message in ((MemoryError(), "more memory"), (OverflowError("far"), r"\(far\)")):
+    for error, message in ((MemoryError(), "more memory"), (OverflowError("big"), r"\(big\)")):
 
         def fail(*arguments: object, error: Exception = error) -> None:
             raise error

@@ -1,4 +1,4 @@
-"""A made newswire with a long tail: readable stories, linked labels, any size, no download.
+"""A synthetic newswire with a long tail: readable stories, linked labels, any size.
 
 Every story is computed from the seed and its number alone, so millions of documents over millions
 of labels cost no memory until they are read. Rare topics share the vocabulary of frequent ones and
@@ -7,26 +7,36 @@ are often mentioned in stories that are not about them, so the tail has to be le
 
 from __future__ import annotations
 
+import json
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, overload
 
-from longtail.corpora.newswire_lexicon import (
-    ACTORS,
-    ASIDES,
-    FAMILIES,
-    FILLERS,
-    MOVES,
-    PERIODS,
-    PLACES,
-    Family,
-    invented_place,
-)
 from longtail.data.textdata import TextData
 from longtail.errors import InputError, UnknownNameError
 from longtail.labels import LabelEncoder
 
+
+class Family(NamedTuple):
+    """Topics that share a vocabulary: nouns, scenes and leads give away the family, not the topic.
+
+    A topic is a list of words for it; the first gives it its name. Frequent topics come first.
+    """
+
+    topics: list[list[str]]
+    nouns: list[str]
+    scenes: list[str]
+    leads: list[str]
+
+
+LEXICON: dict[str, Any] = json.loads(Path(__file__).with_name("newswire.json").read_text("utf-8"))
+FAMILIES = tuple(
+    Family(**family | {"leads": LEXICON["leads"][family["leads"]]})
+    for family in LEXICON["families"].values()
+)
 TOPICS_PER_FAMILY = len(FAMILIES[0].topics)
 N_NAMED = len(FAMILIES) * TOPICS_PER_FAMILY
 # Documents that the rarest label gets, where there are enough documents for that.
@@ -45,7 +55,7 @@ class Story(NamedTuple):
 
 
 class Newswire(Sequence[Story]):
-    """The stories 0..n_documents-1 over n_labels labels; `newswire[k]` makes story k.
+    """The stories 0..n_documents-1 over n_labels labels; `newswire[k]` computes story k.
 
     Args:
         n_documents, n_labels: sizes; neither needs memory.
@@ -92,24 +102,17 @@ class Newswire(Sequence[Story]):
             raise IndexError(f"story {index} of {self.n_documents}")
         return self._story(index % self.n_documents)
 
-    def __iter__(self) -> Iterator[Story]:
-        return (self._story(k) for k in range(self.n_documents))
-
     def label_name(self, label: int) -> str:
         """The name of a label by its frequency rank: named topics first, then topics by place."""
-        topic = FAMILIES[label % len(FAMILIES)].topics[label % N_NAMED // len(FAMILIES)]
-        if label < N_NAMED:
-            return topic.name
-        return f"{topic.name}-{invented_place(label // N_NAMED).lower()}"
+        name = _terms(label)[0].replace(" ", "-")
+        return name if label < N_NAMED else f"{name}-{invented_place(label // N_NAMED).lower()}"
 
     def label_names(self) -> list[str]:
         return [self.label_name(label) for label in range(self.n_labels)]
 
     def linked_label(self, label: int) -> int:
         """The more frequent label that a label is linked to; the first of a family to itself."""
-        if label >= N_NAMED:
-            return label % N_NAMED
-        return label if label < len(FAMILIES) else label % len(FAMILIES)
+        return label % (len(FAMILIES) if label < N_NAMED else N_NAMED)
 
     def _story(self, number: int) -> Story:
         rng = random.Random(self.seed * 1_000_003 + number * 2 + 1)
@@ -135,9 +138,9 @@ class Newswire(Sequence[Story]):
         return labels
 
     def _linked_to(self, primary: int, other: int, rng: random.Random) -> int:
-        """A companion: of the family of `primary`, or what `other` is linked to.
+        """A co-occurring label: of the family of `primary`, or what `other` is linked to.
 
-        Either way about as frequent as `other`, so that the counts keep to the power law.
+        Both are about as frequent as `other`, so that the counts follow the power law.
         """
         if rng.random() < 0.5:
             return self.linked_label(other) if other < N_NAMED else other
@@ -157,19 +160,32 @@ class Newswire(Sequence[Story]):
         return sibling if sibling < self.n_labels else label % len(FAMILIES) % self.n_labels
 
     def _subject(self, label: int, rng: random.Random) -> _Subject:
-        family = FAMILIES[label % len(FAMILIES)]
-        topic = family.topics[label % N_NAMED // len(FAMILIES)]
         prefix = "" if label < N_NAMED else invented_place(label // N_NAMED) + " "
         aside = self._sibling(label, rng)
         if aside == label:
             aside = (label + len(FAMILIES)) % N_NAMED
-        mentioned = FAMILIES[aside % len(FAMILIES)].topics[aside % N_NAMED // len(FAMILIES)]
-        return _Subject(family, tuple(prefix + term for term in topic.terms), mentioned.terms[0])
+        terms = [prefix + term for term in _terms(label)]
+        return _Subject(FAMILIES[label % len(FAMILIES)], terms, _terms(aside)[0])
+
+
+def _terms(label: int) -> list[str]:
+    return FAMILIES[label % len(FAMILIES)].topics[label % N_NAMED // len(FAMILIES)]
+
+
+def invented_place(number: int) -> str:
+    """A place name for every number, without end and without repeats: Delba, Corfen, ..."""
+    syllables = LEXICON["syllables"]
+    name = ""
+    while True:
+        number, digit = divmod(number, len(syllables))
+        name += syllables[digit]
+        if number == 0:
+            return f"{name}ia".capitalize()
 
 
 class _Subject(NamedTuple):
     family: Family
-    terms: tuple[str, ...]
+    terms: list[str]
     mentioned: str
 
 
@@ -184,9 +200,9 @@ def _write(rng: random.Random, subjects: list[_Subject]) -> str:
         rng.shuffle(scenes)
         sentences += [_fill(rng, scene, subject) for scene in scenes[: 1 + rng.randrange(3)]]
         if rng.random() < ASIDE and subject.mentioned not in main_terms:
-            aside = rng.choice(ASIDES).replace("{term}", subject.mentioned)
+            aside = rng.choice(LEXICON["asides"]).replace("{term}", subject.mentioned)
             sentences.append(_fill(rng, aside, subject))
-    sentences.append(_fill(rng, rng.choice(FILLERS), subjects[0]))
+    sentences.append(_fill(rng, rng.choice(LEXICON["fillers"]), subjects[0]))
     body = " ".join(sentence[0].upper() + sentence[1:] + "." for sentence in sentences)
     return f"{headline.upper()}\n{body}"
 
@@ -196,13 +212,13 @@ def _fill(rng: random.Random, template: str, subject: _Subject) -> str:
     terms = subject.terms
     term = terms[0] if rng.random() < 0.67 else terms[rng.randrange(len(terms))]
     return template.format(
-        actor=rng.choice(ACTORS),
+        actor=rng.choice(LEXICON["actors"]),
         term=term,
         noun=rng.choice(subject.family.nouns),
-        moved=rng.choice(MOVES),
+        moved=rng.choice(LEXICON["moves"]),
         percent=f"{rng.randrange(1, 30)}.{rng.randrange(10)}",
-        period=rng.choice(PERIODS),
-        place=rng.choice(PLACES),
+        period=rng.choice(LEXICON["periods"]),
+        place=rng.choice(LEXICON["places"]),
     )
 
 
@@ -229,7 +245,7 @@ def _exponent(n_assignments: float, n_labels: int) -> float:
     return low if abs(1 - low) > 1e-6 else low + 1e-6
 
 
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     # Sizes and held-out parts of the paper's two corpora.
     "reuters": dict(n_documents=10_788, n_labels=90, mean_labels=1.24, held_out=(1000, 3019)),
     "pubmed": dict(n_documents=224_897, n_labels=18_211, mean_labels=12.3, held_out=(5000, 5000)),
@@ -247,12 +263,12 @@ def load(
 ) -> dict[str, TextData]:
     """The stories as train, validation and test parts.
 
-    A preset gives the sizes of Reuters or of PubMed; single sizes replace its own, the held-out
+    A preset gives the sizes of Reuters or of PubMed; single sizes override it, the held-out
     parts keep their proportion.
     """
     if preset not in PRESETS:
         raise UnknownNameError("preset of newswire", preset, PRESETS)
-    sizes: dict[str, Any] = PRESETS[preset]
+    sizes = PRESETS[preset]
     total = sizes["n_documents"] if n_documents is None else n_documents
     wire = Newswire(
         total,
@@ -261,22 +277,14 @@ def load(
         seed,
     )
     n_validation, n_test = (round(n * total / sizes["n_documents"]) for n in sizes["held_out"])
-    n_train = total - n_validation - n_test
-    bounds = {
-        "train": (0, n_train),
-        "validation": (n_train, n_train + n_validation),
-        "test": (n_train + n_validation, total),
-    }
-    names = tuple(wire.label_names())
-    parts = {}
-    for part, (start, stop) in bounds.items():
-        texts, ids, encoder = [], [], LabelEncoder(names)
-        for number in range(start, stop):
-            story = wire[number]
-            texts.append(story.text)
-            ids.append(story.id)
-            encoder.add(story.labels)
-            if progress is not None and number % 100 == 99:
-                progress(number + 1, total)
-        parts[part] = TextData(texts, encoder.finish()[0], names, tuple(ids))
-    return parts
+    edges = (0, total - n_validation - n_test, total - n_test, total)
+    stories, encoder = [], LabelEncoder(wire.label_names())
+    for number, story in enumerate(wire, start=1):
+        stories.append(story)
+        encoder.add(story.labels)
+        if progress is not None and number % 100 == 0:
+            progress(number, total)
+    texts, ids = [story.text for story in stories], tuple(story.id for story in stories)
+    data = TextData(texts, *encoder.finish(), ids)
+    parts = ("train", "validation", "test")
+    return {part: data[slice(*ends)] for part, ends in zip(parts, pairwise(edges), strict=True)}

@@ -5,7 +5,6 @@ BioASQ asks for a registration; NLM's MEDLINE baseline has the same fields and i
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +14,7 @@ import numpy as np
 from longtail.corpora.download import Progress as DownloadProgress
 from longtail.corpora.download import RemoteFile, cache_folder, check_name, fetch, fetch_text
 from longtail.data.collect import Progress, collect, tell
-from longtail.data.documents import (
-    MAX_RECORD_MB,
-    OnError,
-    ReadOptions,
-    ReadReport,
-    parse_range,
-)
+from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport, parse_range
 from longtail.data.sources import frequent_labels, resolve
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
@@ -59,21 +52,19 @@ def load(
         baseline: how their names begin; NLM publishes a new baseline every year.
         major_topics: MEDLINE only: headings that are a major topic of the article.
     """
-    wanted = None if years is None or str(years) == "all" else str(years)
     options = ReadOptions(
         major_topics=major_topics,
-        years=wanted,
+        years=None if years is None or str(years) == "all" else str(years),
         encoding=encoding,
         on_error=on_error,
         max_record_mb=max_record_mb,
     )
     if path is None:
         path = _download(files, baseline, download_progress) if files else _from_cache()
-    found = ReadReport()
-    collected = collect(resolve(path, None, found), options, progress, workers)
-    collected.report.add(found)
-    data = collected.data()
-    parts = _paper_parts(data, n_validation, n_test)
+    beside = ReadReport()
+    collected = collect(resolve(path, None, beside), options, progress, workers)
+    collected.report.add(beside)
+    parts = _paper_parts(collected.data(), n_validation, n_test)
     parts = frequent_labels(parts, min_count, collected.report)
     tell(collected.report, report)
     return parts
@@ -89,19 +80,19 @@ def _paper_parts(data: TextData, n_validation: int, n_test: int) -> dict[str, Te
         )
     order = np.random.RandomState(SEED).permutation(len(data))
     held_out = order[:n_held_out]
-    again = np.random.RandomState(SEED).permutation(n_held_out)
+    within = np.random.RandomState(SEED).permutation(n_held_out)
     rows = {
         "train": order[n_held_out:],
-        "validation": held_out[again[n_test:]],
-        "test": held_out[again[:n_test]],
+        "validation": held_out[within[n_test:]],
+        "test": held_out[within[:n_test]],
     }
     return {part: data.select(np.sort(which)) for part, which in rows.items()}
 
 
 def _from_cache() -> list[Path]:
     folder = cache_folder() / "pubmed"
-    found = sorted(p for p in folder.glob("*") if p.name.lower().endswith(SUFFIXES))
-    if not found:
+    files = sorted(p for p in folder.glob("*") if p.name.lower().endswith(SUFFIXES))
+    if not files:
         raise DataError(
             "the PubMed corpus has no files yet. Name them with path (--path), or place in "
             f"{folder} either BioASQ's Task A training file (allMeSH_2021.json, after registration "
@@ -109,45 +100,38 @@ def _from_cache() -> list[Path]:
             "(pubmed26n0001.xml.gz and so on, free for all); or let longtail download some of the "
             "latter by their numbers: longtail corpus get pubmed --set files=1100-1120 --out FOLDER"
         )
-    return found
+    return files
 
 
 def _download(files: str, baseline: str, progress: DownloadProgress | None) -> list[Path]:
-    # Before they are numbers: Python refuses to read those of thousands of digits.
-    first, last = (
-        parse_range(str(files), "files", "7 or 1100-1120") if len(str(files)) < 20 else (0, 0)
-    )
+    first, last = parse_range(str(files), "files", "7 or 1100-1120")
     if not 1 <= first <= last <= LAST_FILE:
-        raise InputError(
-            f"files must be numbers from 1 to {LAST_FILE}, such as 7 or 1100-1120, got "
-            f"{str(files)[:100]!r}."
-        )
+        raise InputError(f"files must be numbers from 1 to {LAST_FILE}, got {files!r}.")
     check_name(f"{baseline}0001.xml.gz", "what begins with baseline (--set baseline=...)")
-    found = []
+    paths = []
     for number in range(first, last + 1):
         name = f"{baseline}{number:04d}.xml.gz"
-        target = cache_folder() / "pubmed" / name
-        if os.path.isfile(target):
-            found.append(target)
-            continue
-        remote = RemoteFile(name, (BASELINE + name,), published_md5(BASELINE + name))
-        found.append(fetch(remote, "pubmed", progress, name))
-    return found
+        path = cache_folder() / "pubmed" / name
+        if not path.is_file():
+            remote = RemoteFile(name, (BASELINE + name,), published_md5(BASELINE + name))
+            path = fetch(remote, "pubmed", progress)
+        paths.append(path)
+    return paths
 
 
 def published_md5(url: str) -> str:
     """NLM puts `MD5(name)= digits` beside every file."""
-    place = cache_folder() / "pubmed" / url.rpartition("/")[2]
+    path = cache_folder() / "pubmed" / url.rpartition("/")[2]
     try:
         text = fetch_text(f"{url}.md5").strip()
     except DataError as error:
         raise DataError(
-            f"{error} Check the network and that the file exists, or place it as {place}."
+            f"{error} Check the network and that the file exists, or place it as {path}."
         ) from error
     digits = text.rpartition(" ")[2].lower()
     if not re.fullmatch("[0-9a-f]{32}", digits):
         raise DataError(
             f"{url}.md5 holds no MD5 checksum, which has 32 hex digits, but {text[:100]!r}. Try "
-            f"again later, or place the file as {place}."
+            f"again later, or place the file as {path}."
         )
     return f"md5:{digits}"

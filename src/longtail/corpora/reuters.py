@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import compress
 from pathlib import Path
 
 from longtail.corpora.download import Progress as DownloadProgress
@@ -43,50 +44,37 @@ def load(
     report: ReadReport | None = None,
 ) -> dict[str, TextData]:
     """The three parts, from the SGML distribution (folder or tar.gz) or NLTK's folder or zip."""
-    source = Path(path) if path is not None else _from_cache(download_progress)
+    if path is None:
+        path = cache_folder() / "reuters" / NLTK_ARCHIVE
+        if not path.is_file():
+            path = fetch(ARCHIVE, "reuters", download_progress, "Reuters-21578", strict=False)
     options = ReadOptions(encoding=encoding, on_error=on_error, max_record_mb=max_record_mb)
-    found = ReadReport()
-    collected = collect(resolve(source, None, found), options, progress)
-    collected.report.add(found)
+    beside = ReadReport()
+    collected = collect(resolve(path, None, beside), options, progress)
+    collected.report.add(beside)
     data = collected.data()
-    known = data.ids is not None and all(map(NUMBERED.fullmatch, data.ids))
-    if data.ids is None or None in collected.parts or not known:
+    ids = data.ids or ("",)
+    if None in collected.parts or not all(map(NUMBERED.fullmatch, ids)):
         raise DataError(
-            f"{source} is not Reuters-21578: expected the files reut2-000.sgm to reut2-021.sgm, or "
+            f"{path} is not Reuters-21578: expected the files reut2-000.sgm to reut2-021.sgm, or "
             "NLTK's cats.txt with the folders training and test."
         )
-    rows = [row for row, identity in enumerate(data.ids) if identity != NOT_IN_NLTK]
-    rows.sort(key=lambda row: _number(data.ids[row]))  # type: ignore[index]
-    said = [collected.parts[row] for row in rows]
-    data = data.select(rows)
-    train = data.select([k for k, part in enumerate(said) if part == "train"])
-    test = data.select([k for k, part in enumerate(said) if part == "test"])
-    names = _in_both(train, test)
+    rows = [row for row, identity in enumerate(ids) if identity != NOT_IN_NLTK]
+    # The paper's split depends on the order of documents: by number, not by name.
+    rows.sort(key=lambda row: int(ids[row].rpartition("/")[2]))
+    train, test = (
+        data.select([row for row in rows if collected.parts[row] == part])
+        for part in ("train", "test")
+    )
+    in_both = (train.stats().label_counts > 0) & (test.stats().label_counts > 0)
+    names = list(compress(train.label_names, in_both))
     if not names:
-        raise DataError(f"{source}: no label occurs in both its training and its test part.")
+        raise DataError(f"{path}: no label occurs in both its training and its test part.")
     train, test = (part.onto(names)[0].labelled() for part in (train, test))
-    left_out = len(data) - len(train) - len(test)
+    left_out = len(rows) - len(train) - len(test)
     collected.report.passed_over["none of the labels that occur in both parts"] += left_out
     tell(collected.report, report)
     # The paper's thousand; a small sample of the files keeps their proportion.
     n_validation = N_VALIDATION if len(train) > 2 * N_VALIDATION else max(1, len(train) // 8)
     train, validation = paper_split(train, n_validation)
     return {"train": train, "validation": validation, "test": test}
-
-
-def _in_both(train: TextData, test: TextData) -> list[str]:
-    counts = [part.stats().label_counts for part in (train, test)]
-    both = (counts[0] > 0) & (counts[1] > 0)
-    return [name for name, kept in zip(train.label_names, both, strict=True) if kept]
-
-
-def _number(identity: str) -> int:
-    """The paper's split depends on the order of documents: by number, not by name."""
-    return int(identity.rpartition("/")[2])
-
-
-def _from_cache(progress: DownloadProgress | None) -> Path:
-    placed = cache_folder() / "reuters" / NLTK_ARCHIVE
-    if placed.is_file():
-        return placed
-    return fetch(ARCHIVE, "reuters", progress, "Reuters-21578", strict=False)
