@@ -16,33 +16,29 @@ from longtail.losses import LOSSES, BalancedLoss
 BALANCED = [name for name, row in LOSSES.items() if row.module is BalancedLoss]
 
 
-def make(
-    seed: int = 0,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, LabelStats]:
-    generator = torch.Generator().manual_seed(seed)
-    features = torch.randn(5, 4, generator=generator, dtype=torch.float64)
-    weight = torch.randn(11, 4, generator=generator, dtype=torch.float64)
-    bias = torch.randn(11, generator=generator, dtype=torch.float64)
-    target = (torch.rand(5, 11, generator=generator) < 0.3).double()
-    counts = torch.randint(0, 30, (11,), generator=generator).numpy()
-    return features, weight, bias, target, LabelStats.from_counts(counts, 40)
+GENERATOR = torch.Generator().manual_seed(0)
+FEATURES, WEIGHT, BIAS = (
+    torch.randn(size, generator=GENERATOR, dtype=torch.float64) for size in ((5, 4), (11, 4), (11,))
+)
+TARGET = (torch.rand(5, 11, generator=GENERATOR) < 0.3).double()
+STATS = LabelStats.from_counts(torch.randint(0, 30, (11,), generator=GENERATOR).numpy(), 40)
+DB: Any = build_loss("db", STATS, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("name", BALANCED)
 @pytest.mark.parametrize("reduction", ["mean", "batchmean", "sum"])
 @pytest.mark.parametrize("chunk_labels", [1, 4, 100])
 def test_equals_head_then_loss(name: str, reduction: str, chunk_labels: int) -> None:
-    features, weight, bias, target, stats = make()
-    loss = build_loss(name, stats, reduction=reduction, dtype=torch.float64)
-    rows, labels = target.nonzero(as_tuple=True)
+    loss: Any = build_loss(name, STATS, reduction=reduction, dtype=torch.float64)
+    rows, labels = TARGET.nonzero(as_tuple=True)
     offsets = torch.searchsorted(rows, torch.arange(6))
     results = []
     for form in ("plain", "dense", "sparse"):
-        inputs = [tensor.clone().requires_grad_() for tensor in (features, weight, bias)]
+        inputs = [tensor.clone().requires_grad_() for tensor in (FEATURES, WEIGHT, BIAS)]
         if form == "plain":
-            value = loss(F.linear(*inputs), target)
+            value = loss(F.linear(*inputs), TARGET)
         else:
-            wanted = target if form == "dense" else (labels, offsets)
+            wanted = TARGET if form == "dense" else (labels, offsets)
             value = linear_loss(*inputs, wanted, loss, chunk_labels=chunk_labels)
         value.backward()
         results.append([value.detach(), *(tensor.grad for tensor in inputs)])
@@ -51,93 +47,69 @@ def test_equals_head_then_loss(name: str, reduction: str, chunk_labels: int) -> 
             torch.testing.assert_close(actual, expected)
 
 
-def test_unusable_arguments_are_refused() -> None:
-    features, weight, bias, target, stats = make()
-    loss = build_loss("db", stats, dtype=torch.float64)
-    with pytest.raises(InputError, match="BalancedLoss"):
-        linear_loss(features, weight, bias, target, build_loss("zlpr"))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"bias of shape \(11,\), got \(12,\)"):
-        linear_loss(features, weight, torch.zeros(12), target, loss)
-    for chunk in (0, -1):
-        with pytest.raises(InputError, match="at least 1"):
-            linear_loss(features, weight, bias, target, loss, chunk_labels=chunk)
-    with pytest.raises(InputError, match=r"weight \(labels, width\)"):
-        linear_loss(features, weight.T, bias, target, loss)
-    with pytest.raises(InputError, match=r"\[0, 1\]"):
-        linear_loss(features, weight, bias, target * 3, loss)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss": build_loss("zlpr")}, "needs a BalancedLoss with a reduction to a number"),
+        ({"loss": build_loss("bce", reduction="none")}, "with a reduction to a number"),
+        ({"features": None}, "features must be a tensor, got NoneType"),
+        ({"weight": WEIGHT.numpy()}, "weight must be a tensor, got ndarray"),
+        ({"bias": [0.0]}, "bias must be a tensor, got list"),
+        ({"weight": WEIGHT.float()}, r"weight is torch\.float32 on cpu.*float64 on cpu"),
+        ({"weight": WEIGHT.T}, r"features \(documents, width\) and weight \(labels, width\)"),
+        ({"bias": torch.zeros(12)}, r"bias of shape \(11,\), got \(12,\)"),
+        ({"bias": BIAS.to("meta")}, r"bias is torch\.float64 on meta.* one type"),
+        ({"features": FEATURES.to_sparse_coo()}, "features must be a dense tensor"),
+        ({"features": FEATURES.long(), "weight": WEIGHT.long(), "bias": None}, "floating-point"),
+        ({"target": 3 * TARGET}, r"lie in \[0, 1\]"),
+        ({"target": TARGET.to("meta")}, "targets are on meta, the logits on cpu"),
+        *[
+            ({"chunk_labels": chunk}, "chunk_labels must be a whole number of at least 1, got")
+            for chunk in (0, -1, "8", 2.5, None, True, float("nan"))
+        ],
+    ],
+)
+def test_bad_arguments_are_refused(change: dict[str, Any], message: str) -> None:
+    good = {"features": FEATURES, "weight": WEIGHT, "bias": BIAS, "target": TARGET, "loss": DB}
+    with pytest.raises(InputError, match=message):
+        linear_loss(**good | change)
+
+
+def test_types_may_differ_under_autocast() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert linear_loss(FEATURES.float(), WEIGHT.bfloat16(), None, TARGET, DB).isfinite()
 
 
 @pytest.mark.parametrize("name", BALANCED)
 @pytest.mark.parametrize("n_labels", [1, 10, 12])
 def test_a_loss_of_other_labels_is_refused(name: str, n_labels: int) -> None:
     # One label's constants would fit any number of labels by broadcasting.
-    features, weight, bias, target, _ = make()
     stats = LabelStats.from_counts([3] * n_labels, 40)
     by_stats = build_loss(name, stats)
     by_weight = build_loss("bce", label_weight=torch.ones(n_labels))
     for loss in (by_stats, by_weight):
         assert isinstance(loss, BalancedLoss)
         with pytest.raises(InputError, match=f"built for {n_labels} labels.* 11 columns"):
-            linear_loss(features, weight, bias, target, loss)
+            linear_loss(FEATURES, WEIGHT, BIAS, TARGET, loss)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
 def test_targets_that_want_a_gradient_are_refused() -> None:
-    features, weight, bias, target, stats = make()
-    loss = build_loss("db", stats, dtype=torch.float64)
-    assert isinstance(loss, BalancedLoss)
-    soft = (0.9 * target).requires_grad_()
+    soft = (0.9 * TARGET).requires_grad_()
     for form in (soft, soft.to_sparse_csr()):
         with pytest.raises(InputError, match=r"no gradient.* target\.detach\(\)"):
-            linear_loss(features, weight, bias, form, loss)
-    value = linear_loss(features, weight, bias, soft.detach(), loss)
-    torch.testing.assert_close(value, loss(F.linear(features, weight, bias), soft).detach())
-
-
-def test_targets_on_another_device_are_refused() -> None:
-    features, weight, bias, target, stats = make()
-    loss = build_loss("db", stats)
-    assert isinstance(loss, BalancedLoss)
-    with pytest.raises(InputError, match="targets are on meta, the logits on cpu"):
-        linear_loss(features, weight, bias, target.to("meta"), loss)
-
-
-@pytest.mark.parametrize("chunk", ["8", 2.5, None, True, float("nan")])
-def test_chunks_that_are_no_whole_number_are_refused(chunk: Any) -> None:
-    features, weight, bias, target, stats = make()
-    loss = build_loss("db", stats)
-    with pytest.raises(InputError, match="chunk_labels must be a whole number of at least 1, got"):
-        linear_loss(features, weight, bias, target, loss, chunk_labels=chunk)
-
-
-def test_wrong_tensors_are_refused() -> None:
-    features, weight, bias, target, stats = make()
-    loss: Any = build_loss("db", stats)
-    for arguments, message in (
-        ((None, weight, bias), "features must be a tensor, got NoneType"),
-        ((features, weight.numpy(), bias), "weight must be a tensor, got ndarray"),
-        ((features, weight, [0.0]), "bias must be a tensor, got list"),
-        ((features, weight.float(), bias), r"weight is torch\.float32 on cpu.*float64 on cpu"),
-        ((features, weight, bias.to("meta")), r"bias is torch\.float64 on meta.* one type"),
-        ((features.to_sparse_csr(), weight, bias), "features must be a dense tensor"),
-        ((features.long(), weight.long(), bias.long()), "floating-point"),
-    ):
-        with pytest.raises(InputError, match=message):
-            linear_loss(*arguments, target, loss)
-    # Under autocast their types may differ.
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert linear_loss(features.float(), weight.bfloat16(), None, target, loss).isfinite()
+            linear_loss(FEATURES, WEIGHT, BIAS, form, DB)
+    value = linear_loss(FEATURES, WEIGHT, BIAS, soft.detach(), DB)
+    torch.testing.assert_close(value, DB(F.linear(FEATURES, WEIGHT, BIAS), soft).detach())
 
 
 def test_nan_and_infinite_logits_show() -> None:
-    features, weight, bias, target, stats = make()
-    loss = build_loss("db", stats, dtype=torch.float64)
     for wrong in (float("nan"), float("inf"), -float("inf")):
-        broken = bias.clone()
+        broken = BIAS.clone()
         broken[3] = wrong
-        expected = loss(F.linear(features, weight, broken), target)
+        expected = DB(F.linear(FEATURES, WEIGHT, broken), TARGET)
         torch.testing.assert_close(
-            linear_loss(features, weight, broken, target, loss, chunk_labels=4),  # type: ignore[arg-type]
+            linear_loss(FEATURES, WEIGHT, broken, TARGET, DB, chunk_labels=4),
             expected,
             equal_nan=True,
         )

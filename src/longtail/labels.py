@@ -9,14 +9,14 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from numbers import Real
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from longtail.checks import check_integer, check_number
 from longtail.errors import InputError
 
 FloatArray = NDArray[np.float64]
@@ -57,15 +57,18 @@ class LabelStats:
                 "expected at least one label and one count for each, got label_counts of shape "
                 f"{counts.shape}. Check that the documents have labels."
             )
-        if not _is_count(self.n_samples):
+        check_integer("n_samples", self.n_samples, 1)
+        if self.n_samples > MOST_SAMPLES:
+            raise InputError(f"n_samples must be at most 2**53, got {shown(self.n_samples)}.")
+        bad = np.flatnonzero(~((counts >= 0) & (counts <= self.n_samples)))
+        if bad.size:
             raise InputError(
-                "n_samples must be a whole number of at least 1 (and at most 2**53), got "
-                f"{shown(self.n_samples)}. It is the number of training documents."
+                f"the count of a label must lie between 0 and n_samples ({self.n_samples}), got "
+                f"{counts[bad[0]]:g} for label {bad[0]}. Count the training documents of each "
+                "label, and pass their total number as n_samples."
             )
-        _check_counts(counts, int(self.n_samples))
-        if isinstance(self.mu, bool) or not isinstance(self.mu, Real) or not np.isfinite(self.mu):
-            raise InputError(f"mu must be a finite number, got {shown(self.mu)}.")
-        names = None if self.label_names is None else _name_tuple(self.label_names)
+        check_number("mu", self.mu)
+        names = None if self.label_names is None else _unique_names(self.label_names)
         if names is not None and len(names) != counts.size:
             raise InputError(
                 f"expected {counts.size} label names, one per count, got {len(names)}."
@@ -93,22 +96,17 @@ class LabelStats:
         if isinstance(label_counts, Mapping):
             label_names = list(label_counts)
             label_counts = list(label_counts.values())
-        counts = _numbers(label_counts, "label_counts must be numbers")
-        # Counts that the constructor will refuse may have no finite sum.
-        usable = _is_count(n_samples) and bool(((counts >= 0) & (counts <= n_samples)).all())
-        total = float(counts.sum()) if usable else 0.0
-        mean_ratio = min(1.0, n_samples / total) if total > 0 else 1.0
-        names = None if label_names is None else _name_tuple(label_names)
-        return cls(counts, n_samples, names, mean_ratio, "counts")
+        stats = cls(label_counts, n_samples, label_names)  # type: ignore[arg-type]
+        total = float(stats.label_counts.sum())
+        return replace(stats, mu=min(1.0, stats.n_samples / total)) if total > 0 else stats
 
     @classmethod
     def from_matrix(cls, Y: Any, label_names: Sequence[str] | None = None) -> LabelStats:
         """From a documents x labels indicator matrix: scipy sparse, numpy, or nested lists."""
         matrix = _as_csr(Y)
         counts = np.asarray(matrix.sum(axis=0), dtype=np.float64).ravel()
-        names = None if label_names is None else _name_tuple(label_names)
         mu = _mu_from_pairs(matrix, counts)
-        return cls(counts, matrix.shape[0], names, mu, "pairs", matrix)
+        return cls(counts, matrix.shape[0], label_names, mu, "pairs", matrix)  # type: ignore[arg-type]
 
     @classmethod
     def from_lists(
@@ -144,7 +142,7 @@ class LabelEncoder:
     """
 
     def __init__(self, label_names: Sequence[str] | None = None) -> None:
-        self.label_names = None if label_names is None else _name_tuple(label_names)
+        self.label_names = None if label_names is None else _unique_names(label_names)
         self.index = {name: column for column, name in enumerate(self.label_names or ())}
         self.declared: tuple[str, ...] = ()
         self.columns = array("i")
@@ -165,7 +163,7 @@ class LabelEncoder:
 
     def add(self, labels: Iterable[str]) -> None:
         """Add one document; a label listed twice counts once."""
-        names = _label_list(len(self), labels)
+        names = dict.fromkeys(_names(labels, f"document {len(self)}: "))
         index = self.index
         if self.label_names is None:
             self.columns.extend([index.setdefault(name, len(index)) for name in names])
@@ -174,7 +172,7 @@ class LabelEncoder:
         self.row_starts.append(len(self.columns))
 
     def extend(self, other: LabelEncoder) -> None:
-        """Add the documents of another encoder, of another file say, after one's own."""
+        """Add the documents of another encoder, of another file say, after those of this one."""
         if not isinstance(other, LabelEncoder):
             raise InputError(f"expected a LabelEncoder, got {type(other).__name__}.")
         self.declare(other.declared)
@@ -224,51 +222,33 @@ def encode_labels(
 
 def check_unique(label_names: Sequence[str]) -> None:
     """Raise if a label has two columns."""
+    _unique_names(label_names)
+
+
+def _unique_names(label_names: Iterable[str]) -> tuple[str, ...]:
+    """Label names as a tuple, each once."""
     names = _names(label_names)
     if len(set(names)) != len(names):
         twice = next(name for name, n in Counter(names).items() if n > 1)
         raise InputError(f"the label name {twice!r} is given twice. Name each label once.")
+    return names
 
 
-def _names(label_names: Iterable[str]) -> tuple[str, ...]:
-    """Label names as a tuple, or an error: a single string would be read letter by letter."""
-    if isinstance(label_names, str) or not isinstance(label_names, Iterable):
+def _names(names: Iterable[str], where: str = "") -> tuple[str, ...]:
+    """Names as a tuple, or an error: a single string would be read letter by letter."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise InputError(
-            f"label names must be a list of strings, got {shown(label_names)}. "
-            "Write ['copper', 'nickel']."
+            f"{where}expected a list of labels, got {shown(names)}. "
+            f"Write [{shown(names) if isinstance(names, str) else repr('copper')}]."
         )
-    names = tuple(label_names)
+    names = tuple(names)
     for name in names:
         if not isinstance(name, str):
             raise InputError(
-                f"a label name must be a string, got {shown(name)} ({type(name).__name__}). "
+                f"{where}a label must be a string, got {shown(name)} ({type(name).__name__}). "
                 "Convert it with str()."
             )
     return names
-
-
-def _name_tuple(label_names: Iterable[str]) -> tuple[str, ...]:
-    """Label names as a tuple, each once."""
-    names = _names(label_names)
-    check_unique(names)
-    return names
-
-
-def _label_list(row: int, labels: Iterable[str]) -> list[str]:
-    """The labels of one document, each once."""
-    if isinstance(labels, str) or not isinstance(labels, Iterable):
-        raise InputError(
-            f"document {row}: expected a list of labels, got {shown(labels)}. "
-            f"Write [{shown(labels)}]."
-        )
-    names = list(labels)
-    for name in names:
-        if not isinstance(name, str):
-            raise InputError(
-                f"document {row}: a label must be a string, got {shown(name)} "
-                f"({type(name).__name__}). Convert it with str()."
-            )
-    return list(dict.fromkeys(names))
 
 
 def label_groups(
@@ -298,58 +278,34 @@ def label_groups(
 
 
 def shown(value: object, most: int = 200) -> str:
-    """repr for a message: never longer than a few lines, never an error of its own."""
+    """repr for a message: never longer than a few lines, never an error itself."""
     try:
         text = repr(value)
-    except Exception:  # a whole number of 5,000 digits has none, nor may a broken object
+    except Exception:  # an integer of 5,000 digits has none, nor may a broken object
         text = f"an object of type {type(value).__name__}"
     return text if len(text) <= most else f"{text[:most]}..."
-
-
-def _is_count(value: object) -> bool:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return whole and 1 <= int(value) <= MOST_SAMPLES  # type: ignore[call-overload]
 
 
 def _numbers(values: Any, wanted: str, hint: str = "") -> FloatArray:
     """Values as float64, or an error: text is not read as numbers, nor complex ones cut."""
     try:
         raw = np.asarray(values)
-        if raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and _has_text(raw)):
+        has_text = raw.dtype.kind == "O" and any(isinstance(v, (str, bytes)) for v in raw.flat)
+        if raw.dtype.kind not in "biufO" or has_text:
             raise TypeError(f"values of type {raw.dtype}")
         with np.errstate(over="ignore"):
             return raw.astype(np.float64)
-    except Exception as error:  # torch and pandas raise errors of their own
+    except Exception as error:  # torch and pandas raise theirs
         raise InputError(f"{wanted}, got {shown(values)} ({error}).{hint}") from error
-
-
-def _has_text(values: NDArray[Any]) -> bool:
-    return any(isinstance(value, (str, bytes)) for value in values.ravel())
-
-
-def _check_counts(counts: FloatArray, n_samples: int) -> None:
-    bad = np.flatnonzero(~np.isfinite(counts) | (counts < 0))
-    if bad.size:
-        raise InputError(
-            f"label counts must be finite and not negative, got {counts[bad[0]]} for label "
-            f"{bad[0]}. Use 0 for a label that no training document carries."
-        )
-    bad = np.flatnonzero(counts > n_samples)
-    if bad.size:
-        raise InputError(
-            f"label {bad[0]} has a count of {counts[bad[0]]:g}, more than the {n_samples} training "
-            "documents. Count documents per label, and pass their total number as n_samples."
-        )
 
 
 def _as_csr(Y: Any) -> sp.csr_matrix:
     """A float64 copy: the caller's matrix may hold stored zeros, and stays as it is."""
     wanted = "expected a documents x labels matrix of numbers"
     hint = " For lists of label names use LabelStats.from_lists."
-    plain = Y if sp.issparse(Y) else _numbers(Y, wanted, hint)
+    plain = _sound_copy(Y) if sp.issparse(Y) else _numbers(Y, wanted, hint)
     if plain.ndim != 2 or plain.dtype.kind not in "biuf":
         raise InputError(f"{wanted}, got {plain.ndim} dimensions of {plain.dtype}.{hint}")
-    _check_sparse(plain)
     matrix = sp.csr_matrix(plain, dtype=np.float64, copy=True)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
@@ -361,32 +317,23 @@ def _as_csr(Y: Any) -> sp.csr_matrix:
     return matrix
 
 
-def _check_sparse(matrix: Any) -> None:
-    """Raise if a sparse matrix points outside itself: scipy would follow it.
-
-    Not by scipy's own check_format, which tidies up the caller's arrays.
-    """
-    kind = getattr(matrix, "format", None)
-    whole = True
-    if kind in ("csr", "csc"):
-        starts, inner = matrix.indptr, matrix.indices
-        outer_size, inner_size = matrix.shape if kind == "csr" else matrix.shape[::-1]
-        whole = len(starts) == outer_size + 1 and len(inner) == len(matrix.data)
-        whole = whole and starts[0] == 0 and starts[-1] == len(inner)
-        whole = whole and not (np.diff(starts) < 0).any() and _inside(inner, inner_size)
-    elif kind == "coo":
-        whole = len(matrix.row) == len(matrix.col) == len(matrix.data)
-        whole = whole and _inside(matrix.row, matrix.shape[0])
-        whole = whole and _inside(matrix.col, matrix.shape[1])
-    if not whole:
+def _sound_copy(matrix: Any) -> Any:
+    """A copy of a sparse matrix, or an error if it points outside itself: scipy would follow it."""
+    try:
+        if matrix.format == "coo":
+            return sp.coo_array((matrix.data, matrix.coords), matrix.shape)
+        # Of a copy, since scipy's check tidies up the arrays.
+        copy = matrix.copy()
+        if matrix.format in ("csr", "csc"):
+            copy.check_format()
+            if (np.diff(copy.indptr) < 0).any():
+                raise ValueError("indptr must rise")
+        return copy
+    except ValueError as error:
         raise InputError(
-            f"expected a documents x labels matrix, got a damaged {kind} matrix of shape "
-            f"{matrix.shape}: its indices do not fit. Build it anew."
-        )
-
-
-def _inside(indices: NDArray[Any], size: int) -> bool:
-    return len(indices) == 0 or bool(indices.min() >= 0 and indices.max() < size)
+            f"expected a documents x labels matrix, got a damaged {matrix.format} matrix of shape "
+            f"{matrix.shape}: {error}. Build it again."
+        ) from error
 
 
 def _mu_from_pairs(matrix: sp.csr_matrix, counts: FloatArray) -> float:

@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from longtail.labels import LabelStats
-from longtail.losses import LOSSES, DiceLoss, TwoWayLoss, ZLPRLoss, build_loss, list_losses
-from longtail.losses.modules import MultiLabelLoss
+from longtail.losses import LOSSES, BalancedLoss, MultiLabelLoss, build_loss
 
-from .naive import NAIVE, Case
-
-NAMES = list_losses()
-# One term per document (or per document and per label), not one per element.
-SET_WISE = (ZLPRLoss, DiceLoss, TwoWayLoss)
+NAMES = list(LOSSES)
+BALANCED = [name for name, row in LOSSES.items() if row.module is BalancedLoss]
+REDUCTIONS = ("none", "mean", "batchmean", "sum")
 N_SAMPLES = 40
+EXACT = {"rtol": 1e-9, "atol": 1e-12}
 
 
 def edge_stats(n_labels: int) -> LabelStats:
@@ -49,6 +47,11 @@ def make_batch(
     return logits, target
 
 
+def make_mask(n_documents: int, n_labels: int, share: float = 0.7, seed: int = 4) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(n_documents, n_labels, generator=generator) < share
+
+
 def loss_and_grad(
     loss: MultiLabelLoss, logits: Tensor, target: Any, **kw: Any
 ) -> tuple[Tensor, Tensor]:
@@ -60,29 +63,12 @@ def loss_and_grad(
     return value.detach(), leaf.grad
 
 
-def naive_terms(
-    name: str,
-    logits: Tensor,
-    target: Tensor,
-    mask: Tensor | None = None,
-    sample_weight: Tensor | None = None,
-    label_weight: Tensor | None = None,
-) -> Tensor:
-    """What reduction="none" should give, from naive.py, for the labels of `edge_stats`."""
-    n_documents, n_labels = logits.shape
-    known = torch.ones(logits.shape) if mask is None else mask.double()
-    case = Case(
-        logits.tolist(),
-        target.tolist(),
-        edge_stats(n_labels).label_counts.tolist(),
-        N_SAMPLES,
-        [1.0] * n_labels if label_weight is None else label_weight.tolist(),
-        [1.0] * n_documents if sample_weight is None else sample_weight.tolist(),
-        known.tolist(),
-    )
-    terms = torch.tensor(NAIVE[name](case), dtype=torch.float64)
-    # The elements of no document: a list does not tell how many labels they have.
-    return terms if issubclass(LOSSES[name].module, SET_WISE) else terms.reshape(logits.shape)
+def check_same(loss: MultiLabelLoss, logits: Tensor, first: Any, *forms: Any, **kw: Any) -> None:
+    """All forms of the targets give the loss and the gradient of the first."""
+    expected = loss_and_grad(loss, logits, first, **kw)
+    for form in forms:
+        actual = loss_and_grad(loss, logits, form, **kw)
+        torch.testing.assert_close(actual, expected, **EXACT)
 
 
 def to_csr(
@@ -109,12 +95,3 @@ def to_offsets(dense: Tensor, with_end: bool = True) -> tuple[Tensor, Tensor]:
     n_documents = dense.shape[0]
     edges = torch.arange(n_documents + 1 if with_end else n_documents)
     return labels, torch.searchsorted(rows, edges)
-
-
-def sparse_forms(dense: Tensor) -> dict[str, Any]:
-    """All sparse forms of 0/1 targets."""
-    return {
-        "csr": to_csr(dense),
-        "offsets": to_offsets(dense, with_end=False),
-        "offsets with end": to_offsets(dense),
-    }

@@ -42,14 +42,14 @@ def gradients(wrap: type[nn.Module] | None, documents: slice) -> dict[str, Tenso
     generator = torch.Generator().manual_seed(2)
     features = torch.randn(6, 4, generator=generator)[documents]
     target = (torch.rand(6, STATS.n_labels, generator=generator) < 0.4)[documents]
-    found = {}
+    by_name = {}
     for name in SEPARABLE:
         inner = WithLoss(name)
         model = inner if wrap is None else wrap(inner)
         model(features, target).backward()
         assert inner.layer.weight.grad is not None
-        found[name] = inner.layer.weight.grad
-    return found
+        by_name[name] = inner.layer.weight.grad
+    return by_name
 
 
 def process(rank: int, folder: str) -> None:
@@ -57,8 +57,8 @@ def process(rank: int, folder: str) -> None:
     store = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=WORLD_SIZE)
     half = slice(3 * rank, 3 * rank + 3)
-    found = gradients(nn.parallel.DistributedDataParallel, half)
-    torch.save(found, f"{folder}/gradients-{rank}.pt")
+    halves = gradients(nn.parallel.DistributedDataParallel, half)
+    torch.save(halves, f"{folder}/gradients-{rank}.pt")
     while not Path(folder, f"gradients-{1 - rank}.pt").exists():
         time.sleep(0.02)
     # Leave without taking the interpreter down: a gloo thread that asks for it in its last moments

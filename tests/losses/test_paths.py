@@ -1,59 +1,37 @@
-"""Different ways to the same number: forms of targets, fast and plain computation, autocast."""
+"""Different computations of the same number: forms of targets, chunks, kept buffers, autocast."""
 
 from __future__ import annotations
 
-import hypothesis.strategies as st
+import threading
+
 import pytest
 import torch
 from hypothesis import given
-from torch import Tensor
+from hypothesis import strategies as st
 
 from longtail.errors import InputError
 from longtail.labels import LabelStats
-from longtail.losses import LOSSES, BalancedLoss, build_loss
-from longtail.losses.modules import MultiLabelLoss
+from longtail.losses import analytic, build_loss
+from longtail.losses.targets import Targets
 
-from .cases import NAMES, loss_and_grad, make_batch, make_loss, sparse_forms, to_csr, to_offsets
-from .strategies import LOGIT_DTYPES, Batch, exact_batches, property_test
-
-BALANCED = [name for name, row in LOSSES.items() if row.module is BalancedLoss]
-REDUCTIONS = ["none", "mean", "batchmean", "sum"]
-EXACT = {"rtol": 1e-9, "atol": 1e-12}
-
-
-def check_same(loss: MultiLabelLoss, batch: Batch, forms: dict[str, object]) -> None:
-    expected, expected_grad = loss_and_grad(loss, batch.logits, batch.target, **batch.call)
-    for name, form in forms.items():
-        value, grad = loss_and_grad(loss, batch.logits, form, **batch.call)
-        torch.testing.assert_close(value, expected, **EXACT, msg=lambda m, n=name: f"{n}: {m}")
-        torch.testing.assert_close(grad, expected_grad, **EXACT, msg=lambda m, n=name: f"{n}: {m}")
-
-
-@pytest.mark.parametrize("name", NAMES)
-@property_test
-@given(
-    batch=st.one_of(exact_batches(scale=3.0), exact_batches(scale=300.0)),
-    reduction=st.sampled_from(REDUCTIONS),
+from .cases import (
+    BALANCED,
+    EXACT,
+    NAMES,
+    check_same,
+    loss_and_grad,
+    make_batch,
+    make_loss,
+    make_mask,
+    to_csr,
+    to_offsets,
 )
-def test_sparse_targets_equal_dense_ones(name: str, batch: Batch, reduction: str) -> None:
-    loss = make_loss(name, batch.n_labels, reduction=reduction, label_weight=batch.label_weight)
-    check_same(loss, batch, sparse_forms(batch.target))
-
-
-@pytest.mark.parametrize("name", NAMES)
-@property_test
-@given(batch=exact_batches(soft=True), reduction=st.sampled_from(REDUCTIONS))
-def test_soft_csr_targets_equal_dense_ones(name: str, batch: Batch, reduction: str) -> None:
-    loss = make_loss(name, batch.n_labels, reduction=reduction, label_weight=batch.label_weight)
-    check_same(loss, batch, {"csr": to_csr(batch.target)})
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_stored_zeros_and_unsorted_labels_are_fine(name: str) -> None:
     logits, target = make_batch(3, 6, seed=5)
-    loss = make_loss(name, 6, reduction="none")
-    expected, expected_grad = loss_and_grad(loss, logits, target)
     every = torch.arange(6).repeat(3).flip(0)
     rows = torch.arange(3).repeat_interleave(6)
     with_zeros = torch.sparse_csr_tensor(
@@ -65,41 +43,30 @@ def test_stored_zeros_and_unsorted_labels_are_fine(name: str) -> None:
     )
     kept = target[rows, every] > 0
     offsets = torch.searchsorted(rows[kept], torch.arange(4))
-    for form in (with_zeros, (every[kept], offsets)):
-        value, grad = loss_and_grad(loss, logits, form)
-        torch.testing.assert_close(value, expected, **EXACT)
-        torch.testing.assert_close(grad, expected_grad, **EXACT)
-
-
-@pytest.mark.parametrize("reduction", ["none", "mean"])
-@pytest.mark.parametrize("name", NAMES)
-def test_csr_targets_of_any_type(name: str, reduction: str) -> None:
-    logits, target = make_batch(4, 5, seed=11)
-    mask = torch.rand(4, 5, generator=torch.Generator().manual_seed(12)) < 0.7
-    types = (torch.bool, torch.uint8, torch.int64, torch.float16)
-    forms = {str(dtype): to_csr(target, dtype, torch.int32) for dtype in types}
-    for known in (None, mask):
-        batch = Batch(logits, target, known, None, None)
-        check_same(make_loss(name, 5, reduction=reduction), batch, forms)
+    # Indices that are not side by side: the kernels address labels by number.
+    spread = torch.stack([every[kept], every[kept] + 100], dim=1)[:, 0]
+    for reduction in ("none", "mean"):
+        loss = make_loss(name, 6, reduction=reduction)
+        forms = (with_zeros, (every[kept], offsets), (spread, offsets))
+        check_same(loss, logits, target, *forms)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.float32])
 @pytest.mark.parametrize("name", NAMES)
-def test_unknown_elements_of_a_csr_target_may_be_anything(name: str, dtype: torch.dtype) -> None:
+def test_unknown_elements_of_the_targets_may_be_anything(name: str, dtype: torch.dtype) -> None:
     logits, target = make_batch(4, 5, seed=13)
-    mask = torch.rand(4, 5, generator=torch.Generator().manual_seed(14)) < 0.6
+    mask = make_mask(4, 5, 0.6)
     marked = torch.where(mask, target, -100.0).to(dtype)
     for reduction in ("none", "mean"):
         loss = make_loss(name, 5, reduction=reduction)
-        batch = Batch(logits, target, mask, None, None)
-        check_same(loss, batch, {"dense": marked, "csr": to_csr(marked)})
+        check_same(loss, logits, target, marked, to_csr(marked), mask=mask)
         with pytest.raises(InputError, match=r"lie in \[0, 1\], got values from -100"):
             loss(logits, to_csr(marked))
 
 
-@pytest.mark.parametrize("offsets_dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("offsets_dtype", [torch.uint8, torch.int16, torch.int64])
 @pytest.mark.parametrize("labels_dtype", [torch.uint8, torch.int32, torch.int64])
-@pytest.mark.parametrize("name", ["db", "bce", "asl", "zlpr", "two-way", "dice"])
+@pytest.mark.parametrize("name", ["db", "asl", "zlpr", "two-way", "dice"])
 def test_label_indices_of_any_integer_type(
     name: str, labels_dtype: torch.dtype, offsets_dtype: torch.dtype
 ) -> None:
@@ -111,72 +78,67 @@ def test_label_indices_of_any_integer_type(
         labels, offsets = to_offsets(target, with_end)
         pair = (labels.to(labels_dtype), offsets.to(offsets_dtype))
         for reduction in ("none", "mean"):
-            loss = make_loss(name, 250, reduction=reduction)
-            check_same(loss, Batch(logits, target, None, None, None), {"pair": pair})
-
-
-@pytest.mark.parametrize("name", BALANCED)
-@property_test
-@given(
-    batch=exact_batches(soft=True),
-    dtype=st.sampled_from(LOGIT_DTYPES),
-    reduction=st.sampled_from(["mean", "batchmean", "sum"]),
-    sparse=st.booleans(),
-)
-def test_the_analytic_gradient_is_that_of_autograd(
-    name: str, batch: Batch, dtype: torch.dtype, reduction: str, sparse: bool
-) -> None:
-    logits = batch.logits.to(dtype)
-    target = to_csr(batch.target) if sparse else batch.target
-    shared = {"label_weight": batch.label_weight}
-    fast = make_loss(name, batch.n_labels, reduction=reduction, **shared)
-    plain = make_loss(name, batch.n_labels, reduction="none", **shared)
-    leaf = logits.clone().requires_grad_()
-    expected = _reduce(plain(leaf, target, **batch.call), batch, reduction)
-    expected.backward()
-    value, grad = loss_and_grad(fast, logits, target, **batch.call)
-    wide = torch.promote_types(dtype, torch.float32)
-    torch.testing.assert_close(value, expected.detach(), rtol=64 * torch.finfo(wide).eps, atol=1e-6)
-    # Half gradients are rounded once more where they are scaled; 6e-8 is float16's smallest step.
-    tolerance = {"rtol": 64 * torch.finfo(wide).eps, "atol": 1e-7}
-    if dtype != wide:
-        tolerance = {"rtol": 4 * torch.finfo(dtype).eps, "atol": 2e-7}
-    torch.testing.assert_close(grad, leaf.grad, **tolerance)
-
-
-def _reduce(terms: Tensor, batch: Batch, reduction: str) -> Tensor:
-    mask = batch.mask if batch.mask is not None else torch.ones_like(batch.logits).bool()
-    if reduction == "sum":
-        return terms.sum()
-    count = mask.sum() if reduction == "mean" else mask.any(dim=1).sum()
-    return terms.sum() / count.clamp(min=1)
+            check_same(make_loss(name, 250, reduction=reduction), logits, target, pair)
 
 
 def test_more_rows_than_fit_in_one_chunk() -> None:
     # Small logits: torch cuts softplus off at 20, which autograd shows in the ninth digit.
     logits, target = make_batch(7, 90_000, seed=8, scale=1.0)
-    target *= torch.rand(target.shape, generator=torch.Generator().manual_seed(9)) < 0.001
-    mask = torch.rand(target.shape, generator=torch.Generator().manual_seed(10)) < 0.9
-    terms, total = (make_loss("db", 90_000, reduction=way) for way in ("none", "sum"))
+    target *= make_mask(7, 90_000, 0.001)
+    mask = make_mask(7, 90_000, 0.9, seed=10)
+    terms, total = (make_loss("db", 90_000, reduction=r) for r in ("none", "sum"))
     plain, grad = loss_and_grad(terms, logits, target, mask=mask)
-    whole, fast = loss_and_grad(total, logits, target, mask=mask)
-    torch.testing.assert_close(whole, plain.sum(), **EXACT)
-    torch.testing.assert_close(fast, grad, **EXACT)
+    actual = loss_and_grad(total, logits, target, mask=mask)
+    torch.testing.assert_close(actual, (plain.sum(), grad), **EXACT)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("scale", [2.0**16, 2.0**-16])
-def test_a_loss_scale_beyond_float16_keeps_the_gradient(name: str, scale: float) -> None:
-    # What GradScaler does: the scale itself does not fit float16, the scaled gradient does.
-    logits, target = make_batch(3, 5, scale=0.5)
-    loss = make_loss(name, 5, reduction="sum" if scale > 1 else "mean")
-    weak = torch.full((3,), 0.1 if scale > 1 else 1.0)
-    wide = logits.half().float().requires_grad_()
-    (loss(wide, target, sample_weight=weak) * scale).backward()
-    leaf = logits.half().requires_grad_()
-    (loss(leaf, target, sample_weight=weak) * scale).backward()
-    assert leaf.grad is not None and leaf.grad.isfinite().all()
-    torch.testing.assert_close(leaf.grad.float(), wide.grad, rtol=3e-3, atol=2e-7)
+@given(
+    rows=st.integers(0, 9),
+    labels=st.integers(1, 700),
+    share=st.sampled_from([0.0, 0.01, 0.5, 1.0]),
+    seed=st.integers(0, 99),
+    dtype=st.sampled_from([torch.bool, torch.int64, torch.float32]),
+)
+def test_positions_are_those_of_nonzero(
+    rows: int, labels: int, share: float, seed: int, dtype: torch.dtype
+) -> None:
+    dense = make_mask(rows, labels, share, seed).to(dtype)
+    # Columns that are not side by side must not matter.
+    for view in (
+        dense,
+        torch.stack([dense, dense], dim=2)[:, :, 1],
+        torch.cat([torch.zeros(1, labels, dtype=dtype), dense])[1:],
+    ):
+        positions = Targets((rows, labels), dense=view).sparse().positions()
+        assert all(map(torch.equal, positions, dense.nonzero(as_tuple=True)))
+
+
+def test_buffers_made_in_inference_mode_serve_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analytic, "_kept", threading.local())
+    loss = build_loss("fl")
+    logits, target = torch.randn(4, 9), torch.zeros(4, 9)
+    with torch.inference_mode():
+        first = loss(logits, target)
+    value, grad = loss_and_grad(loss, logits, target)
+    assert value.item() == first.item() and grad.any()
+
+
+def test_kept_buffers_do_not_leak_between_batches_and_threads() -> None:
+    loss = build_loss("fl", reduction="sum")
+    batches = [make_batch(3, 5, seed)[0].float() for seed in range(8)]
+    alone = [loss(batch, torch.zeros(3, 5)).item() for batch in batches]
+    together: dict[int, float] = {}
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            together[number] = loss(batches[number], torch.zeros(3, 5)).item()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [together[number] for number in range(8)] == alone
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -197,24 +159,6 @@ def test_autocast_does_not_reach_into_the_loss(
     value.sum().backward()
     grad = layer.weight.grad
     assert grad is not None and grad.dtype == torch.float32 and grad.isfinite().all()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_soft_targets_may_carry_gradient(name: str) -> None:
-    # Distillation: the teacher's probabilities are part of the graph.
-    logits, target = make_batch(3, 5, seed=6, soft=True)
-    loss = make_loss(name, 5, reduction="mean", dtype=torch.float64)
-    leaf = (0.1 + 0.8 * target).requires_grad_()
-    assert torch.autograd.gradcheck(lambda y: loss(logits, y), (leaf,))
-
-
-@pytest.mark.parametrize("name", ["zlpr", "two-way"])
-def test_an_unknown_label_does_not_drown_the_known_ones(name: str) -> None:
-    # Its stand-in logit of 0 is e^100 above the known label's term, which would round to nothing.
-    logits, target = torch.tensor([[0.0, 400.0, 420.0]]), torch.tensor([[1.0, 1.0, 0.0]])
-    mask = torch.tensor([[False, True, True]])
-    batch = Batch(logits, target, mask, None, None)
-    check_same(make_loss(name, 3, reduction="none"), batch, sparse_forms(target))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

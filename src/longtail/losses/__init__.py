@@ -1,29 +1,13 @@
 """The balancing losses: `build_loss(name, stats)`, the table LOSSES, modules and pure functions."""
 
 from longtail.losses import functional
-from longtail.losses.functional import (
-    ElementCosts,
-    asymmetric_negative,
-    asymmetric_positive,
-    balanced_negative,
-    balanced_positive,
-    class_balanced_weight,
-    dice_with_logits,
-    elementwise,
-    focal_softplus,
-    hill_negative,
-    hill_positive,
-    negative_tolerant_shift,
-    rebalanced_weight,
-    two_way_with_logits,
-    zlpr_with_logits,
-)
+from longtail.losses.base import MultiLabelLoss
+from longtail.losses.functional import *  # noqa: F403
 from longtail.losses.modules import (
     AsymmetricLoss,
     BalancedLoss,
     DiceLoss,
     HillLoss,
-    MultiLabelLoss,
     TwoWayLoss,
     ZLPRLoss,
 )
@@ -35,27 +19,13 @@ __all__ = [
     "AsymmetricLoss",
     "BalancedLoss",
     "DiceLoss",
-    "ElementCosts",
     "HillLoss",
     "LossRow",
     "MultiLabelLoss",
     "TwoWayLoss",
     "ZLPRLoss",
-    "asymmetric_negative",
-    "asymmetric_positive",
-    "balanced_negative",
-    "balanced_positive",
     "build_loss",
-    "class_balanced_weight",
-    "dice_with_logits",
-    "elementwise",
-    "focal_softplus",
     "functional",
-    "hill_negative",
-    "hill_positive",
     "list_losses",
-    "negative_tolerant_shift",
-    "rebalanced_weight",
-    "two_way_with_logits",
-    "zlpr_with_logits",
 ]
+__all__ += functional.__all__

@@ -11,18 +11,31 @@ import threading
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from longtail.losses.bounds import HUGE, any_huge, bounded, suspicious, with_limits
+from longtail.losses.functional import rebalanced_weight
 from longtail.losses.targets import Targets
 from longtail.losses.terms import BalancedTerms, BatchWeights, elements
 
 # Elements worked on at a time on the CPU: 4 MiB a buffer, and few calls from Python.
 CHUNK_ELEMENTS = 1 << 20
+_kept = threading.local()
+
+
+class _Batch(NamedTuple):
+    """All but the logits."""
+
+    targets: Targets
+    terms: BalancedTerms
+    weights: BatchWeights
+
+    def double(self) -> _Batch:
+        return _Batch(self.targets, self.terms.double(), self.weights.double())
 
 
 def balanced_sum(
@@ -34,7 +47,8 @@ def balanced_sum(
 ) -> Tensor:
     """`scale` times the sum over the batch of weight * cost, differentiable in the logits."""
     with_grad = torch.is_grad_enabled() and logits.requires_grad
-    result = _BalancedSum.apply(logits, targets, terms, weights, scale, with_grad)  # type: ignore[no-untyped-call]
+    batch = _Batch(targets, terms, weights)
+    result = _BalancedSum.apply(logits, batch, scale, with_grad)  # type: ignore[no-untyped-call]
     assert isinstance(result, Tensor)
     return result
 
@@ -43,11 +57,11 @@ def kernels_usable(logits: Tensor) -> bool:
     """Whether the Triton kernels can run on these logits: an NVIDIA or AMD GPU, not float64."""
     if not logits.is_cuda or logits.dtype == torch.float64 or logits.numel() == 0:
         return False
-    return _triton_is_there()
+    return _has_triton()
 
 
 @cache
-def _triton_is_there() -> bool:
+def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
@@ -55,48 +69,39 @@ class _BalancedSum(torch.autograd.Function):
     """The sum and, in the same pass over the logits, its gradient."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        logits: Tensor,
-        targets: Targets,
-        terms: BalancedTerms,
-        weights: BatchWeights,
-        scale: float,
-        with_grad: bool,
-    ) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, batch: _Batch, scale: float, with_grad: bool) -> Tensor:
         # Saved beside the logits only so that autograd notices a change before the backward pass.
-        ctx.save_for_backward(logits, targets.dense, weights.mask, weights.sample_weight)
-        ctx.rest = (targets, terms, weights, scale)
-        total, ctx.grad = _sum_and_grad(logits, targets, terms, weights, scale, with_grad)
+        weights = batch.weights
+        ctx.save_for_backward(logits, batch.targets.dense, weights.mask, weights.sample_weight)
+        ctx.rest = (batch, scale)
+        total, ctx.grad = _sum_and_grad(logits, batch, scale, with_grad)
         return total
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         logits = ctx.saved_tensors[0]
-        targets, terms, weights, scale = ctx.rest
+        batch, scale = ctx.rest
         if torch.is_grad_enabled():  # a second derivative is wanted (create_graph)
-            return _differentiable_grad(logits, targets, terms, weights, scale * grad_output)
+            return _differentiable_grad(logits, batch, scale * grad_output), None, None, None
         # The first backward pass hands its gradient out, scaled in place: a second logit-sized
-        # buffer would cost as much as all the maths. A later one (retain_graph) makes it anew.
+        # buffer would cost as much as all the maths. A later one (retain_graph) computes it again.
         grad, ctx.grad = ctx.grad, None
         if grad is None:
-            _, grad = _sum_and_grad(logits, targets, terms, weights, scale, with_grad=True)
+            _, grad = _sum_and_grad(logits, batch, scale, with_grad=True)
         assert grad is not None
-        return grad.mul_(grad_output * scale).to(logits.dtype), None, None, None, None, None
+        return grad.mul_(grad_output * scale).to(logits.dtype), None, None, None
 
 
-def _differentiable_grad(
-    logits: Tensor, targets: Targets, terms: BalancedTerms, weights: BatchWeights, scale: Tensor
-) -> tuple[Tensor | None, ...]:
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if weights.mask is not None:
-        wide = torch.where(weights.mask, wide, torch.zeros_like(wide))
+def _differentiable_grad(logits: Tensor, batch: _Batch, scale: Tensor) -> Tensor:
+    wide, mask = logits.to(torch.promote_types(logits.dtype, torch.float32)), batch.weights.mask
+    if mask is not None:
+        wide = torch.where(mask, wide, torch.zeros_like(wide))
     if logits.device.type == "cpu" and any_huge(wide):
-        wide, terms, weights = bounded(wide), terms.double(), weights.double()
-    total = elements(wide, targets, terms, weights).sum()
+        wide, batch = bounded(wide), batch.double()
+    total = elements(wide, *batch).sum()
     # Scaled on the way, in float32: a float16 gradient could not wait for its scale.
     (grad,) = torch.autograd.grad(total, logits, scale.to(total.dtype), create_graph=True)
-    return grad, None, None, None, None, None
+    return grad
 
 
 def gradient_dtype(logits: Tensor) -> torch.dtype:
@@ -106,44 +111,32 @@ def gradient_dtype(logits: Tensor) -> torch.dtype:
 
 
 def _sum_and_grad(
-    logits: Tensor,
-    targets: Targets,
-    terms: BalancedTerms,
-    weights: BatchWeights,
-    scale: float,
-    with_grad: bool,
+    logits: Tensor, batch: _Batch, scale: float, with_grad: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The scaled sum, and the gradient of the sum before scaling."""
     logits = logits.detach()
     if kernels_usable(logits):
         from longtail.losses.kernels import sum_and_grad
 
-        grad_dtype = gradient_dtype(logits) if with_grad else None
-        return sum_and_grad(logits, targets, terms, weights, scale, grad_dtype)
-    total, grad = _eager_sum_and_grad(logits, targets, terms, weights, with_grad)
-    if logits.device.type != "cpu" or not suspicious(total.item()):
+        return sum_and_grad(logits, *batch, scale, gradient_dtype(logits) if with_grad else None)
+    total, grad = _eager_sum_and_grad(logits, batch, with_grad)
+    mask = batch.weights.mask
+    is_suspicious = logits.device.type == "cpu" and suspicious(total.item())
+    if not is_suspicious or not any_huge(logits if mask is None else logits[mask]):
         return total * scale, grad
-    if not any_huge(logits if weights.mask is None else logits[weights.mask]):
-        return total * scale, grad
-    stand_in, grad = _eager_sum_and_grad(
-        bounded(logits), targets, terms.double(), weights.double(), with_grad
-    )
+    stand_in, grad = _eager_sum_and_grad(bounded(logits), batch.double(), with_grad)
     grad = None if grad is None else grad.to(gradient_dtype(logits))
     return (with_limits(total, stand_in) * scale).to(total.dtype), grad
 
 
 def _eager_sum_and_grad(
-    logits: Tensor,
-    targets: Targets,
-    terms: BalancedTerms,
-    weights: BatchWeights,
-    with_grad: bool,
+    logits: Tensor, batch: _Batch, with_grad: bool
 ) -> tuple[Tensor, Tensor | None]:
     """All elements as negatives, but for the labels of each document, which are added after."""
     dtype = torch.promote_types(logits.dtype, torch.float32)
     n_rows, n_labels = logits.shape
-    positions = targets.sparse()
-    rows, labels = positions.positions()
+    batch = batch._replace(targets=batch.targets.sparse())
+    rows, labels = batch.targets.positions()
     grad = None
     if with_grad:
         grad = torch.empty(logits.shape, dtype=gradient_dtype(logits), device=logits.device)
@@ -154,63 +147,46 @@ def _eager_sum_and_grad(
     starts = torch.searchsorted(rows, torch.arange(0, n_rows + step, step, device=rows.device))
     edges = starts.tolist()
     flat = rows * n_labels + labels
-    work = _Workspace(step, n_labels, dtype, logits.device)
+    buffers = _buffers(step, n_labels, dtype, logits.device)
     for number, start in enumerate(range(0, n_rows, step)):
         chunk = slice(start, min(start + step, n_rows))
         skipped = flat[edges[number] : edges[number + 1]] - start * n_labels
         z = logits[chunk].to(dtype)
-        slope = work.slope[: z.shape[0]]
+        *work, slope = (buffer[: z.shape[0]] for buffer in buffers)
         if grad is not None and grad.dtype == dtype:
             slope = grad[chunk]
-        total += _negatives(work, z, skipped, chunk, terms, weights, slope)
+        total += _negatives(work, z, skipped, chunk, batch, slope)
         if grad is not None and grad.dtype != dtype:
             grad[chunk] = slope
-    cost, slope = _positives(logits[rows, labels].to(dtype), positions, terms, weights)
+    cost, slope = _positives(logits[rows, labels].to(dtype), batch)
     if grad is not None:
         grad[rows, labels] = slope.to(grad.dtype)
     return (total + cost.sum()).to(dtype), grad
 
 
-class _Workspace:
-    """Buffers that all chunks reuse: fresh ones would cost more in page faults than the maths.
+def _buffers(rows: int, labels: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+    """Four buffers that all chunks reuse: fresh ones would cost more in page faults than the maths.
 
     On the CPU each thread also keeps them for its next call, four times CHUNK_ELEMENTS numbers.
     """
-
-    wrongness: Tensor
-    sigmoid: Tensor
-    cost: Tensor
-    slope: Tensor
-    _kept = threading.local()
-
-    def __init__(self, rows: int, labels: int, dtype: torch.dtype, device: torch.device) -> None:
-        size = rows * labels
-        keep = device.type == "cpu" and size <= CHUNK_ELEMENTS
-        buffers: Tensor | None = self._kept.__dict__.get(str(dtype)) if keep else None
-        if buffers is None:
-            # Buffers made in inference mode could not be written to outside it.
-            with torch.inference_mode(False):
-                length = CHUNK_ELEMENTS if keep else size
-                buffers = torch.empty(4, length, dtype=dtype, device=device)
-            if keep:
-                self._kept.__dict__[str(dtype)] = buffers
-        self.wrongness, self.sigmoid, self.cost, self.slope = (
-            buffer[:size].view(rows, labels) for buffer in buffers
-        )
+    size = rows * labels
+    keep = device.type == "cpu" and size <= CHUNK_ELEMENTS
+    buffers: Tensor | None = _kept.__dict__.get(str(dtype)) if keep else None
+    if buffers is None:
+        # Buffers made in inference mode could not be written to outside it.
+        with torch.inference_mode(False):
+            buffers = torch.empty(4, CHUNK_ELEMENTS if keep else size, dtype=dtype, device=device)
+        if keep:
+            _kept.__dict__[str(dtype)] = buffers
+    return [buffer[:size].view(rows, labels) for buffer in buffers]
 
 
 def _negatives(
-    work: _Workspace,
-    logits: Tensor,
-    skipped: Tensor,
-    chunk: slice,
-    terms: BalancedTerms,
-    weights: BatchWeights,
-    slope: Tensor,
+    work: list[Tensor], logits: Tensor, skipped: Tensor, chunk: slice, batch: _Batch, slope: Tensor
 ) -> Tensor:
     """Weighted cost of a few documents without the elements `skipped`; the gradient in `slope`."""
-    buffers = (work.wrongness, work.sigmoid, work.cost)
-    wrongness, sigmoid, cost = (buffer[: logits.shape[0]] for buffer in buffers)
+    wrongness, sigmoid, cost = work
+    _, terms, weights = batch
     if terms.shift is None:
         torch.mul(logits, terms.lambda_, out=wrongness)
     else:
@@ -240,16 +216,15 @@ def _negatives(
         slope.mul_(factor)
     if terms.negative_scale * terms.lambda_ != 1:
         slope.mul_(terms.negative_scale * terms.lambda_)
+    if weights.mask is None and factor is not None and factor.shape == cost.shape:
+        return torch.dot(cost.view(-1), factor.view(-1)).mul_(terms.negative_scale)
+    if factor is not None:
+        cost.mul_(factor)
     if weights.mask is not None:
         unknown = ~weights.mask[chunk]
         slope.masked_fill_(unknown, 0.0)
-        cost = cost if factor is None else cost.mul_(factor)
-        return cost.masked_fill_(unknown, 0.0).sum().mul_(terms.negative_scale)
-    if factor is None:
-        return cost.sum().mul_(terms.negative_scale)
-    if factor.shape == cost.shape:
-        return torch.dot(cost.view(-1), factor.view(-1)).mul_(terms.negative_scale)
-    return cost.mul_(factor).sum().mul_(terms.negative_scale)
+        cost.masked_fill_(unknown, 0.0)
+    return cost.sum().mul_(terms.negative_scale)
 
 
 def _weights(
@@ -268,10 +243,9 @@ def _weights(
         yield weights.sample_weight[chunk].to(buffer.dtype).unsqueeze(1)
 
 
-def _positives(
-    picked: Tensor, positions: Targets, terms: BalancedTerms, weights: BatchWeights
-) -> tuple[Tensor, Tensor]:
+def _positives(picked: Tensor, batch: _Batch) -> tuple[Tensor, Tensor]:
     """Weighted cost and gradient at the positions; soft targets mix in the negative side."""
+    positions, terms, weights = batch
     rows, labels = positions.positions()
     y = positions.position_values(picked.dtype)
     shifted = picked if terms.shift is None else picked - terms.shift[labels]
@@ -284,9 +258,8 @@ def _positives(
     weight = torch.ones_like(cost)
     if terms.inverse_counts is not None:
         assert weights.document_mass is not None
-        tiny = torch.finfo(cost.dtype).tiny
-        ratio = terms.inverse_counts[labels] / weights.document_mass[rows].clamp(min=tiny)
-        weight = terms.alpha + torch.sigmoid(terms.beta * (ratio - terms.mu))
+        inverse, mass = terms.inverse_counts[labels, None], weights.document_mass[rows]
+        weight = rebalanced_weight(inverse, mass, terms.alpha, terms.beta, terms.mu).squeeze(1)
     if terms.label_weight is not None:
         weight = weight * terms.label_weight[labels]
     if weights.sample_weight is not None:

@@ -6,34 +6,33 @@ A subclass adds its maths as costs of elements (`ElementwiseLoss`) or terms of d
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
-from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
+from longtail.checks import check_bool, check_choice, check_number
 from longtail.errors import InputError
 from longtail.labels import shown
 from longtail.losses import functional
 from longtail.losses.analytic import kernels_usable
 from longtail.losses.bounds import any_huge, bounded, suspicious, with_limits
 from longtail.losses.functional import ElementCosts
-from longtail.losses.targets import TARGET_DTYPES, Targets, read_targets, recording
+from longtail.losses.targets import TARGET_DTYPES, Targets, check_dense, read_targets, recording
+from longtail.losses.terms import BatchWeights, weigh
 
 Reduction = Literal["none", "mean", "batchmean", "sum"]
 LOGIT_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 # Constants of a larger magnitude overflow float32 in products with logits and counts.
 LARGEST = 1e6
-FLOAT64_DEVICES = ("cpu", "cuda")
 # Hugging Face's mark of a label that shall not count.
 IGNORED = -100
 
 
 class MultiLabelLoss(nn.Module):
-    """Base of all losses: reads the batch, asks the subclass for its terms, reduces them.
+    """Base of all losses: reads the batch, gets the terms of the subclass, reduces them.
 
     Args:
         label_weight: one non-negative weight per label, multiplied into the loss of that label.
@@ -62,7 +61,7 @@ class MultiLabelLoss(nn.Module):
     hides_infinity: bool = False
     """Whether a finite loss may have an infinite logit in it, whose gradient needs its limit."""
     label_weight: Tensor | None
-    n_labels: int | None
+    n_labels: int | None = None
     """Labels that the loss was built for; None where it takes any number."""
 
     def __init__(
@@ -74,17 +73,29 @@ class MultiLabelLoss(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        self.reduction: Reduction = choice("reduction", reduction, get_args(Reduction))
-        if not isinstance(check_targets, bool):
-            raise InputError(f"check_targets must be True or False, got {shown(check_targets)}.")
-        self.check_targets = check_targets
+        check_choice("reduction", reduction, get_args(Reduction))
+        check_bool("check_targets", check_targets)
         if dtype not in (torch.float32, torch.float64):
             raise InputError(
                 "dtype must be torch.float32 or torch.float64, the type of the per-label "
                 f"constants, got {shown(dtype)}."
             )
-        self.register_buffer("label_weight", _label_weight(label_weight, dtype))
-        self.n_labels = None if self.label_weight is None else int(self.label_weight.shape[0])
+        self.reduction: Reduction = reduction
+        self.check_targets = check_targets
+        weight = None if label_weight is None else _label_weight(label_weight, dtype)
+        self.register_buffer("label_weight", weight)
+        if weight is not None:
+            self.for_labels(len(weight))
+
+    def for_labels(self, n_labels: int) -> Self:
+        """This loss, which from now on refuses logits of another label set."""
+        if self.n_labels not in (None, n_labels):
+            raise InputError(
+                f"label_weight must hold one number for each of the {n_labels} labels, got "
+                f"{self.n_labels}."
+            )
+        self.n_labels = n_labels
+        return self
 
     def forward(
         self,
@@ -97,8 +108,9 @@ class MultiLabelLoss(nn.Module):
         # From here on every tensor fits the logits, and sparse targets point inside them.
         check_weights(input, mask, sample_weight, self.check_targets)
         targets = read_targets(input, target, mask, self.check_targets)
+        weights = BatchWeights(None, sample_weight, mask)
         if self.reduction != "none":
-            result = self._fast_loss(input, targets, mask, sample_weight)
+            result = self._fast_loss(input, targets, weights)
             if result is not None:
                 # The kernels give NaN for targets out of range; on a GPU a look at one number,
                 # when all is under way, is cheaper than a pass over all targets.
@@ -110,16 +122,15 @@ class MultiLabelLoss(nn.Module):
         if mask is not None:
             # A masked logit may be anything, even NaN: it must not reach the maths.
             logits = torch.where(mask, logits, torch.zeros_like(logits))
-        result = self._reduce(logits, targets, mask, sample_weight)
+        result = self._reduce(logits, targets, weights)
         if recording(input) or not (targets.unchecked or input.device.type == "cpu"):
             return result
         looks = (result, logits) if self.hides_infinity else (result,)
         totals = targets.check_values(*(each.detach().sum() for each in looks))
-        if not any(map(suspicious, totals)) or input.device.type not in FLOAT64_DEVICES:
+        has_float64 = input.device.type in ("cpu", "cuda")
+        if not (has_float64 and any(map(suspicious, totals)) and any_huge(logits)):
             return result
-        if not any_huge(logits):
-            return result
-        stand_in = self._reduce(bounded(logits), targets, mask, sample_weight)
+        stand_in = self._reduce(bounded(logits), targets, weights)
         return with_limits(result, stand_in).to(result.dtype)
 
     def as_hf(self) -> Callable[..., Tensor]:
@@ -153,15 +164,11 @@ class MultiLabelLoss(nn.Module):
 
         return compute_loss
 
-    def _fast_loss(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
-    ) -> Tensor | None:
-        """The reduced loss by a faster way than `_reduce`, where there is one."""
+    def _fast_loss(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor | None:
+        """The reduced loss computed faster than by `_reduce`, where that is possible."""
         return None
 
-    def _reduce(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
-    ) -> Tensor:
+    def _reduce(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
         raise NotImplementedError
 
     def scale(self, shape: tuple[int, int]) -> float:
@@ -186,10 +193,7 @@ class MultiLabelLoss(nn.Module):
                 f"got {kind}. Pass the model's raw outputs (before the sigmoid) first and the "
                 "targets second."
             )
-        if logits.is_nested or logits.layout != torch.strided:
-            raise InputError(
-                f"logits must be a dense tensor, got layout {logits.layout}. Use logits.to_dense()."
-            )
+        check_dense("logits", logits)
         if logits.dim() != 2:
             raise InputError(
                 f"logits must have the shape (documents, labels), got {tuple(logits.shape)}. "
@@ -226,21 +230,15 @@ class ElementwiseLoss(MultiLabelLoss):
     def _costs(self) -> ElementCosts:
         raise NotImplementedError
 
-    def _elements(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
-    ) -> Tensor:
-        found = functional.elementwise(logits, targets, self._costs())
-        if self.label_weight is not None:
-            found = found * self.label_weight.to(logits.dtype)
-        if sample_weight is not None:
-            found = found * sample_weight.to(logits.dtype).unsqueeze(1)
-        return found if mask is None else torch.where(mask, found, torch.zeros_like(found))
+    def _elements(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
+        values = functional.elementwise(logits, targets, self._costs())
+        return weigh(values, self.label_weight, weights)
 
-    def _reduce(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
-    ) -> Tensor:
-        found = self._elements(logits, targets, mask, sample_weight)
-        return found if self.reduction == "none" else self.divide(found.sum(), targets, mask)
+    def _reduce(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
+        values = self._elements(logits, targets, weights)
+        if self.reduction == "none":
+            return values
+        return self.divide(values.sum(), targets, weights.mask)
 
 
 class DocumentLoss(MultiLabelLoss):
@@ -249,29 +247,28 @@ class DocumentLoss(MultiLabelLoss):
     Label weights and the mask weigh the elements inside a document's term.
     """
 
-    def _document_terms(
-        self, logits: Tensor, targets: Targets, element_weight: Tensor | None
-    ) -> Tensor:
+    def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
         raise NotImplementedError
 
-    def _reduce(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
-    ) -> Tensor:
-        terms = self._document_terms(logits, targets, self._inside_weight(logits, mask))
-        if sample_weight is not None:
-            terms = terms * sample_weight.to(terms.dtype)
+    def _reduce(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
+        inside = element_weight(logits, self.label_weight, 1, weights.mask)
+        terms = self._document_terms(logits, targets, inside)
+        if weights.sample_weight is not None:
+            terms = terms * weights.sample_weight.to(terms.dtype)
         if self.reduction in ("none", "sum"):
             return terms if self.reduction == "none" else terms.sum()
-        return mean_of(terms, None if mask is None else mask.any(dim=1))
+        return mean_of(terms, None if weights.mask is None else weights.mask.any(dim=1))
 
-    def _inside_weight(self, logits: Tensor, mask: Tensor | None) -> Tensor | None:
-        weight = None
-        if self.label_weight is not None:
-            weight = self.label_weight.to(logits.dtype).unsqueeze(0).expand(logits.shape)
-        if mask is not None:
-            known = mask.to(logits.dtype)
-            weight = known if weight is None else weight * known
-        return weight
+
+def element_weight(
+    logits: Tensor, weight: Tensor | None, dim: int, mask: Tensor | None
+) -> Tensor | None:
+    """Weights of labels (dim 1) or documents (dim 0) for every element, 0 where it is unknown."""
+    known = None if mask is None else mask.to(logits.dtype)
+    if weight is None:
+        return known
+    spread = weight.to(logits.dtype).unsqueeze(1 - dim).expand(logits.shape)
+    return spread if known is None else spread * known
 
 
 def mean_of(terms: Tensor, counted: Tensor | None) -> Tensor:
@@ -281,36 +278,18 @@ def mean_of(terms: Tensor, counted: Tensor | None) -> Tensor:
     return terms.sum() / counted.sum().clamp(min=1)
 
 
-def choice(name: str, value: Any, known: tuple[str, ...]) -> Any:
-    """One of the known words, or an error that lists them."""
-    if not isinstance(value, str) or value not in known:
-        raise InputError(f"{name} must be one of {', '.join(known)}, got {shown(value)}.")
-    return value
+def number(name: str, value: Any, minimum: float = -LARGEST, below: float | None = None) -> float:
+    """A constant as a float: at least `minimum`, and below `below` or at most LARGEST."""
+    if isinstance(value, int) and abs(value) > 1e300:
+        # Python can neither convert nor print an integer of 5,000 digits.
+        value = math.inf if value > 0 else -math.inf
+    check_number(name, value, minimum, LARGEST if below is None else below)
+    if value == below:
+        raise InputError(f"{name} must be below {below:g}, got {value!r}.")
+    return float(value)
 
 
-def number(name: str, value: object, least: float = -math.inf, below: float = math.inf) -> float:
-    """A constant as a float, or an error that names it: finite, at least `least`, below `below`."""
-    found = math.nan
-    if isinstance(value, Real) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):
-            found = float(value)
-    absurd = abs(found) > LARGEST
-    if absurd or not (math.isfinite(found) and least <= found < below):
-        wanted = "a finite number"
-        if least > -math.inf:
-            wanted += f" of at least {least:g}"
-        if below < math.inf:
-            wanted += f" and below {below:g}"
-        hint = f" Numbers beyond {LARGEST:g} overflow." if absurd else ""
-        if isinstance(value, str) and value == "auto":
-            hint = " 'auto' is for build_loss, which knows the labels."
-        raise InputError(f"{name} must be {wanted}, got {shown(value)}.{hint}")
-    return found
-
-
-def _label_weight(label_weight: Any, dtype: torch.dtype) -> Tensor | None:
-    if label_weight is None:
-        return None
+def _label_weight(label_weight: Any, dtype: torch.dtype) -> Tensor:
     try:
         weight = torch.as_tensor(label_weight)
         if weight.is_complex() or weight.is_meta or weight.layout != torch.strided:
@@ -330,31 +309,27 @@ def check_weights(
     logits: Tensor, mask: Tensor | None, sample_weight: Tensor | None, check_values: bool
 ) -> None:
     """Raise unless mask and sample weights fit the logits."""
-    for name, given in (("mask", mask), ("sample_weight", sample_weight)):
-        if given is not None and not isinstance(given, Tensor):
-            raise InputError(f"{name} must be a tensor, got {type(given).__name__}.")
-        if given is not None and given.device != logits.device:
+    for name, part, shape, dtypes, hint in (
+        ("mask", mask, logits.shape, {torch.bool}, "Use True where the label is known."),
+        ("sample_weight", sample_weight, logits.shape[:1], TARGET_DTYPES, "One per document."),
+    ):
+        if part is None:
+            continue
+        check_dense(name, part)
+        if part.device != logits.device:
             raise InputError(
-                f"{name} is on {given.device}, the logits on {logits.device}. Move it there."
+                f"{name} is on {part.device}, the logits on {logits.device}. Move it there."
             )
-        if given is not None and (given.is_nested or given.layout != torch.strided):
-            raise InputError(f"{name} must be a dense tensor, got {given.layout}.")
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != logits.shape):
-        raise InputError(
-            f"mask must be a boolean tensor of the logits' shape {tuple(logits.shape)}, got "
-            f"{tuple(mask.shape)} of {mask.dtype}. Use True where the label is known."
-        )
-    if sample_weight is None:
-        return
-    if tuple(sample_weight.shape) != (logits.shape[0],) or sample_weight.dtype not in TARGET_DTYPES:
-        raise InputError(
-            f"sample_weight must hold one number for each of the {logits.shape[0]} documents, got "
-            f"shape {tuple(sample_weight.shape)} of {sample_weight.dtype}."
-        )
-    if check_values and not recording(logits):
+        if part.shape != shape or part.dtype not in dtypes:
+            kind = "boolean tensor" if name == "mask" else "tensor of numbers"
+            raise InputError(
+                f"{name} must be a {kind} of shape {tuple(shape)}, got {tuple(part.shape)} of "
+                f"{part.dtype}. {hint}"
+            )
+    if sample_weight is not None and check_values and not recording(logits):
         # In the type of the loss: 1e300 is infinite in float32.
-        own = sample_weight.to(torch.promote_types(logits.dtype, torch.float32))
-        good = torch.isfinite(own) & (own >= 0)
+        weight = sample_weight.to(torch.promote_types(logits.dtype, torch.float32))
+        good = torch.isfinite(weight) & (weight >= 0)
         if not bool(good.all()):
             worst = sample_weight[~good][0].item()
             raise InputError(f"sample weights must be finite and not negative, got {worst}.")

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longtail.losses.logsums import log_one_plus_sum, log_sum, with_weight_gradient
+from longtail.losses.logsums import log_sum, with_weight_gradient
 from longtail.losses.targets import Targets
+
+__all__ = [
+    "ElementCosts", "asymmetric_negative", "asymmetric_positive", "balanced_negative",
+    "balanced_positive", "class_balanced_weight", "dice_with_logits", "elementwise",
+    "focal_softplus", "hill_negative", "hill_positive", "negative_tolerant_shift",
+    "rebalanced_weight", "two_way_with_logits", "zlpr_with_logits",
+]  # fmt: skip
 
 
 class ElementCosts(NamedTuple):
@@ -106,54 +113,12 @@ def asymmetric_negative(logits: Tensor, gamma_negative: float, margin: float) ->
     """-p_m^g- log(1 - p_m) with p_m = max(p - m, 0)."""
     if margin == 0:
         return focal_softplus(logits, gamma_negative)
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        # Neither takes the class below: the digits come from log p, which costs two sigmoids.
-        return _asymmetric_cost(torch.exp(F.logsigmoid(logits)), gamma_negative, margin)
-    result: Tensor = _AsymmetricNegative.apply(logits, gamma_negative, margin)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _AsymmetricNegative(torch.autograd.Function):
-    """The cost with its gradient in closed form, which keeps the digits of p (1-p).
-
-    Autograd takes 1 - p, in float32 off by 20% at a logit of 15 and 0 from 17 on.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, gamma: float, margin: float) -> Tensor:
-        probability, shifted, power, log = _asymmetric_parts(logits, gamma, margin)
-        ctx.save_for_backward(logits, probability, shifted, power, log)
-        ctx.constants = (gamma, margin)
-        return -power * log
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        logits, *parts = ctx.saved_tensors
-        gamma, margin = ctx.constants
-        if torch.is_grad_enabled():  # a second derivative is wanted (create_graph)
-            parts = _asymmetric_parts(logits, gamma, margin)
-        probability, shifted, power, log = parts
-        # log / p_m is -1 in the limit of 0, where the power makes the product 0.
-        ratio = log / shifted.clamp(min=torch.finfo(log.dtype).tiny)
-        slope = power * (1 / (1 - shifted) - gamma * ratio)
-        return grad_output * slope * probability * torch.sigmoid(-logits), None, None
-
-
-def _asymmetric_parts(
-    logits: Tensor, gamma: float, margin: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """p, p_m, p_m^gamma (0 where p_m is) and log(1 - p_m)."""
-    probability = torch.sigmoid(logits)
-    shifted = (probability - margin).clamp(min=0)
-    power = shifted**gamma if gamma > 0 else (shifted > 0).to(shifted.dtype)
-    return probability, shifted, power, torch.log1p(-shifted)
-
-
-def _asymmetric_cost(probability: Tensor, gamma: float, margin: float) -> Tensor:
+    # Through log p: autograd of the sigmoid takes 1 - p, in float32 off by 20% at a logit of 15.
+    probability = torch.exp(F.logsigmoid(logits))
     free = probability <= margin
     # Where p <= m the cost is 0; the stand-in keeps the gradient of the power finite there.
     shifted = torch.where(free, 0.5, probability - margin)
-    return torch.where(free, 0.0, -(shifted**gamma) * torch.log1p(-shifted))
+    return torch.where(free, 0.0, -(shifted**gamma_negative) * torch.log1p(-shifted))
 
 
 def hill_positive(logits: Tensor, gamma: float, margin: float) -> Tensor:
@@ -185,9 +150,11 @@ def zlpr_with_logits(
 ) -> Tensor:
     """log(1 + sum over negatives of e^z) + log(1 + sum over positives of e^-z), per document."""
     targets = Targets.of(target)
-    positives = log_one_plus_sum(targets, -input, element_weight, dim=1, positive=True)
-    negatives = log_one_plus_sum(targets, input, element_weight, dim=1, positive=False)
-    return negatives + positives
+    value = input.new_zeros(input.shape[0])
+    for scores, positive in ((input, False), (-input, True)):
+        side = log_sum(targets, scores, element_weight, 1, positive=positive, plus_one=True)
+        value = value + with_weight_gradient(side.value, side.parts, 1, side.value)
+    return value
 
 
 def two_way_with_logits(

@@ -153,17 +153,9 @@ def document_mass(dense: Tensor, inverse_counts: Tensor, mask: Tensor | None) ->
     dense, mask = _bytes(dense), _bytes(mask)
     partial = inverse_counts.new_empty(n_rows, n_blocks, dtype=torch.float32)
     _mass_kernel[(n_rows * n_blocks,)](
-        partial,
-        inverse_counts,
-        dense if mask is None else mask,
-        0 if mask is None else mask.stride(0),
-        n_labels,
-        n_blocks,
-        dense,
-        dense.stride(0),
-        HAS_MASK=mask is not None,
-        BLOCK=BLOCK,
-    )
+        partial, inverse_counts, *_address(mask, dense), n_labels, n_blocks, *_address(dense),
+        HAS_MASK=mask is not None, BLOCK=BLOCK,
+    )  # fmt: skip
     return partial.sum(dim=1)
 
 
@@ -186,52 +178,34 @@ def sum_and_grad(
     grad = None
     if grad_dtype is not None:
         grad = torch.empty(logits.shape, dtype=grad_dtype, device=logits.device)
-    unused = logits  # a pointer that a switched-off branch never reads
     dense, mask = _bytes(targets.dense), _bytes(weights.mask)
     starts = labels = values = None
     if dense is None:
         rows, labels = targets.positions()
         starts = torch.searchsorted(rows, torch.arange(n_rows + 1, device=rows.device))
         values = _bytes(targets.values)
+    per_label = (terms.shift, terms.label_weight, terms.inverse_counts)
+    floats = [_float(v) for v in (*per_label, weights.document_mass, weights.sample_weight)]
+    # A pointer that a switched-off branch never reads.
+    sparse = [logits if part is None else part for part in (starts, labels, values)]
+    floats = [logits if part is None else part for part in floats]
     _pass_kernel[(n_rows * n_blocks,)](
-        partial,
-        unused if grad is None else grad,
-        0 if grad is None else grad.stride(0),
-        logits,
-        logits.stride(0),
-        unused if dense is None else dense,
-        0 if dense is None else dense.stride(0),
-        unused if starts is None else starts,
-        unused if labels is None else labels,
-        unused if values is None else values,
-        _float(terms.shift, unused),
-        _float(terms.label_weight, unused),
-        _float(terms.inverse_counts, unused),
-        _float(weights.document_mass, unused),
-        _float(weights.sample_weight, unused),
-        unused if mask is None else mask,
-        0 if mask is None else mask.stride(0),
-        n_labels,
-        n_blocks,
-        terms.lambda_,
-        terms.negative_scale,
-        terms.alpha,
-        terms.beta,
-        terms.mu,
-        scale,
-        GAMMA=terms.gamma,
-        WITH_GRAD=grad is not None,
-        DENSE=dense is not None,
-        HAS_VALUES=values is not None,
-        HAS_SHIFT=terms.shift is not None,
+        partial, *_address(grad, logits), *_address(logits), *_address(dense, logits), *sparse,
+        *floats, *_address(mask, logits), n_labels, n_blocks,
+        terms.lambda_, terms.negative_scale, terms.alpha, terms.beta, terms.mu, scale,
+        GAMMA=terms.gamma, WITH_GRAD=grad is not None, DENSE=dense is not None,
+        HAS_VALUES=values is not None, HAS_SHIFT=terms.shift is not None,
         HAS_LABEL_WEIGHT=terms.label_weight is not None,
         REBALANCED=terms.inverse_counts is not None,
         HAS_SAMPLE_WEIGHT=weights.sample_weight is not None,
-        HAS_MASK=mask is not None,
-        BLOCK=BLOCK,
-        num_warps=WARPS,
-    )
+        HAS_MASK=mask is not None, BLOCK=BLOCK, num_warps=WARPS,
+    )  # fmt: skip
     return partial.sum(), grad
+
+
+def _address(matrix: Tensor | None, unused: Tensor | None = None) -> tuple[Tensor | None, int]:
+    """A matrix and its row stride; where there is none, a pointer that is never read, and 0."""
+    return (unused, 0) if matrix is None else (matrix, matrix.stride(0))
 
 
 def _bytes(matrix: Tensor | None) -> Any:
@@ -243,9 +217,5 @@ def _bytes(matrix: Tensor | None) -> Any:
     return matrix.view(torch.uint8) if matrix.dtype == torch.bool else matrix
 
 
-def _float(values: Tensor | None, unused: Tensor) -> Tensor:
-    if values is None:
-        return unused
-    if values.dtype == torch.float32 and values.is_contiguous():
-        return values
-    return values.detach().float().contiguous()
+def _float(values: Tensor | None) -> Tensor | None:
+    return None if values is None else values.detach().float().contiguous()

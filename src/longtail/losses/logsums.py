@@ -1,7 +1,7 @@
-"""Logarithms of weighted sums of exponentials over positives or negatives.
+"""Logarithms of weighted sums of exponentials over positives or negatives, for ZLPR and two-way.
 
-What ZLPR and the two-way loss consist of. Exponents are taken off their largest, so the gradient
-is a softmax without rounding of the logarithm; weights that carry gradient get it at 0, too.
+Exponents are taken off their largest, so the gradient is a softmax without rounding of the
+logarithm; weights that carry gradient get it at 0, too.
 """
 
 from __future__ import annotations
@@ -15,31 +15,12 @@ from torch import Tensor
 from longtail.losses.targets import Targets
 
 
-class _Sum(NamedTuple):
-    """A sum of weight * e^score as e^top * total, per row or column."""
-
-    top: Tensor
-    total: Tensor
-    present: Tensor | None
-    """Whether any element has a positive weight; None where nobody asked."""
-
-
 class _Part(NamedTuple):
     """Elements and their weights; None: all are 1. `segments` is None for a whole matrix."""
 
     scores: Tensor
     factor: Tensor | None
     segments: Tensor | None = None
-
-
-def log_one_plus_sum(
-    targets: Targets, scores: Tensor, weight: Tensor | None, dim: int, positive: bool
-) -> Tensor:
-    """log(1 + sum along `dim` of weight * y * e^score), or with 1 - y for the negatives."""
-    main, graded = _parts(targets, scores, weight, positive, dim)
-    top, total, _ = _sum(main, dim, targets.shape, with_one=True)
-    value = top + torch.log1p(total + torch.expm1(-top))
-    return with_weight_gradient(value, graded, dim, value)
 
 
 class LogSum(NamedTuple):
@@ -56,15 +37,41 @@ class LogSum(NamedTuple):
 
 
 def log_sum(
-    targets: Targets, scores: Tensor, weight: Tensor | None, dim: int, positive: bool
+    targets: Targets,
+    scores: Tensor,
+    weight: Tensor | None,
+    dim: int,
+    *,
+    positive: bool,
+    plus_one: bool = False,
 ) -> LogSum:
-    """log of the sum along `dim` of weight * y * e^score (or 1 - y)."""
-    main, graded = _parts(targets, scores, weight, positive, dim)
-    top, total, present = _sum(main, dim, targets.shape, with_one=False, ask=positive)
+    """log of the sum along `dim` of weight * y * e^score (or 1 - y), or of 1 plus that sum."""
+    main, parts = _parts(targets, scores, weight, positive, dim)
+    exponents, segments, present = main.scores, main.segments, None
+    size = targets.shape[1 - dim]
+    if main.factor is not None:
+        exponents, unused = _exponents(exponents, main.factor.detach())
+        if positive and not plus_one:
+            present = _segment_sum(~unused, segments, dim, size) > 0
+    if segments is None and targets.shape[dim]:
+        top = exponents.detach().amax(dim)
+    else:
+        top = exponents.new_full((size,), -math.inf)
+        if segments is not None:
+            top = top.scatter_reduce(0, segments, exponents.detach(), "amax")
+    if plus_one:
+        top = top.clamp(min=0)
+    # An infinite top would make inf - inf of its own element.
+    top = top.masked_fill(torch.isinf(top), 0.0)
+    off_top = exponents - (top.unsqueeze(dim) if segments is None else top[segments])
+    total = _segment_sum(torch.exp(off_top), segments, dim, size)
     # Not `> 0`: a NaN must show. Where the total is 0, so is the top.
     counts = total != 0
-    value = top + torch.log(torch.where(counts, total, 1.0))
-    return LogSum(value, counts, counts if present is None else present, graded)
+    if plus_one:
+        value = top + torch.log1p(total + torch.expm1(-top))
+    else:
+        value = top + torch.log(torch.where(counts, total, 1.0))
+    return LogSum(value, counts, counts if present is None else present, parts)
 
 
 def _parts(
@@ -74,8 +81,8 @@ def _parts(
     if targets.dense is not None:
         factor = targets.dense.to(scores.dtype)
         factor = factor if positive else 1 - factor
-        whole = _Part(scores, _weighted(factor, weight))
-        return whole, [whole]
+        part = _Part(scores, _weighted(factor, weight))
+        return part, [part]
     rows, labels = targets.positions()
     segments = rows if dim == 1 else labels
     values = targets.position_values(scores.dtype)
@@ -89,8 +96,8 @@ def _parts(
     rest = 1 - values
     remaining = scores.index_put((rows, labels), _exponents(picked, rest.detach())[0])
     inside = _Part(picked, _weighted(rest, None if here is None else here.detach()), segments)
-    whole = _Part(remaining, weight)
-    return whole, [inside, whole]
+    everything = _Part(remaining, weight)
+    return everything, [inside, everything]
 
 
 def _weighted(factor: Tensor, weight: Tensor | None) -> Tensor:
@@ -111,35 +118,12 @@ def _exponents(scores: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(unused, -math.inf, scores + logs), unused
 
 
-def _sum(part: _Part, dim: int, shape: tuple[int, int], with_one: bool, ask: bool = False) -> _Sum:
-    """With one: its exponent of 0 is among those that the top is chosen from."""
-    exponents, present = part.scores, None
-    if part.factor is not None:
-        exponents, unused = _exponents(exponents, part.factor.detach())
-        if ask:
-            present = _any_used(unused, part.segments, dim, shape)
-    size = shape[1 - dim]
-    if part.segments is None and shape[dim]:
-        top = exponents.detach().amax(dim)
-    else:
-        top = exponents.new_full((size,), -math.inf)
-        if part.segments is not None:
-            top = top.scatter_reduce(0, part.segments, exponents.detach(), "amax")
-    if with_one:
-        top = top.clamp(min=0)
-    # An infinite top would make inf - inf of its own element.
-    top = top.masked_fill(torch.isinf(top), 0.0)
-    if part.segments is None:
-        return _Sum(top, torch.exp(exponents - top.unsqueeze(dim)).sum(dim), present)
-    terms = torch.exp(exponents - top[part.segments])
-    return _Sum(top, terms.new_zeros(size).index_add(0, part.segments, terms), present)
-
-
-def _any_used(unused: Tensor, segments: Tensor | None, dim: int, shape: tuple[int, int]) -> Tensor:
+def _segment_sum(terms: Tensor, segments: Tensor | None, dim: int, size: int) -> Tensor:
+    """Sums of a matrix along `dim`, or of flat terms by their segment."""
     if segments is None:
-        return ~unused.all(dim)
-    used = torch.zeros(shape[1 - dim], dtype=torch.int64, device=unused.device)
-    return used.index_add(0, segments, (~unused).long()) > 0
+        return terms.sum(dim)
+    terms = terms.long() if terms.dtype == torch.bool else terms
+    return terms.new_zeros(size).index_add(0, segments, terms)
 
 
 def with_weight_gradient(value: Tensor, parts: list[_Part], dim: int, log_total: Tensor) -> Tensor:
@@ -152,12 +136,9 @@ def with_weight_gradient(value: Tensor, parts: list[_Part], dim: int, log_total:
     for scores, factor, segments in parts:
         if factor is None or not factor.requires_grad:
             continue
-        own = log_total.unsqueeze(dim) if segments is None else log_total[segments]
+        totals = log_total.unsqueeze(dim) if segments is None else log_total[segments]
         # Before the exponential: the gradient of an infinite one would be NaN.
-        slope = torch.exp((scores - own).clamp(max=largest))
-        nothing = (factor - factor.detach()) * slope
-        if segments is None:
-            value = value + nothing.sum(dim)
-        else:
-            value = value + torch.zeros_like(value).index_add(0, segments, nothing)
+        slope = torch.exp((scores - totals).clamp(max=largest))
+        zero = (factor - factor.detach()) * slope
+        value = value + _segment_sum(zero, segments, dim, value.shape[0])
     return value

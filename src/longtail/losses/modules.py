@@ -1,27 +1,22 @@
-"""The balanced loss as a torch module: three switches give the paper's rows.
-
-Modules of other losses are in `literature`; all are importable from here.
-"""
+"""Every loss as a torch module: the balanced loss, whose switches give the paper's rows, and losses
+of later literature, which add their maths only."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from longtail.checks import check_choice
 from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import functional
 from longtail.losses.analytic import balanced_sum, kernels_usable
-from longtail.losses.base import ElementwiseLoss, MultiLabelLoss, Reduction, choice, number
-from longtail.losses.literature import (
-    AsymmetricLoss,
-    DiceLoss,
-    HillLoss,
-    TwoWayLoss,
-    ZLPRLoss,
-)
+from longtail.losses.base import DocumentLoss, ElementwiseLoss, element_weight, mean_of, number
+from longtail.losses.base import MultiLabelLoss as MultiLabelLoss
+from longtail.losses.functional import ElementCosts
 from longtail.losses.targets import Targets
 from longtail.losses.terms import BalancedTerms, BatchWeights, elements
 
@@ -31,16 +26,6 @@ CONSTANT_NAMES = (
     "gamma", "kappa", "lambda_", "cb_beta", "alpha", "beta", "mu", "negative_scale",
 )  # fmt: skip
 Weighting = Literal["none", "class-balanced", "rebalanced"]
-
-__all__ = [
-    "AsymmetricLoss",
-    "BalancedLoss",
-    "DiceLoss",
-    "HillLoss",
-    "MultiLabelLoss",
-    "TwoWayLoss",
-    "ZLPRLoss",
-]
 
 
 class BalancedLoss(ElementwiseLoss):
@@ -65,14 +50,11 @@ class BalancedLoss(ElementwiseLoss):
             for Reuters, 0.05 for PubMed).
         negative_scale: factor on negatives; None is 1/lambda, as the paper writes it. The authors'
             scripts use 1 in NTR-FL alone.
-        label_weight, reduction, check_targets: see MultiLabelLoss.
+        label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
 
-    Shape:
-        see MultiLabelLoss. Soft targets mix both costs: y * positive + (1 - y) * negative.
-
-    Defined at the edges: a label without a training document counts as half a document; one on
-    every document as N minus half in the shift; a document without labels has r = infinity, so a
-    rebalanced weight of alpha + 1.
+    Soft targets mix both costs: y * positive + (1 - y) * negative. Defined at the edges: a label
+    without a training document counts as half a document; one on every document as N minus half in
+    the shift; a document without labels has r = infinity, so a rebalanced weight of alpha + 1.
 
     Relations:
         weighting "none", gamma 0, kappa 0, lambda 1 is `BCEWithLogitsLoss`. The eleven rows from
@@ -108,51 +90,41 @@ class BalancedLoss(ElementwiseLoss):
         beta: float = 10.0,
         mu: float = 0.9,
         negative_scale: float | None = None,
-        label_weight: Tensor | None = None,
-        reduction: Reduction = "mean",
-        check_targets: bool = True,
         dtype: torch.dtype = torch.float32,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            label_weight=label_weight,
-            reduction=reduction,
-            check_targets=check_targets,
-            dtype=dtype,
-        )
-        self.weighting: Weighting = choice("weighting", weighting, get_args(Weighting))
-        self.gamma = number("gamma", gamma, least=0)
+        super().__init__(dtype=dtype, **common)
+        check_choice("weighting", weighting, get_args(Weighting))
+        self.weighting: Weighting = weighting
+        self.gamma = number("gamma", gamma, 0)
         self.kappa = number("kappa", kappa)
-        self.lambda_ = number("lambda_", lambda_, least=SMALLEST)
-        self.cb_beta = number("cb_beta", cb_beta, least=0, below=1)
-        self.alpha, self.beta = number("alpha", alpha, least=0), number("beta", beta)
+        self.lambda_ = number("lambda_", lambda_, SMALLEST)
+        self.cb_beta = number("cb_beta", cb_beta, 0, below=1)
+        self.alpha, self.beta = number("alpha", alpha, 0), number("beta", beta)
         self.mu = number("mu", mu)
         self.negative_scale = 1 / self.lambda_
         if negative_scale is not None:
-            self.negative_scale = number("negative_scale", negative_scale, least=0)
-        counts = None
+            self.negative_scale = number("negative_scale", negative_scale, 0)
+        per_label: dict[str, Tensor] = {}
         if weighting != "none" or self.kappa != 0:
-            counts, n_samples = _read_counts(label_counts, n_samples)
-        rebalanced = class_balanced = shift = None
-        if counts is not None and n_samples is not None:
-            if self.kappa != 0:
-                shift = functional.negative_tolerant_shift(counts, n_samples, self.kappa)
-            if weighting == "class-balanced":
-                class_balanced = functional.class_balanced_weight(counts, self.cb_beta)
-            if weighting == "rebalanced":
-                rebalanced = 1 / counts.clamp(min=0.5)
-        for name, buffer in (
-            ("shift", shift),
-            ("class_weight", class_balanced),
-            ("inverse_counts", rebalanced),
-        ):
-            self.register_buffer(name, None if buffer is None else buffer.to(dtype))
-        if counts is not None:
-            if self.n_labels not in (None, len(counts)):
+            if label_counts is None or n_samples is None:
                 raise InputError(
-                    f"label_weight must hold one number for each of the {len(counts)} labels, got "
-                    f"{self.n_labels}."
+                    "this loss needs the number of training documents of each label and of all. "
+                    "Pass label_counts and n_samples, or use build_loss(name, LabelStats...)."
                 )
-            self.n_labels = len(counts)
+            stats = LabelStats.from_counts(label_counts, n_samples)
+            counts = torch.tensor(stats.label_counts, dtype=torch.float64)
+            if self.kappa != 0:
+                per_label["shift"] = functional.negative_tolerant_shift(
+                    counts, stats.n_samples, self.kappa
+                )
+            if weighting == "class-balanced":
+                per_label["class_weight"] = functional.class_balanced_weight(counts, self.cb_beta)
+            if weighting == "rebalanced":
+                per_label["inverse_counts"] = 1 / counts.clamp(min=0.5)
+            self.for_labels(stats.n_labels)
+        for name in ("shift", "class_weight", "inverse_counts"):
+            self.register_buffer(name, per_label[name].to(dtype) if name in per_label else None)
 
     def extra_repr(self) -> str:
         parts = [f"weighting={self.weighting!r}", f"gamma={self.gamma:g}"]
@@ -178,16 +150,15 @@ class BalancedLoss(ElementwiseLoss):
         def cast(values: Tensor | None) -> Tensor | None:
             return None if values is None else values.to(dtype)
 
-        weight = cast(self.class_weight)
-        if self.label_weight is not None:
-            own = self.label_weight.to(dtype)
-            weight = own if weight is None else weight * own
+        weight, label_weight = cast(self.class_weight), cast(self.label_weight)
+        if weight is not None and label_weight is not None:
+            weight = weight * label_weight
         return BalancedTerms(
             gamma=self.gamma,
             lambda_=self.lambda_,
             negative_scale=self.negative_scale,
             shift=cast(self.shift),
-            label_weight=weight,
+            label_weight=label_weight if weight is None else weight,
             inverse_counts=cast(self.inverse_counts),
             alpha=self.alpha,
             beta=self.beta,
@@ -203,37 +174,228 @@ class BalancedLoss(ElementwiseLoss):
             from longtail.losses.kernels import document_mass
 
             return document_mass(targets.dense, inverse, mask)
-        return targets.label_mass(inverse, mask)
+        return targets.row_sum(inverse.expand(targets.shape), mask)
 
-    def _fast_loss(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
-    ) -> Tensor | None:
-        others = (targets.dense, targets.values, sample_weight)
+    def _fast_loss(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor | None:
+        others = (targets.dense, targets.values, weights.sample_weight)
         if torch.compiler.is_compiling() or any(t is not None and t.requires_grad for t in others):
             return None
         # On the CPU the positions of the labels serve both the masses and the gradient.
         targets = targets if kernels_usable(logits) else targets.sparse()
-        weights = BatchWeights(self.document_mass(logits, targets, mask), sample_weight, mask)
+        mask = weights.mask
+        weights = replace(weights, document_mass=self.document_mass(logits, targets, mask))
         terms = self.terms(torch.promote_types(logits.dtype, torch.float32))
         if mask is None:
             return balanced_sum(logits, targets, terms, weights, self.scale(targets.shape))
         return self.divide(balanced_sum(logits, targets, terms, weights), targets, mask)
 
-    def _elements(
-        self, logits: Tensor, targets: Targets, mask: Tensor | None, sample_weight: Tensor | None
-    ) -> Tensor:
-        terms = self.terms(logits.dtype)
-        mass = None
+    def _elements(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
+        terms, mass = self.terms(logits.dtype), None
         if terms.inverse_counts is not None:
-            mass = targets.label_mass(terms.inverse_counts, mask)
-        return elements(logits, targets, terms, BatchWeights(mass, sample_weight, mask))
+            mass = targets.row_sum(terms.inverse_counts.expand(targets.shape), weights.mask)
+        return elements(logits, targets, terms, replace(weights, document_mass=mass))
 
 
-def _read_counts(label_counts: Any, n_samples: int | None) -> tuple[Tensor, int]:
-    if label_counts is None or n_samples is None:
-        raise InputError(
-            "this loss needs the number of training documents of each label and of all. "
-            "Pass label_counts and n_samples, or use build_loss(name, LabelStats...)."
+class AsymmetricLoss(ElementwiseLoss):
+    r"""Focuses negatives harder than positives and forgets the very easy ones.
+
+    Formula:
+        positives:  -(1-p)^g+ log p
+        negatives:  -p_m^g- log(1-p_m),  p_m = max(p - m, 0),  p = sigmoid(z)
+
+    Args:
+        gamma_positive, gamma_negative: focal exponents g+ and g- (paper: 1 and 4).
+        margin: probability m below which a negative costs nothing (paper: 0.05).
+        label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
+
+    Relations:
+        equal exponents and margin 0 give the focal loss `fl`. The gradient runs through the focal
+        factors too.
+
+    Example:
+        >>> loss = AsymmetricLoss()
+        >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
+        0.1855
+
+    Reference:
+        Ridnik et al., Asymmetric Loss For Multi-Label Classification, ICCV 2021.
+    """
+
+    def __init__(
+        self,
+        *,
+        gamma_positive: float = 1.0,
+        gamma_negative: float = 4.0,
+        margin: float = 0.05,
+        **common: Any,
+    ) -> None:
+        super().__init__(**common)
+        self.gamma_positive = number("gamma_positive", gamma_positive, 0)
+        self.gamma_negative = number("gamma_negative", gamma_negative, 0)
+        self.margin = number("margin", margin, 0, below=1)
+
+    def _costs(self) -> ElementCosts:
+        return ElementCosts(
+            lambda logits, labels: functional.asymmetric_positive(logits, self.gamma_positive),
+            lambda logits, labels: functional.asymmetric_negative(
+                logits, self.gamma_negative, self.margin
+            ),
         )
-    stats = LabelStats.from_counts(label_counts, n_samples)
-    return torch.tensor(stats.label_counts, dtype=torch.float64), stats.n_samples
+
+
+class HillLoss(ElementwiseLoss):
+    r"""Doubts very confident negatives: they may be labels that the annotators missed.
+
+    Formula:
+        positives:  -(1-p)^gamma log p,  p = sigmoid(z - margin)
+        negatives:  (peak - p) p^2,      p = sigmoid(z)
+
+    Args:
+        gamma, margin: focal exponent and logit margin of the positives (paper: 2 and 1).
+        peak: where the weight of a negative reaches 0 (paper: 1.5).
+        label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
+
+    Relations:
+        its positives are those of `fl` on z - 1; its negatives are bounded, unlike all of `bce`'s.
+
+    Example:
+        >>> loss = HillLoss()
+        >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
+        0.4759
+
+    Reference:
+        Zhang et al., Simple and Robust Loss Design for Multi-Label Learning with Missing Labels,
+        arXiv:2112.07368.
+    """
+
+    def __init__(
+        self, *, gamma: float = 2.0, margin: float = 1.0, peak: float = 1.5, **common: Any
+    ) -> None:
+        super().__init__(**common)
+        self.gamma = number("gamma", gamma, 0)
+        self.margin = number("margin", margin)
+        # A lower peak would reward confident negatives.
+        self.peak = number("peak", peak, 1)
+
+    def _costs(self) -> ElementCosts:
+        return ElementCosts(
+            lambda logits, labels: functional.hill_positive(logits, self.gamma, self.margin),
+            lambda logits, labels: functional.hill_negative(logits, self.peak),
+        )
+
+
+class ZLPRLoss(DocumentLoss):
+    r"""Ranks a document's labels above zero and all others below it.
+
+    Formula:
+        log(1 + sum over negatives of e^z) + log(1 + sum over positives of e^-z), per document
+
+    Args:
+        label_weight, reduction, check_targets, dtype: see MultiLabelLoss; one term per document.
+
+    Relations:
+        the softmax cross-entropy of many labels; its natural threshold is a logit of 0. Soft
+        targets weigh the two sums by y and 1 - y.
+
+    Example:
+        >>> loss = ZLPRLoss()
+        >>> print(f"{loss(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 0.0]])).item():.4f}")
+        1.7918
+
+    Reference:
+        Su et al., ZLPR: A Novel Loss for Multi-label Classification, arXiv:2208.02955.
+    """
+
+    def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
+        return functional.zlpr_with_logits(logits, targets, weight)
+
+
+class DiceLoss(DocumentLoss):
+    r"""One minus the soft F1 score of each document.
+
+    Formula:
+        1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s), p = sigmoid(z), per document
+
+    Args:
+        smooth: s, which defines a document without labels (1, as Li et al. suggest).
+        label_weight, reduction, check_targets, dtype: see MultiLabelLoss; one term per document.
+
+    Relations:
+        optimises F1 directly; its gradient vanishes for confident errors, so warm up with `bce`.
+
+    Example:
+        >>> loss = DiceLoss()
+        >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
+        0.2000
+
+    Reference:
+        Milletari et al., V-Net, 3DV 2016; Li et al., Dice Loss for Data-imbalanced NLP Tasks,
+        ACL 2020.
+    """
+
+    def __init__(self, *, smooth: float = 1.0, **common: Any) -> None:
+        super().__init__(**common)
+        # With 0 a document without labels would divide by zero.
+        self.smooth = number("smooth", smooth, SMALLEST)
+
+    def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
+        return functional.dice_with_logits(logits, targets, self.smooth, weight)
+
+
+class TwoWayLoss(DocumentLoss):
+    r"""Separates positives from negatives within every document and within every label.
+
+    Formula:
+        softplus(T- lse over negatives of z/T-  +  T+ lse over positives of -z/T+)
+        mean over documents that have a label, plus mean over labels that the batch has
+
+    Args:
+        positive_temperature, negative_temperature: T+ and T- (paper: 4 and 1).
+        label_weight, reduction, check_targets, dtype: see MultiLabelLoss. `mean` and `batchmean`
+            are both the formula above; `sum` adds all terms; `none` gives documents + labels terms,
+            the documents first. Weights of labels multiply the label terms and weigh the elements
+            inside the document terms; weights of documents the other way round.
+
+    Relations:
+        within documents it is a temperatured `zlpr` without the zero; the second way looks at the
+        other documents of the batch, so it wants batches with several documents per label.
+
+    Example:
+        >>> loss = TwoWayLoss()
+        >>> print(f"{loss(torch.zeros(2, 2), torch.eye(2)).item():.4f}")
+        1.3863
+
+    Reference:
+        Kobayashi, Two-way Multi-Label Loss, CVPR 2023.
+    """
+
+    # The logits of a document without labels have no part in the loss.
+    hides_infinity = True
+
+    def __init__(
+        self,
+        *,
+        positive_temperature: float = 4.0,
+        negative_temperature: float = 1.0,
+        **common: Any,
+    ) -> None:
+        super().__init__(**common)
+        self.positive_temperature = number("positive_temperature", positive_temperature, 1e-3)
+        self.negative_temperature = number("negative_temperature", negative_temperature, 1e-3)
+
+    def _reduce(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
+        terms, present = [], []
+        outer = (self.label_weight, weights.sample_weight)
+        for dim in (1, 0):
+            inside = element_weight(logits, outer[1 - dim], dim, weights.mask)
+            values, has_positive = functional.two_way_with_logits(
+                logits, targets, dim, self.positive_temperature, self.negative_temperature, inside
+            )
+            weight = outer[dim]
+            terms.append(values if weight is None else values * weight.to(values.dtype))
+            present.append(has_positive)
+        if self.reduction == "none":
+            return torch.cat(terms)
+        if self.reduction == "sum":
+            return terms[0].sum() + terms[1].sum()
+        return mean_of(terms[0], present[0]) + mean_of(terms[1], present[1])

@@ -14,24 +14,23 @@ from typing import Any
 
 from longtail.errors import InputError, UnknownNameError
 from longtail.labels import LabelStats
-from longtail.losses.literature import (
+from longtail.losses.base import MultiLabelLoss
+from longtail.losses.modules import (
     AsymmetricLoss,
+    BalancedLoss,
     DiceLoss,
     HillLoss,
     TwoWayLoss,
     ZLPRLoss,
 )
-from longtail.losses.modules import BalancedLoss, MultiLabelLoss
 
 # The paper's constants, by corpus; the published ones differ in mu alone.
 CONSTANTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
-        "reuters": MappingProxyType(
-            dict(gamma=2, cb_beta=0.9, alpha=0.1, beta=10, mu=0.9, kappa=0.05, lambda_=2)
-        ),
-        "pubmed": MappingProxyType(
-            dict(gamma=2, cb_beta=0.9, alpha=0.1, beta=10, mu=0.05, kappa=0.05, lambda_=2)
-        ),
+        corpus: MappingProxyType(
+            dict(gamma=2, cb_beta=0.9, alpha=0.1, beta=10, mu=mu, kappa=0.05, lambda_=2)
+        )
+        for corpus, mu in (("reuters", 0.9), ("pubmed", 0.05))
     }
 )
 
@@ -195,50 +194,31 @@ def build_loss(
             raise UnknownNameError("set of constants", constants, CONSTANTS)
         if not row.published:
             raise InputError(
-                f"the constants of {constants!r} are those of the paper's own losses; {name!r} has "
-                "its own. Leave constants out."
+                f"the constants of {constants!r} are those of the paper's losses; {name!r} has "
+                "others. Leave constants out."
             )
         switched_on = {key for key, value in settings.items() if value != 0}
-        published = CONSTANTS[constants]
-        settings |= {key: value for key, value in published.items() if key in switched_on}
+        settings |= {k: v for k, v in CONSTANTS[constants].items() if k in switched_on}
     if name == "logit-adjusted" and "tau" in overrides:
         overrides["kappa"] = overrides.pop("tau")
-    _check_overrides(name, row, overrides)
+    known = {*inspect.signature(row.module.__init__).parameters} - {"label_counts", "n_samples"}
+    known |= {*inspect.signature(MultiLabelLoss.__init__).parameters}
+    for key in overrides:
+        if key not in known - {"self", "common"}:
+            raise UnknownNameError(f"argument of loss {name!r}:", key, known - {"self", "common"})
     settings |= overrides
-    if row.module is not BalancedLoss:
-        return _for_labels(row.module(**settings), stats)
-    if settings.get("weighting") == "rebalanced":
-        settings.setdefault("mu", "auto")
-    mu = settings.get("mu")
-    mu_from_data = isinstance(mu, str) and mu == "auto"
-    if stats is None:
-        if row.needs_stats or mu_from_data:
+    if row.module is BalancedLoss:
+        if settings["weighting"] == "rebalanced":
+            settings.setdefault("mu", "auto")
+        mu_from_data = isinstance(mu := settings.get("mu"), str) and mu == "auto"
+        if stats is None and (row.needs_stats or mu_from_data):
             raise InputError(
                 f"loss {name!r} needs the label counts: build_loss({name!r}, stats) with stats = "
                 "LabelStats.from_matrix(Y), .from_lists(labels) or .from_counts(counts, n_samples)."
             )
-        return row.module(**settings)
-    if mu_from_data:
-        settings["mu"] = stats.mu
-    return _for_labels(BalancedLoss(stats.label_counts, stats.n_samples, **settings), stats)
-
-
-def _for_labels(loss: MultiLabelLoss, stats: LabelStats | None) -> MultiLabelLoss:
-    """The loss, which then refuses logits of another label set even if it has no use for counts."""
-    if stats is not None:
-        if loss.n_labels not in (None, stats.n_labels):
-            raise InputError(
-                f"label_weight must hold one number for each of the {stats.n_labels} labels, got "
-                f"{loss.n_labels}."
-            )
-        loss.n_labels = stats.n_labels
-    return loss
-
-
-def _check_overrides(name: str, row: LossRow, overrides: Mapping[str, Any]) -> None:
-    known = set(inspect.signature(row.module.__init__).parameters)
-    known |= set(inspect.signature(MultiLabelLoss.__init__).parameters)
-    known -= {"self", "common", "label_counts", "n_samples"}
-    for key in overrides:
-        if key not in known:
-            raise UnknownNameError(f"argument of loss {name!r}:", key, known)
+        if stats is not None:
+            settings |= {"label_counts": stats.label_counts, "n_samples": stats.n_samples}
+            settings |= {"mu": stats.mu} if mu_from_data else {}
+    loss = row.module(**settings)
+    # Also where it has no use for the counts: the statistics say which labels are meant.
+    return loss if stats is None else loss.for_labels(stats.n_labels)

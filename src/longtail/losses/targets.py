@@ -1,6 +1,8 @@
 """What the losses accept as targets: a dense matrix, a CSR tensor, or label indices with offsets.
 
-`read_targets` checks them once against the logits; sparse ones are never made dense.
+`read_targets` checks them once against the logits, before anything indexes memory with them: torch
+trusts the row starts of a CSR tensor and would write past its buffers. Sparse targets are never
+made dense.
 """
 
 from __future__ import annotations
@@ -13,17 +15,14 @@ import torch
 from torch import Tensor
 
 from longtail.errors import InputError
-from longtail.losses.structure import csr_parts, find_positions, offset_parts
 
 _HOW = (
     "Pass a (documents, labels) tensor of 0/1 or values in [0, 1], a sparse CSR tensor of that "
     "shape, or a pair (label_indices, offsets)."
 )
-
-TARGET_DTYPES = {
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-    torch.float16, torch.bfloat16, torch.float32, torch.float64,
-}  # fmt: skip
+_INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+TARGET_DTYPES = {torch.bool} | _INTEGERS | _FLOATS
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Targets:
     values: Tensor | None = None
     """Values at the positions; None where all are 1."""
     unchecked: bool = False
-    """Dense targets whose values nobody has looked at yet: see `check_values`."""
+    """Dense targets whose values are still to be checked: see `check_values`."""
 
     @classmethod
     def of(cls, target: Tensor | Targets) -> Targets:
@@ -51,10 +50,10 @@ class Targets:
         bounds: list[Tensor] = []
         if self.unchecked and self.dense is not None:
             bounds += torch.aminmax(self.dense.detach())
-        read = _read_numbers([*bounds, *others])
+        numbers = _read_numbers([*bounds, *others])
         if bounds:
-            _check_bounds(*read[:2])
-        return read[len(bounds) :]
+            _check_bounds(*numbers[:2])
+        return numbers[len(bounds) :]
 
     def known(self, mask: Tensor | None) -> Targets:
         """The same targets with 0 at unknown dense elements: what stands there may be anything."""
@@ -77,46 +76,38 @@ class Targets:
         """The same targets as positions (of a dense matrix: its non-zero elements)."""
         if self.dense is None:
             return self
-        rows, labels = _positions_of(self.dense)
+        rows, labels = _nonzero(self.dense)
         values = None if self.dense.dtype == torch.bool else self.dense[rows, labels]
         return Targets(self.shape, rows=rows, labels=labels, values=values)
 
     def columns(self, start: int, stop: int) -> Targets:
         """The targets of the labels start..stop-1."""
+        shape = (self.shape[0], stop - start)
         if self.dense is not None:
-            return Targets((self.shape[0], stop - start), dense=self.dense[:, start:stop])
+            return Targets(shape, dense=self.dense[:, start:stop])
         rows, labels = self.positions()
         keep = (labels >= start) & (labels < stop)
         values = None if self.values is None else self.values[keep]
-        shape = (self.shape[0], stop - start)
         return Targets(shape, rows=rows[keep], labels=labels[keep] - start, values=values)
 
-    def label_mass(self, label_values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Per document, the sum of `label_values` over its labels; masked elements do not count."""
-        dtype = label_values.dtype
-        if self.dense is not None:
-            y = self.dense.to(dtype)
-            y = y if mask is None else torch.where(mask, y, 0.0)
-            # Not torch.mv, which autocast would round to half precision on a GPU.
-            return (y * label_values).sum(dim=1)
-        rows, labels = self.positions()
-        mass = label_values[labels] * self.position_values(dtype)
-        if mask is not None:
-            mass = torch.where(mask[rows, labels], mass, 0.0)
-        return label_values.new_zeros(self.shape[0]).index_add(0, rows, mass)
-
-    def row_sum(self, elements: Tensor, squared: bool = False) -> Tensor:
-        """Per document, the sum of elements * y, or of elements * y^2."""
+    def row_sum(
+        self, elements: Tensor, mask: Tensor | None = None, squared: bool = False
+    ) -> Tensor:
+        """Per document, the sum of elements * y (or y^2); masked elements do not count."""
         if self.dense is not None:
             y = self.dense.to(elements.dtype)
+            y = y if mask is None else torch.where(mask, y, 0.0)
+            # Not torch.mv, which autocast would round to half precision on a GPU.
             return (elements * (y * y if squared else y)).sum(dim=1)
         rows, labels = self.positions()
         y = self.position_values(elements.dtype)
         picked = elements[rows, labels] * (y * y if squared else y)
+        if mask is not None:
+            picked = torch.where(mask[rows, labels], picked, 0.0)
         return picked.new_zeros(self.shape[0]).index_add(0, rows, picked)
 
 
-def _positions_of(dense: Tensor) -> tuple[Tensor, Tensor]:
+def _nonzero(dense: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns of the non-zero elements, row by row.
 
     On the CPU eight elements are looked at together, three times as fast as `nonzero`: few
@@ -132,10 +123,9 @@ def _positions_of(dense: Tensor) -> tuple[Tensor, Tensor]:
     even = flags.numel() // 8 * 8
     words = flags[:even].view(torch.int64).nonzero()
     inside = (words * 8 + torch.arange(8)).flatten()
-    rest = torch.arange(even, flags.numel())
-    places = torch.cat([inside, rest])
-    places = places[flags[places]]
-    return places // dense.shape[1], places % dense.shape[1]
+    candidates = torch.cat([inside, torch.arange(even, flags.numel())])
+    flat = candidates[flags[candidates]]
+    return flat // dense.shape[1], flat % dense.shape[1]
 
 
 def read_targets(
@@ -146,41 +136,65 @@ def read_targets(
     Values are checked too (label indices and duplicates here, the range of dense targets by the
     caller with `check_values`) unless a compiler or a CUDA graph is recording, where a check that
     depends on data cannot raise. Indices out of range never reach memory: they raise on the CPU
-    even if values are not to be checked, and make the loss NaN where nobody can look.
+    even if values are not to be checked, and make the loss NaN where the data cannot be read.
     """
     shape = (logits.shape[0], logits.shape[1])
+    is_pair = isinstance(target, (tuple, list)) and len(target) == 2
+    is_pair = is_pair and all(isinstance(part, Tensor) for part in target)
+    for part in target if is_pair else [target]:
+        if not isinstance(part, Tensor):
+            raise InputError(f"expected a target tensor, got {type(part).__name__}. {_HOW}")
+        if part.device != logits.device:
+            raise InputError(
+                f"the targets are on {part.device}, the logits on {logits.device}. "
+                "Move them with target.to(logits.device)."
+            )
     is_recording = recording(logits)
     check_values = check_values and not is_recording
-    # The CPU reads its own memory for nothing; of a GPU it would have to wait.
-    look = check_values or (logits.device.type == "cpu" and not is_recording)
-    if isinstance(target, (tuple, list)) and [isinstance(t, Tensor) for t in target] == [True] * 2:
-        for part in target:
-            _check_device(part, logits)
-        starts, labels = offset_parts(target[0], target[1], shape, _HOW)
-        found = find_positions(starts, labels, shape, "offsets", look, check_values)
-        values = None
-        if found.good is not None:
-            ones = torch.ones(labels.shape, device=labels.device)
-            values = torch.where(found.good, ones, math.nan)
-        return Targets(shape, rows=found.rows, labels=found.labels, values=values)
-    if not isinstance(target, Tensor):
-        raise InputError(f"expected a target tensor, got {type(target).__name__}. {_HOW}")
-    _check_device(target, logits)
-    if target.dtype not in TARGET_DTYPES:
-        raise InputError(f"targets of {target.dtype} are not supported. {_HOW}")
-    if target.layout == torch.sparse_csr:
-        return _from_csr(target, shape, mask, check_values, look)
-    if target.is_nested or target.layout != torch.strided:
+    # The CPU reads its memory at no cost; of a GPU it would have to wait.
+    readable = check_values or (logits.device.type == "cpu" and not is_recording)
+    if is_pair:
+        name, values = "offsets", None
+        starts, labels = _offset_parts(target[0], target[1], shape)
+    else:
+        if target.dtype not in TARGET_DTYPES:
+            raise InputError(f"targets of {target.dtype} are not supported. {_HOW}")
+        is_csr = target.layout == torch.sparse_csr
+        if target.is_nested or not (is_csr or target.layout == torch.strided):
+            raise InputError(
+                f"targets of layout {target.layout} are not supported. "
+                "Convert them with target.to_sparse_csr()."
+            )
+        if tuple(target.shape) != shape:
+            raise InputError(
+                f"targets of shape {tuple(target.shape)} do not fit logits of shape {shape}. {_HOW}"
+            )
+        if not is_csr:
+            unchecked = check_values and target.dtype != torch.bool and target.numel() > 0
+            return Targets(shape, dense=target, unchecked=unchecked)
+        name = "crow_indices"
+        starts, labels, values = _csr_parts(target, shape)
+    rows, labels, good = _positions(starts, labels, shape, name, readable, check_values)
+    if values is not None and mask is not None:
+        # Unknown elements may hold anything.
+        values = torch.where(mask[rows, labels], values, torch.zeros_like(values))
+    if good is not None:
+        values = torch.ones(labels.shape, device=labels.device) if values is None else values
+        wide = torch.promote_types(values.dtype, torch.float32)
+        values = torch.where(good, values.to(wide), math.nan)
+    if check_values and values is not None and values.numel():
+        _check_bounds(*(float(bound) for bound in torch.aminmax(values.detach())))
+    return Targets(shape, rows=rows, labels=labels, values=values)
+
+
+def check_dense(name: str, value: Any) -> None:
+    """Raise unless the value is a dense tensor."""
+    if not isinstance(value, Tensor):
+        raise InputError(f"{name} must be a tensor, got {type(value).__name__}.")
+    if value.is_nested or value.layout != torch.strided:
         raise InputError(
-            f"targets of layout {target.layout} are not supported. "
-            "Convert them with target.to_sparse_csr()."
+            f"{name} must be a dense tensor, got layout {value.layout}. Use to_dense()."
         )
-    if tuple(target.shape) != shape:
-        raise InputError(
-            f"targets of shape {tuple(target.shape)} do not fit logits of shape {shape}. {_HOW}"
-        )
-    unchecked = check_values and target.dtype != torch.bool and target.numel() > 0
-    return Targets(shape, dense=target, unchecked=unchecked)
 
 
 def recording(logits: Tensor) -> bool:
@@ -188,14 +202,6 @@ def recording(logits: Tensor) -> bool:
     if torch.compiler.is_compiling():
         return True
     return logits.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def _check_device(target: Tensor, logits: Tensor) -> None:
-    if target.device != logits.device:
-        raise InputError(
-            f"the targets are on {target.device}, the logits on {logits.device}. "
-            "Move them with target.to(logits.device)."
-        )
 
 
 def _read_numbers(numbers: list[Tensor]) -> list[float]:
@@ -216,21 +222,94 @@ def _check_bounds(low: float, high: float) -> None:
         )
 
 
-def _from_csr(
-    target: Tensor, shape: tuple[int, int], mask: Tensor | None, check_values: bool, look: bool
-) -> Targets:
-    if tuple(target.shape) != shape:
+def _csr_parts(target: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Row starts, label indices and values of a CSR tensor whose sizes fit each other."""
+    starts, labels, values = target.crow_indices(), target.col_indices(), target.values()
+    count = values.shape[0] if values.dim() else 0
+    for name, part, size in (
+        ("crow_indices", starts, shape[0] + 1),
+        ("col_indices", labels, count),
+        ("values", values, count),
+    ):
+        is_index = part is not values
+        if tuple(part.shape) != (size,) or (is_index and part.dtype not in _INTEGERS):
+            raise InputError(
+                f"damaged CSR targets: expected {name} of shape {(size,)}"
+                f"{' and an integer type' if is_index else ''}, got {tuple(part.shape)} of "
+                f"{part.dtype}. Make them with torch.sparse_csr_tensor(..., check_invariants=True)."
+            )
+    return starts, labels, values
+
+
+def _offset_parts(labels: Tensor, offsets: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Row starts with the end, and label indices, of a pair (label_indices, offsets)."""
+    for name, part in (("label_indices", labels), ("offsets", offsets)):
+        strided = not part.is_nested and part.layout == torch.strided
+        if not strided or part.dim() != 1 or part.dtype not in _INTEGERS:
+            size = tuple(part.shape) if strided else part.layout
+            raise InputError(
+                f"{name} must be a flat tensor of integers, got shape {size} of {part.dtype}. "
+                f"{_HOW}"
+            )
+    if offsets.numel() not in (shape[0], shape[0] + 1):
         raise InputError(
-            f"CSR targets of shape {tuple(target.shape)} do not fit logits of shape {shape}. {_HOW}"
+            f"offsets must hold the start of each of the {shape[0]} documents in label_indices "
+            f"(and, optionally, the end), got {offsets.numel()} numbers."
         )
-    starts, labels, values = csr_parts(target, shape)
-    rows, labels, good = find_positions(starts, labels, shape, "crow_indices", look, check_values)
-    if mask is not None:
-        # Unknown elements may hold anything.
-        values = torch.where(mask[rows, labels], values, torch.zeros_like(values))
-    if good is not None:
-        wide = torch.promote_types(values.dtype, torch.float32)
-        values = torch.where(good, values.to(wide), math.nan)
-    if check_values and values.numel():
-        _check_bounds(*(float(bound) for bound in torch.aminmax(values.detach())))
-    return Targets(shape, rows=rows, labels=labels, values=values)
+    offsets = offsets.long()
+    if offsets.numel() == shape[0]:
+        offsets = torch.cat([offsets, offsets.new_full((1,), labels.numel())])
+    return offsets, labels
+
+
+def _positions(
+    starts: Tensor,
+    labels: Tensor,
+    shape: tuple[int, int],
+    name: str,
+    readable: bool,
+    distinct: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Document and label of every stored element.
+
+    Args:
+        starts, labels: where each document begins in `labels`, with the end; label indices.
+        name: what the caller calls the starts, for messages.
+        readable: read the data and raise if an index is out of range. Otherwise, as a compiler or
+            a CUDA graph must, return whether all are good; if not, rows and labels are all 0.
+        distinct: raise, too, if a document lists a label twice (this sorts all positions).
+    """
+    count = labels.numel()
+    # Side by side: the kernels address them by number.
+    starts, labels = starts.long().contiguous(), labels.long().contiguous()
+    if count and 0 in shape:
+        raise InputError(f"targets with {count} labels do not fit logits of shape {shape}.")
+    # By a search: `repeat_interleave` would write past its buffer where starts are wrong.
+    rows = torch.searchsorted(starts[1:], torch.arange(count, device=labels.device), right=True)
+    if not readable:
+        rises = (starts.diff() >= 0).all() & (starts[0] == 0) & (starts[-1] == count)
+        good = rises & ((labels >= 0) & (labels < shape[1])).all()
+        return torch.where(good, rows, 0), torch.where(good, labels, 0), good
+    keys = (rows * shape[1] + labels).sort().values if distinct else labels[:0]
+    twice = keys[1:] == keys[:-1]
+    # One look at the device for all questions.
+    numbers = [starts[0], starts[-1], (starts.diff() if shape[0] else starts).min()]
+    numbers += [*torch.aminmax(labels), twice.any().long()] if count else []
+    first, last, least_step, low, high, repeated = [*torch.stack(numbers).tolist(), 0, 0, 0][:6]
+    if first != 0 or last != count or least_step < 0:
+        raise InputError(
+            f"{name} must rise from 0 to the number of label indices ({count}), got "
+            f"{starts.tolist()[:8]}{'...' if starts.numel() > 8 else ''}."
+        )
+    if low < 0 or (count and high >= shape[1]):
+        raise InputError(
+            f"label indices must lie in 0..{shape[1] - 1} for {shape[1]} labels, got values from "
+            f"{low} to {high}."
+        )
+    if repeated:
+        key = int(keys[:-1][twice][0])
+        raise InputError(
+            f"document {key // shape[1]} lists label {key % shape[1]} twice. "
+            "List each label of a document once."
+        )
+    return rows, labels, None

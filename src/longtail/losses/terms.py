@@ -6,7 +6,9 @@ faster.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,40 +28,26 @@ class BalancedTerms:
     shift: Tensor | None
     label_weight: Tensor | None
     inverse_counts: Tensor | None
+    """1/n of every label; None where nothing is rebalanced."""
     alpha: float
     beta: float
     mu: float
 
-    @property
-    def rebalanced(self) -> bool:
-        return self.inverse_counts is not None
-
     def double(self) -> BalancedTerms:
         """The same in float64."""
-        return replace(
-            self,
-            shift=_double(self.shift),
-            label_weight=_double(self.label_weight),
-            inverse_counts=_double(self.inverse_counts),
-        )
+        return self._map(Tensor.double)
 
     def columns(self, start: int, stop: int) -> BalancedTerms:
         """The terms of the labels start..stop-1."""
+        return self._map(lambda values: values[start:stop])
 
-        def cut(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[start:stop]
-
-        return BalancedTerms(
-            self.gamma,
-            self.lambda_,
-            self.negative_scale,
-            cut(self.shift),
-            cut(self.label_weight),
-            cut(self.inverse_counts),
-            self.alpha,
-            self.beta,
-            self.mu,
-        )
+    def _map(self, change: Callable[[Tensor], Tensor]) -> BalancedTerms:
+        per_label: dict[str, Any] = {
+            name: change(value)
+            for name in ("shift", "label_weight", "inverse_counts")
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(self, **per_label)
 
 
 @dataclass(frozen=True)
@@ -72,41 +60,45 @@ class BatchWeights:
 
     def double(self) -> BatchWeights:
         """The same in float64."""
-        return BatchWeights(_double(self.document_mass), _double(self.sample_weight), self.mask)
-
-
-def _double(values: Tensor | None) -> Tensor | None:
-    return None if values is None else values.double()
+        mass, weight = self.document_mass, self.sample_weight
+        return BatchWeights(
+            None if mass is None else mass.double(),
+            None if weight is None else weight.double(),
+            self.mask,
+        )
 
 
 def elements(
     logits: Tensor, targets: Targets, terms: BalancedTerms, weights: BatchWeights
 ) -> Tensor:
     """weight * cost of every element, 0 where masked; every derivative exists."""
-    found = functional.elementwise(logits, targets, _costs(terms))
-    if terms.inverse_counts is not None:
-        assert weights.document_mass is not None
-        found = found * functional.rebalanced_weight(
-            terms.inverse_counts, weights.document_mass, terms.alpha, terms.beta, terms.mu
-        )
-    if terms.label_weight is not None:
-        found = found * terms.label_weight
-    if weights.sample_weight is not None:
-        found = found * weights.sample_weight.to(found.dtype).unsqueeze(1)
-    if weights.mask is not None:
-        found = torch.where(weights.mask, found, torch.zeros_like(found))
-    return found
 
-
-def _costs(terms: BalancedTerms) -> ElementCosts:
-    def shift_of(labels: Tensor | None) -> Tensor | float:
+    def shift(labels: Tensor | None) -> Tensor | float:
         if terms.shift is None:
             return 0.0
         return terms.shift if labels is None else terms.shift[labels]
 
-    return ElementCosts(
-        lambda logits, labels: functional.balanced_positive(logits, terms.gamma, shift_of(labels)),
+    costs = ElementCosts(
+        lambda logits, labels: functional.balanced_positive(logits, terms.gamma, shift(labels)),
         lambda logits, labels: functional.balanced_negative(
-            logits, terms.gamma, shift_of(labels), terms.lambda_, terms.negative_scale
+            logits, terms.gamma, shift(labels), terms.lambda_, terms.negative_scale
         ),
     )
+    values = functional.elementwise(logits, targets, costs)
+    if terms.inverse_counts is not None:
+        assert weights.document_mass is not None
+        values = values * functional.rebalanced_weight(
+            terms.inverse_counts, weights.document_mass, terms.alpha, terms.beta, terms.mu
+        )
+    return weigh(values, terms.label_weight, weights)
+
+
+def weigh(values: Tensor, label_weight: Tensor | None, weights: BatchWeights) -> Tensor:
+    """Elements times the weights of their label and document, 0 where masked."""
+    if label_weight is not None:
+        values = values * label_weight.to(values.dtype)
+    if weights.sample_weight is not None:
+        values = values * weights.sample_weight.to(values.dtype).unsqueeze(1)
+    if weights.mask is not None:
+        values = torch.where(weights.mask, values, torch.zeros_like(values))
+    return values

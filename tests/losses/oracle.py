@@ -1,14 +1,13 @@
 """Every loss of LOSSES in float64 numpy with its derivatives by hand, right at infinite logits too.
 
-Shares no code with the package. naive.py is the simpler text of the same formulas; a test compares
-the two, and the derivatives with differences.
+Written from the published formulas, sharing no code with the package; test_formulas.py compares the
+derivatives with differences, and rows with numbers computed by hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +28,7 @@ class Batch:
     counts: Array
     n_samples: int
 
-    def turned(self) -> Batch:
-        """Documents and labels change places."""
+    def transposed(self) -> Batch:
         return Batch(
             self.logits.T, self.targets.T, self.known.T, self.label_weight, self.sample_weight,
             self.counts, self.n_samples,
@@ -67,6 +65,16 @@ def focal(x: Array, gamma: float) -> tuple[Array, Array]:
     return times(focus, cost), slope
 
 
+def focal_positive(shift: Array | float, gamma: float) -> Costs:
+    """-(1-q)^gamma log q with q = sigmoid(z - shift)."""
+
+    def positive(z: Array) -> tuple[Array, Array]:
+        cost, slope = focal(shift - z, gamma)
+        return cost, -slope
+
+    return positive
+
+
 def asymmetric_negative(z: Array) -> tuple[Array, Array]:
     p, q = sigmoid(z), sigmoid(-z)
     # p - 0.05 from the side that keeps its digits.
@@ -81,9 +89,7 @@ def hill_negative(z: Array) -> tuple[Array, Array]:
     return (1.5 - p) * p**2, 3 * p * q * p * q
 
 
-def mixed(
-    batch: Batch, positive: Costs, negative: Costs, weighting: str = "none"
-) -> Terms:  # fmt: skip
+def mixed(batch: Batch, positive: Costs, negative: Costs, weighting: str = "none") -> Terms:
     """weight * (y * positive(z) + (1 - y) * negative(z)) per element."""
     z, y = np.where(batch.known, batch.logits, 0), np.where(batch.known, batch.targets, 0)
     (cost_1, slope_1), (cost_0, slope_0) = positive(z), negative(z)
@@ -128,33 +134,13 @@ def balanced(
         n = np.clip(batch.counts, 0.5, batch.n_samples - 0.5)
         shift = strength * np.log(batch.n_samples / n - 1)
 
-        def positive(z: Array) -> tuple[Array, Array]:
-            cost, slope = focal(shift - z, gamma)
-            return cost, -slope
-
         def negative(z: Array) -> tuple[Array, Array]:
             cost, slope = focal(lambda_ * (z - shift), gamma)
             return cost / lambda_, slope
 
-        return mixed(batch, positive, negative, weighting)
+        return mixed(batch, focal_positive(shift, gamma), negative, weighting)
 
     return terms
-
-
-def asl(batch: Batch) -> Terms:
-    def positive(z: Array) -> tuple[Array, Array]:
-        cost, slope = focal(-z, 1)
-        return cost, -slope
-
-    return mixed(batch, positive, asymmetric_negative)
-
-
-def hill(batch: Batch) -> Terms:
-    def positive(z: Array) -> tuple[Array, Array]:
-        cost, slope = focal(1 - z, 2)
-        return cost, -slope
-
-    return mixed(batch, positive, hill_negative)
 
 
 def exponential_sum(scores: Array, factor: Array, one: float) -> tuple[Array, Array, Array]:
@@ -166,11 +152,11 @@ def exponential_sum(scores: Array, factor: Array, one: float) -> tuple[Array, Ar
     top = exponents.max(axis=1)
     top = np.maximum(top, 0) if one else top
     top = np.where(np.isinf(top), 0, top)
-    own = np.exp(exponents - top[:, None]).sum(axis=1)
-    total = own + np.exp(-top) if one else own
+    summed = np.exp(exponents - top[:, None]).sum(axis=1)
+    total = summed + np.exp(-top) if one else summed
     value = np.where(total == 0, -np.inf, top + np.log(total))
     if one:
-        value = np.where(top == 0, np.log1p(own), value)
+        value = np.where(top == 0, np.log1p(summed), value)
     share = np.exp(exponents - top[:, None]) / total[:, None]
     return value, share, np.exp(scores - value[:, None])
 
@@ -229,7 +215,7 @@ def one_way(batch: Batch) -> Terms:
 
 def two_way(batch: Batch) -> Terms:
     """Terms of the documents, then of the labels."""
-    across, down = one_way(batch), one_way(batch.turned())
+    across, down = one_way(batch), one_way(batch.transposed())
     n_documents = len(across.values)
 
     def pull(upstream: Array) -> tuple[Array, Array]:
@@ -242,7 +228,7 @@ def two_way(batch: Batch) -> Terms:
     return Terms(np.concatenate([across.values, down.values]), pull, present)
 
 
-LIMITS: dict[str, Callable[[Batch], Terms]] = {
+FORMULAS: dict[str, Callable[[Batch], Terms]] = {
     "bce": balanced(),
     "fl": balanced(2),
     "cb": balanced(2, weighting="class-balanced"),
@@ -254,8 +240,8 @@ LIMITS: dict[str, Callable[[Batch], Terms]] = {
     "cb-bce": balanced(0, weighting="class-balanced"),
     "r-bce": balanced(0, weighting="rebalanced"),
     "ntr-bce": balanced(0, ntr=True),
-    "asl": asl,
-    "hill": hill,
+    "asl": lambda batch: mixed(batch, focal_positive(0, 1), asymmetric_negative),
+    "hill": lambda batch: mixed(batch, focal_positive(1, 2), hill_negative),
     "zlpr": zlpr,
     "two-way": two_way,
     "dice": dice,
@@ -263,16 +249,23 @@ LIMITS: dict[str, Callable[[Batch], Terms]] = {
 }
 
 
-def reduction_weights(name: str, terms: Terms, batch: Batch, reduction: str) -> Array:
-    """What each term is multiplied by before all are added: 1 for `none` and `sum`."""
-    ones: Any = np.ones_like(terms.values)
-    if reduction in ("none", "sum"):
-        return ones
+def evaluate(name: str, batch: Batch, reduction: str) -> tuple[Array, Array, Array]:
+    """The loss, and its gradients (of the sum, if `none`) by logits and by targets."""
+    with np.errstate(all="ignore"):
+        terms = FORMULAS[name](batch)
+        weights = np.ones_like(terms.values)
+        if reduction in ("mean", "batchmean"):
+            weights = weights / counted(name, terms, batch, reduction)
+        value = terms.values if reduction == "none" else np.asarray((weights * terms.values).sum())
+        return (value, *terms.pull(weights))
+
+
+def counted(name: str, terms: Terms, batch: Batch, reduction: str) -> Array:
+    """What a mean divides each term by."""
     if name == "two-way":
         assert terms.present is not None
-        n_documents = batch.logits.shape[0]
-        parts = (terms.present[:n_documents], terms.present[n_documents:])
-        return np.concatenate([np.ones(len(p)) / max(1, p.sum()) for p in parts])
+        parts = np.split(terms.present, [batch.logits.shape[0]])
+        return np.concatenate([np.full(len(part), max(1.0, part.sum())) for part in parts])
     if reduction == "batchmean" or name in ("zlpr", "dice"):
-        return ones / max(1, batch.known.any(axis=1).sum() if batch.known.shape[1] else 0)
-    return ones / max(1, batch.known.sum())
+        return np.maximum(1.0, batch.known.any(axis=1).sum())
+    return np.maximum(1.0, batch.known.sum())

@@ -1,0 +1,228 @@
+"""Random valid batches for every loss: all forms of targets, extreme logits, masks, weights.
+
+`defect` compares loss and gradients with oracle.py (float64, by hand) within `rounding`, NaN
+exactly where a NaN counts. The tests and the attack use the same cases.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longtail.losses import LOSSES, MultiLabelLoss, build_loss
+
+from .cases import N_SAMPLES, REDUCTIONS, edge_stats, to_csr, to_offsets
+from .oracle import Batch, evaluate
+
+SET_WISE = ("zlpr", "two-way", "dice")
+FORMS = ("dense", "soft", "tiny soft", "csr", "soft csr", "offsets", "offsets with end")
+LOGITS = ("small", "moderate", "large", "1e30", "huge", "denormal", "infinite", "nan")
+DTYPES = (torch.float32, torch.float32, torch.float64, torch.float16, torch.bfloat16)
+CSR_DTYPES = (torch.bool, torch.uint8, torch.int64, torch.float16, torch.float32)
+LABEL_WEIGHTS = (None, None, (1.0, 0.5, 2.0, 0.0, 3.0), (10.0, 0.25, 1.0, 1.0, 0.3))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: the loss and its arguments, and the same batch in float64."""
+
+    name: str
+    reduction: str
+    regime: str
+    form: str
+    logits: Tensor
+    target: Any
+    mask: Tensor | None
+    sample_weight: Tensor | None
+    label_weight: tuple[float, ...] | None
+    batch: Any
+
+    @property
+    def loss(self) -> MultiLabelLoss:
+        dtype = torch.float64 if self.logits.dtype == torch.float64 else torch.float32
+        n_labels = self.logits.shape[1]
+        return cached_loss(self.name, n_labels, self.reduction, self.label_weight, dtype)
+
+
+@cache
+def cached_loss(
+    name: str,
+    n_labels: int,
+    reduction: str,
+    label_weight: tuple[float, ...] | None,
+    dtype: torch.dtype,
+) -> MultiLabelLoss:
+    stats = edge_stats(n_labels) if n_labels else None
+    weight = None if label_weight is None else torch.tensor(label_weight[:n_labels])
+    return build_loss(name, stats, reduction=reduction, label_weight=weight, dtype=dtype)
+
+
+def make_case(rng: random.Random, only: str | None = None) -> Case:
+    """A valid batch of tiny size for a loss, any if none is named; float64 holds it exactly."""
+    arrays = np.random.RandomState(rng.getrandbits(32))
+    name, form, regime = rng.choice(list(LOSSES)), rng.choice(FORMS), rng.choice(LOGITS)
+    name = only or name
+    n_labels = rng.choice((1, 2, 3, 5, 5)) if LOSSES[name].needs_stats else rng.randrange(6)
+    shape = (rng.randrange(5), n_labels)
+    logits = make_logits(arrays, shape, regime).to(rng.choice(DTYPES))
+    dense = make_targets(arrays, shape, form)
+    known, mask = np.ones(shape, dtype=bool), None
+    if rng.random() < 0.4:
+        known = arrays.rand(*shape) < rng.choice((0.0, 0.5, 0.9))
+        mask = torch.from_numpy(known)
+        # Unknown logits may be anything.
+        logits = torch.where(mask | torch.from_numpy(arrays.rand(*shape) < 0.5), logits, torch.nan)
+    weight = None
+    if rng.random() < 0.4:
+        weight = torch.from_numpy(arrays.choice([0.0, 0.25, 1.0, 2.0, 7.0], size=shape[0]))
+        weight = weight.to(rng.choice((torch.float32, torch.float64)))
+    label_weight = rng.choice(LABEL_WEIGHTS)
+    batch = Batch(
+        logits.double().numpy(),
+        dense.double().numpy(),
+        known,
+        np.ones(shape[0]) if weight is None else weight.double().numpy(),
+        np.ones(n_labels)
+        if label_weight is None
+        else np.array(label_weight[:n_labels], dtype=np.float32).astype(np.float64),
+        edge_stats(n_labels).label_counts if n_labels else np.zeros(0),
+        N_SAMPLES,
+    )
+    target = in_form(rng, dense, form)
+    reduction = rng.choice(REDUCTIONS)
+    return Case(name, reduction, regime, form, logits, target, mask, weight, label_weight, batch)
+
+
+def make_logits(arrays: np.random.RandomState, shape: tuple[int, int], regime: str) -> Tensor:
+    scale = {"small": 1.0, "large": 50.0, "denormal": 1e-40}.get(regime, 6.0)
+    logits = scale * arrays.randn(*shape)
+    # float16 ends at 65504 and reads the others as infinite; float32 at 3.4e38.
+    huge = [sign * size for sign in (-1, 1) for size in (65504.0, 1e38, 2e38, 3.38e38)]
+    extremes = {
+        "1e30": [1e30, -1e30, 0.0],
+        "huge": huge,
+        "infinite": [np.inf, -np.inf],
+        "nan": [np.nan],
+    }
+    if regime in extremes:
+        chosen = arrays.choice(extremes[regime], size=shape)
+        logits = np.where(arrays.rand(*shape) < 0.3, chosen, logits)
+    return torch.from_numpy(logits).float()
+
+
+def make_targets(arrays: np.random.RandomState, shape: tuple[int, int], form: str) -> Tensor:
+    target = (arrays.rand(*shape) < 0.4).astype(np.float64)
+    if form.startswith("soft"):
+        target *= arrays.rand(*shape)
+    if form == "tiny soft":
+        # Times the smallest weight 1e-40 keeps four digits in float32, 1e-42 but two.
+        target *= arrays.choice([1e-40, 1e-30, 1e-12, 1e-4, 1.0], size=shape)
+    return torch.from_numpy(target).float()
+
+
+def in_form(rng: random.Random, dense: Tensor, form: str) -> Any:
+    """The targets as the loss gets them; float ones sometimes want a gradient."""
+    if form == "dense":
+        return dense.to(rng.choice((torch.bool, torch.int64, torch.uint8, torch.float16)))
+    if form.endswith("soft"):
+        return dense.clone().requires_grad_(rng.random() < 0.4)
+    if form.startswith("offsets"):
+        return to_offsets(dense, with_end=form.endswith("end"))
+    types = (torch.float32,) if form == "soft csr" else CSR_DTYPES
+    return to_csr(dense, rng.choice(types), rng.choice((torch.int32, torch.int64)))
+
+
+def defect(case: Case, loss: Callable[..., Tensor] | None = None) -> str | None:
+    """What is wrong with the loss (of the case, if no other) or its gradient; None: nothing."""
+    loss = case.loss if loss is None else loss
+    leaf = case.logits.detach().clone().requires_grad_()
+    try:
+        value = loss(leaf, case.target, mask=case.mask, sample_weight=case.sample_weight)
+        value.sum().backward()
+    except Exception as error:
+        return f"{type(error).__name__} for a valid batch: {str(error)[:80]}"
+    assert leaf.grad is not None
+    by_target = case.target.grad if isinstance(case.target, Tensor) else None
+    return compare(case, value.detach(), leaf.grad, by_target)
+
+
+def compare(case: Case, value: Tensor, grad: Tensor, by_target: Tensor | None) -> str | None:
+    expected, expected_grad, expected_by_target = evaluate(case.name, case.batch, case.reduction)
+    wide = torch.float64 if case.logits.dtype == torch.float64 else torch.float32
+    if value.dtype != wide or tuple(value.shape) != expected.shape:
+        return f"loss of {value.dtype} and shape {tuple(value.shape)}"
+    if grad.dtype != case.logits.dtype or grad.shape != case.logits.shape:
+        return f"gradient of {grad.dtype} and shape {tuple(grad.shape)}"
+    unsure = doubtful(case)
+    # A weight of 0 on a NaN or an infinity: 0 and NaN are both good answers.
+    doubt = unsure if case.reduction == "none" and expected.ndim == 2 else unsure.any()
+    # Infinity minus infinity has no limit.
+    counted = np.where(case.batch.known, case.batch.logits, 0)
+    doubt = doubt | (np.isnan(expected) & (not np.isnan(counted).any()))
+    loose = rounding(case)
+    if wide == torch.float32:
+        # The value, or infinity if it or the sum that a mean divides is beyond float32.
+        with np.errstate(over="ignore"):
+            beyond = np.isinf((expected * max(1, case.logits.numel())).astype(np.float32))
+        expected = np.where(beyond & value.isinf().numpy(), np.inf, expected)
+    if not agrees(value.double().numpy(), expected, doubt, loose, 1e-6 + loose):
+        return f"wrong loss, {case.reduction} of {case.name}"
+    infinite = ~np.isfinite(counted)
+    doubt = unsure | infinite.any() if case.name in SET_WISE else unsure
+    doubt = doubt | np.isnan(expected_grad)
+    scale = 1e-6 * max(1.0, np.abs(expected_grad[np.isfinite(expected_grad)]).max(initial=0))
+    rough = loose + {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(grad.dtype, 1e-4)
+    if not agrees(grad.double().numpy(), expected_grad, doubt, rough, scale + loose):
+        return f"wrong gradient, {case.reduction} of {case.name}"
+    undefined = np.isnan(expected).any() or np.isnan(counted).any() or unsure.any()
+    if not undefined and grad.isnan().any():
+        return f"NaN in the gradient of logits, {case.reduction} of {case.name}"
+    if grad[~torch.from_numpy(case.batch.known)].any():
+        return f"gradient at a masked element, {case.name}"
+    if by_target is None:
+        return None
+    # Where one of them overflows float32, its neighbours are products of what underflows.
+    doubt = doubt | infinite.any() | ~(np.abs(expected_by_target) < 1e37).all()
+    if loose >= 1:
+        # The weights have no digits left beside such logits, here and in float64 alike.
+        if not by_target[torch.from_numpy(~doubt)].isfinite().all():
+            return f"gradient of the targets is not finite, {case.reduction} of {case.name}"
+        return None
+    # The weight of a document's labels has a slope of up to n r^2: float32 keeps four digits.
+    scale = 1e-5 * max(1.0, np.abs(np.where(doubt, 0, expected_by_target)).max(initial=0))
+    if not agrees(by_target.double().numpy(), expected_by_target, doubt, 1e-3 + loose, scale):
+        return f"wrong gradient of the targets, {case.reduction} of {case.name}"
+    return None
+
+
+def doubtful(case: Case) -> Any:
+    """Elements that count with weight 0, yet are NaN or infinite."""
+    batch = case.batch
+    outer = batch.label_weight[None, :] * batch.sample_weight[:, None]
+    return (outer == 0) & batch.known & ~np.isfinite(batch.logits)
+
+
+def rounding(case: Case) -> float:
+    """The relative change of loss and gradient when logits are rounded to the type of the loss."""
+    known = case.batch.logits[case.batch.known & np.isfinite(case.batch.logits)]
+    largest = float(np.abs(known).max(initial=1))
+    eps = 2e-16 if case.logits.dtype == torch.float64 else 6e-8
+    if case.name in ("zlpr", "two-way"):
+        # Their sums compare logits: beyond 1e6 float32 has no digits left for the weights.
+        return 16 * eps * largest + 1e-9
+    return 16 * eps * min(largest, 100.0) + 1e-8
+
+
+def agrees(actual: Any, expected: Any, doubt: Any, relative: float, absolute: float) -> bool:
+    """Equal within tolerance, NaN where expected; doubtful elements may be NaN or anything."""
+    with np.errstate(all="ignore"):
+        close = np.abs(actual - expected) <= absolute + relative * np.abs(expected)
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected)) | close
+    return bool((same | doubt).all())
