@@ -104,7 +104,7 @@ REUTERS = [
     ("1", "the id 'training/1' is already taken"),
 ]
 NLTK = [
-    (b"training/9 x", "expected a file 'training/9' beside cats.txt, found none"),
+    (b"training/9 x", "expected a file 'training/9' beside cats.txt, got none"),
     (b"training x", "(the file 'training' cannot be read|expected a file)"),
     (b"training/2", "the document has no labels"),
     (b"training/empty x", "the text is empty"),
@@ -263,12 +263,12 @@ def test_nothing_to_read(tmp_path: Path, content: str, on_error: str) -> None:
         with pytest.raises(DataError, match=f"a.{suffix}: (holds no documents|expected a column)"):
             read_data(path, on_error=on_error)
     for suffix, expected in (
-        ("json", "found no articles"),
+        ("json", "got no articles"),
         ("xml", "not valid XML|expected PubmedArticle"),
         ("sgm", "holds no documents"),
         ("tar", "broken tar archive"),
         ("zip", "broken zip archive"),
-        ("parquet", "not a sound Parquet file"),
+        ("parquet", "not a valid Parquet file"),
     ):
         path = tmp_path / f"a.{suffix}"
         path.write_text(content)
@@ -310,7 +310,7 @@ def test_a_header_cannot_be_skipped(tmp_path: Path) -> None:
     for header, message in (
         (b"text,labels,gr\xf6\xdfe", "line 2: not valid UTF-8"),
         (b'text,labels,"a"b', "line 2: not valid CSV"),
-        (b"text,labels,text", "the column 'text' stands there twice"),
+        (b"text,labels,text", "the column 'text' occurs twice"),
         (b"body,labels,id", "expected a column 'text', the columns are: 'body', 'labels', 'id'"),
     ):
         path.write_bytes(b"\n" + header + b"\ntext,labels,id\na,b,c\n")

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from longtail.data import Document, ReadOptions, ReadReport, TextData, read_data
-from longtail.data.bioasq import PIECE, read_bioasq
-from longtail.data.jsonl import read_jsonl
+from longtail.data.json_files import PIECE, read_bioasq, read_jsonl
 from longtail.data.medline import read_medline
 from longtail.errors import DataError, InputError
 
@@ -246,7 +245,7 @@ def test_nltk_without_cats(tmp_path: Path) -> None:
             archive.writestr("other", b"")
             for name in names:
                 archive.writestr(name, b"training/1 a")
-        with pytest.raises(DataError, match=r"expected one cats\.txt .*found (none|'brown)"):
+        with pytest.raises(DataError, match=r"expected one cats\.txt .*got (none|'brown)"):
             read_data(path)
 
 

@@ -121,7 +121,7 @@ def test_json_of_another_kind(tmp_path: Path, on_error: str) -> None:
     path = tmp_path / "a.json"
     for content in ('{"text": "a", "labels": ["x"]}\n' * 2, '[{"text": "a"}]', "{}", "nonsense"):
         path.write_text(content)
-        with pytest.raises(DataError, match=r"as in BioASQ Task A, found no articles.*jsonl"):
+        with pytest.raises(DataError, match=r"as in BioASQ Task A, got no articles.*jsonl"):
             read_data(path, on_error=on_error)
     # A number this long crashed the whole process inside ijson.
     path.write_text('{"articles": [{"pmid": 1' + "0" * 5000 + "}]}")

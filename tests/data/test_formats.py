@@ -53,7 +53,7 @@ def test_the_suffix_says_the_format(name: str, format: str | None) -> None:
 def test_an_unknown_format_or_suffix(tmp_path: Path) -> None:
     path = tmp_path / "data.pdf"
     path.write_text("x")
-    with pytest.raises(DataError, match=r"'data.pdf' says no format.*--format\): jsonl, csv"):
+    with pytest.raises(DataError, match=r"'data.pdf' is of no known format.*--format\): jsonl, csv"):
         read_data(path)
     with pytest.raises(UnknownNameError, match=r"unknown format 'jsonnl'\. Did you mean 'jsonl'"):
         read_data(path, "jsonnl")
@@ -272,7 +272,7 @@ def test_written_files_are_what_their_names_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip', got 'ignore'"),
+        ({"on_error": "ignore"}, "on_error must be one of raise, skip, got 'ignore'"),
         ({"label_separator": ""}, "label_separator must not be empty"),
         ({"delimiter": "::"}, "delimiter must be one character"),
         ({"delimiter": '"'}, "neither a quote nor a newline"),

@@ -63,9 +63,9 @@ def test_sgml_tags_in_either_case(tmp_path: Path, samples: Any) -> None:
     ("old", "new", "message"),
     [
         ("<D>cocoa</D>", "<D>co\ncoa</D>", None),
-        ("<D>cocoa</D>", "<D>cocoa</X>", r"expected topics as in <D>cocoa</D>, found '<D>cocoa"),
-        ("<D>cocoa</D>", "cocoa", "expected topics as in <D>cocoa</D>, found 'cocoa'"),
-        ("<BODY>", "<BODX>", "expected <BODY> and </BODY>, found one of them"),
+        ("<D>cocoa</D>", "<D>cocoa</X>", r"expected topics as in <D>cocoa</D>, got '<D>cocoa"),
+        ("<D>cocoa</D>", "cocoa", "expected topics as in <D>cocoa</D>, got 'cocoa'"),
+        ("<BODY>", "<BODX>", "expected <BODY> and </BODY>, got one of them"),
         ("</TITLE>", "", "expected <TITLE> and </TITLE>"),
         ("</TEXT>", "", "expected <TEXT> and </TEXT>"),
         ("</TOPICS>", "", "expected <TOPICS> and </TOPICS>"),
@@ -158,7 +158,7 @@ def test_json_keys_given_twice(tmp_path: Path, samples: Any) -> None:
         '{"text": "a", "labels": ["x"], "note": 1, "note": 2, "more": {"k": 1, "k": 1}}\n'
         '{"text": "b", "labels": ["x"], "labels": ["y"]}\n'
     )
-    with pytest.raises(DataError, match="line 2: the field 'labels' stands there twice"):
+    with pytest.raises(DataError, match="line 2: the field 'labels' occurs twice"):
         read_data(path)
     data, report = reported(path, on_error="skip")
     # Fields that no document is made of may stand there as often as they like.
@@ -166,7 +166,7 @@ def test_json_keys_given_twice(tmp_path: Path, samples: Any) -> None:
     article = json.dumps(samples.article(1))
     path = tmp_path / "a.json"
     path.write_text('{"articles": [' + article[:-1] + ', "meshMajor": ["Other"]}]}')
-    with pytest.raises(DataError, match="article 1: the field 'meshMajor' stands there twice"):
+    with pytest.raises(DataError, match="article 1: the field 'meshMajor' occurs twice"):
         read_data(path)
 
 
@@ -221,7 +221,7 @@ def test_sgml_elements_given_twice(tmp_path: Path, samples: Any, tag: str, more:
     path.write_text(plain.replace(f"</{tag}>", f"</{tag}>{more}", 1))
     data, report = reported(path, on_error="skip")
     assert data.ids == ("training/2",)
-    assert f"story 1: expected one <{tag}>, found several." in report.examples[0]
+    assert f"story 1: expected one <{tag}>, got several." in report.examples[0]
 
 
 def test_sgml_tags_with_white_space(tmp_path: Path, samples: Any) -> None:

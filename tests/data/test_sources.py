@@ -93,7 +93,7 @@ def test_a_missing_part(tmp_path: Path) -> None:
     assert load_data(tmp_path)["validation"].ids == parts["validation"].ids
     assert load_data(tmp_path, seed=1)["validation"].ids != parts["validation"].ids
     (tmp_path / "train.jsonl").unlink()
-    with pytest.raises(DataError, match=r"no training part in .*found 'test\.jsonl"):
+    with pytest.raises(DataError, match=r"no training part in .*got 'test\.jsonl"):
         load_data(tmp_path)
 
 
@@ -102,7 +102,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         for read in (load_data, read_data):
             with pytest.raises(DataError, match="no such file or folder"):
                 read(source)
-    with pytest.raises(DataError, match="found an empty folder"):
+    with pytest.raises(DataError, match="got an empty folder"):
         load_data(tmp_path)
     with pytest.raises(InputError, match="at least one file to read, got none"):
         read_data([])
@@ -112,7 +112,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no files of the format csv"):
         read_data(tmp_path, "csv")
     write_data(made(1), tmp_path / "one.jsonl")
-    with pytest.raises(InputError, match="workers must be at least 1, got 0"):
+    with pytest.raises(InputError, match="workers must be a whole number of at least 1, got 0"):
         read_data(tmp_path / "one.jsonl", workers=0)
 
 
@@ -138,7 +138,7 @@ def test_a_folder_of_files_of_one_kind(tmp_path: Path) -> None:
     assert sum(sizes(load_data(tmp_path)).values()) == 15
     assert read_data([tmp_path / "c.csv", tmp_path / "a.csv"]).ids[0] == "10"  # type: ignore[index]
     write_data(made(1, 99), tmp_path / "d.jsonl")
-    with pytest.raises(DataError, match=r"files of one format; found 'a\.csv', .*--format"):
+    with pytest.raises(DataError, match=r"files of one format; got 'a\.csv', .*--format"):
         read_data(tmp_path)
     report = ReadReport()
     assert len(read_data(tmp_path, "csv", report=report)) == 15
@@ -199,10 +199,10 @@ def test_reuters_and_nltk_say_their_parts_themselves(tmp_path: Path, samples: An
     assert sum(report.left_out.values()) == 1
     # One document of no part must not make a random split of all.
     (folder / "cats.txt").write_text("\n".join(lines))
-    with pytest.raises(DataError, match="found 3 train, 0 validation, 1 test, 1 of no part"):
+    with pytest.raises(DataError, match="got 3 train, 0 validation, 1 test, 1 of no part"):
         load_data(folder)
     (folder / "cats.txt").write_text(lines[3])
-    with pytest.raises(DataError, match="some are for training; found 0 train"):
+    with pytest.raises(DataError, match="some are for training; got 0 train"):
         load_data(folder)
     (folder / "cats.txt").write_text("\n".join(f"training/{k} a" for k in (1, 2, 3)))
     assert sizes(load_data(folder, report=report)) == {"train": 2, "validation": 1}

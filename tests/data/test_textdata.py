@@ -226,7 +226,7 @@ def test_loading_what_others_wrote(tmp_path: Path) -> None:
         TextData.load(path)
     for content in (b"", b"PAR1 but not Parquet"):
         path.write_bytes(content)
-        with pytest.raises(DataError, match="not a sound Parquet file"):
+        with pytest.raises(DataError, match="not a valid Parquet file"):
             TextData.load(path)
     with pytest.raises(DataError, match="no such file"):
         TextData.load(tmp_path / "nothing.parquet")
