@@ -118,8 +118,8 @@ def test_one_file_is_split(tmp_path: Path) -> None:
     write_data(numbered(50), tmp_path / "all.jsonl")
     parts = load_data(tmp_path / "all.jsonl")
     assert sizes(parts) == {"train": 35, "validation": 5, "test": 10}
-    found = [int(identity) for part in parts.values() for identity in part.ids or ()]
-    assert sorted(found) == list(range(50))
+    ids = [int(identity) for part in parts.values() for identity in part.ids or ()]
+    assert sorted(ids) == list(range(50))
     assert load_data(tmp_path / "all.jsonl")["test"].ids == parts["test"].ids
     by_time = TextData.from_lists(["t"] * 10, [["a"]] * 10, dates=[f"20{k:02d}" for k in range(10)])
     write_data(by_time[::-1], tmp_path / "dated.csv")
@@ -146,7 +146,7 @@ def test_a_folder_of_files_of_one_kind(tmp_path: Path) -> None:
 
 
 def test_no_file_is_read_twice(tmp_path: Path) -> None:
-    # Without ids nobody would notice.
+    # Without ids this would remain unnoticed.
     write_data(TextData.from_lists(["one"], [["a"]]), tmp_path / "a.jsonl")
     with pytest.raises(DataError, match=r"a\.jsonl would be read twice"):
         read_data([tmp_path / "a.jsonl", str(tmp_path / "a.jsonl")])
@@ -268,12 +268,12 @@ def test_labels_with_enough_training_documents(tmp_path: Path) -> None:
     report = ReadReport()
     parts = load_data(tmp_path, min_count=2, report=report)
     assert {data.label_names for data in parts.values()} == {("a", "b")}
-    # Documents without any other label are gone, and it is said.
+    # Documents without any other label are dropped, and a note says so.
     assert sizes(parts) == {"train": 4, "validation": 1, "test": 1}
     assert parts["test"].texts == ["test 0"] and parts["test"].labels_of(0) == ["a"]
-    (said,) = report.notes
-    assert "fewer than 2 training documents were left out: 2, with 5 of 12 assignments" in said
-    assert "the documents that had no other labels: 4." in said
+    (note,) = report.notes
+    assert "fewer than 2 training documents were left out: 2, with 5 of 12 assignments" in note
+    assert "the documents that had no other labels: 4." in note
     # Documents that had no label before are not of those.
     write_data(
         TextData.from_lists(["nothing", "rare"], [[], ["d"]], ("a", "d")), tmp_path / "test.jsonl"
