@@ -17,6 +17,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,15 @@ def zip_wrong_size() -> bytes:
     return bytes(content)
 
 
+def repeated_text(n_rows: int) -> bytes:
+    return _parquet({"text": _repeated("x" * (4 << 20), n_rows), "labels": [["a"]] * n_rows})
+
+
+def parquet_page() -> bytes:
+    columns = {"text": ["good", "x" * (1 << 29)], "labels": [["a"], ["b"]]}
+    return _parquet(columns, compression="zstd", use_dictionary=False)
+
+
 def parquet_many_pages() -> bytes:
     # A batch may not unpack all of these pages, of rows that are no documents.
     columns = {"text": [""] * 256, "labels": [["a"]] * 256, "id": ["x" * (7 << 20)] * 256}
@@ -133,98 +143,59 @@ MEGA, X = 1 << 20, b"x" * (1 << 20)
 CATS = b"training/1 x\n"
 STORY = b'<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" NEWID="1"><TOPICS>'
 SET = b"<PubmedArticleSet><PubmedArticle"
-# Name of the bomb -> name of the file and a function that makes its content.
-BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
-    "long_line": (
-        "a.jsonl.gz",
-        lambda: _gz(GOOD_LINE + b'{"text": "', X, 512, b'"}\n' + GOOD_LINE),
+# Name of the file -> a function that makes its content.
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "long_line.jsonl.gz": lambda: _gz(GOOD_LINE + b'{"text": "', X, 512, b'"}\n' + GOOD_LINE),
+    "long_cell.csv.gz": lambda: _gz(
+        b'text,labels\ngood,x\n"', (b"x" * 1023 + b"\n") * 1024, 512, b'",y\n'
     ),
-    "long_cell": (
-        "a.csv.gz",
-        lambda: _gz(b'text,labels\ngood,x\n"', (b"x" * 1023 + b"\n") * 1024, 512, b'",y\n'),
+    "brackets.jsonl": lambda: b"[" * MEGA + b"\n" + GOOD_LINE,
+    "brackets_in_a_cell.csv": lambda: (
+        b"text,labels\ngood,x\nbad," + b"[" * MEGA + b"]" * MEGA + b"\n"
     ),
-    "brackets": ("a.jsonl", lambda: b"[" * MEGA + b"\n" + GOOD_LINE),
-    "brackets_in_a_cell": (
-        "a.csv",
-        lambda: b"text,labels\ngood,x\nbad," + b"[" * MEGA + b"]" * MEGA + b"\n",
+    "lists_in_a_cell.csv": lambda: b'text,labels\ngood,x\nbad,"[' + b"[]," * 2_500_000 + b'[]]"\n',
+    "brackets_in_bioasq.json": lambda: b'{"x": ' + b"[" * MEGA,
+    "endless_article.json.gz": lambda: _gz(b'{"articles": [{"pmid": 1, "abstractText": "', X, 512),
+    "endless_citation.xml.gz": lambda: _gz(SET + b"><MedlineCitation><PMID>", X, 512),
+    "endless_attribute.xml.gz": lambda: _gz(SET + b' a="', X, 512),
+    "many_attributes.xml.gz": many_attributes,
+    "wrapped_citations.xml.gz": wrapped_citations,
+    "many_values.json.gz": lambda: _gz(b'{"articles": [{"x": [', b"{}," * 100_000, 25, b"{}]}]}"),
+    "deep_xml.xml.gz": lambda: _gz(b"<a>" * 1_000_000),
+    "attribute_defaults.xml.gz": attribute_defaults,
+    "laughs.xml": laughs,
+    "tar_long_name.tar.gz": lambda: _gz(
+        _tar_header("././@LongLink", tarfile.GNUTYPE_LONGNAME, 1 << 30), X, 1024
     ),
-    "lists_in_a_cell": (
-        "a.csv",
-        lambda: b'text,labels\ngood,x\nbad,"[' + b"[]," * 2_500_000 + b'[]]"\n',
-    ),
-    "brackets_in_bioasq": ("a.json", lambda: b'{"x": ' + b"[" * MEGA),
-    "endless_article": (
-        "a.json.gz",
-        lambda: _gz(b'{"articles": [{"pmid": 1, "abstractText": "', X, 512),
-    ),
-    "endless_citation": ("a.xml.gz", lambda: _gz(SET + b"><MedlineCitation><PMID>", X, 512)),
-    "endless_attribute": ("a.xml.gz", lambda: _gz(SET + b' a="', X, 512)),
-    "many_attributes": ("a.xml.gz", many_attributes),
-    "wrapped_citations": ("a.xml.gz", wrapped_citations),
-    "many_values": (
-        "a.json.gz",
-        lambda: _gz(b'{"articles": [{"x": [', b"{}," * 100_000, 25, b"{}]}]}"),
-    ),
-    "deep_xml": ("a.xml.gz", lambda: _gz(b"<a>" * 1_000_000)),
-    "attribute_defaults": ("a.xml.gz", attribute_defaults),
-    "laughs": ("a.xml", laughs),
-    "tar_long_name": (
-        "a.tar.gz",
-        lambda: _gz(_tar_header("././@LongLink", tarfile.GNUTYPE_LONGNAME, 1 << 30), X, 1024),
-    ),
-    "tar_pax": (
-        "a.tar.gz",
-        lambda: _gz(_tar_header("pax", tarfile.XHDTYPE, 1 << 29), b"1" * MEGA, 512),
-    ),
+    "tar_pax.tar.gz": lambda: _gz(_tar_header("pax", tarfile.XHDTYPE, 1 << 29), b"1" * MEGA, 512),
     # Python's search in such a header is quadratic.
-    "tar_digits": (
-        "a.tar.gz",
-        lambda: _gz(b"", _tar_header("pax", tarfile.XHDTYPE, 1 << 16) + b"1" * (1 << 16), 64),
+    "tar_digits.tar.gz": lambda: _gz(
+        b"", _tar_header("pax", tarfile.XHDTYPE, 1 << 16) + b"1" * (1 << 16), 64
     ),
-    "tar_large_member": (
-        "a.tar.gz",
-        lambda: _gz(_tar_header("reut2-000.sgm", tarfile.REGTYPE, 1 << 30), bytes(MEGA), 1024),
+    "tar_large_member.tar.gz": lambda: _gz(
+        _tar_header("reut2-000.sgm", tarfile.REGTYPE, 1 << 30), bytes(MEGA), 1024
     ),
-    "sgml_spaces": (
-        "a.sgm",
-        lambda: STORY + b"<D>a</D></TOPICS><TEXT>" + b" " * 2_000_000 + b"x</TEXT></REUTERS>",
+    "sgml_spaces.sgm": lambda: (
+        STORY + b"<D>a</D></TOPICS><TEXT>" + b" " * 2_000_000 + b"x</TEXT></REUTERS>"
     ),
-    "sgml_tags": (
-        "a.sgm",
-        lambda: STORY + b"<D>" * 500_000 + b"<TEXT" * 500_000 + b"</REUTERS>",
-    ),
+    "sgml_tags.sgm": lambda: STORY + b"<D>" * 500_000 + b"<TEXT" * 500_000 + b"</REUTERS>",
     # Each of these lines opens a quote, whether or not one is open.
-    "csv_quotes": ("a.csv", lambda: b"text,labels\ngood,x\n" + b'q","\n' * 200_000),
-    "zip_named_often": (
-        "a.zip",
-        lambda: _zip({"cats.txt": CATS * 100_000, "training/1": b"x" * (7 << 20)}),
+    "csv_quotes.csv": lambda: b"text,labels\ngood,x\n" + b'q","\n' * 200_000,
+    "zip_named_often.zip": lambda: _zip(
+        {"cats.txt": CATS * 100_000, "training/1": b"x" * (7 << 20)}
     ),
-    "zip_overlapping": ("a.zip", zip_overlapping),
-    "zip_wrong_size": ("a.zip", zip_wrong_size),
-    "zip_bzip2": (
-        "a.zip",
-        lambda: _zip({"cats.txt": CATS, "training/1": bytes(1 << 28)}, zipfile.ZIP_BZIP2),
+    "zip_overlapping.zip": zip_overlapping,
+    "zip_wrong_size.zip": zip_wrong_size,
+    "zip_bzip2.zip": lambda: _zip(
+        {"cats.txt": CATS, "training/1": bytes(1 << 28)}, zipfile.ZIP_BZIP2
     ),
-    "parquet_dictionary": (
-        "a.parquet",
-        lambda: _parquet({"text": _repeated("x" * (4 << 20), 50), "labels": [["a"]] * 50}),
-    ),
+    "parquet_dictionary.parquet": partial(repeated_text, 50),
     # 4 TB of documents, each within the limit: they must fill the memory and end in our error.
-    "parquet_memory": (
-        "a.parquet",
-        lambda: _parquet({"text": _repeated("x" * (4 << 20), 10**6), "labels": [["a"]] * 10**6}),
-    ),
-    "parquet_page": (
-        "a.parquet",
-        lambda: _parquet(
-            {"text": ["good", "x" * (1 << 29)], "labels": [["a"], ["b"]]},
-            compression="zstd",
-            use_dictionary=False,
-        ),
-    ),
-    "parquet_many_pages": ("a.parquet", parquet_many_pages),
-    "parquet_list": ("a.parquet", parquet_list),
-    "parquet_delta": ("a.parquet", parquet_delta),
+    "parquet_memory.parquet": partial(repeated_text, 10**6),
+    "parquet_page.parquet": parquet_page,
+    "parquet_many_pages.parquet": parquet_many_pages,
+    "parquet_list.parquet": parquet_list,
+    "parquet_delta.parquet": parquet_delta,
 }
 CHILD = """
 import json, resource, sys, warnings
@@ -254,11 +225,10 @@ def detonate(name: str, chance: random.Random, scratch: Path) -> Outcome:
     folder = scratch / "bomb"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    file, content = BOMBS[name]
-    path = folder / file
-    path.write_bytes(content())
+    path = folder / name
+    path.write_bytes(BOMBS[name]())
     options = {"on_error": chance.choice(["raise", "skip"]), "max_record_mb": MEGABYTES}
-    kind, detail = f"bomb {name}", f"{options}"
+    kind, detail = f"bomb {name.partition('.')[0]}", f"{options}"
     command = [sys.executable, "-c", CHILD, str(path), json.dumps(options), str(ADDRESS_SPACE)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"}
     try:
@@ -271,7 +241,7 @@ def detonate(name: str, chance: random.Random, scratch: Path) -> Outcome:
         last = (answer.stderr.strip().splitlines() or ["no message"])[-1]
         return Outcome(kind, f"ended with {answer.returncode}: {last}"[:200], detail)
     documents, reported, message, grown = json.loads(answer.stdout.splitlines()[-1])
-    if name == "parquet_memory":
+    if name == "parquet_memory.parquet":
         return Outcome(kind, OUR_ERROR if message else "did not fill the memory", detail)
     if grown > MOST_GROWN:
         return Outcome(kind, f"took {grown:.0f} MB at a limit of {MEGABYTES} MB", detail)

@@ -31,7 +31,7 @@ def test_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert formats == set(samples())
 
 
-@pytest.mark.parametrize("bomb", ["brackets", "laughs", "tar_digits"])
+@pytest.mark.parametrize("bomb", ["brackets.jsonl", "laughs.xml", "tar_digits.tar.gz"])
 def test_bombs(tmp_path: Path, bomb: str) -> None:
     case = detonate(bomb, random.Random(0), tmp_path)
     assert case.verdict in GOOD, case

@@ -34,7 +34,7 @@ def bounded_lines(file: TextIO, limit: int, ends: str = "\n") -> Iterator[str]:
 
 
 def has_many_items(text: str, limit: int) -> bool:
-    """Whether JSON text may hold so many values that they take much more memory than the limit."""
+    """Whether the values of JSON text may take much more memory than the limit."""
     most = limit // BYTES_PER_ITEM
     return len(text) > most and sum(map(text.count, "[{,")) > most
 

@@ -170,7 +170,7 @@ def assign_by_time(dates: Sequence[str], shares: Shares) -> IntArray:
     if odd is not None:
         raise DataError(
             f"the date {odd!r} is not in ISO 8601, as 1987, 1987-02 or 1987-02-26, so that sorting "
-            "dates would not put them in order. Write dates that way, or use another method."
+            "dates would not put them in order. Write ISO dates, or use another method."
         )
     order = sorted(range(len(dates)), key=dates.__getitem__)
     changes = [k for k in range(1, len(order)) if dates[order[k - 1]] != dates[order[k]]]
@@ -185,7 +185,7 @@ def assign_by_time(dates: Sequence[str], shares: Shares) -> IntArray:
     first, ideal = 0, 0
     for cut, size in enumerate(sizes[:-1]):
         ideal += int(size)
-        # Each later cut needs a change of date of its own.
+        # Each later cut needs another change of date.
         last = len(changes) - (n_cuts - cut)
         chosen = min(range(first, last + 1), key=lambda k: abs(changes[k] - ideal))
         parts[positions[changes[chosen] :]] = cut + 1
@@ -229,8 +229,8 @@ def assign_stratified(
 ) -> IntArray:
     """The part of each document, such that every label is spread over the parts by their sizes.
 
-    stratify.py says how. A label with fewer documents than there are parts goes to the first part
-    before others; with `first_is_train` off, where it falls.
+    See stratify.py. A label with fewer documents than there are parts goes to the first part before
+    others, unless `first_is_train` is off.
     """
     matrix = sp.csr_matrix(Y, copy=True)
     matrix.sum_duplicates()
