@@ -1,7 +1,7 @@
 """Small valid files of every format that longtail reads, with the documents in them.
 
 A sample is a set of files, since some sources are folders; `pieces` are the bytes of its records,
-so that the judge can say which records are still whole in damaged bytes.
+by which the verdict knows the records that are intact in damaged bytes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import json
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 TEXTS = (
     "Copper rose, nickel fell.",
@@ -42,7 +42,7 @@ Documents = list[tuple[str, tuple[str, ...], str]]
 
 @dataclass(frozen=True)
 class Sample:
-    """One source: its files by name, where to point longtail, and what it holds."""
+    """One source: its files by name, the path to read, and its documents."""
 
     format: str
     files: dict[str, bytes]
@@ -53,18 +53,24 @@ class Sample:
     """Whether damage falls on packed bytes, which a checksum covers."""
 
 
-def documents(plain: bool = False, prefix: str = "") -> Documents:
-    texts, labels = (PLAIN, PLAIN_LABELS) if plain else (TEXTS, LABELS)
-    return [
-        (text, tuple(sorted(names)), f"{prefix}{k}")
-        for k, (text, names) in enumerate(zip(texts, labels, strict=True), start=1)
-    ]
+def _documents(texts: Any, labels: Any, prefix: str = "") -> Documents:
+    rows = enumerate(zip(texts, labels, strict=True), start=1)
+    return [(text, tuple(sorted(names)), f"{prefix}{k}") for k, (text, names) in rows]
 
 
-def jsonl() -> Sample:
-    rows = [{"id": i, "text": t, "labels": list(n)} for t, n, i in documents()]
-    pieces = [json.dumps(row, ensure_ascii=False).encode() for row in rows]
-    return Sample("jsonl", {"a.jsonl": b"\n".join(pieces) + b"\n"}, "a.jsonl", documents(), pieces)
+DOCUMENTS = _documents(TEXTS, LABELS)
+PLAIN_DOCUMENTS = _documents(PLAIN, PLAIN_LABELS, "training/")
+
+
+def _file(format: str, name: str, pieces: list[bytes], head: bytes = b"") -> Sample:
+    """One file with a record per line."""
+    return Sample(format, {name: head + b"\n".join(pieces) + b"\n"}, name, DOCUMENTS, pieces)
+
+
+def _jsonl() -> Sample:
+    rows = [{"id": i, "text": t, "labels": list(n)} for t, n, i in DOCUMENTS]
+    lines = [json.dumps(row, ensure_ascii=False).encode() for row in rows]
+    return _file("jsonl", "a.jsonl", lines)
 
 
 def _table(suffix: str, delimiter: str) -> Sample:
@@ -73,160 +79,128 @@ def _table(suffix: str, delimiter: str) -> Sample:
         csv.writer(stream, delimiter=delimiter, lineterminator="").writerow(row)
         return stream.getvalue().encode()
 
-    pieces = [line([i, t, json.dumps(n)]) for t, n, i in documents()]
-    content = b"\n".join([line(["id", "text", "labels"]), *pieces]) + b"\n"
-    return Sample(suffix, {f"a.{suffix}": content}, f"a.{suffix}", documents(), pieces)
+    rows = [line([i, t, json.dumps(n)]) for t, n, i in DOCUMENTS]
+    return _file(suffix, f"a.{suffix}", rows, line(["id", "text", "labels"]) + b"\n")
 
 
-def libmultilabel() -> Sample:
-    pieces = [f"{i}\t{' '.join(n)}\t{t}".encode() for t, n, i in documents()]
-    found = [(t, n, i) for t, n, i in documents()]
-    return Sample("libmultilabel", {"a.txt": b"\n".join(pieces) + b"\n"}, "a.txt", found, pieces)
+def _libmultilabel() -> Sample:
+    lines = [f"{i}\t{' '.join(n)}\t{t}".encode() for t, n, i in DOCUMENTS]
+    return _file("libmultilabel", "a.txt", lines)
 
 
-def parquet() -> Sample:
+def _parquet() -> Sample:
     from longtail.data import TextData, write_data
 
+    texts, labels, ids = zip(*DOCUMENTS, strict=True)
     with tempfile.TemporaryDirectory() as name:
-        rows = documents()
-        texts, labels, ids = zip(*rows, strict=True)
         write_data(TextData.from_lists(texts, labels, ids=ids), Path(name) / "a.parquet")
         content = (Path(name) / "a.parquet").read_bytes()
-    return Sample("parquet", {"a.parquet": content}, "a.parquet", documents())
+    return Sample("parquet", {"a.parquet": content}, "a.parquet", DOCUMENTS)
 
 
-def bioasq() -> Sample:
+def _bioasq() -> Sample:
     articles = [
         {"pmid": i, "title": "", "abstractText": t, "meshMajor": list(n), "year": "2020"}
-        for t, n, i in documents()
+        for t, n, i in DOCUMENTS
     ]
     pieces = [json.dumps(article, ensure_ascii=False).encode() for article in articles]
     content = b'{"articles": [' + b",\n".join(pieces) + b"]}"
-    return Sample("bioasq", {"a.json": content}, "a.json", documents(), pieces)
+    return Sample("bioasq", {"a.json": content}, "a.json", DOCUMENTS, pieces)
 
 
-def medline() -> Sample:
-    from xml.sax.saxutils import escape
-
-    found = [(" ".join(t.split()), n, i) for t, n, i in documents()]
-    pieces = []
-    for text, names, number in found:
-        headings = "".join(
-            f"<MeshHeading><DescriptorName>{escape(n)}</DescriptorName></MeshHeading>"
-            for n in names
-        )
-        pieces.append(
-            f'<PubmedArticle><MedlineCitation><PMID Version="1">{number}</PMID><Article>'
-            "<Journal><JournalIssue><PubDate><Year>2020</Year></PubDate></JournalIssue></Journal>"
-            f"<Abstract><AbstractText>{escape(text)}</AbstractText></Abstract></Article>"
-            f"<MeshHeadingList>{headings}</MeshHeadingList></MedlineCitation></PubmedArticle>".encode()
-        )
+def _medline() -> Sample:
+    heading = "<MeshHeading><DescriptorName>{}</DescriptorName></MeshHeading>"
+    pieces = [
+        f'<PubmedArticle><MedlineCitation><PMID Version="1">{number}</PMID><Article>'
+        "<Journal><JournalIssue><PubDate><Year>2020</Year></PubDate></JournalIssue></Journal>"
+        f"<Abstract><AbstractText>{escape(text)}</AbstractText></Abstract></Article>"
+        f"<MeshHeadingList>{''.join(heading.format(escape(n)) for n in names)}</MeshHeadingList>"
+        "</MedlineCitation></PubmedArticle>".encode()
+        for text, names, number in DOCUMENTS
+    ]
     content = b'<?xml version="1.0" encoding="utf-8"?>\n<PubmedArticleSet>\n'
     content += b"\n".join(pieces) + b"\n</PubmedArticleSet>\n"
-    return Sample("medline", {"a.xml": content}, "a.xml", found, pieces)
+    return Sample("medline", {"a.xml": content}, "a.xml", DOCUMENTS, pieces)
 
 
-def _sgml() -> tuple[dict[str, bytes], Documents, list[bytes]]:
-    found = documents(plain=True, prefix="training/")
-    pieces = []
-    for text, names, number in found:
-        topics = "".join(f"<D>{name}</D>" for name in names)
-        body = text.replace("&", "&amp;").replace("<", "&lt;")
-        pieces.append(
-            f'<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" NEWID="{number.split("/")[1]}">\n'
-            f"<DATE>26-FEB-1987</DATE>\n<TOPICS>{topics}</TOPICS>\n"
-            f"<TEXT><BODY>{body}\n REUTER\n&#3;</BODY></TEXT>\n</REUTERS>".encode("latin-1")
-        )
+def _reuters() -> Sample:
+    pieces = [
+        f'<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" NEWID="{number.split("/")[1]}">\n'
+        f"<DATE>26-FEB-1987</DATE>\n<TOPICS>{''.join(f'<D>{n}</D>' for n in names)}</TOPICS>\n"
+        f"<TEXT><BODY>{text.replace('&', '&amp;').replace('<', '&lt;')}\n REUTER\n&#3;</BODY>"
+        "</TEXT>\n</REUTERS>".encode("latin-1")
+        for text, names, number in PLAIN_DOCUMENTS
+    ]
     head = b'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n'
     files = {
         "reut2-000.sgm": head + b"\n".join(pieces[:3]) + b"\n",
         "reut2-001.sgm": head + b"\n".join(pieces[3:]) + b"\n",
     }
-    return files, found, pieces
+    return Sample("reuters", files, "", PLAIN_DOCUMENTS, pieces)
 
 
-def reuters() -> Sample:
-    files, found, pieces = _sgml()
-    return Sample("reuters", files, "", found, pieces)
-
-
-def reuters_tar() -> Sample:
-    files, found, pieces = _sgml()
+def _tar(sample: Sample) -> Sample:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, content in files.items():
+        for name, content in sample.files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    return Sample("reuters", {"a.tar": buffer.getvalue()}, "a.tar", found, pieces)
+    return replace(sample, files={"a.tar": buffer.getvalue()}, source="a.tar")
 
 
-def _nltk() -> tuple[dict[str, bytes], Documents]:
-    found = documents(plain=True, prefix="training/")
-    files = {"cats.txt": "".join(f"{i} {' '.join(n)}\n" for _, n, i in found).encode()}
-    files |= {i: t.encode() for t, _, i in found}
-    return files, [(t, n, i) for t, n, i in found]
+def _nltk() -> Sample:
+    cats = "".join(f"{i} {' '.join(n)}\n" for _, n, i in PLAIN_DOCUMENTS).encode()
+    files = {"cats.txt": cats} | {i: t.encode() for t, _, i in PLAIN_DOCUMENTS}
+    return Sample("nltk", files, "", PLAIN_DOCUMENTS)
 
 
-def nltk() -> Sample:
-    files, found = _nltk()
-    return Sample("nltk", files, "", found)
-
-
-def nltk_zip() -> Sample:
-    files, found = _nltk()
+def _zip(sample: Sample) -> Sample:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
+        for name, content in sample.files.items():
             archive.writestr(f"reuters/{name}", content)
-    return Sample("nltk", {"a.zip": buffer.getvalue()}, "a.zip", found)
+    return replace(sample, files={"a.zip": buffer.getvalue()}, source="a.zip")
 
 
-def hugging_face() -> Sample:
+def _hugging_face() -> Sample:
     import datasets
 
-    rows = documents()
-    columns: dict[str, Any] = {
-        "id": [i for _, _, i in rows],
-        "text": [t for t, _, _ in rows],
-        "labels": [list(n) for _, n, _ in rows],
-    }
+    texts, labels, ids = zip(*DOCUMENTS, strict=True)
+    rows = datasets.Dataset.from_dict({"id": ids, "text": texts, "labels": list(map(list, labels))})
     with tempfile.TemporaryDirectory() as name:
         datasets.disable_progress_bars()
-        datasets.DatasetDict({"train": datasets.Dataset.from_dict(columns)}).save_to_disk(name)
-        files = {
-            str(file.relative_to(name)): file.read_bytes()
-            for file in Path(name).rglob("*")
-            if file.is_file()
-        }
-    return Sample("huggingface", files, "", rows)
+        datasets.DatasetDict({"train": rows}).save_to_disk(name)
+        paths = [path for path in Path(name).rglob("*") if path.is_file()]
+        files = {str(path.relative_to(name)): path.read_bytes() for path in paths}
+    return Sample("huggingface", files, "", DOCUMENTS)
 
 
-def gzipped(plain: Sample) -> Sample:
-    """The same source with its files gzipped."""
-    files = {name: gzip.compress(content, mtime=0) for name, content in plain.files.items()}
-    source = plain.source
-    if source and source.endswith(".tar"):
-        files, source = {"a.tar.gz": files[source]}, "a.tar.gz"
-    return Sample(plain.format, files, source, plain.documents, packed=True)
+def _gzipped(sample: Sample) -> Sample:
+    """The same source with its file gzipped."""
+    ((name, content),) = sample.files.items()
+    name = "a.tar.gz" if name == "a.tar" else name
+    packed = {name: gzip.compress(content, mtime=0)}
+    return Sample(sample.format, packed, name, sample.documents, packed=True)
 
 
 def samples() -> dict[str, Sample]:
     """All of them by name, gzipped ones too."""
-    makers: dict[str, Callable[[], Sample]] = {
-        "jsonl": jsonl,
-        "csv": lambda: _table("csv", ","),
-        "tsv": lambda: _table("tsv", "\t"),
-        "libmultilabel": libmultilabel,
-        "parquet": parquet,
-        "bioasq": bioasq,
-        "medline": medline,
-        "reuters folder": reuters,
-        "reuters tar": reuters_tar,
-        "nltk folder": nltk,
-        "nltk zip": nltk_zip,
-        "huggingface": hugging_face,
+    packable = {
+        "jsonl": _jsonl(),
+        "csv": _table("csv", ","),
+        "tsv": _table("tsv", "\t"),
+        "libmultilabel": _libmultilabel(),
+        "bioasq": _bioasq(),
+        "medline": _medline(),
+        "reuters tar": _tar(_reuters()),
     }
-    found = {name: make() for name, make in makers.items()}
-    unpackable = ("jsonl", "csv", "tsv", "libmultilabel", "bioasq", "medline", "reuters tar")
-    return found | {f"{name} gz": gzipped(found[name]) for name in unpackable}
+    others = {
+        "parquet": _parquet(),
+        "reuters folder": _reuters(),
+        "nltk folder": _nltk(),
+        "nltk zip": _zip(_nltk()),
+        "huggingface": _hugging_face(),
+    }
+    packed = {f"{name} gz": _gzipped(sample) for name, sample in packable.items()}
+    return packable | others | packed

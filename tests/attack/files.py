@@ -1,7 +1,7 @@
-"""Endless damage to small valid files of every format: nothing may crash, hang or be lost unsaid.
+"""Endless damage to small valid files of every format: no crash, no hang, no silent loss.
 
 Every few hundred cases one is a bomb: a small file that would unpack to gigabytes, read in a
-process of its own with a limit on its memory.
+process with a limit on its memory.
 """
 
 from __future__ import annotations
@@ -88,22 +88,13 @@ def unharmed(content: bytes, other: bytes, chance: Chance) -> bytes:
 
 
 DAMAGES: tuple[Damage, ...] = (
-    flip,
-    flip,
-    overwrite,
-    insert,
-    insert,
-    delete,
-    repeat,
-    truncate,
-    splice,
-    append,
-    unharmed,
+    *(flip, flip, overwrite, insert, insert, delete),
+    *(repeat, truncate, splice, append, unharmed),
 )
 
 
 def odd_options(chance: Chance) -> dict[str, Any]:
-    """Now and then another way to read, as a user might guess."""
+    """Sometimes other options, as a user might guess."""
     options: dict[str, Any] = {"on_error": chance.choice(["raise", "skip", "skip"])}
     if chance.random() < 0.3:
         encodings = ["latin-1", "utf-8", "utf-16", "utf-32", "utf-7", "cp1252", "shift_jis", "hex"]
@@ -139,7 +130,7 @@ def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
 
 
 def one_case(name: str, table: dict[str, Sample], seed: str, scratch: Path) -> Outcome:
-    """Damage one file of a sample, read it, and judge what came of it."""
+    """Damage one file of a sample, read it, and give a verdict."""
     chance = Chance(seed)
     sample = table[name]
     other = chance.choice(list(chance.choice(list(table.values())).files.values()))
@@ -157,16 +148,16 @@ def one_case(name: str, table: dict[str, Sample], seed: str, scratch: Path) -> O
         (folder / path).write_bytes(content)
     report = ReadReport()
     before, start = _peak(), time.process_time()
-    found: TextData | LongtailError
+    result: TextData | LongtailError
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = read(folder / sample.source, sample.format, report=report, **options)
+            result = read(folder / sample.source, sample.format, report=report, **options)
     except LongtailError as error:
-        found = error
+        result = error
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
         return Outcome(kind, f"raw {type(error).__name__}: {error}"[:200], detail)
     seconds, grown = time.process_time() - start, _peak() - before
     if seconds > SECONDS:
@@ -174,7 +165,7 @@ def one_case(name: str, table: dict[str, Sample], seed: str, scratch: Path) -> O
     if grown > MEGABYTES:
         return Outcome(kind, f"took {grown:.0f} MB", detail)
     plain = set(options) <= {"on_error", "keep_unlabelled"}
-    return Outcome(kind, judge(sample, files, target, found, report, plain), detail)
+    return Outcome(kind, verdict(sample, files, result, report, plain), detail)
 
 
 def read_parts(source: Path, format: str, **options: Any) -> TextData:
@@ -186,48 +177,41 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def judge(
+def verdict(
     sample: Sample,
     files: dict[str, bytes],
-    target: str,
-    found: TextData | LongtailError,
+    result: TextData | LongtailError,
     report: ReadReport,
     plain: bool,
 ) -> str:
-    """The verdict: records that are whole in the damaged bytes must be read, or something told."""
-    if isinstance(found, LongtailError):
-        message = str(found)
+    """Records that are intact in the damaged bytes must be read, or something reported."""
+    if isinstance(result, LongtailError):
+        message = str(result)
         return OUR_ERROR if 0 < len(message) < 4200 else f"a message of {len(message)} characters"
     if report.skipped or report.passed_over or report.left_out:
         return TOLD
-    if report.documents != len(found):
-        return f"report says {report.documents} documents, there are {len(found)}"
+    if report.documents != len(result):
+        return f"report says {report.documents} documents, there are {len(result)}"
     if not plain:
         return RIGHT
-    there = Counter(
-        (text, tuple(sorted(found.labels_of(row))), found.ids[row] if found.ids else "")
-        for row, text in enumerate(found.texts)
+    read = Counter(
+        (text, tuple(sorted(result.labels_of(row))), result.ids[row] if result.ids else "")
+        for row, text in enumerate(result.texts)
     )
-    if not Counter(sample.documents) - there and len(found) == len(sample.documents):
+    if not Counter(sample.documents) - read and len(result) == len(sample.documents):
         return RIGHT
     if files == sample.files:
         return "an undamaged file was read wrongly"
     if sample.packed:
-        return "other documents in spite of a checksum, and nothing told"
-    content = b"".join(files.values())
-    for piece, document in zip(sample.pieces, sample.documents, strict=False):
-        if whole_in(piece, content, sample.format) and not there[document]:
-            return f"lost in silence: {document[2]}"
-    missing = records_in(sample, files) - len(found)
+        return "other documents in spite of a checksum, and nothing reported"
+    lines = b"".join(files.values()).split(b"\n")
+    if sample.format in ("jsonl", "libmultilabel"):
+        # Elsewhere a quote or a tag before it may have made a record part of another one.
+        for piece, document in zip(sample.pieces, sample.documents, strict=True):
+            if piece in lines and not read[document]:
+                return f"lost in silence: {document[2]}"
+    missing = records_in(sample, files) - len(result)
     return f"{missing} records lost in silence" if missing > 0 else RIGHT
-
-
-def whole_in(piece: bytes, content: bytes, format: str) -> bool:
-    """Whether a record stands in the content as one; in a table or a line, as a whole line."""
-    if format in ("jsonl", "libmultilabel"):
-        return piece in content.split(b"\n")
-    # A quote before it may have made it a part of another cell, and a tag part of another text.
-    return False
 
 
 def records_in(sample: Sample, files: dict[str, bytes]) -> int:
@@ -249,7 +233,7 @@ def records_in(sample: Sample, files: dict[str, bytes]) -> int:
     if sample.format == "medline":
         return len(re.findall(r"<PubmedArticle[\s>]", text))
     if sample.format == "reuters":
-        # The name of the element, or what is left of its end, in any place.
+        # The start of the element, or what is left of its end, anywhere.
         return max(text.count("</REUTERS>"), len(re.findall(r"<REUTERS\b", text)))
     if sample.format == "nltk" and "cats.txt" in files:
         return sum(bool(line.split()) for line in files["cats.txt"].split(b"\n"))

@@ -3,90 +3,84 @@
 from __future__ import annotations
 
 import gzip
-import io
-import tarfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from longtail.data import Document, ReadOptions, ReadReport, TextData, read_data
-from longtail.data.bioasq import PIECE, read_bioasq
-from longtail.data.jsonl import read_jsonl
+from longtail.data import Document, ReadOptions, read_data
+from longtail.data.json_files import PIECE, read_bioasq, read_jsonl
 from longtail.data.medline import read_medline
 from longtail.errors import DataError, InputError
 
-
-def read(path: Path, content: bytes, **options: Any) -> tuple[TextData, ReadReport]:
-    path.write_bytes(content)
-    report = ReadReport()
-    return read_data(path, report=report, **options), report
-
-
-def labels_of(data: TextData) -> list[list[str]]:
-    return [list(document.labels) for document in data]
+from .cases import (
+    article,
+    bioasq,
+    citation,
+    heading,
+    labels_of,
+    peak_of,
+    read,
+    reported,
+    sgml,
+    skip,
+    story,
+    tar_of,
+    write_files,
+    xml,
+    zip_of,
+)
 
 
 @pytest.mark.parametrize("style", [{}, {"indent": 2}, {"indent": 1, "ensure_ascii": False}])
-def test_bioasq(tmp_path: Path, samples: Any, style: dict[str, Any]) -> None:
+def test_bioasq(tmp_path: Path, style: dict[str, Any]) -> None:
     articles = [
-        samples.article(1, meshMajor=["Mice", "Humans"]),
-        samples.article(2, title=None, abstractText="Größe 😀", year=None),
-        samples.article(3, abstractText=""),
-        samples.article(4, meshMajor=[]),
-        samples.article(5, pmid=5, year=2021),
+        article(1, meshMajor=["Mice", "Humans"]),
+        article(2, title=None, abstractText="Größe 😀", year=None),
+        article(3, abstractText=""),
+        article(4, meshMajor=[]),
+        article(5, pmid=5, year=2021),
     ]
-    content = samples.bioasq(*articles, **style)
-    for name, stored in (("a.json", content), ("a.json.gz", gzip.compress(content))):
-        data, report = read(tmp_path / name, stored)
+    content = bioasq(*articles, **style)
+    for stored in (content, gzip.compress(content)):
+        data, report = reported(tmp_path / "a.json", stored)
         assert data.texts == ["Title 1. Abstract 1.", "Größe 😀", "Title 5. Abstract 5."]
         assert labels_of(data) == [["Humans", "Mice"], ["Humans"], ["Humans"]]
         assert data.ids == ("1", "2", "5") and data.dates == ("2020", "", "2021")
         assert report.passed_over == {"no abstract": 1, "no MeSH headings": 1}
         assert report.documents == 3 and report.skipped == 0
+    with pytest.raises(InputError, match="do not say which headings are major topics"):
+        read(tmp_path / "a.json", major_topics=True)
 
 
-def test_bioasq_characters_across_chunks(tmp_path: Path, samples: Any) -> None:
+def test_bioasq_values_across_chunks(tmp_path: Path) -> None:
     # Characters of 2, 3 and 4 bytes at every offset from the borders of 64 KiB.
     texts = ["é" * 40_000, "x" + "é" * 40_000, "€" * 30_000, "xx" + "😀" * 40_000]
-    articles = [samples.article(k, abstractText=text) for k, text in enumerate(texts)]
-    data, _ = read(tmp_path / "a.json", samples.bioasq(*articles))
+    articles = [article(k, abstractText=text) for k, text in enumerate(texts)]
+    data = read(tmp_path / "a.json", bioasq(*articles))
     assert data.texts == [f"Title {k}. {text}" for k, text in enumerate(texts)]
-
-
-def test_bioasq_numbers_across_chunks(tmp_path: Path, samples: Any) -> None:
-    articles = samples.bioasq(samples.article(1)).decode()[1:]
+    rest = bioasq(article(1)).decode()[1:]
     for number in ("12.5", "1.5e+10", "-7"):
         for cut in range(1, len(number)):
             head = '{"x": '.ljust(PIECE - cut)
-            data, _ = read(tmp_path / "a.json", f"{head}{number}, {articles}".encode())
-            assert data.ids == ("1",)
+            assert read(tmp_path / "a.json", f"{head}{number}, {rest}").ids == ("1",)
 
 
-def test_bioasq_that_is_not_utf8(tmp_path: Path, samples: Any) -> None:
-    articles = [samples.article(1), samples.article(2, title="Grö\u00dfe"), samples.article(3)]
-    content = samples.bioasq(*articles).decode().encode("latin-1")
+def test_bioasq_that_is_not_utf8(tmp_path: Path) -> None:
+    articles = [article(1), article(2, title="Grö\u00dfe"), article(3)]
+    path, content = tmp_path / "a.json", bioasq(*articles).decode().encode("latin-1")
     with pytest.raises(DataError, match=r"a\.json, article 2: not valid UTF-8.*--encoding latin-1"):
-        read(tmp_path / "a.json", content)
-    data, report = read(tmp_path / "a.json", content, on_error="skip")
+        read(path, content)
+    data, report = skip(path)
     assert data.ids == ("1", "3") and report.skipped == 1
-    data, _ = read(tmp_path / "a.json", content, encoding="latin-1")
-    assert data.texts[1] == "Größe Abstract 2."
-    data, _ = read(tmp_path / "a.json", b"\xef\xbb\xbf" + samples.bioasq(articles[1]))
-    assert data.ids == ("2",)
-    wide = samples.bioasq(*articles).decode().encode("utf-16")
-    data, _ = read(tmp_path / "a.json", wide, encoding="utf-16")
-    assert data.ids == ("1", "2", "3")
+    assert read(path, encoding="latin-1").texts[1] == "Größe Abstract 2."
+    assert read(path, b"\xef\xbb\xbf" + bioasq(articles[1])).ids == ("2",)
+    wide = bioasq(*articles).decode().encode("utf-16")
+    assert read(path, wide, encoding="utf-16").ids == ("1", "2", "3")
 
 
-def test_bioasq_knows_no_major_topics(tmp_path: Path, samples: Any) -> None:
-    with pytest.raises(InputError, match="do not say which headings are major topics"):
-        read(tmp_path / "a.json", samples.bioasq(samples.article(1)), major_topics=True)
-
-
-def test_medline(tmp_path: Path, samples: Any) -> None:
+def test_medline(tmp_path: Path) -> None:
     structured = (
         '<Abstract><AbstractText Label="AIMS" NlmCategory="OBJECTIVE">To see.</AbstractText>'
         "<AbstractText Label='RESULTS'>H<sub>2</sub>O\n  and <i>E. coli</i>.</AbstractText>"
@@ -96,22 +90,18 @@ def test_medline(tmp_path: Path, samples: Any) -> None:
         '<QualifierName UI="Q1" MajorTopicYN="N">blood</QualifierName>'
         '<QualifierName UI="Q2" MajorTopicYN="Y">chemistry</QualifierName>'
     )
-    headings = (
-        samples.heading("Mice", "N", qualifiers)
-        + samples.heading("Humans")
-        + samples.heading("Models, Biological", "Y")
+    headings = heading("Mice", "N", qualifiers) + heading("Humans")
+    headings += heading("Models, Biological", "Y")
+    content = xml(
+        citation(1, "On <i>E. coli</i> &amp; <b>more</b>.", structured, headings),
+        citation(2, date="<MedlineDate>1998 Dec-1999 Jan</MedlineDate>"),
+        citation(3, abstract=""),
+        citation(4, headings=""),
+        citation(5, version="2"),
+        citation(6, date="<Season>Spring</Season>"),
     )
-    citations = [
-        samples.citation(1, "On <i>E. coli</i> &amp; <b>more</b>.", structured, headings),
-        samples.citation(2, date="<MedlineDate>1998 Dec-1999 Jan</MedlineDate>"),
-        samples.citation(3, abstract=""),
-        samples.citation(4, headings=""),
-        samples.citation(5, version="2"),
-        samples.citation(6, date="<Season>Spring</Season>"),
-    ]
-    content = samples.xml(*citations)
-    for name, stored in (("a.xml", content), ("a.xml.gz", gzip.compress(content))):
-        data, report = read(tmp_path / name, stored)
+    for stored in (content, gzip.compress(content)):
+        data, report = reported(tmp_path / "a.xml", stored)
         assert data.texts == [
             "On E. coli & more. To see. H2O and E. coli.",
             "Title 2. Abstract 2.",
@@ -119,17 +109,47 @@ def test_medline(tmp_path: Path, samples: Any) -> None:
         ]
         assert labels_of(data)[0] == ["Humans", "Mice", "Models, Biological"]
         assert data.ids == ("1", "2", "6") and data.dates == ("2020", "1998", "")
-        assert report.passed_over == {
-            "no abstract": 1,
-            "no MeSH headings": 1,
-            "a later version of a citation": 1,
-        }
-    data, report = read(tmp_path / "a.xml", content, major_topics=True)
+        later = {"a later version of a citation": 1}
+        assert report.passed_over == {"no abstract": 1, "no MeSH headings": 1} | later
+    data, report = reported(tmp_path / "a.xml", major_topics=True)
     assert labels_of(data) == [["Mice", "Models, Biological"]]
     assert report.passed_over["no major topics"] == 4
 
 
-def test_reuters_stories(tmp_path: Path, samples: Any) -> None:
+BOOK = "<PubmedBookArticle><BookDocument><PMID>8</PMID></BookDocument></PubmedBookArticle>"
+BOOKS, OTHERS = (
+    "book (PubmedBookArticle), not an article",
+    "element of another name than PubmedArticle",
+)
+DELETED = "<DeleteCitation><PMID>5</PMID><PMID>6</PMID></DeleteCitation>"
+INNER = f"<inner><early/>{citation(1)}<late/>{BOOK}</inner>"
+
+
+@pytest.mark.parametrize(
+    ("inside", "ids", "books", "others"),
+    [
+        (f"{BOOK}<pubmedarticle><PMID>9</PMID></pubmedarticle>{DELETED}", (), 1, 1),
+        # Articles in an envelope are read at any depth; the envelope itself is not counted.
+        (f"<record><metadata>{citation(1)}</metadata></record>", ("1",), 0, 0),
+        (f"<outer><first/>{BOOK}{INNER}<last/></outer><other/>", ("1",), 2, 5),
+        (f"<outer><x/><y><z/></y>{INNER}</outer>", ("1",), 1, 4),
+    ],
+)
+def test_elements_beside_citations(
+    tmp_path: Path, inside: str, ids: tuple[str, ...], books: int, others: int
+) -> None:
+    content = xml(citation(7), inside, citation(9))
+    data, report = reported(tmp_path / "a.xml", content)
+    assert data.ids == ("7", *ids, "9")
+    assert (report.left_out[BOOKS], report.left_out[OTHERS]) == (books, others)
+    deleted = {"a note that a citation was deleted": 2} if DELETED in inside else {}
+    assert report.passed_over == deleted
+    if books:
+        with pytest.warns(UserWarning, match="left out: book"):
+            read_data(tmp_path / "a.xml")
+
+
+def test_reuters_stories(tmp_path: Path) -> None:
     texts = {
         1: None,
         2: "<TITLE>A BRIEF &lt;ABC> TITLE</TITLE>",
@@ -137,17 +157,17 @@ def test_reuters_stories(tmp_path: Path, samples: Any) -> None:
         4: "<TITLE>CAF\u00c9</TITLE>\n<DATELINE>    PARIS, </DATELINE>"
         "<BODY>Reuters said.&#127;</BODY>",
     }
-    stories = [samples.story(number, text=text) for number, text in texts.items()]
-    stories[1] = samples.story(2, ("wheat", "grain", "wheat"), "TEST", texts[2], " 5-MAR-1987 1:2")
+    stories = [story(number, text=text) for number, text in texts.items()]
+    stories[1] = story(2, ("wheat", "grain", "wheat"), "TEST", texts[2], " 5-MAR-1987 1:2")
     stories += [
-        samples.story(5, (), "TRAIN"),
-        samples.story(6, split="NOT-USED"),
-        samples.story(7, has_topics="BYPASS"),
-        samples.story(8, date="31-FEB-1987"),
-        samples.story(9, date="1-XYZ-1987"),
+        story(5, (), "TRAIN"),
+        story(6, split="NOT-USED"),
+        story(7, has_topics="BYPASS"),
+        story(8, date="31-FEB-1987"),
+        story(9, date="1-XYZ-1987"),
     ]
-    content = samples.sgml(*stories)
-    data, report = read(tmp_path / "reut2-000.sgm", content)
+    path = tmp_path / "reut2-000.sgm"
+    data, report = reported(path, sgml(*stories))
     assert data.texts[:4] == [
         "TITLE 1\nBody 1.",
         "A BRIEF <ABC> TITLE",
@@ -159,40 +179,20 @@ def test_reuters_stories(tmp_path: Path, samples: Any) -> None:
     assert data.dates == ("1987-02-26", "1987-03-05", "1987-02-26", "1987-02-26", "", "")
     assert report.passed_over == {"no topic": 1, "not in the ModApte split": 2}
     with pytest.raises(DataError, match=r"reut2-000\.sgm, story 4: not valid utf-8"):
-        read(tmp_path / "reut2-000.sgm", content, encoding="utf-8")
+        read(path, encoding="utf-8")
 
 
-def reuters_files(samples: Any) -> dict[str, bytes]:
-    return {
-        f"reut2-00{k}.sgm": samples.sgml(*(samples.story(10 * k + n) for n in range(1, 4)))
-        for k in range(2)
-    }
-
-
-def tar_of(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def test_reuters_folder_and_archives(tmp_path: Path, samples: Any) -> None:
-    files = reuters_files(samples)
-    folder = tmp_path / "reuters"
-    folder.mkdir()
-    for name, content in {**files, "README.txt": b"about", "lewis.dtd": b"x"}.items():
-        (folder / name).write_bytes(content)
+def test_reuters_folder_and_archives(tmp_path: Path) -> None:
+    files = {f"reut2-00{k}.sgm": sgml(*(story(10 * k + n) for n in (1, 2, 3))) for k in (0, 1)}
+    folder = write_files(tmp_path / "reuters", files | {"README.txt": b"about", "lewis.dtd": b"x"})
     expected = read_data(folder)
     assert expected.ids == tuple(f"training/{k}" for k in (1, 2, 3, 11, 12, 13))
+    members = {"./lewis.dtd": b"x", **{f"./{n}": c for n, c in files.items()}}
     for name, mode in (("a.tar.gz", "w:gz"), ("a.tgz", "w:gz"), ("a.tar", "w")):
-        others = {"./lewis.dtd": b"x", **{f"./{n}": c for n, c in files.items()}}
-        data, _ = read(tmp_path / name, tar_of(others, mode))
+        data = read(tmp_path / name, tar_of(members, mode))
         assert (data.texts, data.ids) == (expected.texts, expected.ids)
-    # The format as an argument, for a folder of another kind of names.
-    (folder / "reut2-000.sgm").rename(folder / "some.sgm")
+    # The format as an argument, for a folder of other names.
+    (folder / "reut2-000.sgm").rename(folder / "SOME.SGM")
     (folder / "reut2-001.sgm").unlink()
     assert read_data(folder, "reuters").ids == ("training/1", "training/2", "training/3")
     (tmp_path / "empty").mkdir()
@@ -200,39 +200,101 @@ def test_reuters_folder_and_archives(tmp_path: Path, samples: Any) -> None:
         read_data(tmp_path / "empty", "reuters")
 
 
+def test_sgml_tags_in_either_case_and_with_white_space(tmp_path: Path) -> None:
+    path = tmp_path / "a.sgm"
+    plain = sgml(story(1), story(2, ("wheat", "corn"))).decode("latin-1")
+    expected = read(path, plain)
+    lower = plain.replace('"YES"', "yes").replace('"TRAIN"', "'train'")
+    for tag in ("REUTERS", "TOPICS", "TEXT", "TITLE>", "BODY", "DATE", "<D>", "</D>", "LEWISSPLIT"):
+        lower = lower.replace(tag, tag.lower())
+    wide = plain
+    for tag in ("TOPICS", "D", "TEXT", "TITLE", "BODY", "DATE"):
+        wide = wide.replace(f"<{tag}>", f"<{tag} >").replace(f"</{tag}>", f"</{tag}\n>")
+    for content in (lower, wide):
+        data = read(path, content)
+        assert (data.texts, data.ids, data.dates) == (expected.texts, expected.ids, expected.dates)
+        assert data[1].labels == expected[1].labels == ["corn", "wheat"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("<D>cocoa</D>", "<D>cocoa</X>", r"expected topics as in <D>cocoa</D>, got '<D>cocoa"),
+        ("<D>cocoa</D>", "cocoa", "expected topics as in <D>cocoa</D>, got 'cocoa'"),
+        ("<BODY>", "<BODX>", "expected <BODY> and </BODY>, got one of them"),
+        ("</TITLE>", "", "expected <TITLE> and </TITLE>"),
+        ("</TEXT>", "", "expected <TEXT> and </TEXT>"),
+        ("</TOPICS>", "", "expected <TOPICS> and </TOPICS>"),
+        ("</TOPICS>", "</TOPICS><TOPICS><D>tin</D></TOPICS>", "expected one <TOPICS>, got several"),
+        ("</BODY>", "</BODY><BODY>more</BODY>", "expected one <BODY>, got several"),
+        ("</TEXT>", "</TEXT><TEXT><BODY>more</BODY></TEXT>", "expected one <TEXT>, got several"),
+    ],
+)
+def test_damaged_sgml(tmp_path: Path, old: str, new: str, message: str) -> None:
+    content = sgml(story(1).replace(old, new, 1), story(2))
+    with pytest.raises(DataError, match=f"story 1: {message}"):
+        read(tmp_path / "a.sgm", content)
+    data, report = skip(tmp_path / "a.sgm")
+    assert data.ids == ("training/2",) and report.skipped == 1
+
+
+def test_sgml_labels_and_stories_that_were_once_dropped(tmp_path: Path) -> None:
+    content = sgml(story(1).replace("<D>cocoa", "<D>co\ncoa"), story(2))
+    assert read(tmp_path / "a.sgm", content).label_names == ("co coa", "cocoa")
+    for k, at in ((1, "story 1: expected the next story after it"), (0, "expected a story")):
+        stories = [story(number) for number in (1, 2, 3)]
+        stories[k] = stories[k].replace("<REUTERS", "<REUTXXS")
+        with pytest.raises(DataError, match=at):
+            read(tmp_path / "a.sgm", sgml(*stories))
+        data, report = skip(tmp_path / "a.sgm")
+        assert len(data) == 2 and report.skipped == 1
+
+
+def test_files_beside_reuters(tmp_path: Path) -> None:
+    names = ("reut2-000.sgm", "deep/er/reut2-001.sgm", "reut2-002.sgm.gz", "more.jsonl")
+    about = ("README.txt", "lewis.dtd", "all-topics-strings.lc.txt", "._reut2-000.sgm", ".x.jsonl")
+    files = dict.fromkeys((*names, *about, "reuters21578.tar"), sgml(story(1)))
+    data, report = reported(write_files(tmp_path, files))
+    assert data.ids == ("training/1",)
+    beside = "data file beside those that were read ('deep', 'more.jsonl', 'reut2-002.sgm.gz')"
+    assert report.left_out == {beside: 3}
+    members = {f"./{name}": files[name] for name in (*names[:1], *names[2:], *about)}
+    data, report = reported(tmp_path / "a.tar", tar_of(members))
+    assert data.ids == ("training/1",)
+    assert report.left_out == {"file of the archive that is no .sgm file": 2}
+
+
 NLTK = {
     "cats.txt": "training/1 cocoa coffee\ntest/2 coffee\n\ntraining/3 caf\u00e9\r\n".encode(),
     "training/1": b"TITLE\n  Body &lt;one>.",
     "test/2": b"Two \xe9",
     "training/3": b"Three",
-    "README": b"about",
+    # Five files that may be documents, and six that are none.
+    **dict.fromkeys(("test/index2", "test/readme77", "other/3", "4", "training/sub/9"), b"text"),
+    **dict.fromkeys(("README", "stopwords", "LICENSE.txt", "index", ".x", "__MACOSX/a"), b"about"),
 }
 
 
 @pytest.fixture(params=["folder", "folder above", "zip", "zip without folder"])
 def nltk(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param.startswith("folder"):
-        for name, content in NLTK.items():
-            (tmp_path / "reuters" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "reuters" / name).write_bytes(content)
+        write_files(tmp_path / "reuters", NLTK)
         return tmp_path / "reuters" if request.param == "folder" else tmp_path
-    path = tmp_path / "reuters.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in NLTK.items():
-            archive.writestr(f"reuters/{name}" if request.param == "zip" else name, content)
-    return path
+    prefix = "reuters/" if request.param == "zip" else ""
+    members = {f"{prefix}{name}": content for name, content in NLTK.items()}
+    return zip_of(tmp_path / "reuters.zip", members)
 
 
 def test_nltk(nltk: Path) -> None:
-    data = read_data(nltk, "nltk")
+    data, report = reported(nltk, format="nltk")
     assert data.texts == ["TITLE\n  Body &lt;one>.", "Two é", "Three"]
     # The bytes of é in UTF-8 are no white space, though half of à would be in Latin-1.
     assert labels_of(data) == [["cocoa", "coffee"], ["coffee"], ["cafÃ©"]]
     assert data.ids == ("training/1", "test/2", "training/3")
+    assert report.left_out == {"file beside the documents that cats.txt does not name": 5}
     with pytest.raises(DataError, match=r"cats\.txt, line 2: not valid utf-8"):
-        read_data(nltk, "nltk", encoding="utf-8")
-    report = ReadReport()
-    data = read_data(nltk, "nltk", encoding="utf-8", on_error="skip", report=report)
+        read(nltk, format="nltk", encoding="utf-8")
+    data, report = skip(nltk, format="nltk", encoding="utf-8")
     assert data.ids == ("training/1", "training/3") and report.skipped == 1
     assert data.label_names == ("café", "cocoa", "coffee")
 
@@ -240,36 +302,29 @@ def test_nltk(nltk: Path) -> None:
 def test_nltk_without_cats(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected NLTK's cats\.txt"):
         read_data(tmp_path, "nltk")
-    path = tmp_path / "a.zip"
     for names in ([], ["brown/cats.txt", "reuters/cats.txt"]):
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("other", b"")
-            for name in names:
-                archive.writestr(name, b"training/1 a")
-        with pytest.raises(DataError, match=r"expected one cats\.txt .*found (none|'brown)"):
+        path = zip_of(tmp_path / "a.zip", dict.fromkeys(["other", *names], "training/1 a"))
+        with pytest.raises(DataError, match=r"expected one cats\.txt .*got (none|'brown)"):
             read_data(path)
 
 
 @pytest.mark.parametrize("kind", ["bioasq", "medline", "jsonl", "jsonl.gz"])
-def test_a_reader_holds_one_record_at_a_time(tmp_path: Path, samples: Any, kind: str) -> None:
+def test_a_reader_holds_one_record_at_a_time(tmp_path: Path, kind: str) -> None:
     numbers = range(30_000)
     path = tmp_path / "large"
-    if kind == "medline":
-        content = samples.xml(*map(samples.citation, numbers))
-        read_records: Any = read_medline
-    elif kind == "bioasq":
-        content = samples.bioasq(*map(samples.article, numbers))
-        read_records = read_bioasq
-    else:
-        content = b"".join(b'{"text": "%0150d", "labels": ["a"]}\n' % n for n in numbers)
-        read_records = read_jsonl
-    path.write_bytes(gzip.compress(content, 0) if kind.endswith("gz") else content)
+    lines = (b'{"text": "%0150d", "labels": ["a"]}\n' % n for n in numbers)
+    content, read_records = {
+        "medline": (lambda: xml(*map(citation, numbers)), read_medline),
+        "bioasq": (lambda: bioasq(*map(article, numbers)), read_bioasq),
+    }.get(kind, (lambda: b"".join(lines), read_jsonl))
+    plain = content()
+    path.write_bytes(gzip.compress(plain, 0) if kind.endswith("gz") else plain)
     ticks: list[int] = []
     records: Iterator[Any] = read_records(path, ReadOptions(), ticks.append)
     assert isinstance(next(records), Document)
     first = sum(ticks)
     # One buffer of 1 MiB at most, of 4 MB and more.
-    assert 0 < first <= 1 << 20 < len(content) / 3
+    assert 0 < first <= 1 << 20 < len(plain) / 3
     for _ in range(25_000):
         next(records)
     assert first < sum(ticks)
@@ -277,17 +332,9 @@ def test_a_reader_holds_one_record_at_a_time(tmp_path: Path, samples: Any, kind:
     assert sum(ticks) <= path.stat().st_size
 
 
-def test_memory_does_not_grow_with_a_medline_file(tmp_path: Path, samples: Any) -> None:
-    import tracemalloc
-
+def test_memory_does_not_grow_with_a_medline_file(tmp_path: Path) -> None:
     path = tmp_path / "a.xml"
-    path.write_bytes(samples.xml(*map(samples.citation, range(3000))))
-    tracemalloc.start()
-    try:
-        for _ in read_medline(path, ReadOptions(), lambda count: None):
-            pass
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    # All of the tree would be some 15 MB; the buffer of the file is 1 MiB.
+    path.write_bytes(xml(*map(citation, range(3000))))
+    peak = peak_of(lambda: sum(1 for _ in read_medline(path, ReadOptions(), lambda count: None)))
+    # The whole tree would be some 15 MB; the buffer of the file is 1 MiB.
     assert peak < 3 << 20

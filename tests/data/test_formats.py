@@ -5,55 +5,43 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from longtail.data import FORMATS, ReadReport, TextData, list_formats, read_data, write_data
+from longtail.data import FORMATS, TextData, list_formats, read_data, write_data
 from longtail.data.formats import format_of_file, get_format
 from longtail.errors import DataError, InputError, UnknownNameError
 
-
-def read(path: Path, content: str | bytes, format: str | None = None, **options: Any) -> TextData:
-    """Read a file with this content."""
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return read_data(path, format, **options)
-
-
-def labels_of(data: TextData) -> list[list[str]]:
-    return [list(document.labels) for document in data]
+from .cases import article, labels_of, read, reported, skip
 
 
 @pytest.mark.parametrize(
-    ("name", "format"),
+    ("names", "format"),
     [
-        ("a.jsonl", "jsonl"),
-        ("A.JSONL.GZ", "jsonl"),
-        ("a.ndjson.gz", "jsonl"),
+        ("a.jsonl A.JSONL.GZ a.ndjson.gz", "jsonl"),
         ("a.b.csv", "csv"),
         ("a.tsv.gz", "tsv"),
         ("a.parquet", "parquet"),
         ("a.txt", "libmultilabel"),
         ("a.json.gz", "bioasq"),
         ("a.xml.gz", "medline"),
-        ("a.tar.gz", "reuters"),
-        ("a.tgz", "reuters"),
-        ("reut2-000.sgm", "reuters"),
+        ("a.tar.gz a.tgz reut2-000.sgm", "reuters"),
         ("a.zip", "nltk"),
-        ("a.pdf", None),
-        ("jsonl", None),
-        ("a.gz", None),
+        ("a.pdf jsonl a.gz", None),
     ],
 )
-def test_the_suffix_says_the_format(name: str, format: str | None) -> None:
-    entry = format_of_file(Path(name))
-    assert (entry and entry.name) == format
+def test_the_suffix_names_the_format(names: str, format: str | None) -> None:
+    for name in names.split():
+        entry = format_of_file(Path(name))
+        assert (entry and entry.name) == format
 
 
 def test_an_unknown_format_or_suffix(tmp_path: Path) -> None:
     path = tmp_path / "data.pdf"
     path.write_text("x")
-    with pytest.raises(DataError, match=r"'data.pdf' says no format.*--format\): jsonl, csv"):
+    with pytest.raises(
+        DataError, match=r"'data.pdf' is of no known format.*--format\): jsonl, csv"
+    ):
         read_data(path)
     with pytest.raises(UnknownNameError, match=r"unknown format 'jsonnl'\. Did you mean 'jsonl'"):
         read_data(path, "jsonnl")
@@ -91,10 +79,7 @@ def test_some_ids_and_others_made_up(tmp_path: Path) -> None:
 
 def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    report = ReadReport()
-    content = '{"text": "t", "labels": "a; \\"b;c\\";; d"}'
-    data = read(path, content, label_separator=";", report=report)
-    assert report.left_out == {"empty label between separators": 1}
+    data = read(path, '{"text": "t", "labels": "a; \\"b;c\\"; d"}', label_separator=";")
     assert labels_of(data) == [["a", "b;c", "d"]]
     content = '{"text": "t", "z": 1, "a": 0, "none": false}\n{"text": "u", "z": true, "a": 1.0}'
     data = read(path, content, label_columns="*")
@@ -102,6 +87,10 @@ def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
     data = read(path, '{"text": "t", "z": 1, "a": 0, "size": 17}', label_columns="z, a")
     # Named labels keep their order, and their columns even if no document has them.
     assert data.label_names == ("z", "a") and labels_of(data) == [["z"]]
+    with pytest.raises(DataError, match="line 1: label_columns names 'b', which is not there"):
+        read(path, label_columns="z, b")
+    with pytest.raises(InputError, match="label_columns must be names with commas between"):
+        read(path, label_columns="z\na")
 
 
 @pytest.mark.parametrize(
@@ -269,35 +258,13 @@ def test_written_files_are_what_their_names_say(tmp_path: Path) -> None:
         assert packed == (tmp_path / f"second.{suffix}.GZ").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip', got 'ignore'"),
-        ({"label_separator": ""}, "label_separator must not be empty"),
-        ({"delimiter": "::"}, "delimiter must be one character"),
-        ({"delimiter": '"'}, "neither a quote nor a newline"),
-        ({"label_separator": ";", "label_columns": "*"}, "exclude each other"),
-        ({"years": "2020-"}, "years must look like 2020 or 2020-2021, got '2020-'"),
-        ({"years": "2021-2020"}, "years must go upwards"),
-        ({"years": "\u00b2"}, "years must look like"),
-        ({"encoding": "utf-99"}, "unknown encoding 'utf-99'"),
-        ({"encoding": "rot13"}, "not an encoding of text"),
-        ({"encoding": "utf\0"}, "unknown encoding"),
-    ],
-)
-def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        read(tmp_path / "a.jsonl", '{"text": "a", "labels": ["b"]}', **options)
-
-
 def test_only_some_years(tmp_path: Path) -> None:
     dates = ["2019-12-31", "2020", "2021-05", "2022", "", "May 2020", "202"]
     lines = [json.dumps({"text": d or "?", "labels": ["a"], "date": d}) for d in dates]
-    report = ReadReport()
-    data = read(tmp_path / "a.jsonl", "\n".join(lines), years="2020-2021", report=report)
+    data, report = reported(tmp_path / "a.jsonl", "\n".join(lines), years="2020-2021")
     assert data.dates == ("2020", "2021-05")
     assert report.passed_over == {"not of the years 2020-2021": 2, "no date": 3}
-    assert read(tmp_path / "a.jsonl", "\n".join(lines), years=2022).dates == ("2022",)
+    assert read(tmp_path / "a.jsonl", years=2022).dates == ("2022",)
 
 
 def test_quotes_that_are_just_text(tmp_path: Path) -> None:
@@ -308,5 +275,56 @@ def test_quotes_that_are_just_text(tmp_path: Path) -> None:
     data = read_data(path, quote="none")
     assert data.texts == ['"open quote', '"Hello" he said', 'end"']
     assert data.label_names == ("a", "b", "c")
-    with pytest.raises(InputError, match="quote must be"):
-        read_data(path, quote="single")
+
+
+def test_json_keys_given_twice(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    content = (
+        '{"text": "a", "labels": ["x"], "note": 1, "note": 2, "more": {"k": 1, "k": 1}}\n'
+        '{"text": "b", "labels": ["x"], "labels": ["y"]}\n'
+    )
+    with pytest.raises(DataError, match="line 2: the field 'labels' occurs twice"):
+        read(path, content)
+    # Fields that no document is made of may be repeated.
+    data, report = skip(path)
+    assert data.texts == ["a"] and report.skipped == 1
+    content = '{"articles": [' + json.dumps(article(1))[:-1] + ', "meshMajor": ["Other"]}]}'
+    with pytest.raises(DataError, match="article 1: the field 'meshMajor' occurs twice"):
+        read(tmp_path / "a.json", content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", "text,labels\nt,a;;b\nu,;c;\nv,d\n", 3),
+        ("a.jsonl", '{"text": "t", "labels": "a; ;b"}', 1),
+        ("a.txt", "a;;b;\tt\n", 2),
+    ],
+)
+def test_empty_labels_between_separators(
+    tmp_path: Path, name: str, content: str, expected: int
+) -> None:
+    data, report = reported(tmp_path / name, content, label_separator=";")
+    assert data[0].labels == ["a", "b"] and data[0].text == "t"
+    assert report.left_out == {"empty label between separators": expected}
+
+
+def test_label_names_that_are_easily_confused(tmp_path: Path) -> None:
+    content = json.dumps({"text": "t", "labels": ["a", " a", "b\nc", "d\x00"]})
+    data, report = reported(tmp_path / "a.jsonl", content)
+    assert data.label_names == (" a", "a", "b\nc", "d\x00")
+    wide = "label names that begin or end with white space, other labels than those without: 1"
+    assert report.notes == [
+        f"{wide} (' a').",
+        "label names that hold a control character such as a line feed: 2 ('b\\nc', 'd\\x00').",
+    ]
+
+
+def test_names_with_control_characters_are_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "\x1b[31mred\nforged.jsonl"
+    _, report = skip(path, '{"text": "a", "labels": ["x"]}\nbroken\n')
+    lines = report.lines()
+    assert len(lines) == 2 and r"\x1b[31mred\nforged.jsonl" in lines[1]
+    with pytest.warns(UserWarning, match="1 bad record") as caught:
+        read_data(path, on_error="skip")
+    assert "\x1b" not in str(caught[0].message) and str(caught[0].message).count("\n") == 1

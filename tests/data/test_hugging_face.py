@@ -1,4 +1,4 @@
-"""Hugging Face datasets, from a folder and by name; made here, never downloaded."""
+"""Hugging Face datasets, from a folder and by name; written here, never downloaded."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from longtail.data import ReadReport, TextData, load_data, read_data
+from longtail.data import load_data, read_data
 from longtail.errors import DataError, MissingExtraError
+
+from .cases import labels_of, sizes, skip
 
 datasets = pytest.importorskip("datasets")
 NAMES = ["sport", "never", "art"]
@@ -24,12 +26,8 @@ def many_classes() -> Any:
 
 def table(labels: list[Any], feature: Any = None, **columns: Any) -> Any:
     rows = {"text": [f"text {k}" for k in range(len(labels))], "labels": labels} | columns
-    made = datasets.Dataset.from_dict(rows)
-    return made if feature is None else made.cast_column("labels", feature)
-
-
-def labels_of(data: TextData) -> list[list[str]]:
-    return [list(document.labels) for document in data]
+    dataset = datasets.Dataset.from_dict(rows)
+    return dataset if feature is None else dataset.cast_column("labels", feature)
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +60,7 @@ def test_a_class_that_is_none(tmp_path: Path, missing: int | None) -> None:
     datasets.Dataset(changed, rows.info).save_to_disk(tmp_path / "saved")
     with pytest.raises(DataError, match=rf"row 2: expected classes from 0 to 2, got {missing}"):
         read_data(tmp_path / "saved")
-    report = ReadReport()
-    data = read_data(tmp_path / "saved", on_error="skip", report=report)
+    data, report = skip(tmp_path / "saved")
     assert labels_of(data) == [["sport"], ["never"]] and report.skipped == 1
 
 
@@ -93,45 +90,32 @@ def test_splits_are_parts(tmp_path: Path, validation: str | None) -> None:
         splits[validation] = table([["c"]] * 3)
     datasets.DatasetDict(splits).save_to_disk(tmp_path / "saved")
     parts = load_data(tmp_path / "saved")
-    sizes = {part: len(data) for part, data in parts.items()}
-    assert sizes == {
-        "train": 10 if validation else 9,
-        "validation": 3 if validation else 1,
-        "test": 2,
-    }
+    n_train, n_validation = (10, 3) if validation else (9, 1)
+    assert sizes(parts) == {"train": n_train, "validation": n_validation, "test": 2}
     assert parts["test"].Y.sum() == 2 and set(parts["test"].label_names) >= {"a", "b"}
     assert len(read_data(tmp_path / "saved")) == 12 + 3 * bool(validation)
 
 
-def test_a_split_of_another_name(tmp_path: Path) -> None:
-    made = datasets.DatasetDict({"train": table([["a"]]), "unsupervised": table([["a"]])})
-    made.save_to_disk(tmp_path / "saved")
-    with pytest.raises(DataError, match="the split 'unsupervised' is none of train, validation"):
-        load_data(tmp_path / "saved")
-
-
-def test_a_bad_row_is_named_with_its_split(tmp_path: Path) -> None:
-    made = datasets.DatasetDict({"train": table([["a"], ["a"]]), "test": table([["a"], []])})
-    made.save_to_disk(tmp_path / "saved")
+def test_split_names_in_messages(tmp_path: Path) -> None:
+    rows = {"train": table([["a"], ["a"]]), "test": table([["a"], []])}
+    datasets.DatasetDict(rows).save_to_disk(tmp_path / "saved")
     with pytest.raises(DataError, match=r"saved, test 2: the document has no labels"):
         read_data(tmp_path / "saved")
+    datasets.DatasetDict(rows | {"more": table([["a"]])}).save_to_disk(tmp_path / "other")
+    with pytest.raises(DataError, match="the split 'more' is none of train, validation"):
+        load_data(tmp_path / "other", keep_unlabelled=True)
 
 
 def test_saved_parts_in_a_folder(tmp_path: Path) -> None:
     for part, n_rows in (("train", 4), ("dev", 1), ("test", 2)):
         table([["a"]] * n_rows).save_to_disk(tmp_path / part)
-    assert {part: len(data) for part, data in load_data(tmp_path).items()} == {
-        "train": 4,
-        "validation": 1,
-        "test": 2,
-    }
+    assert sizes(load_data(tmp_path)) == {"train": 4, "validation": 1, "test": 2}
 
 
 def test_other_columns_are_not_even_decoded(tmp_path: Path) -> None:
     # An image that is none: reading it would fail.
-    made = table([["a"]], picture=[{"bytes": b"no image", "path": None}])
-    made = made.cast_column("picture", datasets.Image())
-    made.save_to_disk(tmp_path / "saved")
+    dataset = table([["a"]], picture=[{"bytes": b"no image", "path": None}])
+    dataset.cast_column("picture", datasets.Image()).save_to_disk(tmp_path / "saved")
     assert len(read_data(tmp_path / "saved")) == 1
 
 
@@ -148,7 +132,7 @@ def test_by_name_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_by_name_from_a_local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    folder = tmp_path / "made"
+    folder = tmp_path / "lines"
     folder.mkdir()
     lines = [json.dumps({"text": f"text {k}", "labels": ["a"]}) for k in range(5)]
     (folder / "train.jsonl").write_text("\n".join(lines))

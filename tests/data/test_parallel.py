@@ -1,4 +1,4 @@
-"""Several files in several processes: exactly what one process gives, in documents and in words."""
+"""Several files in several processes: exactly the documents and messages of one process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import longtail
-from longtail.data import ReadReport, TextData, read_data, write_data
+from longtail.data import ReadReport, TextData, collect, read_data, write_data
 from longtail.errors import DataError, InputError, MissingExtraError
+
+from .cases import article, bioasq, citation, labels_of, reported, xml
 
 
 def line(identity: object, labels: list[str], text: str = "text") -> str:
@@ -35,22 +37,29 @@ def files(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def everything(data: TextData, report: ReadReport) -> tuple[Any, ...]:
-    rows = [list(document.labels) for document in data]
-    return data.texts, data.ids, data.label_names, rows, data.dates, report
+def both_ways(source: Any) -> tuple[TextData, ReadReport]:
+    """What two processes read, which must be what one reads; progress goes up to the total."""
+    results: list[Any] = []
+    for workers in (1, 2):
+        seen: list[tuple[int, int]] = []
+        data, report = reported(
+            source,
+            workers=workers,
+            on_error="skip",
+            progress=lambda *done_and_total, to=seen: to.append(done_and_total),
+        )
+        results.append((data.texts, data.ids, data.dates, data.label_names, labels_of(data)))
+        results[-1] += (report, seen[-1])
+        assert seen == sorted(seen) and seen[-1] == (seen[0][1], seen[0][1])
+    assert results[0] == results[1]
+    return data, report
 
 
 def test_two_processes_give_what_one_gives(files: list[Path]) -> None:
-    found = []
-    for workers in (1, 2):
-        report = ReadReport()
-        data = read_data(files, on_error="skip", report=report, workers=workers)
-        found.append(everything(data, report))
-    assert found[0] == found[1]
-    texts, ids, names, _, _, report = found[0]
-    assert ids == ("1", "2", "3", "4", "5", "6", "7", "#7") and texts[-1] == "no id"
+    data, report = both_ways(files)
+    assert data.ids == ("1", "2", "3", "4", "5", "6", "7", "#7") and data.texts[-1] == "no id"
     # A label that only a repeated document had is no label.
-    assert names == ("a", "b", "m", "n", "y", "z")
+    assert data.label_names == ("a", "b", "m", "n", "y", "z")
     assert report.documents == 8 and report.skipped == 13
     places = [example.split(": ")[0] for example in report.examples]
     folder = files[0].parent
@@ -82,44 +91,25 @@ def test_declared_labels_and_parquet(tmp_path: Path) -> None:
             TextData.from_lists(["one", "two"], [["z"], ["b"]], names[k], ids=ids),
             tmp_path / f"{k}.parquet",
         )
-    found = []
-    for workers in (1, 2):
-        report = ReadReport()
-        data = read_data(tmp_path, on_error="skip", report=report, workers=workers)
-        found.append(everything(data, report))
-    assert found[0] == found[1]
+    data, report = both_ways(tmp_path)
     # The repeated document takes neither the names nor their order with it.
-    assert found[0][1:3] == (("1", "2", "3"), ("z", "none", "b", "more"))
-    assert "1.parquet, row 1: the id '2' is already taken" in found[0][-1].examples[0]
+    assert (data.ids, data.label_names) == (("1", "2", "3"), ("z", "none", "b", "more"))
+    assert "1.parquet, row 1: the id '2' is already taken" in report.examples[0]
 
 
-def test_medline_files(tmp_path: Path, samples: Any) -> None:
+def test_medline_files(tmp_path: Path) -> None:
     for k in range(3):
-        citations = [samples.citation(10 * k + n) for n in range(5)]
-        citations.append(samples.citation(10 * k + 9, abstract=""))
-        content = samples.xml(*citations)
+        citations = [citation(10 * k + n) for n in range(5)]
+        citations.append(citation(10 * k + 9, abstract=""))
+        content = xml(*citations)
         (tmp_path / f"pubmed20n{k:04d}.xml").write_bytes(content if k < 2 else content[:-300])
-    found = []
-    for workers in (1, 2):
-        report = ReadReport()
-        seen: list[tuple[int, int]] = []
-        data = read_data(
-            tmp_path,
-            on_error="skip",
-            report=report,
-            workers=workers,
-            progress=lambda *done_and_total, to=seen: to.append(done_and_total),
-        )
-        found.append(everything(data, report))
-        assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-        assert len({total for _, total in seen}) == 1 and seen[-1][0] == seen[-1][1]
-    assert found[0] == found[1] and len(found[0][0]) == 15
-    assert found[0][-1].passed_over == {"no abstract": 2} and found[0][-1].skipped == 1
+    data, report = both_ways(tmp_path)
+    assert len(data) == 15 and report.passed_over == {"no abstract": 2} and report.skipped == 1
 
 
-def test_errors_of_all_kinds_come_back(tmp_path: Path, samples: Any, files: list[Path]) -> None:
+def test_errors_of_all_kinds_come_back(tmp_path: Path, files: list[Path]) -> None:
     for k in range(2):
-        (tmp_path / f"{k}.json").write_bytes(samples.bioasq(samples.article(k)))
+        (tmp_path / f"{k}.json").write_bytes(bioasq(article(k)))
     with pytest.raises(InputError, match="major topics"):
         read_data([tmp_path / "0.json", tmp_path / "1.json"], major_topics=True, workers=2)
     (tmp_path / "bad.xml").write_text('<!DOCTYPE x [<!ENTITY b "b">]><x/>')
@@ -131,30 +121,31 @@ def test_errors_of_all_kinds_come_back(tmp_path: Path, samples: Any, files: list
         read_data(files[:2], workers=2)
 
 
-def test_an_error_with_several_arguments_comes_back(files: list[Path]) -> None:
-    from longtail.data.collect import Collected
-    from longtail.data.documents import ReadOptions
-
+def test_an_error_with_several_arguments_comes_back(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     error = MissingExtraError("this", "package", "extra")
-    other = Collected(ReadOptions(), failure=(type(error), str(error)))
+
+    def failed(*arguments: object) -> Any:
+        yield [], (type(error), str(error))
+
+    monkeypatch.setattr(collect, "_in_processes", failed)
     with pytest.raises(MissingExtraError, match=r"this needs the package 'package'.*pip install"):
-        Collected(ReadOptions()).extend(other, "file", "line")
+        read_data(files[:2], workers=2)
 
 
 def test_small_files_are_not_worth_processes(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from longtail.data import collect as collect_room
-
     def no_processes(*arguments: object) -> None:
         raise AssertionError("processes for a few bytes")
 
-    monkeypatch.setattr(collect_room, "_in_processes", no_processes)
-    assert len(read_data(files[3:4] + files[4:], on_error="skip", report=ReadReport())) == 5
-    monkeypatch.setattr(collect_room, "CHEAP_FROM", 1)
-    monkeypatch.setattr(collect_room.os, "cpu_count", lambda: 2)
-    assert len(read_data(files[3:4] + files[4:], on_error="skip", report=ReadReport())) == 5
-    monkeypatch.setattr(collect_room.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(collect, "_in_processes", no_processes)
+    assert len(read_data(files[3:], on_error="skip", report=ReadReport())) == 5
+    monkeypatch.setattr(collect, "CHEAP_FROM", 1)
+    monkeypatch.setattr(collect.os, "cpu_count", lambda: 2)
+    assert len(read_data(files[3:], on_error="skip", report=ReadReport())) == 5
+    monkeypatch.setattr(collect.os, "cpu_count", lambda: 4)
     with pytest.raises(AssertionError, match="processes for a few bytes"):
         read_data(files, on_error="skip")
 

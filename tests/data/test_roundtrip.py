@@ -40,11 +40,10 @@ def text_data(documents: Documents, ids: bool = True, dates: bool = True) -> Tex
     )
 
 
-def assert_same(found: TextData, expected: TextData) -> None:
-    assert found.texts == expected.texts
-    assert found.label_names == expected.label_names
-    assert (found.ids, found.dates) == (expected.ids, expected.dates)
-    assert found.Y.shape == expected.Y.shape and (found.Y != expected.Y).nnz == 0
+def assert_same(data: TextData, expected: TextData) -> None:
+    assert data.texts == expected.texts and data.label_names == expected.label_names
+    assert (data.ids, data.dates) == (expected.ids, expected.dates)
+    assert data.Y.shape == expected.Y.shape and (data.Y != expected.Y).nnz == 0
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +84,7 @@ LINES = st.lists(WORDS, min_size=1, max_size=4).map(" ".join)
     )
 )
 @settings(max_examples=60, deadline=None)
-def test_libmultilabel_where_it_has_room(folder: Path, name: str, documents: Documents) -> None:
+def test_libmultilabel_exactly(folder: Path, name: str, documents: Documents) -> None:
     # Labels without white space, and texts and ids with single spaces only: a line has no others.
     data = text_data(documents)
     write_data(data, folder / name)
@@ -97,8 +96,8 @@ def test_libmultilabel_where_it_has_room(folder: Path, name: str, documents: Doc
 def test_libmultilabel_changes_white_space_only(folder: Path, documents: Documents) -> None:
     documents = [(text, ["x"], str(k), "") for k, (text, *_) in enumerate(documents)]
     write_data(text_data(documents), folder / "b.txt")
-    found = read_data(folder / "b.txt")
-    assert [text.split() for text in found.texts] == [text.split() for text, *_ in documents]
+    texts = read_data(folder / "b.txt").texts
+    assert [text.split() for text in texts] == [text.split() for text, *_ in documents]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
@@ -126,11 +125,7 @@ def test_labels_that_hold_the_separator(names: list[str], separator: str) -> Non
 
 
 @given(
-    st.lists(
-        st.lists(st.booleans(), min_size=3, max_size=3),
-        min_size=1,
-        max_size=5,
-    ),
+    st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=5),
     st.lists(
         TEXTS.filter(lambda name: name not in ("text", "id", "date") and "\0" not in name),
         min_size=3,
@@ -183,7 +178,7 @@ def test_many_documents_in_batches(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.txt"])
-def test_writing_tells_how_far_it_is(tmp_path: Path, name: str) -> None:
+def test_writing_reports_its_progress(tmp_path: Path, name: str) -> None:
     data = TextData.from_lists([f"text {k}" for k in range(1300)], [["a"]] * 1300)
     seen: list[tuple[int, int]] = []
     write_data(data, tmp_path / name, progress=lambda done, total: seen.append((done, total)))

@@ -1,4 +1,4 @@
-"""Where documents come from: a file, folders of parts and shards, sources with own parts."""
+"""Where documents come from: files, folders of parts and shards, and what is left out there."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ import pytest
 from longtail.data import ReadReport, TextData, load_data, read_data, write_data
 from longtail.errors import DataError, InputError
 
+from .cases import reported, sgml, sizes, story, write_files
 
-def made(n_documents: int, first: int = 0, label: str = "a") -> TextData:
+
+def numbered(n_documents: int, first: int = 0, label: str = "a") -> TextData:
     numbers = range(first, first + n_documents)
     return TextData.from_lists(
         [f"text {k}" for k in numbers], [[label]] * n_documents, ids=[str(k) for k in numbers]
     )
-
-
-def sizes(parts: dict[str, TextData]) -> dict[str, int]:
-    return {part: len(data) for part, data in parts.items()}
 
 
 FORMS = ["jsonl", "jsonl.gz", "csv", "tsv", "parquet", "txt", "JSONL"]
@@ -31,7 +29,7 @@ FORMS = ["jsonl", "jsonl.gz", "csv", "tsv", "parquet", "txt", "JSONL"]
 @pytest.mark.parametrize("names", ["train validation test", "train dev test", "Train Val Test"])
 def test_a_folder_of_parts(tmp_path: Path, suffix: str, names: str) -> None:
     for k, (name, n_documents) in enumerate(zip(names.split(), (5, 2, 3), strict=True)):
-        write_data(made(n_documents, 10 * k, f"label{k}"), tmp_path / f"{name}.{suffix}")
+        write_data(numbered(n_documents, 10 * k, f"label{k}"), tmp_path / f"{name}.{suffix}")
     (tmp_path / "README.md").write_text("about")
     (tmp_path / "train.jsonl.bak").write_text("old")
     parts = load_data(tmp_path)
@@ -42,10 +40,10 @@ def test_a_folder_of_parts(tmp_path: Path, suffix: str, names: str) -> None:
 
 
 def test_parts_in_different_formats_and_folders(tmp_path: Path) -> None:
-    write_data(made(3), tmp_path / "train" / "one.csv")
-    write_data(made(3, 3), tmp_path / "train" / "two.csv")
-    write_data(made(2, 10), tmp_path / "valid.parquet")
-    write_data(made(2, 20), tmp_path / "test.jsonl")
+    write_data(numbered(3), tmp_path / "train" / "one.csv")
+    write_data(numbered(3, 3), tmp_path / "train" / "two.csv")
+    write_data(numbered(2, 10), tmp_path / "valid.parquet")
+    write_data(numbered(2, 20), tmp_path / "test.jsonl")
     parts = load_data(tmp_path)
     assert sizes(parts) == {"train": 6, "validation": 2, "test": 2}
     assert parts["train"].ids == tuple("012345")
@@ -53,10 +51,10 @@ def test_parts_in_different_formats_and_folders(tmp_path: Path) -> None:
 
 def test_shards(tmp_path: Path) -> None:
     for k in range(12):
-        write_data(made(1, k), tmp_path / f"train-{k:05d}-of-00012.jsonl")
-    write_data(made(1, 50), tmp_path / "test_1.jsonl.gz")
-    write_data(made(1, 51), tmp_path / "test_2.jsonl.gz")
-    write_data(made(1, 60), tmp_path / "dev.jsonl")
+        write_data(numbered(1, k), tmp_path / f"train-{k:05d}-of-00012.jsonl")
+    write_data(numbered(1, 50), tmp_path / "test_1.jsonl.gz")
+    write_data(numbered(1, 51), tmp_path / "test_2.jsonl.gz")
+    write_data(numbered(1, 60), tmp_path / "dev.jsonl")
     parts = load_data(tmp_path)
     assert sizes(parts) == {"train": 12, "validation": 1, "test": 2}
     assert parts["train"].ids == tuple(str(k) for k in range(12))
@@ -77,14 +75,14 @@ def test_shards(tmp_path: Path) -> None:
 )
 def test_parts_that_are_not_clear(tmp_path: Path, names: list[str]) -> None:
     for k, name in enumerate(names):
-        write_data(made(2, 10 * k), tmp_path / name)
+        write_data(numbered(2, 10 * k), tmp_path / name)
     with pytest.raises(DataError, match=r"it is not clear which is the (train|validation) part"):
         load_data(tmp_path)
 
 
 def test_a_missing_part(tmp_path: Path) -> None:
-    write_data(made(30), tmp_path / "train.jsonl")
-    write_data(made(4, 50), tmp_path / "test.jsonl")
+    write_data(numbered(30), tmp_path / "train.jsonl")
+    write_data(numbered(4, 50), tmp_path / "test.jsonl")
     parts = load_data(tmp_path)
     # No validation part: a tenth of the training part, the same one every time.
     assert sizes(parts) == {"train": 27, "validation": 3, "test": 4}
@@ -93,7 +91,7 @@ def test_a_missing_part(tmp_path: Path) -> None:
     assert load_data(tmp_path)["validation"].ids == parts["validation"].ids
     assert load_data(tmp_path, seed=1)["validation"].ids != parts["validation"].ids
     (tmp_path / "train.jsonl").unlink()
-    with pytest.raises(DataError, match=r"no training part in .*found 'test\.jsonl"):
+    with pytest.raises(DataError, match=r"no training part in .*got 'test\.jsonl"):
         load_data(tmp_path)
 
 
@@ -102,7 +100,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         for read in (load_data, read_data):
             with pytest.raises(DataError, match="no such file or folder"):
                 read(source)
-    with pytest.raises(DataError, match="found an empty folder"):
+    with pytest.raises(DataError, match="got an empty folder"):
         load_data(tmp_path)
     with pytest.raises(InputError, match="at least one file to read, got none"):
         read_data([])
@@ -111,17 +109,17 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         read_data(tmp_path / "folder.jsonl")
     with pytest.raises(DataError, match="no files of the format csv"):
         read_data(tmp_path, "csv")
-    write_data(made(1), tmp_path / "one.jsonl")
-    with pytest.raises(InputError, match="workers must be at least 1, got 0"):
+    write_data(numbered(1), tmp_path / "one.jsonl")
+    with pytest.raises(InputError, match="workers must be a whole number of at least 1, got 0"):
         read_data(tmp_path / "one.jsonl", workers=0)
 
 
 def test_one_file_is_split(tmp_path: Path) -> None:
-    write_data(made(50), tmp_path / "all.jsonl")
+    write_data(numbered(50), tmp_path / "all.jsonl")
     parts = load_data(tmp_path / "all.jsonl")
     assert sizes(parts) == {"train": 35, "validation": 5, "test": 10}
-    found = [int(identity) for part in parts.values() for identity in part.ids or ()]
-    assert sorted(found) == list(range(50))
+    ids = [int(identity) for part in parts.values() for identity in part.ids or ()]
+    assert sorted(ids) == list(range(50))
     assert load_data(tmp_path / "all.jsonl")["test"].ids == parts["test"].ids
     by_time = TextData.from_lists(["t"] * 10, [["a"]] * 10, dates=[f"20{k:02d}" for k in range(10)])
     write_data(by_time[::-1], tmp_path / "dated.csv")
@@ -131,24 +129,24 @@ def test_one_file_is_split(tmp_path: Path) -> None:
 
 def test_a_folder_of_files_of_one_kind(tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
-        write_data(made(5, 5 * "abc".index(name)), tmp_path / f"{name}.csv")
+        write_data(numbered(5, 5 * "abc".index(name)), tmp_path / f"{name}.csv")
     (tmp_path / ".hidden.csv").write_text("text,labels\n")
     (tmp_path / "a.csv.md5").write_text("sum")
     assert read_data(tmp_path).ids == tuple(map(str, range(15)))
     assert sum(sizes(load_data(tmp_path)).values()) == 15
     assert read_data([tmp_path / "c.csv", tmp_path / "a.csv"]).ids[0] == "10"  # type: ignore[index]
-    write_data(made(1, 99), tmp_path / "d.jsonl")
-    with pytest.raises(DataError, match=r"files of one format; found 'a\.csv', .*--format"):
+    write_data(numbered(1, 99), tmp_path / "d.jsonl")
+    with pytest.raises(DataError, match=r"files of one format; got 'a\.csv', .*--format"):
         read_data(tmp_path)
-    report = ReadReport()
-    assert len(read_data(tmp_path, "csv", report=report)) == 15
+    data, report = reported(tmp_path, format="csv")
+    assert len(data) == 15
     assert report.left_out == {"data file beside those that were read ('d.jsonl')": 1}
     with pytest.warns(UserWarning, match=r"3 left out: data file beside .*'a\.csv', 'b\.csv'"):
         assert len(read_data(tmp_path, "jsonl")) == 1
 
 
 def test_no_file_is_read_twice(tmp_path: Path) -> None:
-    # Without ids nobody would notice.
+    # Without ids this would remain unnoticed.
     write_data(TextData.from_lists(["one"], [["a"]]), tmp_path / "a.jsonl")
     with pytest.raises(DataError, match=r"a\.jsonl would be read twice"):
         read_data([tmp_path / "a.jsonl", str(tmp_path / "a.jsonl")])
@@ -159,8 +157,8 @@ def test_no_file_is_read_twice(tmp_path: Path) -> None:
 
 
 def test_training_and_test_files_are_never_shuffled_together(tmp_path: Path) -> None:
-    write_data(made(5), tmp_path / "train.jsonl")
-    write_data(made(5, 5), tmp_path / "test.jsonl")
+    write_data(numbered(5), tmp_path / "train.jsonl")
+    write_data(numbered(5, 5), tmp_path / "test.jsonl")
     with pytest.raises(DataError, match=r"a folder of parts \(train, test\) is not one set"):
         read_data(tmp_path)
     (tmp_path / "train.jsonl").rename(tmp_path / "reviews-train.jsonl")
@@ -173,7 +171,7 @@ def test_odd_file_names(tmp_path: Path) -> None:
     names = ["a b", "ä#%", "-x", "[1]", "*?", "new\nline", "quote'\"", "x" * 240]
     for k, name in enumerate(names):
         path = tmp_path / str(k) / f"{name}.jsonl"
-        write_data(made(10), path)
+        write_data(numbered(10), path)
         assert len(read_data(path)) == len(read_data(str(path))) == 10
         shutil.copy(path, path.parent / "train.jsonl")
         path.unlink()
@@ -181,17 +179,15 @@ def test_odd_file_names(tmp_path: Path) -> None:
     assert len(read_data(sorted(tmp_path.glob("[0-3]/*"))[:1])) == 10
 
 
-def test_reuters_and_nltk_say_their_parts_themselves(tmp_path: Path, samples: Any) -> None:
-    stories = [samples.story(k, split="TEST" if k > 20 else "TRAIN") for k in range(1, 26)]
-    (tmp_path / "reut2-000.sgm").write_bytes(samples.sgml(*stories))
+def test_reuters_and_nltk_say_their_parts_themselves(tmp_path: Path) -> None:
+    stories = [story(k, split="TEST" if k > 20 else "TRAIN") for k in range(1, 26)]
+    (tmp_path / "reut2-000.sgm").write_bytes(sgml(*stories))
     for source in (tmp_path, tmp_path / "reut2-000.sgm"):
         parts = load_data(source)
         assert sizes(parts) == {"train": 18, "validation": 2, "test": 5}
         assert {i.partition("/")[0] for i in parts["test"].ids or ()} == {"test"}
-    folder = tmp_path / "nltk"
-    for name in ("training/1", "training/2", "training/3", "test/4", "other/5"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("text")
+    names = ("training/1", "training/2", "training/3", "test/4", "other/5")
+    folder = write_files(tmp_path / "nltk", dict.fromkeys(names, "text"))
     lines = ["training/1 a", "training/2 a", "training/3 b", "test/4 a", "other/5 a"]
     (folder / "cats.txt").write_text("\n".join(lines[:4]))
     report = ReadReport()
@@ -199,10 +195,10 @@ def test_reuters_and_nltk_say_their_parts_themselves(tmp_path: Path, samples: An
     assert sum(report.left_out.values()) == 1
     # One document of no part must not make a random split of all.
     (folder / "cats.txt").write_text("\n".join(lines))
-    with pytest.raises(DataError, match="found 3 train, 0 validation, 1 test, 1 of no part"):
+    with pytest.raises(DataError, match="got 3 train, 0 validation, 1 test, 1 of no part"):
         load_data(folder)
     (folder / "cats.txt").write_text(lines[3])
-    with pytest.raises(DataError, match="some are for training; found 0 train"):
+    with pytest.raises(DataError, match="some are for training; got 0 train"):
         load_data(folder)
     (folder / "cats.txt").write_text("\n".join(f"training/{k} a" for k in (1, 2, 3)))
     assert sizes(load_data(folder, report=report)) == {"train": 2, "validation": 1}
@@ -230,9 +226,9 @@ def test_parts_are_read_with_the_same_options(tmp_path: Path) -> None:
 def test_progress_only_goes_up_and_ends_at_the_total(tmp_path: Path) -> None:
     parts = {"train-1": 3000, "train-2": 3000, "dev": 500, "test": 900}
     for k, (part, n_documents) in enumerate(parts.items()):
-        write_data(made(n_documents, 10_000 * k), tmp_path / f"{part}.jsonl")
-    write_data(made(9000), tmp_path / "one" / "a.parquet")
-    write_data(made(9000), tmp_path / "two" / "a.csv.gz")
+        write_data(numbered(n_documents, 10_000 * k), tmp_path / f"{part}.jsonl")
+    write_data(numbered(9000), tmp_path / "one" / "a.parquet")
+    write_data(numbered(9000), tmp_path / "two" / "a.csv.gz")
     for source in (tmp_path, tmp_path / "one" / "a.parquet", tmp_path / "two" / "a.csv.gz"):
         seen: list[tuple[int, int]] = []
         load_data(
@@ -272,12 +268,12 @@ def test_labels_with_enough_training_documents(tmp_path: Path) -> None:
     report = ReadReport()
     parts = load_data(tmp_path, min_count=2, report=report)
     assert {data.label_names for data in parts.values()} == {("a", "b")}
-    # Documents without any other label are gone, and it is said.
+    # Documents without any other label are dropped, and a note says so.
     assert sizes(parts) == {"train": 4, "validation": 1, "test": 1}
     assert parts["test"].texts == ["test 0"] and parts["test"].labels_of(0) == ["a"]
-    (said,) = report.notes
-    assert "fewer than 2 training documents were left out: 2, with 5 of 12 assignments" in said
-    assert "the documents that had no other labels: 4." in said
+    (note,) = report.notes
+    assert "fewer than 2 training documents were left out: 2, with 5 of 12 assignments" in note
+    assert "the documents that had no other labels: 4." in note
     # Documents that had no label before are not of those.
     write_data(
         TextData.from_lists(["nothing", "rare"], [[], ["d"]], ("a", "d")), tmp_path / "test.jsonl"
@@ -286,3 +282,33 @@ def test_labels_with_enough_training_documents(tmp_path: Path) -> None:
     assert kept.texts == ["nothing"]
     with pytest.raises(DataError, match="no label has 9 training documents"):
         load_data(tmp_path, min_count=9, keep_unlabelled=True)
+
+
+def test_data_files_beside_the_parts(tmp_path: Path) -> None:
+    for name in ("train.csv", "test.csv", "extra.csv", "more.jsonl", "unlabelled/a.csv"):
+        write_data(numbered(20), tmp_path / name)
+    about = ("README.md", "notes.txt", "LICENSE", "labels.json", ".hidden.csv", "readme.csv")
+    write_files(tmp_path, dict.fromkeys(about, "about"))
+    (tmp_path / "images").mkdir()
+    report = ReadReport()
+    assert set(load_data(tmp_path, report=report)) == {"train", "validation", "test"}
+    beside = "data file beside those that were read ('extra.csv', 'more.jsonl', 'unlabelled')"
+    assert report.left_out == {beside: 3} and report.lines() == [f"3 left out: {beside}."]
+    with pytest.warns(UserWarning, match=r"3 left out: data file beside") as caught:
+        load_data(tmp_path)
+    assert caught[0].filename == __file__
+
+
+def test_parts_that_cannot_be_read(tmp_path: Path) -> None:
+    write_data(numbered(20), tmp_path / "train.jsonl")
+    write_data(numbered(20), tmp_path / "more" / "deeper" / "a.jsonl")
+    names = ("test.jsonl.zst", "dev.xlsx", "test-0001.csv.bz2", "train.py", "test.md")
+    write_files(tmp_path, dict.fromkeys(names, "x"))
+    (tmp_path / "more" / "again").symlink_to(tmp_path)
+    report = ReadReport()
+    load_data(tmp_path, report=report)
+    unread = "'dev.xlsx', 'test-0001.csv.bz2', 'test.jsonl.zst'"
+    assert report.left_out == {
+        f"file that is called like a part but is of no format that can be read ({unread})": 3,
+        "data file beside those that were read ('more')": 1,
+    }

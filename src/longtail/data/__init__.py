@@ -9,62 +9,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from longtail.data.collect import read_data
-    from longtail.data.documents import Document, ReadOptions, ReadReport
-    from longtail.data.formats import FORMATS, list_formats, write_data
-    from longtail.data.sources import load_data
-    from longtail.data.splits import (
-        folds,
-        folds_by_ids,
-        paper_split,
-        random_split,
-        split,
-        split_by_ids,
-    )
-    from longtail.data.textdata import TextData
+    from longtail.data.collect import read_data as read_data
+    from longtail.data.documents import Document as Document
+    from longtail.data.documents import ReadOptions as ReadOptions
+    from longtail.data.documents import ReadReport as ReadReport
+    from longtail.data.formats import FORMATS as FORMATS
+    from longtail.data.formats import list_formats as list_formats
+    from longtail.data.formats import write_data as write_data
+    from longtail.data.sources import load_data as load_data
+    from longtail.data.splits import folds as folds
+    from longtail.data.splits import folds_by_ids as folds_by_ids
+    from longtail.data.splits import paper_split as paper_split
+    from longtail.data.splits import random_split as random_split
+    from longtail.data.splits import split as split
+    from longtail.data.splits import split_by_ids as split_by_ids
+    from longtail.data.textdata import TextData as TextData
 
-_HOMES = {
-    "FORMATS": "formats",
-    "Document": "documents",
-    "ReadOptions": "documents",
-    "ReadReport": "documents",
-    "TextData": "textdata",
-    "folds": "splits",
-    "folds_by_ids": "splits",
-    "list_formats": "formats",
-    "load_data": "sources",
-    "paper_split": "splits",
-    "random_split": "splits",
-    "read_data": "collect",
-    "split": "splits",
-    "split_by_ids": "splits",
-    "write_data": "formats",
+_NAMES = {
+    "collect": ("read_data",),
+    "documents": ("Document", "ReadOptions", "ReadReport"),
+    "formats": ("FORMATS", "list_formats", "write_data"),
+    "sources": ("load_data",),
+    "splits": ("folds", "folds_by_ids", "paper_split", "random_split", "split", "split_by_ids"),
+    "textdata": ("TextData",),
 }
-
-__all__ = [
-    "FORMATS",
-    "Document",
-    "ReadOptions",
-    "ReadReport",
-    "TextData",
-    "folds",
-    "folds_by_ids",
-    "list_formats",
-    "load_data",
-    "paper_split",
-    "random_split",
-    "read_data",
-    "split",
-    "split_by_ids",
-    "write_data",
-]
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'longtail.data' has no attribute {name!r}")
-    return getattr(import_module(f"longtail.data.{_HOMES[name]}"), name)
+    return getattr(import_module(f"longtail.data.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES})

@@ -1,150 +1,115 @@
 """Reading tar and zip archives that may be damaged or hostile, in bounded memory and linear time.
 
-Not Python's tarfile: it reads headers of any size into memory, and its search in them is quadratic.
+Not by tarfile.open: it ends at a damaged header without an error, and reads headers of any size.
 """
 
 from __future__ import annotations
 
+import re
 import struct
+import tarfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
-from longtail.data.files import check_member_names
 from longtail.data.limits import TooLargeError, shown
 from longtail.errors import DataError
 
-BLOCK = 512
+BLOCK = tarfile.BLOCKSIZE
 PIECE = 1 << 16
-# Names in a header of their own; Linux knows no path of more than 4,096 bytes.
+# For names in their own header; Linux has no path of more than 4,096 bytes.
 LONGEST_HEADER = 1 << 16
-CHECKSUM = slice(148, 156)
-REGULAR, LONG_NAME, PAX = b"07\0", b"L", b"x"
-LINKS, SPARSE, SKIPPED = b"12", b"S", b"gKVNXD"
+LONG_NAMES = (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE)
+LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
+WITHOUT_CONTENT = (tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE)
+# Global headers, long names of links, volumes and folders of backups.
+SKIPPED = tuple(bytes([kind]) for kind in b"gKVNXD")
+TRUST = "Get the archive from a source that you trust."
 
 
 class BrokenArchiveError(EOFError):
-    """An archive that cannot be read any further."""
+    """An archive of which the rest cannot be read."""
+
+    def __init__(self, kind: str, reason: object) -> None:
+        super().__init__(f"a broken {kind} archive: {reason}")
 
 
 class Member:
-    """One file of a tar archive, to be read before the next one is asked for."""
+    """One file of a tar archive, to be read before the next one is requested."""
 
-    def __init__(self, file: IO[bytes], name: str, size: int) -> None:
-        self.name, self.size = name, size
-        self._file, self._left = file, size + -size % BLOCK
+    def __init__(self, file: IO[bytes], header: tarfile.TarInfo) -> None:
+        self.name, self.header = header.name, header
+        self._file, self._padding = file, -header.size % BLOCK
+        self._left = header.size + self._padding
 
-    def read(self, size: int = PIECE) -> bytes:
-        """At most so many bytes of the content; nothing at its end."""
-        padding = -self.size % BLOCK
-        wanted = min(size, self._left - padding)
-        content = self._file.read(wanted) if wanted > 0 else b""
-        if wanted > 0 and not content:
-            raise BrokenArchiveError("a broken tar archive: unexpected end of data")
+    def read(self, size: int = PIECE, padding: bool = False) -> bytes:
+        """At most `size` bytes of the content; empty at its end."""
+        size = min(size, self._left - (0 if padding else self._padding))
+        content = self._file.read(size) if size > 0 else b""
+        if size > 0 and not content:
+            raise BrokenArchiveError("tar", "unexpected end of data")
         self._left -= len(content)
         return content
 
     def skip(self) -> None:
-        """Read over what is left of the content and the padding."""
-        while self._left:
-            content = self._file.read(min(PIECE, self._left))
-            if not content:
-                raise BrokenArchiveError("a broken tar archive: unexpected end of data")
-            self._left -= len(content)
+        """Read over the rest of the content and the padding."""
+        while self.read(PIECE, padding=True):
+            pass
 
 
 def tar_members(archive: Path, file: IO[bytes]) -> Iterator[Member]:
     """The regular files of a tar archive in their order; links and names outside are refused."""
-    longer_name: str | None = None
-    n_headers = 0
-    while header := _header(file, n_headers == 0):
-        n_headers += 1
-        kind, size = header[156:157], _number(header[124:136])
-        name = longer_name or _ustar_name(header)
-        member = Member(file, name, size)
-        if kind in LONG_NAME + PAX:
-            if size > LONGEST_HEADER:
+    long_name: str | None = None
+    is_first = True
+    while header := _header(file, is_first):
+        is_first = False
+        member = Member(file, header)
+        if header.type in LONG_NAMES:
+            if header.size > LONGEST_HEADER:
                 raise DataError(
-                    f"{archive} was refused: it holds a file name of {size:,} bytes. Get the "
-                    "archive from a source that you trust."
+                    f"{archive} was refused: it holds a file name of {header.size:,} bytes. {TRUST}"
                 )
             content = b"".join(iter(member.read, b""))
-            member.skip()
-            longer_name = _pax_name(archive, content) if kind == PAX else _text(content)
-            continue
-        if kind in SKIPPED:
-            member.skip()
-            continue
-        longer_name = None
-        check_member_names(archive, [name])
-        if kind in LINKS or kind == SPARSE:
-            what = "is a sparse file" if kind == SPARSE else f"is a link to {_link(header)}"
-            raise DataError(
-                f"{archive} was refused: {shown(name)} {what}. Get the archive from a source that "
-                "you trust."
-            )
-        if kind in REGULAR and not name.endswith("/"):
-            yield member
-            member.skip()
-        elif kind in REGULAR:
-            member.skip()  # How the oldest archives mark a folder.
+            if header.type == tarfile.XHDTYPE:
+                long_name = _pax_name(archive, content)
+            else:
+                long_name = content.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+        elif header.type not in SKIPPED:
+            member.name, long_name = long_name or header.name, None
+            check_member_names(archive, [member.name])
+            if header.type in LINKS or header.type == tarfile.GNUTYPE_SPARSE:
+                link = f"is a link to {shown(header.linkname)}"
+                what = link if header.type in LINKS else "is a sparse file"
+                raise DataError(f"{archive} was refused: {shown(member.name)} {what}. {TRUST}")
+            if header.type in WITHOUT_CONTENT:
+                continue
+            # The oldest archives mark a folder by its name.
+            if header.isreg() and not member.name.endswith("/"):
+                yield member
+        member.skip()
 
 
-def _header(file: IO[bytes], is_first: bool) -> bytes | None:
+def _header(file: IO[bytes], is_first: bool) -> tarfile.TarInfo | None:
     """The next header; None at the end of the archive."""
-    header = _block(file)
-    if not header and is_first:
-        raise BrokenArchiveError("a broken tar archive: empty file")
-    if not header:
-        return None
-    if not any(header):
-        while rest := file.read(PIECE):
-            if any(rest.strip(b"\0")):
-                raise BrokenArchiveError("a broken tar archive: data after its end")
-        return None
-    if len(header) < BLOCK:
-        raise BrokenArchiveError("a broken tar archive: truncated header")
-    plain = header[:148] + b" " * 8 + header[156:]
-    signed = sum(struct.unpack(f"{BLOCK}b", plain))  # Some old writers added signed bytes.
-    if _number(header[CHECKSUM]) not in (sum(plain), signed):
-        raise BrokenArchiveError("a broken tar archive: bad checksum")
-    return header
-
-
-def _block(file: IO[bytes]) -> bytes:
-    pieces, missing = [], BLOCK
-    while missing and (piece := file.read(missing)):
-        pieces.append(piece)
-        missing -= len(piece)
-    return b"".join(pieces)
-
-
-def _number(field: bytes) -> int:
-    if field[0] == 0x80:  # GNU's binary form, for sizes over 8 GiB
-        return int.from_bytes(field[1:], "big")
+    block = b""
+    while len(block) < BLOCK and (piece := file.read(BLOCK - len(block))):
+        block += piece
     try:
-        number = int(field.split(b"\0", 1)[0].strip() or b"0", 8)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise BrokenArchiveError("a broken tar archive: invalid number in a header")
-    return number
-
-
-def _text(field: bytes) -> str:
-    return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
-
-
-def _ustar_name(header: bytes) -> str:
-    name, prefix = _text(header[:100]), _text(header[345:500])
-    # Other writers than POSIX ones keep other things in the place of the prefix.
-    return f"{prefix}/{name}" if prefix and header[257:263] == b"ustar\0" else name
-
-
-def _link(header: bytes) -> str:
-    return shown(_text(header[157:257]))
+        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError as error:
+        if is_first and not block:
+            raise BrokenArchiveError("tar", "empty file") from error
+        if block.strip(b"\0"):
+            raise BrokenArchiveError("tar", error) from error
+        while rest := file.read(PIECE):
+            if rest.strip(b"\0"):
+                raise BrokenArchiveError("tar", "data after its end") from error
+        return None
+    if header.size < 0:
+        raise BrokenArchiveError("tar", "invalid number in a header")
+    return header
 
 
 def _pax_name(archive: Path, content: bytes) -> str | None:
@@ -156,7 +121,7 @@ def _pax_name(archive: Path, content: bytes) -> str | None:
         record = content[at + len(digits) + 1 : at + length]
         key, equals, value = record.partition(b"=")
         if not equals or at + length > len(content):
-            raise BrokenArchiveError("a broken tar archive: invalid pax header")
+            raise BrokenArchiveError("tar", "invalid pax header")
         if key.startswith(b"GNU.sparse") or key == b"size":
             raise DataError(f"{archive} was refused: it holds a sparse file or one of over 8 GiB.")
         if key == b"path":
@@ -179,7 +144,7 @@ class ZipMembers(NamedTuple):
             raise NotImplementedError("packed by another method than deflate")
         if member.file_size > limit:
             raise TooLargeError(f"the file {shown(name)}", limit)
-        # In pieces, since the true size may be another than the one in the directory.
+        # In pieces, since the true size may differ from the one in the directory.
         with self.archive.open(member) as file:
             return b"".join(iter(lambda: file.read(PIECE), b""))
 
@@ -191,22 +156,20 @@ def open_zip(path: Path, limit: int) -> ZipMembers:
     archive = zipfile.ZipFile(path)
     members = sorted(archive.infolist(), key=lambda member: member.header_offset)
     check_member_names(path, (member.filename for member in members))
-    names = Counter(member.filename for member in members)
-    twice = next((name for name, n in names.items() if n > 1), None)
+    counts = Counter(member.filename for member in members)
     end = 0
     for member in members:
-        if twice is not None or member.header_offset < end:
-            name = member.filename if twice is None else twice
+        if counts[member.filename] > 1 or member.header_offset < end:
             raise DataError(
-                f"{path} was refused: its directory names {shown(name)} twice, or its bytes belong "
-                "to another file as well. Get the archive from a source that you trust."
+                f"{path} was refused: its directory names {shown(member.filename)} twice, or its "
+                f"bytes belong to another file as well. {TRUST}"
             )
         end = member.header_offset + 30 + member.compress_size
     return ZipMembers(archive, {m.filename: m for m in members if not m.is_dir()})
 
 
 def _directory_size(path: Path) -> int:
-    """Bytes of the directory, of which zipfile makes ten times as many in memory."""
+    """Bytes of the directory, for which zipfile allocates ten times as many."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - (1 << 16) - 98))
@@ -220,3 +183,14 @@ def _directory_size(path: Path) -> int:
         stated = struct.unpack_from("<Q", tail, zip64 + 40)[0]
     # The directory cannot be larger than the file.
     return min(size, stated)
+
+
+def check_member_names(archive: Path, names: Iterable[str]) -> None:
+    """Refuse an archive that names files outside of itself."""
+    for name in names:
+        parts = PurePosixPath(name.replace("\\", "/"))
+        if parts.is_absolute() or ".." in parts.parts or re.match("[A-Za-z]:", name):
+            raise DataError(
+                f"{archive} was refused: it holds a file called {shown(name)}, which points "
+                f"outside of the archive. {TRUST}"
+            )

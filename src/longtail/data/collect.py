@@ -11,35 +11,43 @@ import warnings
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longtail.data.collected import Collected
-from longtail.data.documents import LabelNames, Problem, ReadOptions, ReadReport
+from longtail.checks import check_integer
+from longtail.data.documents import (
+    MAX_EXAMPLES,
+    Document,
+    LabelNames,
+    LeftOut,
+    PassedOver,
+    Problem,
+    ReadOptions,
+    ReadReport,
+    Record,
+    Records,
+    parse_range,
+)
 from longtail.data.files import Tick
-from longtail.data.formats import Format
+from longtail.data.formats import Format, get_format
 from longtail.data.limits import TooLargeError, shown, shown_names
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, LongtailError
+from longtail.labels import LabelEncoder
 
+Files = Sequence[tuple[Path | str, Format]]
+Failure = tuple[type[LongtailError], str]
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes in all."""
 
 # Bytes in several files from which starting processes pays, for formats slow and cheap to parse.
 SLOW_FROM, CHEAP_FROM = 8 << 20, 64 << 20
-# Errors of the machinery below the readers: a damaged file, a disk that fails, UTF-16 without mark,
-# a number or a date beyond Python's, an archive in a method unknown to us.
+# Errors of the libraries below the readers: a damaged file, a disk that fails, UTF-16 without mark,
+# a number or a date beyond Python's, an archive with an unsupported compression method.
 READ_ERRORS = (
-    OSError,
-    EOFError,
-    ValueError,
-    LookupError,
-    ArithmeticError,
-    RuntimeError,
-    csv.Error,
-    struct.error,
-    zlib.error,
-    lzma.LZMAError,
+    *(OSError, EOFError, ValueError, LookupError, ArithmeticError, RuntimeError),
+    *(csv.Error, struct.error, zlib.error, lzma.LZMAError),
 )
 # Control characters, of which a line feed in a label would break every table of labels.
 CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -60,7 +68,7 @@ def read_data(
         source: a path, several paths of one kind, or `hf:owner/name`.
         format: a name of `list_formats`; default: by the suffix.
         report: filled with what was read, skipped and passed over. Without one, skipped records
-            are told by a warning.
+            give a warning.
         progress: called with the bytes read so far and the bytes in all.
         workers: processes for several files; default: one per core if the files are large.
         options: the fields of `ReadOptions`, such as on_error="skip".
@@ -70,61 +78,154 @@ def read_data(
     """
     from longtail.data.sources import resolve
 
-    found = ReadReport()
+    total = ReadReport()
     with our_errors(source):
-        files = resolve(source, format, found)
+        files = resolve(source, format, total)
         collected = collect(files, ReadOptions(**options), progress, workers)
-        found.add(collected.report)
+        total.add(collected.report)
         data = collected.data()
-    tell(found, report)
+    tell(total, report)
     return data
 
 
-def tell(found: ReadReport, report: ReadReport | None) -> None:
-    """Hand over what was found, or warn where nobody asked for it."""
+def tell(total: ReadReport, report: ReadReport | None) -> None:
+    """Add to the caller's report, or warn where there is none."""
     if report is not None:
-        report.add(found)
-    elif found.skipped or found.left_out:
+        report.add(total)
+    elif total.skipped or total.left_out:
         # Level 3: the caller of read_data or load_data.
-        warnings.warn("\n".join(found.lines()), stacklevel=3)
+        warnings.warn("\n".join(total.lines()), stacklevel=3)
 
 
 @contextmanager
 def our_errors(source: object) -> Iterator[None]:
-    """Raise what goes wrong around the reading, such as a folder without rights, as our error."""
+    """Raise errors around the reading, such as a folder without permission, as DataError."""
     try:
         yield
     except MemoryError as error:
-        raise _out_of_memory(source) from error
+        raise DataError(
+            f"{source}: its documents need more memory than there is. Read fewer files, or drop "
+            "the longest documents with a smaller max_record_mb (--max-record-mb) and "
+            "on_error='skip'."
+        ) from error
     except LongtailError:
         raise
     except READ_ERRORS as error:
         raise DataError(f"{shown(str(source), 200)} cannot be read ({_reason(error)}).") from error
 
 
-def _out_of_memory(source: object) -> DataError:
-    return DataError(
-        f"{source}: its documents need more memory than there is. Read fewer files, or take the "
-        "longest documents out with a smaller max_record_mb (--max-record-mb) and on_error='skip'."
-    )
-
-
 def _reason(error: Exception) -> str:
-    """What an error says, or its name where it says nothing."""
+    """The message of an error, or its name where it has none."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     return str(error)[:300] or type(error).__name__
 
 
+@dataclass
+class Collected:
+    """Documents as they come, labels already encoded; `data` makes TextData of them."""
+
+    options: ReadOptions
+    texts: list[str] = field(default_factory=list)
+    ids: list[str | None] = field(default_factory=list)
+    dates: list[str | None] = field(default_factory=list)
+    parts: list[str | None] = field(default_factory=list)
+    labels: LabelEncoder = field(default_factory=LabelEncoder)
+    report: ReadReport = field(default_factory=ReadReport)
+    known_ids: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        years = self.options.years
+        self.years = None if years is None else parse_range(years, "years", "2020-2021")
+
+    def add(self, record: Record, source: str, unit: str) -> None:
+        """Take one record; a problem is raised or counted, as the options say."""
+        if isinstance(record, Document):
+            reason = self._other_year(record)
+            if reason is not None:
+                record = PassedOver(reason)
+            elif (message := self._fault(record)) is not None:
+                record = Problem(record.at, message)
+        if isinstance(record, Document):
+            self._append(record)
+        elif isinstance(record, Problem):
+            at = f"{unit} {record.at}" if isinstance(record.at, int) else record.at
+            self._skip(f"{source}, {at}: {record.message}")
+        elif isinstance(record, PassedOver):
+            self.report.passed_over[record.reason] += 1
+        elif isinstance(record, LeftOut):
+            self.report.left_out[record.what] += record.times
+        else:
+            self.labels.declare(record.names)
+
+    def data(self) -> TextData:
+        """The documents; ids and dates only where the source has them for some."""
+        matrix, names = self.labels.finish()
+        ids = dates = None
+        if self.known_ids:
+            ids = tuple(self._new_id(k) if n is None else n for k, n in enumerate(self.ids))
+        if any(date is not None for date in self.dates):
+            dates = tuple("" if date is None else date for date in self.dates)
+        return TextData(self.texts, matrix, names, ids, dates)
+
+    def _new_id(self, row: int) -> str:
+        identity = f"#{row}"
+        while identity in self.known_ids:
+            identity = f"#{identity}"
+        return identity
+
+    def _append(self, document: Document) -> None:
+        if document.id is not None:
+            self.known_ids.add(document.id)
+        self.labels.add(document.labels)
+        if document.n_empty_labels:
+            self.report.left_out["empty label between separators"] += document.n_empty_labels
+        self.texts.append(document.text)
+        self.ids.append(document.id)
+        self.dates.append(document.date)
+        self.parts.append(document.part)
+        self.report.documents += 1
+
+    def _other_year(self, document: Document) -> str | None:
+        """Why the document is not of the requested years."""
+        if self.years is None:
+            return None
+        year, (first, last) = (document.date or "")[:4], self.years
+        if not (len(year) == 4 and year.isdecimal()):
+            return "no date"
+        return None if first <= int(year) <= last else f"not of the years {first}-{last}"
+
+    def _fault(self, document: Document) -> str | None:
+        if not document.text.strip():
+            return "the text is empty."
+        if not document.labels and not self.options.keep_unlabelled:
+            return (
+                "the document has no labels. Skip such documents with on_error='skip' (--on-error "
+                "skip), or keep them as examples of no label with keep_unlabelled=True "
+                "(--keep-unlabelled)."
+            )
+        if any(not name.strip() for name in document.labels):
+            return f"a label is empty: {shown(list(document.labels))}."
+        if document.id in self.known_ids:
+            return f"the id {shown(document.id)} is already taken by another document."
+        return None
+
+    def _skip(self, message: str) -> None:
+        if self.options.on_error == "raise":
+            raise DataError(message)
+        self.report.skipped += 1
+        if len(self.report.examples) < MAX_EXAMPLES:
+            self.report.examples.append(message)
+
+
 def collect(
-    files: Sequence[tuple[Path | str, Format]],
+    files: Files,
     options: ReadOptions,
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Collected:
     """Read files in their order, in parallel if there are several."""
-    if workers is not None and workers < 1:
-        raise InputError(f"workers must be at least 1, got {workers}.")
+    check_integer("workers", workers, 1, optional=True)
     if not files:
         raise InputError("expected at least one file to read, got none.")
     total = sum(size_of(path) for path, _ in files)
@@ -139,27 +240,33 @@ def collect(
     if workers is None:
         workers = _workers(files, total, os.cpu_count() or 1)
     n_workers = min(workers, len(files))
-    whole = Collected(options)
+    collected = Collected(options)
     if n_workers == 1:
         for path, entry in files:
-            _read_into(whole, path, entry, tick)
+            with our_errors(path), closing(_records(path, entry, options, tick)) as records:
+                for record in records:
+                    collected.add(record, str(path), entry.unit)
     else:
-        with closing(_in_processes(files, options, n_workers)) as collected:
-            for (path, entry), part in zip(files, collected, strict=True):
-                whole.extend(part, str(path), entry.unit)
+        with closing(_in_processes(files, options, n_workers)) as results:
+            for (path, entry), (batch, failure) in zip(files, results, strict=True):
+                for record in batch:
+                    collected.add(record, str(path), entry.unit)
+                if failure is not None:
+                    # Not kind(message): some errors build their message from several arguments.
+                    raise failure[0].__new__(*failure)
                 tick(size_of(path))
-    if not whole.texts:
-        shown = ", ".join(str(path) for path, _ in files[:3])
-        said = " ".join(whole.report.lines())
-        raise DataError(f"{shown}: holds no documents. {said}".rstrip())
-    whole.report.notes += _odd_labels(whole.labels.index)
+    if not collected.texts:
+        names = ", ".join(str(path) for path, _ in files[:3])
+        lines = " ".join(collected.report.lines())
+        raise DataError(f"{names}: holds no documents. {lines}".rstrip())
+    collected.report.notes += _odd_labels(collected.labels.index)
     if progress is not None:
         progress(total, total)
-    return whole
+    return collected
 
 
 def _odd_labels(names: Iterable[str]) -> list[str]:
-    """What a person should know of label names that are easily taken for others."""
+    """Notes on label names that are easily confused with others."""
     wide = [name for name in names if name != name.strip()]
     controls = [name for name in names if CONTROLS.search(name)]
     kinds = (
@@ -171,8 +278,8 @@ def _odd_labels(names: Iterable[str]) -> list[str]:
     ]
 
 
-def _workers(files: Sequence[tuple[Path | str, Format]], total: int, n_cores: int) -> int:
-    """One process per core where that pays: handing texts over costs as much as cheap parsing."""
+def _workers(files: Files, total: int, n_cores: int) -> int:
+    """One process per core where that pays: transferring texts costs as much as cheap parsing."""
     slow = any(entry.slow for _, entry in files)
     pays = total >= SLOW_FROM if slow else total >= CHEAP_FROM and n_cores >= 4
     return n_cores if pays else 1
@@ -187,10 +294,28 @@ def size_of(path: Path | str) -> int:
     return path.stat().st_size
 
 
+def _records(path: Path | str, entry: Format, options: ReadOptions, tick: Tick) -> Records:
+    """The records of one file; the last one is a problem if the rest cannot be read."""
+    n_records = 0
+    try:
+        with closing(entry.read(path, options, tick)) as records:
+            for record in records:
+                n_records += not isinstance(record, LabelNames)
+                yield record
+        return
+    except LongtailError:
+        raise
+    except TooLargeError as error:
+        message = str(error)
+    except READ_ERRORS as error:
+        message = f"cannot be read any further ({_reason(error)})."
+    yield Problem(f"after {n_records} records", message)
+
+
 def _in_processes(
-    files: Sequence[tuple[Path | str, Format]], options: ReadOptions, n_workers: int
-) -> Generator[Collected, None, None]:
-    """The files' documents in order, while the next ones are being read."""
+    files: Files, options: ReadOptions, n_workers: int
+) -> Generator[tuple[list[Record], Failure | None], None, None]:
+    """The files' records in order, while the next ones are being read."""
     # joblib's processes, unlike multiprocessing's, need no `if __name__ == "__main__"` in scripts.
     import joblib
 
@@ -200,45 +325,31 @@ def _in_processes(
         for path, entry in files:
             if stopped:
                 return
-            yield joblib.delayed(_read_one)(path, entry.name, options)
+            yield joblib.delayed(_read_file)(path, entry.name, options)
 
-    found = joblib.Parallel(n_jobs=n_workers, return_as="generator", pre_dispatch="n_jobs")(jobs())
+    results = joblib.Parallel(n_jobs=n_workers, return_as="generator", pre_dispatch="n_jobs")(
+        jobs()
+    )
     try:
-        for collected in found:  # noqa: UP028  `yield from` would close joblib's generator
-            yield collected
+        for result in results:  # noqa: UP028  `yield from` would close joblib's generator
+            yield result
     finally:
         # Files that are being read are read to their end: closed in the middle, joblib kills its
-        # processes, and now and then a thread of its own fails over that with a traceback.
+        # processes, and sometimes one of its threads fails over that with a traceback.
         stopped = True
-        for _ in found:
+        for _ in results:
             pass
 
 
-def _read_one(path: Path | str, format: str, options: ReadOptions) -> Collected:
-    from longtail.data.formats import get_format
-
-    collected = Collected(options, places=[])
+def _read_file(
+    path: Path | str, format: str, options: ReadOptions
+) -> tuple[list[Record], Failure | None]:
+    """All records of a file, and the error that ended the reading."""
+    records: list[Record] = []
     try:
-        _read_into(collected, path, get_format(format), lambda count: None)
+        with our_errors(path):
+            for record in _records(path, get_format(format), options, lambda count: None):
+                records.append(record)
     except LongtailError as error:
-        # Raised by `extend`, so that of several errors the first file's is told.
-        collected.failure = type(error), str(error)
-    return collected
-
-
-def _read_into(collected: Collected, path: Path | str, entry: Format, tick: Tick) -> None:
-    n_records = 0
-    try:
-        with closing(entry.read(path, collected.options, tick)) as records:
-            for record in records:
-                n_records += not isinstance(record, LabelNames)
-                collected.add(record, str(path), entry.unit)
-    except MemoryError as error:
-        raise _out_of_memory(path) from error
-    except LongtailError:
-        raise
-    except TooLargeError as error:
-        collected.add(Problem(f"after {n_records} records", str(error)), str(path), entry.unit)
-    except READ_ERRORS as error:
-        why = f"cannot be read any further ({_reason(error)})."
-        collected.add(Problem(f"after {n_records} records", why), str(path), entry.unit)
+        return records, (type(error), str(error))
+    return records, None

@@ -12,6 +12,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from longtail.checks import check_choice
 from longtail.errors import InputError, printable
 
 OnError = Literal["raise", "skip"]
@@ -23,7 +24,7 @@ NOT_TEXT = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-esca
 
 
 class Document(NamedTuple):
-    """One text with its labels; `at` is the line, row or item it came from."""
+    """One text with its labels; `at` is its line, row or item in the file."""
 
     text: str
     labels: Sequence[str]
@@ -31,7 +32,7 @@ class Document(NamedTuple):
     date: str | None = None
     """ISO 8601 as far as it is known: 1987, 1987-02 or 1987-02-26. Later dates sort later."""
     part: str | None = None
-    """`train` or `test` where the source itself says so."""
+    """`train`, `validation` or `test` where the source itself has parts."""
     at: int | str = ""
     n_empty_labels: int = 0
     """Empty labels between separators, as in `a;;b`, that were left out."""
@@ -45,7 +46,7 @@ class Problem(NamedTuple):
 
 
 class PassedOver(NamedTuple):
-    """A record that is sound but no document of this kind: a citation without abstract, say."""
+    """A valid record that is no document of this kind, such as a citation without abstract."""
 
     reason: str
 
@@ -128,14 +129,10 @@ class ReadOptions:
             value = getattr(self, name)
             if kind.startswith("str") and name != "years" and not isinstance(value, str | None):
                 raise InputError(f"{name} must be a string, got {value!r:.60}.")
-        if self.on_error not in ("raise", "skip"):
-            raise InputError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}.")
+        check_choice("on_error", self.on_error, ("raise", "skip"))
+        check_choice("quote", self.quote, ("double", "none"))
         if self.label_separator == "":
-            raise InputError(
-                "label_separator must not be empty. Leave it out, or give one like ';'."
-            )
-        if self.quote not in ("double", "none"):
-            raise InputError(f"quote must be 'double' or 'none', got {self.quote!r}.")
+            raise InputError("label_separator must not be empty. Omit it, or give one like ';'.")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise InputError(
                 "delimiter must be one character, neither a quote nor a newline, got "
@@ -160,7 +157,7 @@ def _megabytes(value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    # A Python string has at most 2^63 - 1 characters; nobody has a million megabytes of memory.
+    # At most 10^6, because a Python string has at most 2^63 - 1 characters.
     if isinstance(value, bool) or not 0.001 <= number <= 1_000_000:
         raise InputError(
             f"max_record_mb must be a number of megabytes from 0.001 to 1000000, got {value!r:.60}."
@@ -172,13 +169,12 @@ def _check_encoding(encoding: Any) -> None:
     """Raise if files cannot be decoded by it: an unknown one, or one such as `hex` or `zip`."""
     try:
         codec = codecs.lookup(encoding)
-        # The attribute by which str.encode itself tells them from others; it has no public name.
-        known = codec._is_text_encoding and codec.name not in NOT_TEXT
     except (LookupError, TypeError, ValueError) as error:
         raise InputError(
             f"unknown encoding {encoding!r:.60}. Try utf-8, latin-1 or cp1252."
         ) from error
-    if not known:
+    # The attribute by which str.encode itself recognises them; it has no public name.
+    if not codec._is_text_encoding or codec.name in NOT_TEXT:
         raise InputError(
             f"{encoding!r:.60} is not an encoding of text files. Try utf-8, latin-1 or cp1252."
         )
@@ -209,16 +205,16 @@ class ReadReport:
 
     def lines(self) -> list[str]:
         """What a person should know, one sentence per line; nothing if all was read."""
-        said = []
+        lines = []
         if self.skipped:
             count = "1 bad record was" if self.skipped == 1 else f"{self.skipped} bad records were"
-            said.append(f"{count} skipped; the first of them:")
-            said += [f"  {example}" for example in self.examples]
-        for why, n in self.passed_over.items():
-            said.append(f"{n} record{'' if n == 1 else 's'} passed over: {why}.")
-        said += [f"{n} left out: {what}." for what, n in self.left_out.items()]
+            lines.append(f"{count} skipped; the first of them:")
+            lines += [f"  {example}" for example in self.examples]
+        for reason, n in self.passed_over.items():
+            lines.append(f"{n} record{'' if n == 1 else 's'} passed over: {reason}.")
+        lines += [f"{n} left out: {what}." for what, n in self.left_out.items()]
         # The names of files and of their members may hold control characters.
-        return [printable(line).replace("\n", "\\n") for line in said + self.notes]
+        return [printable(line).replace("\n", "\\n") for line in lines + self.notes]
 
 
 def parse_range(text: str, name: str, example: str) -> tuple[int, int]:
@@ -226,8 +222,7 @@ def parse_range(text: str, name: str, example: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     if not dash:
         last = first
-    sound = all(end.strip().isdecimal() and len(end) < 20 for end in (first, last))
-    if not sound:
+    if not all(end.strip().isdecimal() and len(end) < 20 for end in (first, last)):
         raise InputError(f"{name} must look like {example}, got {text!r:.60}.")
     low, high = int(first), int(last)
     if low > high:

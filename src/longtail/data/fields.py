@@ -7,18 +7,18 @@ import datetime
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from longtail.checks import has_surrogate
 from longtail.data.documents import Document, Problem, ReadOptions
-from longtail.data.files import undecodable
-from longtail.data.limits import shown, shown_names
+from longtail.data.limits import has_many_items, shown, shown_names, too_large
 from longtail.errors import DataError, InputError
 
 USUAL_SEPARATORS = ",;|\t\n"
-# What repr gives for a list of strings; numpy's "['a' 'b']", which Python reads as 'ab', is not it.
+# The repr of a list of strings; numpy's "['a' 'b']", which Python reads as 'ab', does not match.
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U00(?:0[0-9a-f]|10)[0-9a-f]{4})"
-# Possessive, here and below: a cell that is no list is given up in linear time and memory.
+# Possessive, here and below: a cell that is no list is rejected in linear time and memory.
 _QUOTED = rf"'(?:[^'\\\x00-\x1f]|{_ESCAPE})*+'"
 _STRING = f"(?:{_QUOTED}|{_QUOTED.replace(chr(39), chr(34))})"
 PLAIN_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
@@ -29,7 +29,7 @@ INDICATORS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "f
 
 
 class FieldError(ValueError):
-    """A field that does not hold what it should; becomes a Problem of its record."""
+    """A field with a wrong value; becomes a Problem of its record."""
 
 
 def to_document(
@@ -41,8 +41,7 @@ def to_document(
     """
     n_empty = 0
     try:
-        fields = [field.strip() for field in options.text_field.split(",")]
-        text = "\n".join([_text(record, field) for field in fields])
+        text = "\n".join([_text(record, field) for field in text_fields(options)])
         if options.label_columns is None:
             labels, n_empty = _labels(record, options, cells)
         else:
@@ -54,68 +53,50 @@ def to_document(
     return Document(text, labels, identity, date, None, at, n_empty)
 
 
-def check_columns(columns: Sequence[str], options: ReadOptions, source: object) -> None:
-    """Raise if a table lacks a column that its documents need, before any row is read."""
-    wanted = [field.strip() for field in options.text_field.split(",")]
+def text_fields(options: ReadOptions) -> list[str]:
+    """The fields that the text is joined from."""
+    return [field.strip() for field in options.text_field.split(",")]
+
+
+def check_columns(columns: Sequence[str], options: ReadOptions, source: object) -> list[str]:
+    """The columns that documents are made of; raises if one is missing, before any row is read."""
+    there = dict.fromkeys(columns)
+    required = text_fields(options)
     if options.label_columns is None:
-        wanted.append(options.labels_field)
-    else:
-        try:
-            label_columns(dict.fromkeys(columns), options)
-        except FieldError as error:
-            raise DataError(f"{source}: {error}") from error
-    missing = [name for name in wanted if name not in columns]
+        required.append(options.labels_field)
+    for name in label_columns(columns, options):
+        if name not in there:
+            raise DataError(f"{source}: {_no_label_column(name, columns)}")
+    missing = [name for name in required if name not in there]
     if missing:
         raise DataError(
             f"{source}: expected a column {missing[0]!r}, the columns are: "
-            f"{shown_names(columns)}. Name yours with text_field and "
-            "labels_field (--text-field, --labels-field), or, if every label has a column of its "
-            "own, with label_columns (--label-columns '*')."
+            f"{shown_names(columns)}. Name yours with text_field and labels_field (--text-field, "
+            "--labels-field), or, if every label has its own column, with label_columns "
+            "(--label-columns '*')."
         )
-    twice = [name for name, count in Counter(columns).items() if count > 1]
-    if twice:
+    repeated = [name for name, count in Counter(columns).items() if count > 1]
+    if repeated:
         raise DataError(
-            f"{source}: the column {shown(twice[0])} stands there twice. Rename one of them."
+            f"{source}: the column {shown(repeated[0])} occurs twice. Rename one of them."
         )
+    used = used_fields(columns, options)
+    return [name for name in columns if name in used]
 
 
-def used_fields(columns: Collection[str], options: ReadOptions) -> set[str]:
-    """The fields that documents are made of; `columns` should know its members by hash."""
-    used = {field.strip() for field in options.text_field.split(",")}
-    used |= {options.id_field, options.date_field}
+def used_fields(columns: Iterable[str], options: ReadOptions) -> set[str]:
+    """The fields that documents are made of; there may be others, large ones too."""
+    used = {*text_fields(options), options.id_field, options.date_field}
+    return used.union(label_columns(columns, options) or [options.labels_field])
+
+
+def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
+    """The columns that stand for a label each; none if one field holds all labels."""
     if options.label_columns is None:
-        used.add(options.labels_field)
-    else:
-        used.update(label_columns(columns, options))
-    return used
-
-
-def needed_columns(columns: Sequence[str], options: ReadOptions) -> list[str]:
-    """The columns that documents are made of; there may be others, large ones too."""
-    needed = used_fields(dict.fromkeys(columns), options)
-    return [name for name in columns if name in needed]
-
-
-def label_columns(columns: Collection[str], options: ReadOptions) -> list[str]:
-    """The columns that stand for a label each; `columns` should know its members by hash."""
-    wanted = named_label_columns(options)
-    if wanted is None:
-        other = {field.strip() for field in options.text_field.split(",")}
-        other |= {options.id_field, options.date_field}
-        return [name for name in columns if name not in other]
-    for name in wanted:
-        if name not in columns:
-            raise FieldError(
-                f"label_columns names {name!r}, which is not there. The columns are: "
-                f"{shown_names(columns)}."
-            )
-    return wanted
-
-
-def named_label_columns(options: ReadOptions) -> list[str] | None:
-    """The label columns that the options name; None for all others, `*`, and for no columns."""
-    if options.label_columns is None or options.label_columns.strip() == "*":
-        return None
+        return []
+    if options.label_columns.strip() == "*":
+        others = {*text_fields(options), options.id_field, options.date_field}
+        return [name for name in columns if name not in others]
     try:
         return next(csv.reader([options.label_columns], skipinitialspace=True))
     except csv.Error as error:
@@ -125,10 +106,17 @@ def named_label_columns(options: ReadOptions) -> list[str] | None:
         ) from error
 
 
+def _no_label_column(name: str, columns: Iterable[str]) -> str:
+    return (
+        f"label_columns names {name!r}, which is not there. The columns are: "
+        f"{shown_names(columns)}."
+    )
+
+
 def split_labels(cell: str, separator: str) -> tuple[list[str], int]:
     """The labels of one string, and how many empty ones between separators were left out.
 
-    White space around a label is no part of it. A label that holds the separator stands in double
+    White space around a label is no part of it. A label that holds the separator is in double
     quotes.
     """
     if len(separator) > 1 or separator in '"\r\n':
@@ -152,7 +140,7 @@ def _text(record: Mapping[str, Any], field: str) -> str:
             f"expected a string in field {field!r}, got {shown(text)}. The fields are: "
             f"{shown_names(record)}. Name yours with text_field (--text-field)."
         )
-    if undecodable(text):
+    if has_surrogate(text):
         raise FieldError(f"field {field!r} holds half of a surrogate pair, which is no character.")
     return text
 
@@ -162,55 +150,51 @@ def _labels(
 ) -> tuple[Sequence[str], int]:
     field, separator = options.labels_field, options.label_separator
     labels, n_empty = record.get(field), 0
-    if isinstance(labels, str):
-        if cells:
-            labels, n_empty = cell_labels(labels, options)
-        elif separator is not None:
-            labels, n_empty = split_labels(labels, separator)
-        else:
-            raise FieldError(
-                f"expected a list of strings in field {field!r}, got {shown(labels)}. If one "
-                "string holds several labels, name what stands between them with label_separator "
-                "(--label-separator ';')."
-            )
+    if isinstance(labels, str) and separator is not None:
+        labels, n_empty = split_labels(labels, separator)
+    elif isinstance(labels, str) and cells:
+        labels = cell_labels(labels, options.max_record)
     if not isinstance(labels, (list, tuple)) or not all(isinstance(name, str) for name in labels):
-        raise FieldError(
-            f"expected a list of strings in field {field!r}, got {shown(labels)}. The fields are: "
-            f"{shown_names(record)}."
+        hint = (
+            "If one string holds several labels, name what is between them with label_separator "
+            "(--label-separator ';')."
+            if isinstance(labels, str)
+            else f"The fields are: {shown_names(record)}."
         )
-    if any(undecodable(name) for name in labels):
+        raise FieldError(
+            f"expected a list of strings in field {field!r}, got {shown(labels)}. {hint}"
+        )
+    if any(has_surrogate(name) for name in labels):
         raise FieldError(f"a label in {field!r} holds half of a surrogate pair: {shown(labels)}.")
     return labels, n_empty
 
 
-def cell_labels(cell: str, options: ReadOptions) -> tuple[list[str], int]:
-    """The labels of one cell of a table: a list as JSON or Python writes it, or split.
-
-    Without a separator a cell that might hold several labels is not guessed at.
-    """
-    if options.label_separator is not None:
-        return split_labels(cell, options.label_separator)
+def cell_labels(cell: str, limit: int) -> list[str]:
+    """The labels of one cell of a table without a separator: one label, or a list of them as JSON
+    or Python writes it. A cell that might hold several labels otherwise is an error."""
     cell = cell.strip()
     if cell.startswith("[") and cell.endswith("]"):
+        if has_many_items(cell, limit):
+            raise FieldError(too_large("the list of labels", limit))
         try:
             names = json.loads(cell)
         except (ValueError, RecursionError):
             names = _python_list(cell)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise FieldError(f"the labels {shown(cell)} are not a list of strings.")
-        return names, 0
+        return names
     if any(character in cell for character in USUAL_SEPARATORS):
         raise FieldError(
-            f"the labels {shown(cell)} may be one label or several. Name what stands between "
-            "labels with label_separator (--label-separator ';')."
+            f"the labels {shown(cell)} may be one label or several. Name what is between labels "
+            "with label_separator (--label-separator ';')."
         )
-    return ([cell] if cell else []), 0
+    return [cell] if cell else []
 
 
 def _python_list(cell: str) -> list[str] | None:
     """The strings of a list as Python writes it; None if it is none.
 
-    One string at a time: the tree that Python makes of a whole list takes 100 times its size.
+    One string at a time: the syntax tree of a whole list takes 100 times its size.
     """
     if not PYTHON_LIST.fullmatch(cell):
         return None
@@ -224,13 +208,15 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _indicator(record: Mapping[str, Any], column: str) -> bool:
+    if column not in record:
+        raise FieldError(_no_label_column(column, record))
     value = record[column]
     if value is None or (isinstance(value, str) and not value.strip()):
         return False
-    found = INDICATORS.get(str(value).strip().lower())
-    if found is None:
+    indicator = INDICATORS.get(str(value).strip().lower())
+    if indicator is None:
         raise FieldError(f"expected 0 or 1 in the label column {column!r}, got {shown(value)}.")
-    return found
+    return indicator
 
 
 def plain_value(value: Any, field: str) -> str | None:
@@ -243,6 +229,6 @@ def plain_value(value: Any, field: str) -> str | None:
         raise FieldError(
             f"expected a string or a whole number in field {field!r}, got {shown(value)}."
         )
-    if isinstance(value, str) and undecodable(value):
+    if isinstance(value, str) and has_surrogate(value):
         raise FieldError(f"field {field!r} holds half of a surrogate pair, which is no character.")
     return str(value)

@@ -1,6 +1,6 @@
-"""Opening files: counted as they are read, unpacked if gzipped, written whole or not at all.
+"""Opening files: bytes counted as they are read, unpacked if gzipped, written whole or not at all.
 
-Text is decoded so that a wrong byte stays visible in its own line instead of ending the file.
+Text is decoded so that a wrong byte spoils only its line instead of ending the file.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, BinaryIO, TextIO, TypeVar, cast
 
-from longtail.data.limits import shown
+from longtail.checks import has_surrogate
+from longtail.data.documents import Problem, ReadOptions
+from longtail.data.limits import TOO_LONG, bounded_lines, too_large
 from longtail.errors import DataError, InputError
 from longtail.runs import whole_file
 
@@ -22,7 +23,7 @@ Item = TypeVar("Item")
 Tick = Callable[[int], None]
 """Called with the number of bytes just read from disk."""
 Written = Callable[[int, int], None]
-"""Called with the documents written so far and the documents in all."""
+"""Called with the documents written so far and the number of all documents."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 BUFFER = 1 << 20
@@ -55,7 +56,7 @@ class _CountedFile(io.FileIO):
 
 
 class _Unpacked(gzip.GzipFile):
-    """Gives what there is before the cut of a truncated file, where GzipFile.read drops it."""
+    """Returns what is before the cut of a truncated file, where GzipFile.read drops it."""
 
     def read(self, size: int | None = -1) -> bytes:
         return super().read(size) if size is None or size < 0 else self.read1(size)
@@ -76,16 +77,27 @@ def open_binary(path: Path, tick: Tick) -> Iterator[BinaryIO]:
 def open_text(
     path: Path, encoding: str | None, tick: Tick, newline: str = "\n"
 ) -> Iterator[TextIO]:
-    """The text of a file; bytes that are not in the encoding become lone surrogates.
-
-    Newlines stay as they are. `undecodable` says whether a line holds such bytes.
-    """
+    """The text of a file, newlines as they are; undecodable bytes become lone surrogates."""
     with open_binary(path, tick) as file:
         text = io.TextIOWrapper(file, codec_of(encoding, file), errors=ESCAPE, newline=newline)
         try:
             yield text
         finally:
             text.detach()
+
+
+def numbered_lines(
+    path: Path, options: ReadOptions, tick: Tick
+) -> Iterator[tuple[int, str | Problem]]:
+    """The lines that are not blank with their numbers; a problem in place of an unreadable one."""
+    with open_text(path, options.encoding, tick) as file:
+        for number, line in enumerate(bounded_lines(file, options.max_record), start=1):
+            if line is TOO_LONG:
+                yield number, Problem(number, too_large("the line", options.max_record))
+            elif has_surrogate(line):
+                yield number, Problem(number, wrong_encoding(options.encoding))
+            elif line.strip():
+                yield number, line
 
 
 def codec_of(encoding: str | None, file: BinaryIO) -> str:
@@ -99,17 +111,6 @@ def codec_of(encoding: str | None, file: BinaryIO) -> str:
     return name[:6] if marked else name
 
 
-def undecodable(text: str) -> bool:
-    """Whether the text holds half of a surrogate pair, which no file can hold."""
-    if text.isascii():
-        return False
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def wrong_encoding(encoding: str | None) -> str:
     """The message for a line that is not in the encoding."""
     return (
@@ -120,7 +121,7 @@ def wrong_encoding(encoding: str | None) -> str:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name to write to; it takes the place of `path` only if all went well."""
+    """A temporary name to write to; it replaces `path` only if nothing fails."""
     try:
         with whole_file(path) as temporary:
             yield temporary
@@ -135,7 +136,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: str | Path) -> Iterator[TextIO]:
-    """A text file in UTF-8 in the place of `path`, gzipped if the name ends in .gz."""
+    """A text file in UTF-8 that replaces `path`, gzipped if the name ends in .gz."""
     with replacing(path) as temporary, ExitStack() as stack:
         file: IO[bytes] = stack.enter_context(temporary.open("wb"))
         if str(path).lower().endswith(".gz"):
@@ -146,19 +147,8 @@ def writing(path: str | Path) -> Iterator[TextIO]:
 
 
 def counted(items: Iterable[Item], total: int, written: Written | None) -> Iterator[Item]:
-    """The items, telling now and then how many have been taken."""
+    """The items; `written` is called every 500 of them."""
     for number, item in enumerate(items, start=1):
         yield item
         if written is not None and (number % 500 == 0 or number == total):
             written(number, total)
-
-
-def check_member_names(archive: Path, names: Iterable[str]) -> None:
-    """Refuse an archive that names files outside of itself."""
-    for name in names:
-        parts = PurePosixPath(name.replace("\\", "/"))
-        if parts.is_absolute() or ".." in parts.parts or re.match("[A-Za-z]:", name):
-            raise DataError(
-                f"{archive} was refused: it holds a file called {shown(name)}, which points "
-                "outside of the archive. Get the archive from a source that you trust."
-            )

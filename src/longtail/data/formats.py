@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longtail.data.bioasq import read_bioasq
 from longtail.data.documents import ReadOptions, Records
 from longtail.data.files import Tick, Written
 from longtail.data.hugging_face import read_hugging_face
-from longtail.data.jsonl import read_jsonl, write_jsonl
+from longtail.data.json_files import read_bioasq, read_jsonl, write_jsonl
 from longtail.data.medline import read_medline
 from longtail.data.nltk import read_nltk
 from longtail.data.parquet import read_parquet, write_parquet
@@ -27,102 +26,59 @@ from longtail.data.tables import (
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, UnknownNameError
 
+SUMMARIES = {
+    "jsonl": 'one {"text": ..., "labels": [...]} per line',
+    "csv": "a header; labels in one cell, or one column per label",
+    "tsv": "the same with tabs",
+    "parquet": "columns text and labels",
+    "huggingface": "a folder of save_to_disk, or hf:owner/name; needs the extra hf",
+    "libmultilabel": "lines of id, labels and text separated by tabs",
+    "bioasq": '{"articles": [...]} of BioASQ Task A',
+    "medline": "MEDLINE/PubMed XML, one file or a folder",
+    "reuters": "Reuters-21578 SGML: a folder, a tar.gz, or one file",
+    "nltk": "an NLTK corpus with cats.txt: a folder or a zip",
+}
+
 
 @dataclass(frozen=True)
 class Format:
-    """One way in which documents with labels are kept."""
+    """One file format of documents with labels."""
 
     name: str
-    summary: str
     read: Callable[[Any, ReadOptions, Tick], Records]
     suffixes: tuple[str, ...] = ()
     write: Callable[[TextData, str | Path, Written | None], None] | None = None
     unit: str = "line"
-    """What a number in a problem counts."""
-    folder_marks: tuple[str, ...] = ()
-    """Patterns of files that make a whole folder one source of this format."""
-    folder_suffix: str | None = None
-    """How the files end that are read in such a folder, if its other data files are to be told."""
+    """Name of what the number in a problem counts."""
+    marks: tuple[str, ...] = ()
+    """Patterns of files by which a whole folder is one source of this format."""
     slow: bool = False
-    """Whether parsing takes much longer than handing the texts to another process."""
+    """Whether parsing takes much longer than sending the texts to another process."""
     has_parts: bool = False
-    """Whether the source itself says which documents are for training and which for testing."""
+    """Whether the source itself divides its documents into training and test parts."""
+
+    @property
+    def summary(self) -> str:
+        return SUMMARIES[self.name]
 
 
 def _packed(*suffixes: str) -> tuple[str, ...]:
     return suffixes + tuple(suffix + ".gz" for suffix in suffixes)
 
 
+_SAVED = ("dataset_dict.json", "dataset_info.json")
+_SGML = (".tar.gz", ".tgz", ".tar", ".sgm")
 _TABLE = (
-    Format(
-        "jsonl",
-        'one {"text": ..., "labels": [...]} per line',
-        read_jsonl,
-        _packed(".jsonl", ".ndjson"),
-        write_jsonl,
-    ),
-    Format(
-        "csv",
-        "a header; labels in one cell, or one column per label",
-        read_csv,
-        _packed(".csv"),
-        write_csv,
-    ),
-    Format("tsv", "the same with tabs", read_tsv, _packed(".tsv"), write_tsv),
-    Format(
-        "parquet",
-        "columns text and labels",
-        read_parquet,
-        (".parquet",),
-        write_parquet,
-        unit="row",
-    ),
-    Format(
-        "huggingface",
-        "a folder of save_to_disk, or hf:owner/name; needs the extra hf",
-        read_hugging_face,
-        folder_marks=("dataset_dict.json", "dataset_info.json"),
-        has_parts=True,
-    ),
-    Format(
-        "libmultilabel",
-        "lines of id, labels and text separated by tabs",
-        read_libmultilabel,
-        _packed(".txt"),
-        write_libmultilabel,
-    ),
-    Format(
-        "bioasq",
-        '{"articles": [...]} of BioASQ Task A',
-        read_bioasq,
-        _packed(".json"),
-        unit="article",
-    ),
-    Format(
-        "medline",
-        "MEDLINE/PubMed XML, one file or a folder",
-        read_medline,
-        _packed(".xml"),
-        unit="citation",
-        slow=True,
-    ),
-    Format(
-        "reuters",
-        "Reuters-21578 SGML: a folder, a tar.gz, or one file",
-        read_reuters,
-        (".tar.gz", ".tgz", ".tar", ".sgm"),
-        folder_marks=("reut2-*.sgm",),
-        folder_suffix=".sgm",
-        has_parts=True,
-    ),
-    Format(
-        "nltk",
-        "an NLTK corpus with cats.txt: a folder or a zip",
-        read_nltk,
-        (".zip",),
-        folder_marks=("cats.txt",),
-        has_parts=True,
-    ),
+    Format("jsonl", read_jsonl, _packed(".jsonl", ".ndjson"), write_jsonl),
+    Format("csv", read_csv, _packed(".csv"), write_csv),
+    Format("tsv", read_tsv, _packed(".tsv"), write_tsv),
+    Format("parquet", read_parquet, (".parquet",), write_parquet, unit="row"),
+    Format("huggingface", read_hugging_face, marks=_SAVED, has_parts=True),
+    Format("libmultilabel", read_libmultilabel, _packed(".txt"), write_libmultilabel),
+    Format("bioasq", read_bioasq, _packed(".json"), unit="article"),
+    Format("medline", read_medline, _packed(".xml"), unit="citation", slow=True),
+    Format("reuters", read_reuters, _SGML, marks=("reut2-*.sgm",), has_parts=True),
+    Format("nltk", read_nltk, (".zip",), marks=("cats.txt",), has_parts=True),
 )
 FORMATS = {entry.name: entry for entry in _TABLE}
 
@@ -141,18 +97,13 @@ def get_format(name: str) -> Format:
 def format_of_file(path: Path) -> Format | None:
     """The format that a file's suffix names."""
     name = path.name.lower()
-    for entry in FORMATS.values():
-        if name.endswith(entry.suffixes):
-            return entry
-    return None
+    return next((entry for entry in FORMATS.values() if name.endswith(entry.suffixes)), None)
 
 
 def format_of_folder(path: Path) -> Format | None:
     """The format of which the whole folder is one source; None for a folder of parts."""
-    for entry in FORMATS.values():
-        if any(next(path.glob(mark), None) for mark in entry.folder_marks):
-            return entry
-    return None
+    entries = FORMATS.values()
+    return next((e for e in entries if any(any(path.glob(m)) for m in e.marks)), None)
 
 
 def write_data(
@@ -162,9 +113,9 @@ def write_data(
     *,
     progress: Written | None = None,
 ) -> None:
-    """Write documents in the format of the suffix, or in the one named.
+    """Write documents in the format of the suffix, or in the given one.
 
-    `progress` is called with the documents written so far and in all.
+    `progress` is called with the documents written so far and the number of all documents.
     """
     entry = get_format(format) if format else format_of_file(Path(path))
     writers = [known.name for known in FORMATS.values() if known.write]

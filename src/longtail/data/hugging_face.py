@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data.documents import Document, LabelNames, Problem, ReadOptions, Record, Records
-from longtail.data.fields import (
-    check_columns,
-    label_columns,
-    needed_columns,
-    to_document,
-)
+from longtail.data.fields import check_columns, label_columns, to_document
 from longtail.data.files import Tick
 from longtail.data.limits import shown
 from longtail.errors import DataError, MissingExtraError
@@ -37,16 +32,13 @@ def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> R
                 f"{source}: the split {shown(split)} is none of {', '.join(PARTS)}. Load the "
                 "dataset yourself and make TextData.from_lists of the splits that you want."
             )
-        check_columns(table.column_names, options, source)
-        names = None
-        if options.label_columns is not None:
-            yield LabelNames(tuple(label_columns(dict.fromkeys(table.column_names), options)))
-        else:
-            names = _class_names(table.features.get(options.labels_field))
-            yield LabelNames(tuple(names or ()))
-        wanted = needed_columns(table.column_names, options)
-        for number, row in enumerate(_rows(table, wanted), start=1):
-            record = _record(row, names, options, f"{split or 'row'} {number}")
+        used = check_columns(table.column_names, options, source)
+        classes = None
+        if options.label_columns is None:
+            classes = _class_names(table.features.get(options.labels_field))
+        yield LabelNames(tuple(classes or label_columns(table.column_names, options)))
+        for number, row in enumerate(_rows(table, used), start=1):
+            record = _record(row, classes, options, f"{split or 'row'} {number}")
             yield record._replace(part=part) if isinstance(record, Document) else record
 
 
@@ -54,7 +46,7 @@ def _rows(table: Any, columns: list[str]) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
 
     try:
-        # A damaged file can point anywhere into memory, which would end the process.
+        # The offsets of a damaged file can point anywhere, which would end the process.
         table.data.validate(full=True)
         yield from table.select_columns(columns)
     except (pa.ArrowException, TypeError) as error:
@@ -68,10 +60,10 @@ def _splits(source: Path | str) -> dict[str, Any]:
         raise MissingExtraError("a Hugging Face dataset", "datasets", "hf") from error
     try:
         if isinstance(source, Path):
-            found = datasets.load_from_disk(source)
+            loaded = datasets.load_from_disk(source)
         else:
             name, _, config = source.removeprefix(PREFIX).partition(":")
-            found = datasets.load_dataset(name, config or None)
+            loaded = datasets.load_dataset(name, config or None)
     except Exception as error:  # datasets raises what its many parts raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
@@ -79,7 +71,7 @@ def _splits(source: Path | str) -> dict[str, Any]:
             "network, or load it where there is a network, call save_to_disk(FOLDER), and pass "
             "that folder."
         ) from error
-    return dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
+    return dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"": loaded}
 
 
 def _class_names(feature: Any) -> list[str] | None:
@@ -92,14 +84,11 @@ def _class_names(feature: Any) -> list[str] | None:
 
 
 def _record(row: dict[str, Any], names: list[str] | None, options: ReadOptions, at: str) -> Record:
-    if options.label_columns is None:
+    if names is not None:
         labels = row[options.labels_field]
-        if names is not None:
-            numbers = labels if isinstance(labels, list) else [labels]
-            if not all(isinstance(k, int) and 0 <= k < len(names) for k in numbers):
-                # -1 is Hugging Face's "not labelled"; Python would take it for the last class.
-                return Problem(
-                    at, f"expected classes from 0 to {len(names) - 1}, got {shown(labels)}."
-                )
-            row = {**row, options.labels_field: [names[k] for k in numbers]}
+        numbers = labels if isinstance(labels, list) else [labels]
+        if not all(isinstance(k, int) and 0 <= k < len(names) for k in numbers):
+            # -1 is Hugging Face's "not labelled"; as an index it would be the last class.
+            return Problem(at, f"expected classes from 0 to {len(names) - 1}, got {shown(labels)}.")
+        row = {**row, options.labels_field: [names[k] for k in numbers]}
     return to_document(row, options, at, cells=True)

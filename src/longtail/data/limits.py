@@ -1,6 +1,6 @@
-"""What one record may cost: lines of bounded length, and values of bounded length in messages.
+"""Limits on one record: lines of bounded length, and values of bounded length in messages.
 
-Not the file is bounded but what is in memory at a time: 10 GB of documents in a gz are welcome.
+The file is not bounded, only what is in memory at a time: 10 GB of documents in a gz are fine.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import Any, TextIO
 
 from longtail.data.documents import MEGABYTE
 
-# What stands in the place of a line that is too long; readers compare by identity.
+# Yielded in place of a line that is too long; readers compare by identity.
 TOO_LONG = "".join(["a line that is too ", "long"])
 PIECE = 1 << 20
+# `{},` is three characters of JSON, and 72 bytes of memory.
+BYTES_PER_ITEM = 16
 
 
 def bounded_lines(file: TextIO, limit: int, ends: str = "\n") -> Iterator[str]:
-    """The lines of a text file; `TOO_LONG` in the place of one with more than `limit` characters.
+    """The lines of a text file; `TOO_LONG` in place of one with more than `limit` characters.
 
-    Such a line is read to its end and let go, so that the next one is the next line. `ends`: the
-    characters at which the file breaks lines.
+    `ends`: the characters at which the file breaks lines.
     """
     read, limit = file.readline, limit + 1
     while line := read(limit):
@@ -32,8 +33,14 @@ def bounded_lines(file: TextIO, limit: int, ends: str = "\n") -> Iterator[str]:
         yield line
 
 
+def has_many_items(text: str, limit: int) -> bool:
+    """Whether the values of JSON text may take much more memory than the limit."""
+    most = limit // BYTES_PER_ITEM
+    return len(text) > most and sum(map(text.count, "[{,")) > most
+
+
 class TooLargeError(Exception):
-    """A record over the limit after which a file cannot be read on."""
+    """A record over the limit, after which the rest of the file cannot be read."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(too_large(what, limit))
@@ -64,7 +71,7 @@ _brief = _Brief()
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """A value for a message: at most so many characters, control characters escaped."""
+    """A value for a message: at most `limit` characters, control characters escaped."""
     text = repr(value[: limit + 1]) if isinstance(value, str) else _brief.repr(value)
     return text if len(text) <= limit else text[:limit] + "..."
 

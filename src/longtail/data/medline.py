@@ -1,7 +1,7 @@
 """MEDLINE/PubMed XML as NLM publishes it, gzipped or not, read a citation at a time.
 
-Files with a document type of their own (an internal subset) are refused: MEDLINE has none, while
-entity bombs, attribute defaults that grow without end and a peek at local files need one.
+Files that declare entities or attributes (an internal subset) are refused: MEDLINE files do not,
+while entity bombs, endless attribute defaults and references to local files need them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 from xml.etree import ElementTree
@@ -33,39 +32,51 @@ CHUNK = 1 << 14
 # An element takes some 100 bytes of memory and an attribute 200, however few bytes of XML make it.
 BYTES_PER_ELEMENT, BYTES_PER_ATTRIBUTE = 100, 500
 ITEMS = ARTICLE, BOOK, DELETED = "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
+OTHER = "element of another name than PubmedArticle"
 
 
 def read_medline(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """Citations with an abstract and MeSH headings: text = title + space + abstract."""
     with open_binary(path, lambda count: None) as file:
-        refuse_subset(file, path, options.max_record)
+        _refuse_subset(file, path, options.max_record)
     number = 0
     with open_binary(path, tick) as file:
         try:
-            for element in _elements(file, options.max_record):
-                if element.tag == ARTICLE:
+            for item in _items(file, options.max_record):
+                if isinstance(item, LeftOut):
+                    yield item
+                elif item.tag == ARTICLE:
                     number += 1
-                    yield _citation(element, number, options)
-                elif element.tag == BOOK:
+                    yield _citation(item, number, options)
+                elif item.tag == BOOK:
                     yield LeftOut("book (PubmedBookArticle), not an article")
-                elif element.tag == DELETED:
-                    for _ in element.iter("PMID"):
-                        yield PassedOver("a note that a citation was deleted")
                 else:
-                    yield LeftOut("element of another name than PubmedArticle")
+                    for _ in item.iter("PMID"):
+                        yield PassedOver("a note that a citation was deleted")
         except ElementTree.ParseError as error:
             line = f"line {error.position[0]}"
             yield Problem(line, f"not valid XML ({error}); the rest of the file was not read.")
             return
     if number == 0:
-        why = "expected PubmedArticle elements as in NLM's MEDLINE files, found none."
-        yield Problem("whole file", why)
+        reason = "expected PubmedArticle elements as in NLM's MEDLINE files, got none."
+        yield Problem("whole file", reason)
 
 
-def _elements(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element]:
-    """The articles at any depth, and what stands beside them, in bounded memory."""
+@dataclass
+class _Open:
+    """An element that has not ended yet."""
+
+    element: ElementTree.Element
+    has_items: bool
+    n_others: int = 0
+    """Ended children, as long as no item has begun inside of the element."""
+
+
+def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | LeftOut]:
+    """The items at any depth and the number of elements beside them, in bounded memory."""
     parser: Any = ElementTree.XMLPullParser(("start", "end"))
     opened: list[_Open] = []
+    item: ElementTree.Element | None = None
     n_bytes = n_elements = n_attributes = n_stalled = 0
     while chunk := _read(file, n_stalled):
         n_bytes += len(chunk)
@@ -78,20 +89,22 @@ def _elements(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element]:
         for event, element in parser.read_events():
             if event == "start":
                 n_elements += 1
-                if element.tag in ITEMS:
-                    child = element
-                    for outer in takewhile(lambda outer: not outer.is_set, reversed(opened)):
-                        yield from outer.begin_set(child)
-                        child = outer.element
-                opened.append(_Open(element, not opened and element.tag not in ITEMS))
+                if item is None and element.tag in ITEMS:
+                    item = element
+                    yield from _others_beside_first_item(opened)
+                opened.append(_Open(element, has_items=not opened))
                 continue
-            closed = opened.pop()
-            if opened and not opened[-1].is_set:
+            ended = opened.pop()
+            if item is not None and element is not item:
                 continue
-            if element.tag == ARTICLE or (opened and not closed.is_set):
-                yield element
+            if item is not None:
+                yield item
+                item = None
+            elif opened and not ended.has_items and opened[-1].has_items:
+                yield LeftOut(OTHER)
+            elif opened and not ended.has_items:
+                opened[-1].n_others += 1
             if opened:
-                # Parsed citations hang on their parent until it lets them go.
                 opened[-1].element.remove(element)
             n_bytes = n_attributes = 0
             n_elements = len(opened)
@@ -99,58 +112,44 @@ def _elements(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element]:
     parser.close()
 
 
-@dataclass
-class _Open:
-    """An element whose end has not come yet."""
-
-    element: Any
-    is_set: bool = False
-    """Whether it is the root, or articles stand in it at any depth."""
-
-    def begin_set(self, child: Any) -> Iterator[ElementTree.Element]:
-        """Let go what stood in the element before the child that holds the first article."""
-        self.is_set = True
-        # What stands after it has been parsed, but its end is yet to be told.
-        earlier = list(takewhile(lambda other: other is not child, self.element))
-        yield from earlier
-        del self.element[: len(earlier)]
+def _others_beside_first_item(opened: list[_Open]) -> Iterator[LeftOut]:
+    """Count the children that ended before the first item inside of each open element."""
+    for outer in reversed(opened):
+        if outer.has_items:
+            return
+        outer.has_items = True
+        if outer.n_others:
+            yield LeftOut(OTHER, outer.n_others)
 
 
 def _read(file: BinaryIO, n_stalled: int) -> bytes:
-    """The next bytes: as they come, or as many as have come without an element.
+    """The next bytes: one chunk, or as many as have come without an element.
 
-    Expat looks at an unfinished tag from its beginning whenever more of it comes; twice as much
-    each time keeps that linear.
+    Expat scans an unfinished tag from its beginning whenever more of it comes; doubling the bytes
+    keeps that linear.
     """
-    chunk = file.read(CHUNK)
-    if n_stalled < 4 * CHUNK:
-        return chunk
-    pieces = [chunk]
-    missing = n_stalled - len(chunk)
+    pieces = [file.read(CHUNK)]
+    missing = n_stalled - CHUNK if n_stalled >= 4 * CHUNK else 0
     while missing > 0 and (piece := file.read(CHUNK)):
         pieces.append(piece)
         missing -= len(piece)
     return b"".join(pieces)
 
 
-def refuse_subset(file: BinaryIO, path: Path, limit: int) -> None:
-    """Raise if the document declares anything; that can only stand before the first element."""
+def _refuse_subset(file: BinaryIO, path: Path, limit: int) -> None:
+    """Raise if the document declares anything; that is possible only before the first element."""
     parser = expat.ParserCreate()
-    started = False
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal started
-        started = True
+    started: list[str] = []
 
     def doctype(name: str, system: str | None, public: str | None, has_subset: int) -> None:
         if has_subset:
             raise DataError(
                 f"{path} was refused: its <!DOCTYPE {shown(name)}> declares entities or attributes "
-                "of its own ([...]), which can blow up memory or read other files. MEDLINE files "
-                "declare none; get the file from NLM."
+                "([...]), which can exhaust memory or read other files. MEDLINE files declare "
+                "none; get the file from NLM."
             )
 
-    parser.StartElementHandler = start
+    parser.StartElementHandler = lambda name, attributes: started.append(name)
     parser.StartDoctypeDeclHandler = doctype
     n_bytes = 0
     try:
@@ -158,9 +157,9 @@ def refuse_subset(file: BinaryIO, path: Path, limit: int) -> None:
             parser.Parse(chunk, False)
             n_bytes += len(chunk)
             if n_bytes > limit:
-                raise TooLargeError("what stands before the first element of the XML", limit)
+                raise TooLargeError("the part before the first element of the XML", limit)
     except expat.ExpatError:
-        return  # The reader proper meets the same error and says where it is.
+        return  # The reader itself meets the same error and reports its line.
     except LookupError as error:
         raise EOFError(f"its XML declaration: {error}") from error
 
@@ -184,8 +183,9 @@ def _citation(article: ElementTree.Element, number: int, options: ReadOptions) -
     date = citation.find("Article/Journal/JournalIssue/PubDate")
     year = YEAR.search(" ".join(date.itertext())) if date is not None else None
     text = f"{title} {abstract}".strip()
-    found = year.group() if year else None
-    return Document(text, names, _flat(pmid), found, at=f"citation {number}")
+    return Document(
+        text, names, _flat(pmid), year.group() if year else None, at=f"citation {number}"
+    )
 
 
 def _is_major(heading: ElementTree.Element) -> bool:

@@ -8,25 +8,21 @@ import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
-from longtail.data.archives import BrokenArchiveError, open_zip
+from longtail.checks import has_surrogate
+from longtail.data.archives import BrokenArchiveError, check_member_names, open_zip
 from longtail.data.documents import Document, LeftOut, Problem, ReadOptions, Records
-from longtail.data.files import ESCAPE, Tick, check_member_names, undecodable, wrong_encoding
+from longtail.data.files import ESCAPE, Tick, wrong_encoding
 from longtail.data.limits import TooLargeError, shown, shown_names
 from longtail.errors import DataError
 
 ENCODING = "latin-1"
-# What a damaged or encrypted archive, a folder in place of a file or an impossible name raises.
+# Errors of a damaged or encrypted archive, a folder in place of a file or an impossible name.
 UNREADABLE = (
-    OSError,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    struct.error,
-    zlib.error,
-    zipfile.BadZipFile,
+    *(OSError, EOFError, ValueError, RuntimeError),
+    *(struct.error, zlib.error, zipfile.BadZipFile),
 )
 PARTS = {"training": "train", "train": "train", "test": "test"}
-# Files that stand beside the documents of NLTK's corpora.
+# Files beside the documents of NLTK's corpora.
 ABOUT = {"cats", "stopwords", "readme", "license", "contents", "index"}
 Content = Callable[[str], bytes]
 
@@ -37,9 +33,9 @@ def read_nltk(path: Path, options: ReadOptions, tick: Tick) -> Records:
     if path.is_dir():
         root = path if (path / "cats.txt").is_file() else path / "reuters"
         if not (root / "cats.txt").is_file():
-            raise DataError(f"{path}: expected NLTK's cats.txt, found none.")
+            raise DataError(f"{path}: expected NLTK's cats.txt, got none.")
 
-        def of_folder(name: str) -> bytes:
+        def content(name: str) -> bytes:
             file = root / name
             if file.exists() and not file.is_file():
                 raise OSError("not a regular file")
@@ -47,8 +43,8 @@ def read_nltk(path: Path, options: ReadOptions, tick: Tick) -> Records:
                 raise TooLargeError(f"the file {shown(name)}", limit)
             return file.read_bytes()
 
-        there = (str(f.relative_to(root).as_posix()) for f in root.rglob("*") if f.is_file())
-        yield from _nltk(of_folder, there, options, tick)
+        names = (file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
+        yield from _nltk(content, names, options, tick)
         return
     try:
         members = open_zip(path, limit)
@@ -56,18 +52,18 @@ def read_nltk(path: Path, options: ReadOptions, tick: Tick) -> Records:
             cats = [name for name in members.files if name.rsplit("/", 1)[-1] == "cats.txt"]
             if len(cats) != 1:
                 raise DataError(
-                    f"{path}: expected one cats.txt of NLTK inside, found {shown_names(cats)}."
+                    f"{path}: expected one cats.txt of NLTK inside, got {shown_names(cats)}."
                 )
             folder = cats[0].removesuffix("cats.txt")
-            inside = (name.removeprefix(folder) for name in members.files)
-            yield from _nltk(lambda n: members.read(folder + n, limit), inside, options, tick)
+            names = (name.removeprefix(folder) for name in members.files)
+            yield from _nltk(lambda n: members.read(folder + n, limit), names, options, tick)
     except DataError:
         raise
     except UNREADABLE as error:
-        raise BrokenArchiveError(f"a broken zip archive: {error}") from error
+        raise BrokenArchiveError("zip", error) from error
 
 
-def _nltk(content: Content, there: Iterable[str], options: ReadOptions, tick: Tick) -> Records:
+def _nltk(content: Content, names: Iterable[str], options: ReadOptions, tick: Tick) -> Records:
     encoding = options.encoding or ENCODING
     named: set[str] = set()
     # Bytes, because in Latin-1 a part of many a character of UTF-8 counts as white space.
@@ -86,23 +82,20 @@ def _nltk(content: Content, there: Iterable[str], options: ReadOptions, tick: Ti
         try:
             document = content(name)
         except (KeyError, FileNotFoundError):
-            yield Problem(at, f"expected a file {shown(name)} beside cats.txt, found none.")
+            yield Problem(at, f"expected a file {shown(name)} beside cats.txt, got none.")
             continue
-        except DataError:
-            raise
-        except TooLargeError as error:
-            yield Problem(at, str(error))
-            continue
-        except UNREADABLE as error:
-            yield Problem(at, f"the file {shown(name)} cannot be read ({error}).")
+        except (TooLargeError, *UNREADABLE) as error:
+            is_large = isinstance(error, TooLargeError)
+            why = f"the file {shown(name)} cannot be read ({error})."
+            yield Problem(at, str(error) if is_large else why)
             continue
         tick(len(document))
         text = document.decode(encoding, errors=ESCAPE)
-        if any(map(undecodable, (text, *cells))):
+        if any(map(has_surrogate, (text, *cells))):
             yield Problem(at, wrong_encoding(encoding))
             continue
         yield Document(text, labels, name, None, PARTS.get(name.partition("/")[0]), at)
-    n_others = sum(_is_document(PurePosixPath(name)) for name in there if name not in named)
+    n_others = sum(_is_document(PurePosixPath(name)) for name in names if name not in named)
     if n_others:
         yield LeftOut("file beside the documents that cats.txt does not name", n_others)
 

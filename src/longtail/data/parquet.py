@@ -1,9 +1,8 @@
-"""Parquet: columns text, labels (a list), id and date; the label names stand in the metadata."""
+"""Parquet: columns text, labels (a list), id and date; the label names are in the metadata."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,7 @@ from typing import Any
 import numpy as np
 
 from longtail.data.documents import LabelNames, Problem, ReadOptions, Records
-from longtail.data.fields import (
-    check_columns,
-    label_columns,
-    needed_columns,
-    to_document,
-)
+from longtail.data.fields import check_columns, label_columns, to_document
 from longtail.data.files import Tick, Written, replacing
 from longtail.data.limits import TooLargeError, shown, too_large
 from longtail.data.parquet_pages import bounded_batches, open_parquet
@@ -27,107 +21,136 @@ NAMES_KEY = b"longtail.label_names"
 BATCH = 4096
 
 
+class _BadValue(str):
+    """Why a value cannot be read, in its place."""
+
+
 def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """One record per row, a few hundred rows in memory at a time."""
     import pyarrow as pa
 
+    limit, number = options.max_record, 0
     try:
         with open_parquet(path) as file:
-            columns = file.schema_arrow.names
-            check_columns(columns, options, path)
-            if options.label_columns is not None:
-                yield LabelNames(tuple(label_columns(dict.fromkeys(columns), options)))
-            elif options.labels_field == "labels":
-                yield LabelNames(_names_in(file.schema_arrow) or ())
-            wanted = needed_columns(columns, options)
-            weight = path.stat().st_size / max(1, file.metadata.num_rows)
-            number = 0
-            for batch in bounded_batches(path, file, wanted, options.max_record):
-                for record in _rows(batch, options.max_record):
-                    number += 1
-                    if isinstance(record, str):
-                        yield Problem(number, record)
-                    else:
-                        yield to_document(record, options, number, cells=True)
-                tick(round(weight * batch.num_rows))
+            schema, n_rows = file.schema_arrow, file.metadata.num_rows
+        used = check_columns(schema.names, options, path)
+        names: tuple[str, ...] = tuple(label_columns(schema.names, options))
+        if options.label_columns is None and options.labels_field == "labels":
+            names = _names_in(schema) or ()
+        yield LabelNames(names)
+        weight = path.stat().st_size / max(1, n_rows)
+        for batch in bounded_batches(path, used, limit):
+            columns = [_values(column, limit) for column in batch.columns]
+            for row in zip(*columns, strict=True):
+                number += 1
+                fault = _row_fault(row, limit)
+                if fault is not None:
+                    yield Problem(number, fault)
+                else:
+                    record = dict(zip(batch.schema.names, row, strict=True))
+                    yield to_document(record, options, number, cells=True)
+            tick(round(weight * batch.num_rows))
     except pa.ArrowException as error:
-        raise EOFError(f"not a sound Parquet file: {shown(str(error), 200)[1:-1]}") from error
+        raise EOFError(f"not a valid Parquet file: {shown(str(error), 200)[1:-1]}") from error
 
 
-def _rows(batch: Any, limit: int) -> Iterator[dict[str, Any] | str]:
-    """The rows as dictionaries; a row too large or that Python cannot hold, as what is wrong."""
+def _values(array: Any, limit: int) -> list[Any]:
+    """The values of an Arrow array as Python objects; a string that is repeated is one object."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(array.type):
+        indices = array.indices.to_pylist()
+        known = {k: None if k is None else _value(array.dictionary[k], limit) for k in set(indices)}
+        return [known[k] for k in indices]
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        offsets = array.offsets.to_pylist()
+        first, last = offsets[0], offsets[-1]
+        items = _values(array.values.slice(first, last - first), limit)
+        bounds = zip(offsets[:-1], offsets[1:], array.is_valid().to_pylist(), strict=True)
+        return [items[a - first : b - first] if valid else None for a, b, valid in bounds]
+    return [_value(scalar, limit) for scalar in array]
+
+
+def _value(scalar: Any, limit: int) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_nested(scalar.type):
+        return _BadValue("expected a value or a list of values, got a structure of several.")
     try:
-        rows = None if batch.nbytes > limit else batch.to_pylist()
-    except (ValueError, OverflowError):
-        rows = None  # Text that is not UTF-8, or a date beyond Python's: find the row.
-    if rows is not None:
-        yield from rows
-        return
-    for number in range(batch.num_rows):
-        row = batch.slice(number, 1)
-        if row.nbytes > limit:
-            yield too_large("the row", limit)
-            continue
-        try:
-            yield row.to_pylist()[0]
-        except (ValueError, OverflowError) as error:
-            yield f"cannot be read ({shown(str(error))})."
+        # Before it is copied: it may be as large as a page.
+        if scalar.is_valid and hasattr(scalar, "as_buffer") and scalar.as_buffer().size > limit:
+            return _BadValue(too_large("the row", limit))
+        return scalar.as_py()
+    except (ValueError, OverflowError) as error:
+        # Text that is not UTF-8, or a date beyond Python's.
+        return _BadValue(f"cannot be read ({shown(str(error))}).")
+
+
+def _row_fault(row: tuple[Any, ...], limit: int) -> str | None:
+    """Why a row cannot be read."""
+    size = 0
+    for value in row:
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, _BadValue):
+                return str(item)
+            size += len(item) if isinstance(item, str) else 0
+    return too_large("the row", limit) if size > limit else None
 
 
 def _names_in(schema: Any) -> tuple[str, ...] | None:
-    """The label names that `write_parquet` put beside the columns."""
+    """The label names that `write_parquet` stored in the metadata."""
     try:
         names = json.loads((schema.metadata or {}).get(NAMES_KEY, b"null"))
     except (ValueError, RecursionError):
         return None
-    sound = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return tuple(names) if sound else None
+    is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return tuple(names) if is_valid else None
 
 
 def load_parquet(path: str | Path) -> TextData | None:
-    """What `write_parquet` wrote, exactly; None if the file is of other origin, or damaged."""
+    """The exact TextData of `write_parquet`; None if the file is of other origin, or damaged."""
     import pyarrow as pa
 
     try:
         with open_parquet(path) as file:
-            names = _names_in(file.schema_arrow)
-            given = set(file.schema_arrow.names) - {"text", "labels"}
-            if names is None or file.schema_arrow != _schema(names, given):
+            schema = file.schema_arrow
+        names = _names_in(schema)
+        extra = set(schema.names) - {"text", "labels"}
+        if names is None or schema != _schema(names, extra):
+            return None
+        encoder = LabelEncoder(names)
+        columns: dict[str, list[str]] = {name: [] for name in ("text", *extra)}
+        for batch in bounded_batches(Path(path), schema.names, ReadOptions().max_record):
+            if any(column.null_count for column in batch.columns):
                 return None
-            encoder = LabelEncoder(names)
-            columns: dict[str, list[str]] = {name: [] for name in ("text", *given)}
-            wanted = file.schema_arrow.names
-            for batch in bounded_batches(Path(path), file, wanted, ReadOptions().max_record):
-                if any(column.null_count for column in batch.columns):
-                    return None
-                for name, values in columns.items():
-                    values += batch.column(name).to_pylist()
-                for labels in batch.column("labels").to_pylist():
-                    encoder.add(labels)
+            for name, values in columns.items():
+                values += batch.column(name).to_pylist()
+            for labels in batch.column("labels").to_pylist():
+                encoder.add(labels)
     except (OSError, EOFError, ValueError, OverflowError, pa.ArrowException, TooLargeError):
         return None
     ids, dates = (tuple(columns[f]) if f in columns else None for f in ("id", "date"))
     return TextData(columns["text"], encoder.finish()[0], names, ids, dates)
 
 
-def _schema(names: tuple[str, ...], given: set[str]) -> Any:
+def _schema(names: tuple[str, ...], extra: set[str]) -> Any:
     import pyarrow as pa
 
     fields = [pa.field("text", pa.large_string()), pa.field("labels", pa.list_(pa.string()))]
-    fields += [pa.field(name, pa.string()) for name in ("id", "date") if name in given]
+    fields += [pa.field(name, pa.string()) for name in ("id", "date") if name in extra]
     metadata = {NAMES_KEY: json.dumps(names, ensure_ascii=False).encode()}
     return pa.schema(fields, metadata=metadata)
 
 
 def write_parquet(data: TextData, path: str | Path, written: Written | None = None) -> None:
-    """Write documents and label names; `load_parquet` gives back the very same TextData."""
+    """Write documents and label names; `load_parquet` restores the same TextData."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    given = {f for f in ("id", "date") if getattr(data, f + "s") is not None}
+    extra = {f for f in ("id", "date") if getattr(data, f + "s") is not None}
     with ExitStack() as stack:
         temporary = stack.enter_context(replacing(path))
-        schema = _schema(data.label_names, given)
+        schema = _schema(data.label_names, extra)
         label_names = pa.array(data.label_names, pa.string())
         writer = stack.enter_context(pq.ParquetWriter(temporary, schema))
         for start in range(0, len(data), BATCH):

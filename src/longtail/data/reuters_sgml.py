@@ -10,6 +10,7 @@ from datetime import date
 from itertools import islice, pairwise
 from pathlib import Path
 
+from longtail.checks import has_surrogate
 from longtail.data.archives import tar_members
 from longtail.data.documents import (
     Document,
@@ -20,31 +21,26 @@ from longtail.data.documents import (
     Record,
     Records,
 )
-from longtail.data.files import ESCAPE, Tick, open_binary, undecodable, wrong_encoding
+from longtail.data.files import ESCAPE, Tick, open_binary, wrong_encoding
 from longtail.data.limits import shown, too_large
 from longtail.errors import DataError
 
 ENCODING = "latin-1"
-# SGML does not distinguish the case of names. No expression here can go back over what it has read:
-# 80,000 spaces before the end of a story once took 39 s.
+# SGML ignores the case of names. The quantifiers are possessive: without that, 80,000 spaces
+# before the end of a story took 39 s.
 STORY_START = re.compile(r"<REUTERS\b", re.IGNORECASE)
 STORY_HEAD = re.compile(r"<REUTERS\b(?P<head>[^>]*+)>", re.IGNORECASE)
 STORY_END = re.compile(r"</REUTERS\s*+>", re.IGNORECASE)
 # Tags may hold white space before their end, and <TEXT> attributes.
-STARTS = {
-    tag: re.compile(rf"<{tag}{rest}>", re.IGNORECASE)
-    for tag, rest in (
-        ("TEXT", r"\b[^<>]*+"),
-        *((tag, r"\s*+") for tag in ("TOPICS", "TITLE", "BODY", "DATE")),
-    )
-}
-ENDS = {tag: re.compile(rf"</{tag}\s*+>", re.IGNORECASE) for tag in STARTS}
+TAGS = {"TEXT": r"\b[^<>]*+"} | dict.fromkeys(("TOPICS", "TITLE", "BODY", "DATE"), r"\s*+")
+STARTS = {tag: re.compile(f"<{tag}{rest}>", re.IGNORECASE) for tag, rest in TAGS.items()}
+ENDS = {tag: re.compile(rf"</{tag}\s*+>", re.IGNORECASE) for tag in TAGS}
 # Files that come with the stories: lists of topics, the document type.
 ABOUT = ("", ".txt", ".dtd", ".md")
 TOPIC = re.compile(r"<D\s*+>([^<]*+)</D\s*+>", re.IGNORECASE)
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 ATTRIBUTE = re.compile(r"""(?<!\w)(\w++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""")
-# What may stand outside of the stories: the document type, and comments.
+# Between stories there may be the document type and comments.
 BETWEEN = re.compile(
     r"(?:[\s\ufeff]++|\xef\xbb\xbf|<!DOCTYPE[^>]*+>|<!--(?:(?!-->).)*+-->)*+",
     re.DOTALL | re.IGNORECASE,
@@ -57,42 +53,47 @@ PARTS = {"TRAIN": "train", "TEST": "test"}
 
 
 class _MalformedError(ValueError):
-    """What is wrong with a story."""
+    """Wrong markup of a story."""
 
 
 def read_reuters(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """The stories of the ModApte split that have topics, each with its part and date."""
-    found = False
+    is_empty = True
     for file in _sgml_files(path, tick, options.max_record):
         if isinstance(file, LeftOut):
             yield file
+        else:
+            is_empty = False
+            yield from _stories(*file, options)
+    if is_empty:
+        raise DataError(f"{path}: expected the files reut2-000.sgm to reut2-021.sgm, got none.")
+
+
+def _stories(
+    name: str, content: bytes, error: str | None, options: ReadOptions
+) -> Iterator[Record]:
+    """The stories of one file, of which the rest cannot be read if there is an error."""
+    text = content.decode(options.encoding or ENCODING, errors=ESCAPE)
+    starts = [match.start() for match in STORY_START.finditer(text)]
+    if not BETWEEN.fullmatch(text, 0, starts[0] if starts else len(text)):
+        yield Problem(name, f"expected a story (<REUTERS ...>), got {_first(text)}.")
+    for number, (start, stop) in enumerate(pairwise([*starts, len(text)]), start=1):
+        at = f"{name}, story {number}"
+        end = STORY_END.search(text, start, stop)
+        head = STORY_HEAD.match(text, start, stop)
+        if end is None or head is None:
+            yield Problem(at, "the story has no end (</REUTERS>) and was not read.")
             continue
-        name, content, why = file
-        found = True
-        text = content.decode(options.encoding or ENCODING, errors=ESCAPE)
-        starts = [match.start() for match in STORY_START.finditer(text)]
-        if not BETWEEN.fullmatch(text, 0, starts[0] if starts else len(text)):
-            yield Problem(name, f"expected a story (<REUTERS ...>), found {_first(text)}.")
-        for number, (start, stop) in enumerate(pairwise([*starts, len(text)]), start=1):
-            at = f"{name}, story {number}"
-            end = STORY_END.search(text, start, stop)
-            head = STORY_HEAD.match(text, start, stop)
-            if end is None or head is None:
-                yield Problem(at, "the story has no end (</REUTERS>) and was not read.")
-                continue
-            if undecodable(text[start : end.start()]):
-                yield Problem(at, wrong_encoding(options.encoding))
-            else:
-                body = text[head.end() : end.start()]
-                yield _story(head["head"], body, at, options.keep_unlabelled)
-            if not BETWEEN.fullmatch(text, end.end(), stop):
-                # A story whose beginning is damaged would be lost without a word.
-                rest = _first(text[end.end() : min(stop, end.end() + 1000)])
-                yield Problem(at, f"expected the next story after it, found {rest}.")
-        if why is not None:
-            yield Problem(name, why)
-    if not found:
-        raise DataError(f"{path}: expected the files reut2-000.sgm to reut2-021.sgm, found none.")
+        if has_surrogate(text[start : end.start()]):
+            yield Problem(at, wrong_encoding(options.encoding))
+        else:
+            yield _story(head["head"], text[head.end() : end.start()], at, options.keep_unlabelled)
+        if not BETWEEN.fullmatch(text, end.end(), stop):
+            # A story with a damaged start tag would be lost silently.
+            rest = _first(text[end.end() : min(stop, end.end() + 1000)])
+            yield Problem(at, f"expected the next story after it, got {rest}.")
+    if error is not None:
+        yield Problem(name, error)
 
 
 def _first(text: str) -> str:
@@ -122,7 +123,7 @@ def _topics(body: str) -> list[str]:
     topics = _inside(body, "TOPICS") or ""
     rest = TOPIC.sub("", topics)
     if rest.strip():
-        raise _MalformedError(f"expected topics as in <D>cocoa</D>, found {_first(rest)}.")
+        raise _MalformedError(f"expected topics as in <D>cocoa</D>, got {_first(rest)}.")
     return sorted({" ".join(html.unescape(name).split()) for name in TOPIC.findall(topics)})
 
 
@@ -145,40 +146,37 @@ def _text(body: str) -> str:
 
 
 def _inside(text: str, tag: str) -> str | None:
-    """What is between the start and the end of an element; None if there is neither."""
+    """The content of an element; None if there is neither its start nor its end."""
     starts = list(islice(STARTS[tag].finditer(text), 2))
     start = starts[0] if starts else None
     stop = ENDS[tag].search(text, start.end() if start else 0)
     if len(starts) > 1:
-        raise _MalformedError(f"expected one <{tag}>, found several.")
+        raise _MalformedError(f"expected one <{tag}>, got several.")
     if start is None and stop is None:
         return None
     if start is None or stop is None:
-        raise _MalformedError(f"expected <{tag}> and </{tag}>, found one of them.")
+        raise _MalformedError(f"expected <{tag}> and </{tag}>, got one of them.")
     return text[start.end() : stop.start()]
 
 
 def _date(body: str) -> str | None:
     try:
-        written = _inside(body, "DATE") or ""
-    except _MalformedError:
-        return None
-    match = re.search(r"([0-9]{1,2})-([A-Za-z]{3})-([0-9]{4})", written)
-    if match is None or match[2].upper() not in MONTHS:
-        return None
-    try:
+        text = _inside(body, "DATE") or ""
+        match = re.search(r"([0-9]{1,2})-([A-Za-z]{3})-([0-9]{4})", text)
+        if match is None:
+            return None
         month = MONTHS.index(match[2].upper()) + 1
         return date(int(match[3]), month, int(match[1])).isoformat()
-    except ValueError:
+    except ValueError:  # _MalformedError, an unknown month, or no such day
         return None
 
 
 _File = tuple[str, bytes, str | None]
-"""Name, content, and what is wrong with the rest of it."""
+"""Name, content, and why the rest of it was not read."""
 
 
 def _sgml_files(path: Path, tick: Tick, limit: int) -> Iterator[_File | LeftOut]:
-    """The SGML files of a folder or an archive, and that there is other data in an archive."""
+    """The SGML files of a folder or an archive; other data in an archive is left out."""
     if path.is_dir():
         for file in sorted(file for file in path.iterdir() if _is_sgml(file.name)):
             with open_binary(file, tick) as opened:

@@ -1,7 +1,7 @@
 """Dividing documents into parts: at random, with every label in every part, by time, by ids.
 
-An `assign_...` function says which part each document goes to and knows nothing of texts; `split`,
-`folds` and their relatives cut TextData by it. The same seed gives the same parts everywhere.
+An `assign_...` function gives the part of each document; `split`, `folds` and their variants divide
+TextData by it. The same seed gives the same parts on every platform.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.checks import check_integer
 from longtail.data.stratify import deal
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, UnknownNameError
@@ -85,8 +86,7 @@ def folds(
     each but the first, training on all that is earlier: never on the future.
     """
     assign = _method(method)
-    if not _is_whole(k) or k < 2:
-        raise InputError(f"the number of folds must be a whole number of at least 2, got {k!r}.")
+    check_integer("the number of folds", k, 2)
     if k > len(data):
         raise DataError(f"cannot make {k} folds of {len(data)} documents. Use fewer folds.")
     if method == "time":
@@ -97,7 +97,7 @@ def folds(
         parts = assign_stratified(data.Y, sizes, seed, first_is_train=False)
     else:
         parts = assign(data, sizes, seed)
-    return _held_out_in_turn(data, parts, k)
+    return _folds(data, parts, k)
 
 
 def folds_by_ids(
@@ -107,7 +107,7 @@ def folds_by_ids(
     parts = assign_by_ids(_ids_of(data), [_as_ids(group) for group in groups])
     if len(groups) < 2:
         raise InputError(f"expected at least two folds, got {len(groups)}. See split_by_ids.")
-    return _held_out_in_turn(data, parts, len(groups))
+    return _folds(data, parts, len(groups))
 
 
 def part_sizes(n_documents: int, shares: Shares) -> IntArray:
@@ -170,7 +170,7 @@ def assign_by_time(dates: Sequence[str], shares: Shares) -> IntArray:
     if odd is not None:
         raise DataError(
             f"the date {odd!r} is not in ISO 8601, as 1987, 1987-02 or 1987-02-26, so that sorting "
-            "dates would not put them in order. Write dates that way, or use another method."
+            "dates would not put them in order. Write ISO dates, or use another method."
         )
     order = sorted(range(len(dates)), key=dates.__getitem__)
     changes = [k for k in range(1, len(order)) if dates[order[k - 1]] != dates[order[k]]]
@@ -185,7 +185,7 @@ def assign_by_time(dates: Sequence[str], shares: Shares) -> IntArray:
     first, ideal = 0, 0
     for cut, size in enumerate(sizes[:-1]):
         ideal += int(size)
-        # Each later cut needs a change of date of its own.
+        # Each later cut needs another change of date.
         last = len(changes) - (n_cuts - cut)
         chosen = min(range(first, last + 1), key=lambda k: abs(changes[k] - ideal))
         parts[positions[changes[chosen] :]] = cut + 1
@@ -229,8 +229,8 @@ def assign_stratified(
 ) -> IntArray:
     """The part of each document, such that every label is spread over the parts by their sizes.
 
-    stratify.py says how. A label with fewer documents than there are parts goes to the first part
-    before others; with `first_is_train` off, where it falls.
+    See stratify.py. A label with fewer documents than there are parts goes to the first part before
+    others, unless `first_is_train` is off.
     """
     matrix = sp.csr_matrix(Y, copy=True)
     matrix.sum_duplicates()
@@ -265,9 +265,7 @@ def _method(name: str) -> Assign:
     return SPLITS[name]
 
 
-def _held_out_in_turn(
-    data: TextData, parts: IntArray, k: int
-) -> Iterator[tuple[TextData, TextData]]:
+def _folds(data: TextData, parts: IntArray, k: int) -> Iterator[tuple[TextData, TextData]]:
     return ((data.select(parts != fold), data.select(parts == fold)) for fold in range(k))
 
 
@@ -291,9 +289,9 @@ def _as_ids(ids: Iterable[str]) -> list[str]:
 
 
 def _generator(seed: int) -> np.random.RandomState:
-    """The old generator on purpose: numpy has frozen its stream, that of default_rng may change."""
+    """The legacy generator: numpy has frozen its stream, that of default_rng may change."""
     if not _is_whole(seed) or not 0 <= seed < 2**32:
-        raise InputError(f"a seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
+        raise InputError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
     return np.random.RandomState(int(seed))
 
 

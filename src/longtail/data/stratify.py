@@ -1,4 +1,4 @@
-"""Dealing documents into parts so that rare labels get into all of them, on sparse labels.
+"""Assigning documents to parts so that rare labels are in all of them, on sparse labels.
 
 Iterative stratification (Sechidis et al. 2011), which deals out the rarest label first, after a
 pass that seeks one document for each part of every label with as many documents as parts.
@@ -25,19 +25,19 @@ def deal(matrix: sp.csr_matrix, sizes: IntArray, first_is_train: bool) -> IntArr
     if first_is_train:
         # Before all else: a label that no training document carries is lost.
         dealing.cover(rarest_first, [0])
-    # From the most frequent on: a part too small for all labels goes without the rarest.
+    # From the most frequent on: a part too small for all labels lacks the rarest.
     dealing.cover(rarest_first[::-1], range(len(sizes)))
     dealing.balance()
     without_label = dealing.parts < 0
-    dealing.parts[without_label] = np.repeat(np.arange(len(sizes)), dealing.room)
+    dealing.parts[without_label] = np.repeat(np.arange(len(sizes)), dealing.capacity)
     return dealing.parts
 
 
 class _Dealing:
-    """Documents on their way into parts: what each part still wants, and has room for.
+    """The state of the assignment: the documents of each label that a part lacks, and its capacity.
 
-    Wants are in sixteenths of a document: whole numbers, which tie on every platform, and coarse
-    enough for folds to tie that differ by one document. Else the larger ones got all rare labels.
+    `wanted` is in sixteenths of a document: integers, which tie on every platform, and coarse
+    enough that folds tie which differ by one document; else the larger ones get all rare labels.
     """
 
     one = 16
@@ -46,7 +46,7 @@ class _Dealing:
         by_label = matrix.tocsc()
         self.labels_at, self.labels_from = matrix.indices, matrix.indptr
         self.rows_at, self.rows_from = by_label.indices, by_label.indptr
-        self.room = sizes.copy()
+        self.capacity = sizes.copy()
         self.left = np.diff(by_label.indptr).astype(np.int64)
         n_documents = matrix.shape[0]
         self.parts = np.full(n_documents, -1, dtype=np.int64)
@@ -58,7 +58,7 @@ class _Dealing:
         """Give these parts one document of every label that they should not be without."""
         for label in labels:
             for part in parts:
-                if self.lacking[label, part] and self.room[part]:
+                if self.lacking[label, part] and self.capacity[part]:
                     rows = self._rows_left(label)[:CANDIDATES]
                     if len(rows):
                         best = self._most_useful(rows, part)
@@ -87,9 +87,9 @@ class _Dealing:
         return keys
 
     def _deal(self, label: int) -> IntArray:
-        """Give each document of a label to the part that wants most of it, then has most room."""
+        """Give each document of a label to the part that wants it most, then has most capacity."""
         rows = self._rows_left(label)
-        want, free = self.wanted[label].tolist(), self.room.tolist()
+        want, free = self.wanted[label].tolist(), self.capacity.tolist()
         dealt = np.empty(len(rows), dtype=np.int64)
         for k in range(len(rows)):
             open_parts = (part for part in range(len(free)) if free[part])
@@ -111,18 +111,18 @@ class _Dealing:
         """Which document fills most gaps in this part and least in others, rare labels first."""
         labels, lengths = self._labels_of(rows)
         lacking = self.lacking[labels].astype(np.int64)
-        use = len(self.room) * lacking[:, part] - lacking.sum(axis=1)
+        use = len(self.capacity) * lacking[:, part] - lacking.sum(axis=1)
         weighted = (use << 20) // self.left[labels]
         total = np.add.reduceat(weighted, np.cumsum(lengths) - lengths)
         # The mean: by the sum, small parts would get the documents with the most labels.
         return int((total // lengths).argmax())
 
     def _give(self, rows: IntArray, parts: IntArray) -> IntArray:
-        """Write down where documents go, and give back their labels."""
+        """Assign documents to parts, and return their labels."""
         labels, lengths = self._labels_of(rows)
         label_parts = np.repeat(parts, lengths)
         self.parts[rows] = parts
-        self.room -= np.bincount(parts, minlength=len(self.room))
+        self.capacity -= np.bincount(parts, minlength=len(self.capacity))
         self.lacking[labels, label_parts] = False
         np.subtract.at(self.left, labels, 1)
         np.subtract.at(self.wanted, (labels, label_parts), self.one)

@@ -8,21 +8,17 @@ from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
+from longtail.checks import has_surrogate
 from longtail.data.documents import Document, LabelNames, Problem, ReadOptions, Records
-from longtail.data.fields import (
-    FieldError,
-    check_columns,
-    label_columns,
-    split_labels,
-    to_document,
-)
+from longtail.data.fields import FieldError, check_columns, label_columns, split_labels, to_document
 from longtail.data.files import (
     Tick,
     Written,
     counted,
+    numbered_lines,
     open_text,
-    undecodable,
     writing,
     wrong_encoding,
 )
@@ -30,12 +26,12 @@ from longtail.data.limits import TOO_LONG, bounded_lines, too_large
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 
-# The csv module refuses cells over 128 KiB unless told otherwise; a text may well be longer.
+# The csv module refuses cells over 128 KiB by default; a text may well be longer.
 LONGEST_CELL = 2**31 - 1
-# How often all of a file may be read once more to find the rows that a stray quote has swallowed,
-# and how many characters of a small file.
+# How often all of a file, or how many characters of a small one, may be read again to recover the
+# rows that a stray quote has swallowed.
 MOST_AGAIN, CHEAP_AGAIN = 8, 1 << 20
-QUOTES_ARE_TEXT = "If quotes are just text in this file, say so with quote='none' (--quote none)."
+QUOTES_ARE_TEXT = "If quotes are just text in this file, use quote='none' (--quote none)."
 
 
 class _TooLongError(Exception):
@@ -43,9 +39,9 @@ class _TooLongError(Exception):
 
 
 class _Lines:
-    """Lines for the csv module. A row that began with a stray quote may have swallowed others:
+    """Lines for the csv module, which can return to the second line of a row.
 
-    `next_row` after an error gives all of its lines but the first once more.
+    A row that began with a stray quote may have swallowed others, up to the end of the file.
     """
 
     def __init__(self, lines: Iterator[str], limit: int) -> None:
@@ -72,7 +68,7 @@ class _Lines:
         return line
 
     def next_row(self, failed: bool) -> bool:
-        """Go to the next row; False if quotes that never close make that too long a way."""
+        """Go to the next row, or line of a failed row; False if that would be quadratic."""
         n_taken = 1 if failed else len(self._row)
         if len(self._row) > n_taken:
             self._again.extendleft(reversed(self._row[n_taken:]))
@@ -86,30 +82,27 @@ class _Lines:
 def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) -> Records:
     """One record per row, with the labels in one cell or in one column each."""
     csv.field_size_limit(LONGEST_CELL)
-    columns: list[str] | None = None
+    columns: list[str] = []
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if options.quote == "none" else csv.QUOTE_MINIMAL
     with open_text(path, options.encoding, tick, newline="") as file:
         lines = _Lines(bounded_lines(file, options.max_record, "\r\n"), options.max_record)
         separator = options.delimiter or delimiter
-        if options.quote == "none":
-            rows = csv.reader(lines, delimiter=separator, strict=True, quoting=csv.QUOTE_NONE)
-        else:
-            rows = csv.reader(lines, delimiter=separator, strict=True)
+        rows = csv.reader(lines, delimiter=separator, strict=True, quoting=quoting)
         while True:
-            row, why = _next_row(rows, options)
+            row, message = _next_row(rows, options)
             if row is None:
                 return
-            if why is not None and columns is None:
-                raise DataError(f"{path}, line {lines.first}: {why}")
-            if why is not None:
-                yield Problem(lines.first, why)
-            elif columns is None and row:
+            if message is not None and not columns:
+                raise DataError(f"{path}, line {lines.first}: {message}")
+            if message is not None:
+                yield Problem(lines.first, message)
+            elif row and not columns:
                 columns = row
                 check_columns(columns, options, path)
-                if options.label_columns is not None:
-                    yield LabelNames(tuple(label_columns(dict.fromkeys(columns), options)))
-            elif columns is not None and row:
+                yield LabelNames(tuple(label_columns(columns, options)))
+            elif row:
                 yield _row(columns, row, options, lines.first)
-            if not lines.next_row(failed=why is not None and not row):
+            if not lines.next_row(failed=message is not None and not row):
                 yield Problem(
                     f"from line {lines.first}",
                     f"the rest was not read: too many quotes do not close. {QUOTES_ARE_TEXT}",
@@ -126,10 +119,10 @@ def _next_row(
     except csv.Error as error:
         return [], f"not valid CSV ({error}). {QUOTES_ARE_TEXT}"
     except _TooLongError as error:
-        spanning = error.args[0] > 1
-        why = too_large("the row" if spanning else "the line", options.max_record)
-        return [], f"{why} {QUOTES_ARE_TEXT}" if spanning else why
-    if row is not None and any(undecodable(cell) for cell in row):
+        if error.args[0] == 1:
+            return [], too_large("the line", options.max_record)
+        return [], f"{too_large('the row', options.max_record)} {QUOTES_ARE_TEXT}"
+    if row is not None and any(has_surrogate(cell) for cell in row):
         return row, wrong_encoding(options.encoding)
     return row, None
 
@@ -164,49 +157,41 @@ write_tsv = partial(_write_table, "\t")
 def read_libmultilabel(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """One document per line: an id if there is one, the labels separated by spaces, the text."""
     n_cells = 0
-    with open_text(path, options.encoding, tick) as file:
-        for number, line in enumerate(bounded_lines(file, options.max_record), start=1):
-            if line is TOO_LONG:
-                yield Problem(number, too_large("the line", options.max_record))
-                continue
-            if undecodable(line):
-                yield Problem(number, wrong_encoding(options.encoding))
-                continue
-            if not line.strip():
-                continue
-            cells = line.rstrip("\r\n").split("\t", 3)
-            if len(cells) not in (2, 3):
-                yield Problem(
-                    number,
-                    "expected two cells separated by tabs (labels, text) or three (id, labels, "
-                    f"text), got {line.count(chr(9)) + 1}. For other formats use format "
-                    "(--format).",
-                )
-                continue
-            n_cells = n_cells or len(cells)
-            if len(cells) != n_cells:
-                # A tab in the text would make an id of the labels.
-                yield Problem(number, f"expected {n_cells} cells as before, got {len(cells)}.")
-                continue
-            yield _line(cells, options, number)
+    for number, line in numbered_lines(path, options, tick):
+        if isinstance(line, Problem):
+            yield line
+            continue
+        cells = line.rstrip("\r\n").split("\t", 3)
+        if len(cells) not in (2, 3):
+            yield Problem(
+                number,
+                "expected two cells separated by tabs (labels, text) or three (id, labels, text), "
+                f"got {line.count(chr(9)) + 1}. For other formats use format (--format).",
+            )
+            continue
+        n_cells = n_cells or len(cells)
+        if len(cells) != n_cells:
+            # A tab in the text would make an id of the labels.
+            yield Problem(number, f"expected {n_cells} cells as before, got {len(cells)}.")
+            continue
+        yield _line(cells, options, number)
 
 
 def _line(cells: list[str], options: ReadOptions, at: int) -> Document | Problem:
     identity = cells[0] or None if len(cells) == 3 else None
-    separator = options.label_separator
-    if separator is None:
-        return Document(cells[-1], cells[-2].split(), identity, at=at)
-    try:
-        labels, n_empty = split_labels(cells[-2], separator)
-    except FieldError as error:
-        return Problem(at, str(error))
+    labels, n_empty = cells[-2].split(), 0
+    if options.label_separator is not None:
+        try:
+            labels, n_empty = split_labels(cells[-2], options.label_separator)
+        except FieldError as error:
+            return Problem(at, str(error))
     return Document(cells[-1], labels, identity, at=at, n_empty_labels=n_empty)
 
 
 def write_libmultilabel(data: TextData, path: str | Path, written: Written | None = None) -> None:
     """Write id, labels and text separated by tabs; labels must not hold white space.
 
-    White space in a text becomes one space, as a line has room for no other; dates have no place.
+    White space in a text becomes one space; dates are not written.
     """
     for name in data.label_names:
         if not name or any(character.isspace() for character in name):

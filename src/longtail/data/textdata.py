@@ -1,6 +1,6 @@
-"""Documents with labels: `TextData`, the one shape in which they travel through longtail.
+"""Documents with labels: `TextData`, which all of longtail takes and returns.
 
-Labels live in a sparse matrix; nothing here ever builds a dense row of them.
+Labels are in a sparse matrix; nothing here builds a dense row of them.
 """
 
 from __future__ import annotations
@@ -57,11 +57,10 @@ class TextData:
         object.__setattr__(self, "Y", matrix)
         for name in ("ids", "dates"):
             values = getattr(self, name)
-            if values is None:
-                continue
-            if len(values) != len(self.texts):
-                raise InputError(f"expected {len(self.texts)} {name}, got {len(values)}.")
-            object.__setattr__(self, name, _strings(name, values, tuple))
+            if values is not None:
+                object.__setattr__(self, name, _strings(name, values, tuple))
+                if len(values) != len(self.texts):
+                    raise InputError(f"expected {len(self.texts)} {name}, got {len(values)}.")
 
     @classmethod
     def from_lists(
@@ -88,14 +87,13 @@ class TextData:
         names = parts[0].label_names
         if any(part.label_names != names for part in parts):
             names = tuple(sorted({name for part in parts for name in part.label_names}))
-        aligned = [part.onto(names)[0] for part in parts]
 
         def joined(field: str) -> tuple[str, ...] | None:
             values = [getattr(part, field) for part in parts]
             return None if None in values else tuple(v for part in values for v in part)
 
         texts = [text for part in parts for text in part.texts]
-        matrix = sp.vstack([part.Y for part in aligned], format="csr")
+        matrix = sp.vstack([part.onto(names)[0].Y for part in parts], format="csr")
         return cls(texts, matrix, names, joined("ids"), joined("dates"))
 
     def __len__(self) -> int:
@@ -147,7 +145,7 @@ class TextData:
         return [self.label_names[k] for k in self.Y.indices[start:stop]]
 
     def onto(self, label_names: Sequence[str]) -> tuple[TextData, dict[str, int]]:
-        """The same documents on another label set, and how often each label it lacks occurs."""
+        """The same documents on another label set, and the counts of the labels it lacks."""
         names = tuple(label_names)
         if names == self.label_names:
             return self, {}
@@ -170,12 +168,9 @@ class TextData:
         Documents stay, even those left without labels: see `labelled`.
         """
         counts = np.asarray(self.Y.sum(axis=0)).ravel()
-        kept = [
-            name for name, count in zip(self.label_names, counts, strict=True) if count >= min_count
-        ]
-        data, removed = self.onto(kept)
-        empty = {n: 0 for n, c in zip(self.label_names, counts, strict=True) if c == 0 < min_count}
-        return data, {**removed, **empty}
+        count_of = dict(zip(self.label_names, counts, strict=True))
+        data, removed = self.onto([name for name, n in count_of.items() if n >= min_count])
+        return data, removed | {name: 0 for name, n in count_of.items() if n == 0 < min_count}
 
     def labelled(self) -> TextData:
         """The documents that carry at least one label."""
@@ -185,14 +180,14 @@ class TextData:
         return LabelStats.from_matrix(self.Y, self.label_names)
 
     def fingerprint(self) -> str:
-        """The same for the same texts, labels and label names, in this order, and no others."""
-        found = hashlib.sha256()
+        """A digest of texts, labels and label names in their order."""
+        digest = hashlib.sha256()
         for text in (*self.label_names, *self.texts):
             raw = text.encode("utf-8", "surrogatepass")
-            found.update(len(raw).to_bytes(8, "little") + raw)
+            digest.update(len(raw).to_bytes(8, "little") + raw)
         for array in (self.Y.indptr, self.Y.indices):
-            found.update(array.astype("<i8").tobytes())
-        return found.hexdigest()
+            digest.update(array.astype("<i8").tobytes())
+        return digest.hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write a Parquet file, from which `load` restores everything, empty labels included."""
@@ -212,10 +207,10 @@ class TextData:
 
 
 def _strings(name: str, values: Any, kind: type[list[str]] | type[tuple[str, ...]]) -> Any:
-    """The values as a list or tuple, which they mostly are already."""
-    # A set of types, because a loop over a million texts is felt in every slice.
-    wrong = [found for found in set(map(type, values)) if not issubclass(found, str)]
+    """The values as a list or tuple; raises unless all are strings."""
+    # A set of types, because a loop over a million texts is slow in every slice.
+    wrong = [type_ for type_ in set(map(type, values)) if not issubclass(type_, str)]
     if wrong or isinstance(values, str):
-        shown = wrong[0].__name__ if wrong else "one string"
-        raise InputError(f"{name} must be strings, one per item, got {shown}.")
+        got = wrong[0].__name__ if wrong else "one string"
+        raise InputError(f"{name} must be strings, one per item, got {got}.")
     return values if isinstance(values, kind) else kind(values)
