@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score, f1_score, precision_score, 
 
 from longtail.errors import InputError
 from longtail.evaluation import Evaluation, compare, evaluate
-from longtail.evaluation.calibration import calibration_of
+from longtail.evaluation.evaluator import calibration_of
 from longtail.evaluation.groups import terciles
 from longtail.labels import LabelStats, label_groups
 from longtail.thresholds import Thresholds, fit_thresholds

@@ -1,4 +1,4 @@
-"""What an evaluation holds: scores of groups, of labels and of the whole, ready for JSON."""
+"""What an evaluation holds: scores of groups of labels and documents, and of every label."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Interval = tuple[float, float]
 class Scores:
     """One group of labels or of documents: fractions, and how large the group is.
 
-    A group without labels or without documents is empty: its fractions are 0 here, so that they
-    can be reckoned with, null in JSON, and a dash in tables.
+    A group without labels or without documents is empty: its fractions are 0 in Python, null in
+    JSON, and a dash in tables.
     """
 
     micro_f1: float
@@ -44,17 +44,9 @@ class Scores:
     @classmethod
     def of(cls, counts: Counts, n_documents: int) -> Scores:
         micro, macro = precision_recall_f1(counts), precision_recall_f1(counts, "macro")
-        return cls(
-            micro.f1,
-            macro.f1,
-            micro.precision,
-            micro.recall,
-            macro.precision,
-            macro.recall,
-            len(counts.hits),
-            n_documents,
-            int(counts.actual.sum()),
-        )
+        fractions = (micro.f1, macro.f1, micro.precision, micro.recall, macro.precision)
+        sizes = (len(counts.hits), n_documents, int(counts.actual.sum()))
+        return cls(*fractions, macro.recall, *sizes)
 
     @property
     def is_empty(self) -> bool:
@@ -62,14 +54,13 @@ class Scores:
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Plain numbers, for JSON; null for the fractions of an empty group."""
-        plain = asdict(self)
         sizes = ("n_labels", "n_documents", "n_positive")
-        return {k: None if self.is_empty and k not in sizes else v for k, v in plain.items()}
+        return {k: None if self.is_empty and k not in sizes else v for k, v in asdict(self).items()}
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far probabilities can be taken at their word, over all scored pairs."""
+    """Reliability bins over all scored pairs, and their expected calibration error."""
 
     expected_error: float
     """Mean over the bins, by their size, of |share that applies - mean probability|."""
@@ -94,17 +85,14 @@ class LabelTable:
 
     def rows(self) -> list[dict[str, Any]]:
         """One dict per label."""
-        columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plain = {n: v if n == "names" else v.tolist() for n, v in columns.items()}
-        return [
-            {"name" if key == "names" else key: values[k] for key, values in plain.items()}
-            for k in range(len(self.names))
-        ]
+        keys = ("name", *list(self.__dataclass_fields__)[1:])
+        columns = (self.names, *(getattr(self, key).tolist() for key in keys[1:]))
+        return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What decisions are worth: overall, by label frequency, by labels per document, per label."""
+    """All figures of one model on documents that it was not fitted on."""
 
     overall: Scores
     head: Scores
@@ -123,13 +111,13 @@ class Evaluation:
     thresholds: dict[str, Any]
     """Method and values, as `Thresholds.to_dict` gives them."""
     unknown_labels: dict[str, int] = field(default_factory=dict)
-    """Labels of the judged documents that the model does not know, and how often: not judged."""
+    """Labels of the documents that the model does not know, and how often: not evaluated."""
     y_true: sp.csr_matrix | None = field(default=None, repr=False)
     y_pred: sp.csr_matrix | None = field(default=None, repr=False)
     masks: Mapping[str, BoolArray] = field(default_factory=dict, repr=False)
     """The labels of head, medium and tail."""
     scale: Scale = "logit"
-    """What the judged scores were."""
+    """What the evaluated scores were."""
 
     def groups(self) -> dict[str, Scores]:
         """The label groups in the order of the paper's table."""
@@ -143,13 +131,9 @@ class Evaluation:
     def multi_label(self) -> Scores:
         return self.by_labels_per_document["multi_label"]
 
-    @property
-    def label_f1(self) -> FloatArray:
-        return self.labels.f1
-
     @cached_property
     def rule(self) -> Thresholds:
-        """The thresholds as something that decides."""
+        """The thresholds as an object that decides."""
         return Thresholds.from_dict(self.thresholds)
 
     def decisions(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
@@ -162,18 +146,16 @@ class Evaluation:
         """Plain numbers, for JSON."""
         plain: dict[str, Any] = {name: group.to_dict() for name, group in self.groups().items()}
         plain["overall"] = plain.pop("all")
-        plain["by_labels_per_document"] = {
-            name: group.to_dict() for name, group in self.by_labels_per_document.items()
-        }
+        by_documents = self.by_labels_per_document.items()
+        plain["by_labels_per_document"] = {name: group.to_dict() for name, group in by_documents}
         plain["metrics"] = {k: None if math.isnan(v) else v for k, v in self.metrics.items()}
         plain["calibration"] = None if self.calibration is None else asdict(self.calibration)
         plain["intervals"] = {
-            group: {name: list(interval) for name, interval in found.items()}
-            for group, found in self.intervals.items()
+            group: {name: list(interval) for name, interval in by_measure.items()}
+            for group, by_measure in self.intervals.items()
         }
-        plain["thresholds"] = self.thresholds
-        plain["scale"] = self.scale
-        plain["unknown_labels"] = self.unknown_labels
+        for name in ("thresholds", "scale", "unknown_labels"):
+            plain[name] = getattr(self, name)
         if per_label:
             plain["labels"] = self.labels.rows()
         return plain

@@ -1,4 +1,4 @@
-"""What the figure of the labels shows, computed without matplotlib: ranks, counts and p(i|j)."""
+"""How labels share documents: ranks, counts and p(i|j) of cells or of bins of ranks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
+from longtail.analysis.measures import IntArray, LinkedPair, count_labels, linked_pairs
 from longtail.data.textdata import TextData
 from longtail.labels import FloatArray, label_groups
-from longtail.statistics import LinkedPair, linked_pairs
 
-IntArray = NDArray[np.int64]
 Cuts = tuple[float, float]
 # Beyond this a cell per label would be smaller than a dot of the printed figure.
 MAX_CELLS = 400
@@ -23,7 +21,7 @@ PAIRS_PER_GROUP, CANDIDATES = 4, 10_000
 
 @dataclass(frozen=True)
 class LabelMap:
-    """What `plot_labels` draws: the labels by falling count, and p(i|j) of cells or of bins."""
+    """The labels by falling count, and p(i|j) of cells or of bins."""
 
     order: IntArray
     """Columns of the data by rank."""
@@ -41,7 +39,7 @@ class LabelMap:
 
 def label_map(data: TextData, max_cells: int = MAX_CELLS, n_bins: int = N_BINS) -> LabelMap:
     """Sort the labels by count, ties by column, and measure how they share documents."""
-    counts = np.bincount(data.Y.indices, minlength=len(data.label_names)).astype(np.float64)
+    counts = count_labels(data.Y)
     order = np.argsort(-counts, kind="stable")
     matrix = data.Y[:, order].astype(np.float64)
     if counts.size <= max_cells:
@@ -97,17 +95,16 @@ def binned_matrix(Y: sp.csr_matrix, edges: IntArray) -> FloatArray:
 
 
 def marked_pairs(data: TextData, cuts: Cuts | None = None) -> list[tuple[str, LinkedPair]]:
-    """The most linked pairs by the group of their rarer label, so that the tail has its share.
+    """The most linked pairs of each group of the rarer label, with the name of the group.
 
     A rarer label is named once, with the label that it is linked to most.
     """
-    counts = np.bincount(data.Y.indices, minlength=len(data.label_names))
-    groups = label_groups(counts, cuts)
+    groups = label_groups(count_labels(data.Y), cuts)
     column_of = {name: column for column, name in enumerate(data.label_names)}
-    found: dict[str, dict[str, LinkedPair]] = {group: {} for group in groups}
+    chosen: dict[str, dict[str, LinkedPair]] = {group: {} for group in groups}
     for pair in linked_pairs(data.Y, data.label_names, CANDIDATES):
         group = next(name for name, mask in groups.items() if mask[column_of[pair.b]])
         # Two labels of one document each always look linked.
-        if pair.shared > 1 and len(found[group]) < PAIRS_PER_GROUP:
-            found[group].setdefault(pair.b, pair)
-    return [(group, pair) for group, pairs in found.items() for pair in pairs.values()]
+        if pair.shared > 1 and len(chosen[group]) < PAIRS_PER_GROUP:
+            chosen[group].setdefault(pair.b, pair)
+    return [(group, pair) for group, pairs in chosen.items() for pair in pairs.values()]

@@ -1,8 +1,7 @@
-"""Drawing labelled documents: the long tail with its links, and the sizes of the documents."""
+"""Figures of labelled documents: the long tail with its links, and the sizes of the documents."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
@@ -10,23 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longtail.analysis.label_map import Cuts, LabelMap, label_map, marked_pairs
+from longtail.analysis.measures import IntArray, LinkedPair
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
-from longtail.figures.label_map import Cuts, IntArray, LabelMap, label_map, marked_pairs
 from longtail.labels import FloatArray, label_groups
-from longtail.runs import MADE_BY, whole_file
-from longtail.statistics import LinkedPair
+from longtail.report.figures.drawing import GROUP_COLOURS, check_target, new_figure, save_figure
+from longtail.report.table import plural, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg", ".pdf")
-# Okabe and Ito's colours, which colour-blind people tell apart.
-GROUP_COLOURS = {"head": "#0072B2", "medium": "#E69F00", "tail": "#CC79A7"}
 PART_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 NEUTRAL = "#d9d9d9"
-# Inches: the whole width, the side of the map, what lies left of it, the panel above, a gap.
+# Inches: the figure's width, the side of the map, what lies left of it, the panel above, a gap.
 WIDTH, MAP, LEFT, PANEL, GAP = 10.0, 7.0, 1.25, 2.0, 0.15
 RIGHT = LEFT + MAP + GAP
 
@@ -49,45 +46,46 @@ def plot_labels(
     target = check_target(path)
     if not data.label_names:
         raise InputError("there are no labels to draw. Check that the documents have labels.")
-    drawn = label_map(data)
-    bottom = 0.65 if drawn.binned else 1.25
+    labels = label_map(data)
+    bottom = 0.65 if labels.binned else 1.25
     height = bottom + MAP + GAP + PANEL + 0.5
     figure = new_figure(WIDTH, height)
 
     def axes_at(x: float, y: float, width: float, tall: float) -> Axes:
         return figure.add_axes((x / WIDTH, y / height, width / WIDTH, tall / height))
 
-    shown = short(title or _sizes(data), 70)
-    figure.text(LEFT / WIDTH, 1 - 0.3 / height, shown, fontsize=13, parse_math=False)
+    sizes = f"{plural(len(data), 'document')}, {plural(len(data.label_names), 'label')}"
+    heading = shorten(title or sizes, 70)
+    figure.text(LEFT / WIDTH, 1 - 0.3 / height, heading, fontsize=13, parse_math=False)
     heat, top = axes_at(LEFT, bottom, MAP, MAP), axes_at(LEFT, bottom + MAP + GAP, MAP, PANEL)
-    _draw_counts(top, drawn, cuts)
-    _draw_map(heat, drawn)
+    _draw_counts(top, labels, cuts)
+    _draw_map(heat, labels)
     top.set_xscale(heat.get_xscale())
     top.set_xlim(heat.get_xlim())
-    _name_labels(heat, drawn, [short(data.label_names[k], 16) for k in drawn.order])
-    # Fixed places: a long name would push them off the page.
+    _name_labels(heat, labels, [shorten(data.label_names[k], 16) for k in labels.order])
+    # Fixed positions: a long name would push them off the page.
     heat.xaxis.set_label_coords(0.5, -(bottom - 0.2) / MAP)
     heat.yaxis.set_label_coords(-(LEFT - 0.2) / MAP, 0.5)
-    _draw_colour_bar(axes_at(RIGHT, bottom + MAP - 1.8, 0.18, 1.8), heat, drawn)
+    _draw_colour_bar(axes_at(RIGHT, bottom + MAP - 1.8, 0.18, 1.8), heat, labels)
     pairs = marked_pairs(data, cuts)
-    _list_pairs(figure, pairs, bottom + MAP - 2.15, numbered=not drawn.binned)
-    if not drawn.binned:
-        _mark_pairs(heat, pairs, {data.label_names[k]: r for r, k in enumerate(drawn.order, 1)})
+    _list_pairs(figure, pairs, bottom + MAP - 2.15, numbered=not labels.binned)
+    if not labels.binned:
+        _mark_pairs(heat, pairs, {data.label_names[k]: r for r, k in enumerate(labels.order, 1)})
     save_figure(figure, target)
 
 
-def _draw_counts(axes: Axes, drawn: LabelMap, cuts: Cuts | None) -> None:
-    """Filled steps of the counts, coloured by group; the legend says where the groups part."""
+def _draw_counts(axes: Axes, labels: LabelMap, cuts: Cuts | None) -> None:
+    """Filled steps of the counts, coloured by group; the legend has the bounds of the groups."""
     from matplotlib.patches import Patch
 
-    counts = drawn.counts
+    counts = labels.counts
     low, high = np.quantile(counts, [1 / 3, 2 / 3]) if cuts is None else cuts
     bounds = (f"more than {high:.4g}", f"{low:.4g} to {high:.4g}", f"fewer than {low:.4g}")
     edges, legend = np.arange(counts.size + 1) + 0.5, []
     groups = label_groups(counts, (low, high))
     for (group, mask), bound in zip(groups.items(), bounds, strict=True):
-        colour, said = GROUP_COLOURS[group], _many(int(mask.sum()), "label")
-        legend.append(Patch(color=colour, label=f"{group}: {said}\n{bound}\ndocuments"))
+        colour, size = GROUP_COLOURS[group], plural(int(mask.sum()), "label")
+        legend.append(Patch(color=colour, label=f"{group}: {size}\n{bound}\ndocuments"))
         if mask.any():
             # Counts are sorted, so a group is one run of ranks.
             first, last = np.flatnonzero(mask)[[0, -1]]
@@ -95,10 +93,8 @@ def _draw_counts(axes: Axes, drawn: LabelMap, cuts: Cuts | None) -> None:
             axes.stairs(*steps, baseline=0.5, fill=True, color=colour)
     never = int((counts == 0).sum())
     if never:
-        legend.append(Patch(alpha=0, label=f"{_many(never, 'label')}\nwithout documents"))
-    axes.set_yscale("log")
-    axes.set_ylim(0.5, max(10.0, 1.5 * float(counts.max())))
-    axes.set_ylabel("documents")
+        legend.append(Patch(alpha=0, label=f"{plural(never, 'label')}\nwithout documents"))
+    axes.set(yscale="log", ylim=(0.5, max(10.0, 1.5 * float(counts.max()))), ylabel="documents")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("")
     axes.tick_params(axis="x", which="both", length=0, labelbottom=False)
@@ -107,61 +103,58 @@ def _draw_counts(axes: Axes, drawn: LabelMap, cuts: Cuts | None) -> None:
     axes.legend(handles=legend, loc="upper left", bbox_to_anchor=(1, 1.03), **style)
 
 
-def _draw_map(axes: Axes, drawn: LabelMap) -> None:
+def _draw_map(axes: Axes, labels: LabelMap) -> None:
     """The cells of p(i|j): white for none, grey where it is undefined."""
     from matplotlib import colormaps
     from matplotlib.colors import PowerNorm
 
-    edges = drawn.edges + 0.5
-    strongest = float(np.nan_to_num(drawn.p).max()) if drawn.binned else 1.0
+    edges = labels.edges + 0.5
+    strongest = float(np.nan_to_num(labels.p).max()) if labels.binned else 1.0
     # Most values are small. The paper takes the fourth root for its large corpus too.
-    norm = PowerNorm(0.25 if drawn.binned else 0.5, 1e-12, strongest or 1.0)
+    norm = PowerNorm(0.25 if labels.binned else 0.5, 1e-12, strongest or 1.0)
     colours = colormaps["magma_r"].with_extremes(bad=NEUTRAL, under="white")
-    cells = np.ma.masked_invalid(drawn.p)
+    cells = np.ma.masked_invalid(labels.p)
     axes.pcolormesh(edges, edges, cells, cmap=colours, norm=norm, rasterized=True)
-    if drawn.binned:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-    axes.set_xlim(edges[0], edges[-1])
-    axes.set_ylim(edges[-1], edges[0])
+    if labels.binned:
+        axes.set(xscale="log", yscale="log")
+    axes.set(xlim=(edges[0], edges[-1]), ylim=(edges[-1], edges[0]))
 
 
-def _name_labels(axes: Axes, drawn: LabelMap, names: list[str]) -> None:
+def _name_labels(axes: Axes, labels: LabelMap, names: list[str]) -> None:
     """Names where neighbours do not overlap: all of them, every n-th, or the first of the head."""
-    if drawn.binned:
+    if labels.binned:
         powers = [10**k for k in range(1, 8) if 10**k <= len(names)]
         axes.set_xticks([1, *powers], [str(rank) for rank in (1, *powers)])
-        said = [*names[:6], *map(str, powers)]
-        axes.set_yticks([*range(1, 7), *powers], said, fontsize=7.5, parse_math=False)
+        shown = [*names[:6], *map(str, powers)]
+        axes.set_yticks([*range(1, 7), *powers], shown, fontsize=7.5, parse_math=False)
         axes.tick_params(which="minor", length=0)
-        axes.set_xlabel("label i, by rank (bins widen towards the tail)")
-        axes.set_ylabel("label j, by rank")
+        axes.set(xlabel="label i, by rank (bins widen towards the tail)", ylabel="label j, by rank")
         return
     cell = MAP * 72 / len(names)
     # 5 points is the smallest print that can be read; where cells are smaller, names need air.
     every = 1 if cell >= 5 else int(np.ceil(7 / cell))
-    size = float(np.clip(0.93 * cell * every, 4.7, 7))
+    style: dict[str, Any] = dict(fontsize=float(np.clip(0.93 * cell * every, 4.7, 7)))
+    style["parse_math"] = False
     ranks, shown = list(range(1, len(names) + 1, every)), names[::every]
-    axes.set_xticks(ranks, shown, rotation=90, fontsize=size, parse_math=False)
-    axes.set_yticks(ranks, shown, fontsize=size, parse_math=False)
+    axes.set_xticks(ranks, shown, rotation=90, **style)
+    axes.set_yticks(ranks, shown, **style)
     axes.tick_params(length=0 if every == 1 else 2, pad=2)
-    axes.set_xlabel("label i")
-    axes.set_ylabel("label j")
+    axes.set(xlabel="label i", ylabel="label j")
 
 
-def _draw_colour_bar(axes: Axes, heat: Axes, drawn: LabelMap) -> None:
-    drawn_map = heat.collections[0]
-    strongest = float(drawn_map.get_clim()[1] or 1)
-    ticks = (1e-4, 1e-3, 0.01, 0.1, 0.5) if drawn.binned else (0.01, 0.1, 0.25, 0.5)
+def _draw_colour_bar(axes: Axes, heat: Axes, labels: LabelMap) -> None:
+    mesh = heat.collections[0]
+    strongest = float(mesh.get_clim()[1] or 1)
+    ticks = (1e-4, 1e-3, 0.01, 0.1, 0.5) if labels.binned else (0.01, 0.1, 0.25, 0.5)
     # The strongest value ends the bar; a round one close below it would overlap.
     shown = [*(tick for tick in ticks if tick < 0.6 * strongest), strongest]
-    bar = heat.figure.colorbar(drawn_map, cax=axes)
+    bar = heat.figure.colorbar(mesh, cax=axes)
     bar.set_ticks(shown, labels=[f"{tick:.2g}" for tick in shown], fontsize=8)
     bar.ax.minorticks_off()
-    said = (
-        "mean p(i | j) of a bin\n(fourth-root scale)" if drawn.binned else "p(i | j) (root scale)"
-    )
-    bar.set_label(said + "\nwhite: none", fontsize=8.5)
+    scale = "p(i | j) (root scale)"
+    if labels.binned:
+        scale = "mean p(i | j) of a bin\n(fourth-root scale)"
+    bar.set_label(scale + "\nwhite: none", fontsize=8.5)
 
 
 def _list_pairs(
@@ -185,7 +178,8 @@ def _list_pairs(
             write(f"{group} labels j", y - 0.14, weight="bold", color=GROUP_COLOURS[group])
             last, y = group, y - 0.33
         first = f"{number}  " if numbered else ""
-        write(f"{first}{short(pair.b)}\n→ {short(pair.a, 16)}  {pair.p_a_given_b:.2f}", y)
+        a, b = shorten(pair.a, 16), shorten(pair.b, 20)
+        write(f"{first}{b}\n→ {a}  {pair.p_a_given_b:.2f}", y)
         y -= 0.32
 
 
@@ -195,7 +189,7 @@ def _mark_pairs(axes: Axes, pairs: list[tuple[str, LinkedPair]], rank_of: dict[s
 
     point = len(rank_of) / (MAP * 72)
     around = [(1, 1), (-1, 1), (1, -1), (-1, -1), (1.4, 0), (0, 1.4), (-1.4, 0), (0, -1.4)]
-    placed: list[tuple[float, float]] = []
+    taken: list[tuple[float, float]] = []
     for number, (group, pair) in enumerate(pairs, start=1):
         colour, x, y = GROUP_COLOURS[group], rank_of[pair.a], rank_of[pair.b]
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=colour))
@@ -204,13 +198,13 @@ def _mark_pairs(axes: Axes, pairs: list[tuple[str, LinkedPair]], rank_of: dict[s
             spot
             for spot in spots
             if all(8 * point < at < len(rank_of) - 8 * point for at in spot)
-            and all(np.hypot(spot[0] - u, spot[1] - v) > 14 * point for u, v in placed)
+            and all(np.hypot(spot[0] - u, spot[1] - v) > 14 * point for u, v in taken)
         )
-        placed.append(next(free, spots[0]))
+        taken.append(next(free, spots[0]))
         circle = dict(boxstyle="circle,pad=0.12", facecolor="white", edgecolor=colour)
         line = dict(arrowstyle="-", color=colour, shrinkB=0)
         centre: dict[str, Any] = dict(fontsize=7, ha="center", va="center")
-        axes.annotate(str(number), (x, y), placed[-1], bbox=circle, arrowprops=line, **centre)
+        axes.annotate(str(number), (x, y), taken[-1], bbox=circle, arrowprops=line, **centre)
 
 
 def plot_documents(
@@ -225,7 +219,7 @@ def plot_documents(
     left, right = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.08, right=0.98, top=0.86, bottom=0.14, wspace=0.22)
     if title:
-        figure.suptitle(short(title, 70), x=0.08, ha="left", fontsize=13, parse_math=False)
+        figure.suptitle(shorten(title, 70), x=0.08, ha="left", fontsize=13, parse_math=False)
     labels = {part: np.diff(data.Y.indptr) for part, data in filled.items()}
     lengths = {p: np.array([len(t.split()) for t in d.texts]) for p, d in filled.items()}
     shares = _draw_shares(left, labels, label_edges(np.concatenate([*labels.values()])))
@@ -239,7 +233,7 @@ def plot_documents(
         left.yaxis.set_major_formatter("{x:g}")
     _draw_shares(right, lengths, word_edges(np.concatenate([*lengths.values()])))
     _scale_words(right)
-    empty = sum(int((own == 0).sum()) for own in lengths.values())
+    empty = sum(int((words == 0).sum()) for words in lengths.values())
     right.set_xlabel("words per document" + (f" ({empty} without words left out)" if empty else ""))
     save_figure(figure, target)
 
@@ -278,67 +272,13 @@ def word_edges(numbers: IntArray, n_bins: int = 40) -> FloatArray:
 
 def _draw_shares(axes: Axes, values: Mapping[str, IntArray], edges: FloatArray) -> FloatArray:
     """Draw and return the share of every part's documents in each bin, in per cent."""
-    shares = np.array([100 * np.histogram(own, edges)[0] / own.size for own in values.values()])
-    for (part, own), share, colour in zip(
+    shares = np.array([100 * np.histogram(each, edges)[0] / each.size for each in values.values()])
+    for (part, each), share, colour in zip(
         values.items(), shares, cycle(PART_COLOURS), strict=False
     ):
-        said = short(f"{part}: {_many(own.size, 'document')}", 50).replace("$", r"\$")
-        axes.stairs(share, edges, color=colour, linewidth=1.6, label=said)
+        label = shorten(f"{part}: {plural(each.size, 'document')}", 50).replace("$", r"\$")
+        axes.stairs(share, edges, color=colour, linewidth=1.6, label=label)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("% of documents")
     axes.spines[["top", "right"]].set_visible(False)
     return shares
-
-
-def short(text: str, limit: int = 20) -> str:
-    """One line of at most `limit` characters."""
-    folded = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return folded if len(folded) <= limit else folded[: limit - 1] + "…"
-
-
-def _sizes(data: TextData) -> str:
-    return f"{_many(len(data), 'document')}, {_many(len(data.label_names), 'label')}"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def check_target(path: str | Path) -> Path:
-    target = Path(path)
-    if target.suffix.lower() not in FORMATS:
-        raise InputError(
-            f"cannot draw {str(path)!r}: expected a name that ends in {', '.join(FORMATS)}."
-        )
-    return target
-
-
-def new_figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height))
-
-
-def save_figure(figure: Figure, path: Path) -> None:
-    from matplotlib import rc_context
-
-    # Without a date and with a fixed salt the same data gives the same bytes.
-    facts = {
-        ".png": {"Software": MADE_BY},
-        ".svg": {"Date": None, "Creator": MADE_BY},
-        ".pdf": {"CreationDate": None, "Creator": MADE_BY},
-    }
-    try:
-        with (
-            whole_file(path) as temporary,
-            warnings.catch_warnings(),
-            rc_context({"svg.hashsalt": "longtail"}),
-        ):
-            # A label in a script that the font lacks is drawn as boxes; that is no one's mistake.
-            warnings.filterwarnings("ignore", message=".*[Gg]lyph", category=UserWarning)
-            figure.savefig(temporary, dpi=150, metadata=facts.get(path.suffix.lower()))
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}. Expected a file of one of the "
-            f"formats {', '.join(FORMATS)}, in a folder that can be written to."
-        ) from error
