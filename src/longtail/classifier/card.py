@@ -85,7 +85,7 @@ def _members(classifier: LongTailClassifier) -> list[dict[str, Any]]:
     plans, weights = classifier.plans_, classifier.ensemble_.weights
     return [
         {
-            "prefix": "" if len(plans) == 1 else f"Member {number}: ",
+            "prefix": Markup("" if len(plans) == 1 else f"Member {number}: "),
             "model": plan.model,
             "title": MODEL_TITLES.get(plan.model, plan.model),
             "loss": None if plan.model == "svm" else plan.loss,

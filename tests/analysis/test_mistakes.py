@@ -17,7 +17,6 @@ from longtail.thresholds.scales import sigmoid
 
 VALUES = np.array([0.1, 0.4, -0.3, 0.2, np.inf, 0.0])
 STATS = LabelStats.from_counts([30, 20, 10, 5, 4, 1], 40)
-KINDS = ("dense", "sparse", "masked")
 
 
 def scored(kind: str, of: Any = lambda scores: scores) -> tuple[np.ndarray, Any, np.ndarray]:
@@ -25,16 +24,17 @@ def scored(kind: str, of: Any = lambda scores: scores) -> tuple[np.ndarray, Any,
     rng = np.random.RandomState(3)
     truth = (rng.rand(40, 6) < 0.3).astype(float)
     dense = np.round(truth + rng.randn(40, 6), 1)  # zeros among them
-    there = np.ones(dense.shape, dtype=bool) if kind == "dense" else dense > -0.8
-    plain, rows = np.where(there, dense, np.nan), there.nonzero()
-    if kind == "sparse":
-        return truth, sp.csr_matrix((of(dense[rows]), rows), dense.shape), plain
-    if kind == "masked":
-        return truth, np.ma.masked_array(of(dense), ~there), plain
-    return truth, of(dense), plain
+    known = np.ones(dense.shape, dtype=bool) if kind == "dense" else dense > -0.8
+    plain, rows = np.where(known, dense, np.nan), known.nonzero()
+    forms = {
+        "dense": of(dense),
+        "sparse": sp.csr_matrix((of(dense[rows]), rows), dense.shape),
+        "masked": np.ma.masked_array(of(dense), ~known),
+    }
+    return truth, forms[kind], plain
 
 
-def judged(truth: Any, scores: Any, **rule: Any) -> Evaluation:
+def evaluated(truth: Any, scores: Any, **rule: Any) -> Evaluation:
     return evaluate(truth, scores, Thresholds(VALUES, **rule), STATS, n_resamples=0)
 
 
@@ -48,55 +48,46 @@ def by_hand(truth: np.ndarray, plain: np.ndarray, decided: np.ndarray) -> np.nda
 
 
 @pytest.mark.parametrize("rule", [{}, {"top_k": 1}, {"at_least_one": True}], ids=str)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["dense", "sparse", "masked"])
 def test_worst_documents_by_distance(kind: str, rule: dict[str, Any]) -> None:
     truth, scores, plain = scored(kind)
-    found = judged(truth, scores, **rule)
+    found = evaluated(truth, scores, **rule)
     decided = found.decisions()[1].toarray()
     error = by_hand(truth, plain, decided)
     worst = worst_documents(found, scores, most=5)
     assert [each.error for each in worst] == pytest.approx(sorted(error)[::-1][:5])
     for each in worst_documents(found, scores, most=40):
-        assert each.error == pytest.approx(error[each.position])
-        applies, given = truth[each.position] > 0, decided[each.position] > 0
-        for names, mask in (
-            (each.missed, applies & ~given),
-            (each.given, given & ~applies),
-            (each.right, given & applies),
-        ):
+        assert each.error == pytest.approx(error[each.row])
+        applies, given = truth[each.row] > 0, decided[each.row] > 0
+        masks = applies & ~given, given & ~applies, given & applies
+        for names, mask in zip((each.missed, each.wrong, each.right), masks, strict=True):
             assert names == tuple(str(k) for k in np.flatnonzero(mask))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_probabilities_give_the_errors_of_their_logits(kind: str) -> None:
-    truth, scores, _ = scored(kind)
+    # Probabilities have the errors of their logits.
     _, probability, _ = scored(kind, sigmoid)
-    expected = worst_documents(judged(truth, scores), scores, most=40)
-    own = judged(truth, probability, scale="probability")
-    for found in (
-        worst_documents(judged(truth, scores), probability, most=40, scale="probability"),
-        worst_documents(own, probability, most=40),
-    ):
-        assert len(found) == len(expected)
-        errors = {each.position: each.error for each in expected}
-        assert {each.position: each.error for each in found} == pytest.approx(errors)
+    again = worst_documents(found, probability, most=40, scale="probability")
+    assert {each.row: each.error for each in again} == pytest.approx(
+        {each.row: each.error for each in worst_documents(found, scores, most=40)}
+    )
+
+
+def test_scores_that_were_not_evaluated_are_refused() -> None:
+    truth, scores, _ = scored("dense")
+    found = evaluated(truth, sigmoid(scores), scale="probability")
     with pytest.raises(InputError, match="probabilities must lie in"):
-        worst_documents(own, scores)
+        worst_documents(found, scores)
     with pytest.raises(InputError, match=r"\(40, 6\).*\(40, 5\)"):
-        worst_documents(own, np.zeros((40, 5)))
+        worst_documents(found, np.zeros((40, 5)))
 
 
 @pytest.mark.parametrize("scores", [None, sp.csr_matrix((40, 6))])
 def test_worst_documents_without_scores_have_most_wrong_decisions(scores: Any) -> None:
-    truth, given, _ = scored("dense")
-    found = judged(truth, given)
+    truth, dense, _ = scored("dense")
+    found = evaluated(truth, dense)
     wrong = (truth != found.decisions()[1].toarray()).sum(axis=1)
     worst = worst_documents(found, scores, most=40)
     assert [each.error for each in worst] == sorted(wrong[wrong > 0].tolist())[::-1]
-    perfect = evaluate(
-        np.eye(2), np.eye(2) - 0.5, Thresholds(np.zeros(2)), LabelStats.from_counts([1, 1], 2)
-    )
-    assert worst_documents(perfect) == []
+    stats = LabelStats.from_counts([1, 1], 2)
+    assert worst_documents(evaluate(np.eye(2), np.eye(2), Thresholds([0.5] * 2), stats)) == []
 
 
 def test_never_predicted() -> None:
@@ -104,13 +95,14 @@ def test_never_predicted() -> None:
     scores = np.where(np.array([[1, 0, 0, 0]] * 3) > 0, 1.0, -1.0)
     stats = LabelStats.from_counts([8, 4, 2, 1], 10, ["a", "b", "c", "d"])
     found = never_predicted(evaluate(truth, scores, Thresholds(np.zeros(4)), stats))
-    # c is carried by no judged document: there was nothing to predict.
+    # No document carries c: there was nothing to predict.
     assert [tuple(each) for each in found] == [("b", 4, 2), ("d", 1, 1)]
 
 
-def test_confused_pairs_count_missed_and_given() -> None:
+def test_confused_pairs_count_missed_and_predicted() -> None:
     truth = sp.csr_matrix(np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]]))
-    given_labels = sp.csr_matrix(np.array([[0, 1, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]]))
-    pairs = confused_pairs(truth, given_labels, ["platinum", "gold", "copper"])
+    predicted = sp.csr_matrix(np.array([[0, 1, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]]))
+    pairs = confused_pairs(truth, predicted, ["platinum", "gold", "copper"])
     assert [tuple(pair) for pair in pairs] == [("platinum", "gold", 2), ("gold", "copper", 1)]
+    assert len(confused_pairs(truth, predicted, ["a", "b", "c"], most=1)) == 1
     assert confused_pairs(truth, truth, ["a", "b", "c"]) == []

@@ -1,4 +1,4 @@
-"""Small runs with awkward names, made once for the tests of this room."""
+"""Small runs with awkward names for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVIL = (
 COUNTS = (90, 60, 40, 20, 9, 7, 3, 2, 0)
 
 
-def judged(
+def evaluated(
     truth: object, scores: object, counts: object, names: object = None, at: float = 0.0
 ) -> Evaluation:
     stats = LabelStats.from_counts(counts, 100, names)  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def runs() -> dict[str, Run]:
     found = {}
     for k, name in enumerate(("bce", "<i>db</i>", "third|run")):
         scores = truth.toarray() * (1 + k) - 1 + rng.randn(60, 9)
-        evaluation = judged(truth, scores, COUNTS, EVIL)
+        evaluation = evaluated(truth, scores, COUNTS, EVIL)
         found[name] = Run(evaluation, data, None if k == 2 else scores)
     return found
 
@@ -55,3 +55,9 @@ def by_hand() -> tuple[sp.csr_matrix, np.ndarray]:
     """Three labels and four documents: micro-F1 80, macro-F1 61.90."""
     truth = sp.csr_matrix(np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [1, 0, 0]]))
     return truth, np.array([[2.0, -1, -1], [1, -1, -1], [1, -2, 3], [2, -3, -3]])
+
+
+def empty_groups() -> Evaluation:
+    """All labels are medium, and no document has two labels."""
+    truth = np.eye(3)[[0, 1, 2, 0]]
+    return evaluated(truth, truth - 0.5, [5, 5, 5])
