@@ -120,7 +120,7 @@ def evaluate_here(n_documents: int, n_labels: int) -> None:
     from longtail.evaluation import evaluate
     from longtail.labels import LabelStats
     from longtail.report import Run, build_page
-    from longtail.report.drawing import draw_figures
+    from longtail.report.figures import draw_figures
 
     rng = np.random.default_rng(0)
     Y = draw_labels(rng, n_documents, n_labels)

@@ -116,7 +116,7 @@ def test_too_few_to_say(encoder_arguments: dict[str, Any]) -> None:
         classifier = LongTailClassifier(**encoder_arguments | {"epochs": 1, "thresholds": method})
         classifier.fit(TEXTS[:4], LABELS[:4])
         assert classifier.facts_.earned is None
-        assert "too few documents to say" in model_card(classifier)
+        assert "too few documents to estimate" in model_card(classifier)
         assert "On 1 held-out document," in model_card(classifier)
 
 

@@ -55,7 +55,7 @@ def test_saved_loaded_cloned(fitted: LongTailClassifier, tmp_path: Path) -> None
 
 def test_the_card_names_every_member(fitted: LongTailClassifier) -> None:
     card = model_card(fitted)
-    for said in ("Member 1: Model", "Member 2: weight", "Member 2: Texts of labels"):
+    for said in ("Member 1: Model", "Member 2: weight", "Member 2: Label descriptions"):
         assert said in card
     assert "2 models of each member, each trained without a fold" in card
 

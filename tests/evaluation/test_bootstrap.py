@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from longtail.errors import InputError
 from longtail.evaluation import Evaluation, Scores, compare, evaluate
 from longtail.evaluation.bootstrap import resampled
 from longtail.evaluation.groups import document_groups
@@ -19,14 +20,14 @@ STATS = LabelStats.from_counts([90, 60, 40, 20, 9, 7, 3, 2, 1], 100)
 GROUPS = {"all", "head", "medium", "tail", "single_label", "multi_label"}
 
 
-def made(seed: int, n_documents: int = 60) -> tuple[sp.csr_matrix, np.ndarray]:
+def draw(seed: int, n_documents: int = 60) -> tuple[sp.csr_matrix, np.ndarray]:
     rng = np.random.RandomState(seed)
     truth = (rng.rand(n_documents, 9) < np.linspace(0.6, 0.02, 9)).astype(float)
     return sp.csr_matrix(truth), truth * 2 - 1 + rng.randn(n_documents, 9)
 
 
-def judged(seed: int = 0, at: float = 0.0, n_resamples: int = 30) -> Evaluation:
-    truth, scores = made(seed)
+def evaluated(seed: int = 0, at: float = 0.0, n_resamples: int = 30) -> Evaluation:
+    truth, scores = draw(seed)
     return evaluate(truth, scores, Thresholds(np.full(9, at)), STATS, n_resamples=n_resamples)
 
 
@@ -47,8 +48,8 @@ def slow(truth: np.ndarray, decided: np.ndarray, rows: np.ndarray, labels: np.nd
 
 @pytest.mark.parametrize("seed", range(4))
 def test_resamples_by_hand(seed: int) -> None:
-    found = judged(seed)
-    other = judged(seed, at=0.8)
+    found = evaluated(seed)
+    other = evaluated(seed, at=0.8)
     truth = found.decisions()[0]
     dense, n_documents = truth.toarray(), truth.shape[0]
     decided = [each.decisions()[1] for each in (found, other)]
@@ -69,15 +70,6 @@ def test_resamples_by_hand(seed: int) -> None:
                 np.testing.assert_allclose(values, slow(*given, rows, labels), atol=1e-12)
 
 
-def test_the_first_value_is_the_figure() -> None:
-    found = judged(n_resamples=0)
-    truth, decided = found.decisions()
-    (result,) = resampled(truth, [decided], found.masks, 1, 0)
-    for group, scores in scores_of(found).items():
-        assert result[group]["micro_f1"][0] == pytest.approx(scores.micro_f1, abs=1e-12)
-        assert result[group]["macro_f1"][0] == pytest.approx(scores.macro_f1, abs=1e-12)
-
-
 def test_intervals_lie_around_the_figures_of_rare_labels_too() -> None:
     """Labels that a resample lacks are those with the lowest F1, which would raise macro-F1."""
     rng = np.random.RandomState(3)
@@ -95,8 +87,61 @@ def test_intervals_lie_around_the_figures_of_rare_labels_too() -> None:
     assert abs((low + high) / 2 - drawn[0]) < 0.2 * (high - low)
 
 
+def test_intervals_hold_the_figure_and_shrink_with_documents() -> None:
+    widths = []
+    for n_documents in (40, 1600):
+        truth, scores = draw(1, n_documents)
+        result = evaluate(truth, scores, Thresholds(np.zeros(9)), STATS, n_resamples=200)
+        for group, scores_of_group in result.groups().items():
+            low, high = result.intervals[group]["micro_f1"]
+            assert low <= scores_of_group.micro_f1 <= high
+        low, high = result.intervals["all"]["micro_f1"]
+        widths.append(high - low)
+    assert widths[1] < widths[0] / 3
+    first, again = (evaluate(truth, scores, Thresholds(np.zeros(9)), STATS) for _ in range(2))
+    other = evaluate(truth, scores, Thresholds(np.zeros(9)), STATS, seed=1)
+    assert first.intervals == again.intervals != other.intervals
+    assert evaluated(n_resamples=0).intervals == {}
+
+
+def test_rare_labels_do_not_pull_the_interval_down() -> None:
+    """Perfect decisions stay perfect in every resample, though a rare label is not in all."""
+    truth = sp.csr_matrix(np.eye(9)[[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7]])
+    scores = truth.toarray() * 2 - 1
+    result = evaluate(truth, scores, Thresholds(np.zeros(9)), STATS, n_resamples=50)
+    assert result.intervals["medium"] == {"micro_f1": (1.0, 1.0), "macro_f1": (1.0, 1.0)}
+    # Label 8 is in no document at all and counts 0 in the figure, so it does in the resamples.
+    low, high = result.intervals["tail"]["macro_f1"]
+    assert low <= result.tail.macro_f1 <= high < 1
+
+
+def test_a_better_model_is_seen_and_an_equal_one_is_not() -> None:
+    truth, scores = draw(2, 400)
+    good = evaluate(truth, scores, Thresholds(np.zeros(9)), STATS, n_resamples=0)
+    bad = evaluate(truth, scores, Thresholds(np.full(9, 1.5)), STATS, n_resamples=0)
+    seen = compare(bad, good, n_resamples=300)["all"]["micro_f1"]
+    assert seen.value == pytest.approx(good.overall.micro_f1 - bad.overall.micro_f1)
+    assert 0 < seen.low < seen.value < seen.high and seen.p < 0.02
+    same = compare(good, good, n_resamples=50)["tail"]["macro_f1"]
+    assert (same.value, same.low, same.high, same.p) == (0, 0, 0, 1)
+    back = compare(good, bad, n_resamples=300)["all"]["micro_f1"]
+    assert (back.value, back.low) == (pytest.approx(-seen.value), pytest.approx(-seen.high))
+    with pytest.raises(InputError, match="same documents and labels"):
+        compare(good, evaluated(5))
+
+
+def test_a_comparison_is_on_the_groups_of_the_first() -> None:
+    truth, scores = draw(6, 200)
+    one, two = (
+        evaluate(truth, scores, Thresholds(np.zeros(9)), STATS, n_resamples=0, cuts=cuts)
+        for cuts in ((10, 50), (5, 80))
+    )
+    assert one.head != two.head
+    assert compare(one, two, n_resamples=20)["head"]["micro_f1"].value == 0
+
+
 def test_documents_have_intervals_and_differences_as_labels_have() -> None:
-    first, second = judged(2), judged(2, at=1.0)
+    first, second = evaluated(2), evaluated(2, at=1.0)
     groups = set(scores_of(first))
     assert len(groups) == 9 and {"single_label", "multi_label"} < groups
     assert set(first.intervals) == groups
@@ -115,7 +160,7 @@ def test_documents_have_intervals_and_differences_as_labels_have() -> None:
 
 def test_a_part_that_both_decide_alike_differs_by_exactly_nothing() -> None:
     """Sums of the same F1 among other labels must not leave a rest with a sign."""
-    truth, scores = made(5, 200)
+    truth, scores = draw(5, 200)
     worse = scores.copy()
     each = np.diff(truth.indptr)
     worse[each == 1] = -scores[each == 1]
@@ -148,13 +193,8 @@ def test_empty_groups_have_neither_and_are_null_in_json() -> None:
     # A group that has labels and documents, but nothing to find, has an F1 of 0 by definition.
     nothing = evaluate(sp.csr_matrix((4, 9)), np.ones((4, 9)), Thresholds(np.zeros(9)), STATS)
     assert nothing.to_dict()["head"]["micro_f1"] == 0.0
-
-
-def test_without_documents_everything_is_null() -> None:
     none = evaluate(sp.csr_matrix((0, 9)), np.zeros((0, 9)), Thresholds(np.zeros(9)), STATS)
-    plain = none.to_dict()
-    assert plain["overall"]["micro_f1"] is None and plain["overall"]["n_labels"] == 9
-    assert none.overall.micro_f1 == 0.0 and plain["intervals"] == {}
+    assert none.to_dict()["overall"]["micro_f1"] is None and none.overall.n_labels == 9
 
 
 def test_what_no_resample_says_is_as_wide_as_can_be() -> None:
@@ -171,7 +211,7 @@ def test_what_no_resample_says_is_as_wide_as_can_be() -> None:
 
 
 def test_own_groups_of_documents_and_decisions_one_by_one() -> None:
-    found, other = judged(0), judged(0, at=0.8)
+    found, other = evaluated(0), evaluated(0, at=0.8)
     truth, first = found.decisions()
     second = other.decisions()[1]
     many = np.diff(truth.indptr) > 2

@@ -1,12 +1,12 @@
-"""Fewer resamples: these tests look at what is shown, not at how sure it is."""
+"""Fewer resamples: these tests look at what is shown, not at intervals."""
 
 from __future__ import annotations
 
 import pytest
 
-import longtail.report.runs
+import longtail.analysis.runs
 
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(longtail.report.runs, "N_RESAMPLES", 40)
+    monkeypatch.setattr(longtail.analysis.runs, "N_RESAMPLES", 40)

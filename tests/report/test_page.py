@@ -14,12 +14,11 @@ import pytest
 import scipy.sparse as sp
 
 from longtail.report import Run, build_page
-from longtail.report import label_rows as label_rows_module
-from longtail.report.drawing import N_COLOURS
-from longtail.report.label_rows import embedded_json, label_rows
-from longtail.report.tables import one_line
+from longtail.report import page as page_module
+from longtail.report.jinja import N_COLOURS
+from longtail.report.table import one_line
 
-from .made import EVIL, judged, runs
+from .cases import EVIL, evaluated, runs
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 
@@ -164,32 +163,17 @@ def test_the_same_runs_give_the_same_page() -> None:
 
 
 def test_many_labels_are_cut_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(label_rows_module, "MOST_ROWS", 4)
+    monkeypatch.setattr(page_module, "MOST_ROWS", 4)
     short = Parsed(build_page({"bce": runs()["bce"]}))
     assert "4 labels with most training documents of 9" in "".join(short.text)
     assert [len(v) for v in json.loads(short.scripts["application/json"]).values()] == [4] * 4
-
-
-def test_labels_of_runs_meet_by_name() -> None:
-    one = judged([[1, 0], [0, 1]], np.array([[1.0, -1], [-1, 1]]), [5, 3], ["a", "b"])
-    two = judged([[1, 0], [1, 1]], np.array([[1.0, -1], [-1, -1]]), [9, 5], ["c", "a"])
-    rows = {row.name: row for row in label_rows({"one": one, "two": two})}
-    assert list(rows) == ["c", "a", "b"]
-    assert rows["a"].values["f1"] == [1.0, 0.0] and rows["a"].train_count == 5
-    assert rows["b"].values["f1"] == [1.0, None] and rows["c"].values["f1"][0] is None
-    Parsed(build_page({"one": Run(one), "two": Run(two)}))
 
 
 @pytest.mark.parametrize("n_runs", [1, 19])
 def test_any_number_of_runs(n_runs: int) -> None:
     truth = sp.csr_matrix([[1.0, 0], [0, 1], [1, 1]])
     scores = truth.toarray() - 0.5
-    found = judged(truth, scores, [0, 1])
+    found = evaluated(truth, scores, [0, 1], ["</script>", "<!--&"])
     page = build_page({f"run {k}": Run(found, scores=scores) for k in range(n_runs)})
     Parsed(page)
     assert f"run {n_runs - 1}<" in page and f"run {n_runs}<" not in page
-
-
-def test_embedded_json_cannot_end_its_script() -> None:
-    text = embedded_json(["</script>", "<!--", "&"])
-    assert "<" not in text and json.loads(text) == ["</script>", "<!--", "&"]

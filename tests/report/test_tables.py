@@ -1,36 +1,65 @@
-"""Tables by hand, the paper's rows, and escaping in Markdown, LaTeX and JSON."""
+"""Tables by hand, the paper's rows, what must be said below them, and all renderers."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from rich.console import Console
 
+from longtail.analysis import compare_runs
 from longtail.errors import InputError, UnknownNameError
-from longtail.report import FORMATS, Run, document_table, label_table, paper_rows, render
-from longtail.report.latex import table_latex
-from longtail.report.markdown import escape_markdown
+from longtail.evaluation import Evaluation, evaluate
+from longtail.labels import LabelStats
+from longtail.report import (
+    FORMATS,
+    Run,
+    Table,
+    document_table,
+    label_table,
+    paper_rows,
+    render,
+    to_html,
+    to_latex,
+    to_markdown,
+    to_terminal,
+)
+from longtail.report.evaluation_tables import difference_table, not_evaluated, other_groups
 from longtail.report.paper import paper_sizes
-from longtail.report.runs import compare_runs
-from longtail.report.tables import difference_table, one_line
+from longtail.report.renderers import CELL_LIMIT, escape_markdown
+from longtail.report.table import NONE, Cell, Strong, one_line, pieces, shorten
+from longtail.thresholds import Thresholds
 
-from .made import EVIL, by_hand, judged, runs
+from .cases import EVIL, by_hand, empty_groups, evaluated, runs
 
 SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
 TABLES = SHARED / "paper" / "tables.json"
 NAMES = ["svm", "bce", "fl", "cb", "r-fl", "ntr-fl", "db-0fl", "cb-ntr", "db"]
+TEXT_FORMATS = ("markdown", "latex", "html")
+
+
+def strong(cell: Cell) -> list[str]:
+    return [piece for piece in pieces(cell) if isinstance(piece, Strong)]
+
+
+def terminal(table: Table, width: int = 100) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=False).print(to_terminal(table))
+    return out.getvalue()
 
 
 def test_label_table_by_hand() -> None:
     truth, scores = by_hand()
     found = {
-        "good": judged(truth, scores, [90, 20, 2]),
-        "none": judged(truth, scores, [90, 20, 2], at=9.0),
+        "good": evaluated(truth, scores, [90, 20, 2]),
+        "none": evaluated(truth, scores, [90, 20, 2], at=9.0),
     }
     table = label_table(found)
     assert table.plain() == [
@@ -38,33 +67,29 @@ def test_label_table_by_hand() -> None:
         ["good", "80.00 / 61.90", "85.71 / 85.71", "0.00 / 0.00", "100.00 / 100.00"],
         ["none", "0.00 / 0.00", "0.00 / 0.00", "0.00 / 0.00", "0.00 / 0.00"],
     ]
-    strong = [[any(span.strong for span in cell) for cell in row] for row in table.rows]
     # Nothing is best where all are 0.
-    assert strong == [[False, True, True, False, True], [False] * 5]
+    assert [[len(strong(cell)) for cell in row] for row in table.rows] == [[0, 2, 2, 0, 2], [0] * 5]
     assert re.fullmatch(
         r"80\.00 \[\d+\.\d, \d+\.\d\] / 61\.90 \[\d+\.\d, \d+\.\d\]",
         label_table(found, intervals=True).plain()[1][1],
     )
 
 
-def test_micro_and_macro_are_marked_each_for_itself_and_a_single_run_is_not() -> None:
+def test_micro_and_macro_are_marked_separately_and_a_single_run_is_not() -> None:
     truth, scores = by_hand()
     often = scores.copy()
     often[0, 0] = often[3, 0] = -1  # worse at the head
     often[1, 1] = 1  # better at a rare label
-    found = {"a": judged(truth, scores, [90, 20, 2]), "b": judged(truth, often, [90, 20, 2])}
-    rows = label_table(found).rows
-    assert [[span.strong for span in row[1]] for row in rows] == [
-        [True, False, False],
-        [False, False, True],
-    ]
-    alone = label_table({"a": found["a"]}).rows
-    assert not any(span.strong for row in alone for cell in row for span in cell)
+    one, two = (evaluated(truth, each, [90, 20, 2]) for each in (scores, often))
+    first, second = label_table({"a": one, "b": two}).rows
+    assert pieces(first[1])[:1] == tuple(strong(first[1])) and len(pieces(first[1])) == 3
+    assert pieces(second[1])[-1:] == tuple(strong(second[1])) and len(pieces(second[1])) == 3
+    assert not any(strong(cell) for cell in label_table({"a": one}).rows[0])
 
 
 def test_document_table_by_hand() -> None:
     truth, scores = by_hand()
-    table = document_table({"run": judged(truth, scores, [90, 20, 2])})
+    table = document_table({"run": evaluated(truth, scores, [90, 20, 2])})
     assert table.plain() == [
         ["", "all (4)", "single-label (3)", "multi-label (1)"],
         # Single: three hits, one wrong; F1 of the labels 0.8, 0, 1.
@@ -78,35 +103,31 @@ def test_documents_are_cut_where_the_paper_cuts_those_of_pubmed() -> None:
         truth[row, :size] = 1
     scores = truth * 2 - 1
     scores[0] = -1
-    found = judged(truth, scores, [9] * 20)
-    table = document_table({"run": found}, "pubmed")
-    assert table.header[1:] == (
-        "all (6)", "up to 9 labels (2)", "10 to 14 labels (2)", "15 or more labels (2)"
-    )  # fmt: skip
+    table = document_table({"run": evaluated(truth, scores, [9] * 20)}, "pubmed")
+    expected = "all (6), up to 9 labels (2), 10 to 14 labels (2), 15 or more labels (2)"
+    assert ", ".join(table.header[1:]) == expected
     assert table.plain()[1][2] == "94.74 / 43.33"  # labels: 2/3, eight times 1, eleven times 0
     assert any("other numbers of documents: all 5000 (here 6)" in note for note in table.notes)
 
 
 @pytest.mark.parametrize(
-    ("corpus", "layout", "columns"),
+    ("corpus", "make", "columns"),
     [
-        ("reuters", "labels", ["all (90)", "head (30)", "medium (31)", "tail (29)"]),
-        ("pubmed", "labels", ["all (18211)", "head (6018)", "medium (5581)", "tail (6612)"]),
-        ("reuters", "documents", ["all (3019)", "single-label (2583)", "multi-label (436)"]),
+        ("reuters", label_table, "all (90), head (30), medium (31), tail (29)"),
+        ("pubmed", label_table, "all (18211), head (6018), medium (5581), tail (6612)"),
+        ("reuters", document_table, "all (3019), single-label (2583), multi-label (436)"),
         (
             "pubmed",
-            "documents",
-            ["all (5000)", "up to 9 labels", "10 to 14 labels", "15 or more labels"],
+            document_table,
+            "all (5000), up to 9 labels, 10 to 14 labels, 15 or more labels",
         ),
     ],
 )
-def test_the_nine_rows_of_the_paper_render_by_themselves(
-    corpus: str, layout: str, columns: list[str]
-) -> None:
-    table = (label_table if layout == "labels" else document_table)({}, corpus)
-    assert list(table.header) == ["", *columns]
+def test_the_nine_rows_of_the_paper_alone(corpus: str, make: type, columns: str) -> None:
+    table = make({}, corpus)
+    assert ", ".join(table.header[1:]) == columns
     assert [row[0] for row in table.plain()[1:]] == [f"{n.upper()} (paper)" for n in NAMES]
-    assert "DB" in table_latex(table) and table.rules == ()
+    assert "DB" in to_latex(table) and table.rules == ()
 
 
 @pytest.mark.skipif(
@@ -115,42 +136,35 @@ def test_the_nine_rows_of_the_paper_render_by_themselves(
 def test_the_papers_figures_are_those_of_the_shared_tables() -> None:
     tables = json.loads(TABLES.read_text("utf-8"))
     keys = {
-        "labels": {"total": "all"},
-        "documents": {
-            "total": "all",
-            "le_9": "up to 9 labels",
-            "10_14": "10 to 14 labels",
-            "ge_15": "15 or more labels",
-        },
+        "total": "all",
+        "le_9": "up to 9 labels",
+        "10_14": "10 to 14 labels",
+        "ge_15": "15 or more labels",
     }
     sources = {"labels": "table_by_label_group", "documents": "table_by_labels_per_instance"}
-    seen = 0
+    n_cells = 0
     for layout, source in sources.items():
         for row, cells in tables[source].items():
             for name, values in cells.items():
                 corpus, column = name.split(".")
                 found = paper_rows(corpus, layout)[row.lower()]
-                assert found[keys[layout].get(column, column)] == tuple(values)
-                seen += 1
-    assert seen == 9 * 8 + 8 * 7
+                assert found[keys.get(column, column)] == tuple(values)
+                n_cells += 1
+    assert n_cells == 9 * 8 + 8 * 7
     facts = tables["datasets"]["reuters"]
-    sizes = paper_sizes("reuters", "documents")
-    assert [sizes[k] for k in ("all", "single_label", "multi_label")] == [
-        facts["test"], facts["test_single_label"], facts["test_multi_label"]
-    ]  # fmt: skip
+    expected = [facts[key] for key in ("test", "test_single_label", "test_multi_label")]
+    assert list(paper_sizes("reuters", "documents").values()) == expected
 
 
 def test_the_paper_stands_below_our_runs() -> None:
     truth, scores = by_hand()
-    table = label_table({"ours": judged(truth, scores, [90, 20, 2])}, "reuters")
+    table = label_table({"ours": evaluated(truth, scores, [90, 20, 2])}, "reuters")
     assert len(table.rows) == 10 and table.rules == (1,)
-    assert table.plain()[-1] == [
-        "DB (paper)", "90.62 / 64.47", "92.14 / 83.48", "80.25 / 77.01", "48.89 / 31.39"
-    ]  # fmt: skip
+    cells = "DB (paper), 90.62 / 64.47, 92.14 / 83.48, 80.25 / 77.01, 48.89 / 31.39"
+    assert ", ".join(table.plain()[-1]) == cells
     assert any("head 30 (here 1)" in note for note in table.notes)
-    assert paper_rows("reuters", "documents")["svm"] == {
-        "all": (87.6, 51.63), "single_label": None, "multi_label": None
-    }  # fmt: skip
+    svm = {"all": (87.6, 51.63), "single_label": None, "multi_label": None}
+    assert paper_rows("reuters", "documents")["svm"] == svm
     with pytest.raises(UnknownNameError, match="reuters"):
         paper_rows("reuter", "labels")
     with pytest.raises(UnknownNameError, match="documents"):
@@ -160,25 +174,145 @@ def test_the_paper_stands_below_our_runs() -> None:
 def test_differences_to_the_first_run() -> None:
     found = {name: run.evaluation for name, run in runs().items()}
     compared = compare_runs(found)
-    table = difference_table(compared, "bce")
-    assert list(compared) == list(found)[1:] and len(table.rows) == 4
-    difference = compared["third|run"]["all"]["micro_f1"]  # type: ignore[index]
-    first, last = found["bce"].overall.micro_f1, found["third|run"].overall.micro_f1
-    assert difference.value == pytest.approx(last - first)
-    assert table.plain()[3][2].startswith(f"{100 * (last - first):+.2f} [")
+    for layout, column, group in (("labels", 2, "overall"), ("documents", 4, "multi_label")):
+        table = difference_table(compared, "bce", layout)
+        assert len(table.rows) == 4 and table.n_names == 2 and list(table.rules) == [2]
+        last, first = (getattr(found[name], group).micro_f1 for name in ("third|run", "bce"))
+        assert table.plain()[3][column].startswith(f"{100 * (last - first):+.2f} [")
+        significant = re.search(r"\[\+|, -", table.plain()[3][column])
+        assert bool(strong(table.rows[2][column])) == bool(significant)
+    assert tuple(table.header[2:5]) == ("all", "single-label", "multi-label")
     truth, scores = by_hand()
-    other = {"one": found["bce"], "two": judged(truth, scores, [90, 20, 2])}
+    other = {"one": found["bce"], "two": evaluated(truth, scores, [90, 20, 2])}
     table = difference_table(compare_runs(other), "one")
-    assert table.rows == () and "two: not compared" in table.notes[-1]
+    assert not table.rows and "two: not compared" in table.notes[-1]
+
+
+def with_unknown(**unknown: int) -> Evaluation:
+    return replace(runs()["bce"].evaluation, unknown_labels=unknown)
+
+
+def test_unknown_labels_are_listed_once_for_runs_alike() -> None:
+    found = {
+        "a": with_unknown(x=2, y=1),
+        "b": with_unknown(y=1, x=2),
+        "c": with_unknown(z=1),
+        "d": with_unknown(),
+    }
+    assert not_evaluated(found) == [
+        "Not evaluated, as a, b were not trained on them: 3 assignments of 2 labels, such as x.",
+        "Not evaluated, as c was not trained on it: 1 assignment of 1 label, such as z.",
+    ]
+    assert not_evaluated({"d": found["d"]}) == []
+    sentence = "c was not trained on it: 1 assignment of 1 label, such as z."
+    for name in TEXT_FORMATS:
+        text = " ".join(render({n: Run(e) for n, e in found.items()}, name).split())
+        # With labels and with documents, each with and without intervals.
+        assert text.count(sentence) == 4
+    # Not even a bare table omits it.
+    evil = "<b>|x*"
+    bare = to_markdown(label_table({"run": with_unknown(**{evil: 3})}), bare=True)
+    assert bare.splitlines()[-1].startswith("Not evaluated, as run was")
+    assert escape_markdown(evil) in bare and evil not in bare and "**" not in bare
+    assert to_markdown(label_table({"run": with_unknown()}), bare=True).count("\n") == 3
+
+
+def cut(cuts: tuple[float, float] | None = None, rows: slice = slice(None)) -> Evaluation:
+    truth, scores = by_hand()
+    stats = LabelStats.from_counts([90, 20, 2], 100, ["a", "b", "c"])
+    at = Thresholds(np.zeros(3))
+    return evaluate(truth[rows], scores[rows], at, stats, n_resamples=5, cuts=cuts)
+
+
+def test_sizes_that_differ_between_runs_are_not_those_of_the_first() -> None:
+    found = {"one": cut(), "two": cut((30, 40)), "three": cut((30, 40))}
+    table = label_table(found)
+    assert list(table.header) == ["", "all (3)", "head (1)", "medium", "tail"]
+    sizes, groups = table.caveats
+    assert sizes == (
+        "Numbers of labels that differ between runs: medium 1 in one, 0 in two and three; "
+        "tail 1 in one, 2 in two and three."
+    )
+    assert groups.endswith("those of two, three hold other labels than those of one.")
+    assert label_table({"two": found["two"], "three": found["three"]}).caveats == ()
+    # The paper's sizes must not stand there either.
+    beside = label_table(found, "reuters")
+    assert list(beside.header[3:]) == ["medium", "tail"]
+    notes = " ".join(beside.notes)
+    assert "head 30 (here 1)" in notes and "tail 29" not in notes
+    for name in TEXT_FORMATS:
+        text = " ".join(render({n: Run(e) for n, e in found.items()}, name).split())
+        assert "medium 1 in one, 0 in two and three" in text
+    assert "knows the label" in text and "knows the label" not in render({"a": Run(cut())}, "html")
+    table = document_table({"one": cut(), "two": cut(rows=slice(3))})
+    assert list(table.header) == ["", "all", "single-label", "multi-label (1)"]
+    assert table.caveats[0].endswith("all 4 in one, 3 in two; single-label 3 in one, 2 in two.")
+    assert other_groups({}) == []
+
+
+def test_empty_groups_have_a_dash() -> None:
+    found = {"run": empty_groups(), "same": empty_groups()}
+    full, limits = "100.00 / 100.00", "100.00 [100.0, 100.0] / 100.00 [100.0, 100.0]"
+    for intervals, cell in ((False, full), (True, limits)):
+        row = label_table(found, intervals=intervals).plain()[1]
+        assert row == ["run", cell, NONE, cell, NONE]
+        assert document_table(found, intervals=intervals).plain()[1] == ["run", cell, cell, NONE]
+    # A figure beside dashes is not the best of its column: there is nothing to compare with.
+    beside = label_table({"run": found["run"], "other": cut()})
+    assert not any(strong(row[2]) for row in beside.rows)
+    assert any(strong(row[1]) for row in beside.rows)
+    zero = "+0.00 [+0.00, +0.00] p 1.000"
+    table = difference_table(compare_runs(found), "run")
+    assert table.plain()[1] == ["same", "micro-F1", zero, NONE, zero, NONE]
+    plain = json.loads(render({"run": Run(found["run"])}, "json"))["runs"]["run"]
+    assert plain["head"]["macro_f1"] is None and "head" not in plain["intervals"]
+    for name, dash in (("markdown", NONE), ("latex", r"\textendash{}"), ("html", f"<bdi>{NONE}<")):
+        text = render({"run": Run(found["run"])}, name)
+        assert text.count(dash) == 6 and "0.00 / 0.00" not in text.replace("100.00", "")
+
+
+TABLE = Table(
+    "A *title*",
+    ("", "<b>", "c|d"),
+    [("x\ny", (Strong("1.0"), " ± 0.1"), "2"), (Strong("_z_"), "3", "[red]\x1b")],
+    ("A note & more.",),
+    (1,),
+    caveats=("A caveat.",),
+)
+
+
+def test_every_renderer_shows_the_same_table() -> None:
+    assert to_markdown(TABLE) == (
+        "## A \\*title\\*\n\n|  | &lt;b&gt; | c\\|d |\n|---|---|---|\n"
+        "| x y | **1.0** ± 0.1 | 2 |\n| **\\_z\\_** | 3 | \\[red\\]\ufffd |\n\n"
+        "A note &amp; more.\nA caveat.\n"
+    )
+    html = re.sub(r"</?bdi>", "", to_html(TABLE, swatches=1))
+    assert '<th scope="row"><span class="swatch"' in html and "x y</th>" in html
+    assert "<td><strong>1.0</strong> ± 0.1</td><td>2</td>" in html
+    assert '<tr class="rule quiet"><th scope="row"><strong>_z_</strong></th>' in html
+    assert "A note &amp; more." in html and "A caveat." in html and "&lt;b&gt;" in html
+    latex = to_latex(TABLE)
+    assert r"\begin{tabular}{lrr}" in latex and r"x y & \textbf{1.0} ± 0.1 & 2 \\" in latex
+    assert latex.index("x y") < latex.rindex(r"\midrule") < latex.index(r"\_z\_")
+    lines = [line.split() for line in terminal(TABLE).splitlines() if line.strip()]
+    assert ["x", "y", "1.0", "±", "0.1", "2"] in lines and ["_z_", "3", "[red]\\x1b"] in lines
+
+
+def test_the_terminal_aligns_and_bounds_cells() -> None:
+    table = Table("t" * 10**6, ("a", "b"), [("x", "1"), ("y" * 10**7, "22")])
+    text = terminal(table)
+    assert len(text) < 8 * CELL_LIMIT and "more characters" in text
+    row = next(line for line in text.splitlines() if line.strip().startswith("x"))
+    assert row.rstrip().endswith(" 1") and row.index("x") == 2
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_markdown_shows_names_as_they_are() -> None:
     text = render(runs(), "markdown", "reuters")
     assert "<script>" not in text and "<i>" not in text and "third\\|run" in text
-    for line in text.splitlines():
-        if line.startswith("|"):
-            bars = len(re.findall(r"(?<!\\)\|", line))
-            assert bars in (5, 6, 7, 8, 9), line
+    widths = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line[:1] == "|"]
+    assert set(widths) <= {5, 6, 7, 8, 9}
     assert escape_markdown("a_b _c_ *d* `e` [f](g) <h> & \\") == (
         "a_b \\_c\\_ \\*d\\* \\`e\\` \\[f\\](g) &lt;h&gt; &amp; \\\\"
     )
@@ -190,12 +324,8 @@ def test_json_holds_everything() -> None:
     first = plain["runs"]["bce"]
     assert [row["name"] for row in first["labels"]] == list(EVIL)
     assert first["overall"]["micro_f1"] == runs()["bce"].evaluation.overall.micro_f1
-    assert set(plain["comparisons"]["third|run"]["tail"]["macro_f1"]) == {
-        "value",
-        "low",
-        "high",
-        "p",
-    }
+    difference = plain["comparisons"]["third|run"]["tail"]["macro_f1"]
+    assert set(difference) == {"value", "low", "high", "p"}
     assert plain["paper"]["labels"]["db"]["all"] == [90.62, 64.47]
     assert plain["compared_with"] == "bce"
 
@@ -203,9 +333,9 @@ def test_json_holds_everything() -> None:
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_every_format_takes_edge_cases(name: str) -> None:
     truth, scores = by_hand()
-    nothing = judged(sp.csr_matrix((0, 2)), np.zeros((0, 2)), [3, 1])
-    one = judged([[1], [0]], [[1.0], [-1.0]], [1])
-    for evaluation in (nothing, one, judged(truth, scores, [90, 20, 2])):
+    nothing = evaluated(sp.csr_matrix((0, 2)), np.zeros((0, 2)), [3, 1])
+    one = evaluated([[1], [0]], [[1.0], [-1.0]], [1])
+    for evaluation in (nothing, one, evaluated(truth, scores, [90, 20, 2])):
         assert len(render({"only": Run(evaluation)}, name)) > 100
         assert len(render({"a": Run(evaluation), "b": Run(evaluation)}, name)) > 100
     with pytest.raises(InputError, match="at least one run"):
@@ -216,5 +346,7 @@ def test_every_format_takes_edge_cases(name: str) -> None:
         render({"only": Run(one)}, "markdwn")
 
 
-def test_one_line() -> None:
+def test_one_line_and_shorten() -> None:
     assert one_line(" a\n\tb\x00\ud800 👩\u200d🔬 ") == "a b\ufffd\ufffd 👩\u200d🔬"
+    assert shorten("abc  def", 7) == "abc def" and shorten("abc  defg", 7) == "abc de…"
+    assert shorten("abc " * 10**6, 5) == "abc…" and shorten(" " * 100 + "a", 5) == "…"

@@ -10,12 +10,11 @@ import pytest
 
 from longtail.analysis import confused_pairs
 from longtail.errors import InputError
-from longtail.figures import plot_results
 from longtail.reproduce.cells import read_finished
 from longtail.reproduce.claims import claims_about
 from longtail.reproduce.run import cells_of
 from longtail.reproduce.summary import Evaluator
-from longtail.reproduce.tables import figure_table, groups_of, plain_table
+from longtail.reproduce.tables import figure_table, groups_of, means_table
 
 from .cases import bags, documents, networks, run
 
@@ -89,7 +88,7 @@ def test_another_corpus_has_no_paper_columns(tmp_path: Path) -> None:
     assert set(row["seeds"]["0"]["tail"]) == {"micro_f1", "macro_f1"}
     assert row["recipe"]["loss"] == "db" and row["mean"] == found.summary.rows["db"].mean
     assert plain["corpus"]["documents"] == {"train": 30, "validation": 10, "test": 20}
-    assert [cells[0] for cells in plain_table(found.summary)] == ["row", "BCE", "DB"]
+    assert [cells[0] for cells in means_table(found.summary, "").plain()] == ["row", "BCE", "DB"]
 
 
 def test_stars_tell_what_chance_does_not_explain(tmp_path: Path) -> None:
@@ -147,13 +146,5 @@ def test_a_page_is_not_replaced_by_one_with_fewer_rows(tmp_path: Path) -> None:
         run(bags("db"), tmp_path / "out", publish=stem)
     assert stem.with_suffix(".json").read_text() == before
     run(bags("bce", "db", "fl"), tmp_path / "out", publish=stem)
-    with pytest.raises(InputError, match=r"is a folder.*what the files are to be called"):
+    with pytest.raises(InputError, match=r"is a folder.*Name also the files"):
         run(bags("db"), tmp_path / "out", publish=tmp_path)
-
-
-def test_the_figure_takes_odd_rows_and_refuses_nothing_at_all(tmp_path: Path) -> None:
-    ours = {"$x$ a very long name of a row": {"all": (50.0, 40.0), "tail": (0.0, 0.0)}, "none": {}}
-    plot_results(ours, {}, {}, {"all": 5}, tmp_path / "a.png", title="t $ _")
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InputError, match="no results to draw"):
-        plot_results({"db": {}}, {}, {}, {}, tmp_path / "b.png")

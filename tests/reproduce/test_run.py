@@ -13,7 +13,7 @@ import torch
 from longtail.data import TextData
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.evaluation import evaluate
-from longtail.report.tables import NONE
+from longtail.report.table import NONE
 from longtail.reproduce import reproduce
 from longtail.reproduce.cells import Cell, part_fingerprints, read_finished
 from longtail.reproduce.run import _exclusive, cells_of

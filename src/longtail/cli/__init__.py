@@ -140,7 +140,14 @@ def report(
 ) -> None:
     """Compare trained models on the test part, or on all of a file: a table, or a whole page."""
     from longtail.report import Run as ReportRun
-    from longtail.report import check_corpus, check_different, format_of, render, to_markdown
+    from longtail.report import (
+        check_corpus,
+        check_different,
+        format_of,
+        label_table,
+        render,
+        to_markdown,
+    )
 
     wanted = format_of(to, out)
     check_different(runs)
@@ -159,7 +166,8 @@ def report(
         found[str(run)] = ReportRun(evaluation, known, scores)
     corpus = paper or (source.data if source.data in ("reuters", "pubmed") else None)
     if to is None and out is None and corpus is None:
-        typer.echo(to_markdown({name: run.evaluation for name, run in found.items()}), nl=False)
+        evaluations = {name: run.evaluation for name, run in found.items()}
+        typer.echo(to_markdown(label_table(evaluations), bare=True), nl=False)
         return
     text = render(found, wanted, corpus)
     if out is None:

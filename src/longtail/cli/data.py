@@ -44,8 +44,8 @@ def stats(
     """Describe the data: sizes, the long tail, linked labels, duplicates, drift, and mu."""
     from rich.console import Console
 
-    from longtail.statistics import render
-    from longtail.statistics import stats as describe
+    from longtail.analysis import stats as describe
+    from longtail.report import stats_tables, to_terminal
 
     limits = _numbers(cuts, 2, "--cuts", "8,35") if cuts else None
     for name in FIGURES:
@@ -65,8 +65,8 @@ def stats(
         typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
         return
     console = Console()
-    for item in render(found, source.data):
-        console.print(item)
+    for table in stats_tables(found, source.data):
+        console.print(to_terminal(table))
     for path in written:
         typer.echo(f"figure: {path}")
 
@@ -74,7 +74,7 @@ def stats(
 def _plot(
     parts: dict[str, TextData], name: str, folder: Path, cuts: list[float] | None
 ) -> list[Path]:
-    from longtail.figures import plot_documents, plot_labels
+    from longtail.report import plot_documents, plot_labels
 
     folder.mkdir(parents=True, exist_ok=True)
     limits = (cuts[0], cuts[1]) if cuts else None

@@ -148,21 +148,16 @@ def _corpus(source: Source, parts: Any) -> str:
 
 def _show(result: Reproduced, source: Source, as_json: bool) -> None:
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
-    from longtail.reproduce.tables import plain_table
+    from longtail.report import to_terminal
+    from longtail.reproduce.tables import means_table
 
     by_suffix = {path.suffix: path for path in reversed(result.files)}
     if as_json:
         typer.echo(by_suffix[".json"].read_text("utf-8"), nl=False)
     else:
-        header, *rows = plain_table(result.summary)
-        table = Table(title=escape(f"micro-F1 / macro-F1 on the test part of {source.data}"))
-        for position, cell in enumerate(header):
-            table.add_column(cell, justify="left" if position == 0 else "right")
-        for row in rows:
-            table.add_row(*map(escape, row))
+        title = f"micro-F1 / macro-F1 on the test part of {source.data}"
+        table = to_terminal(means_table(result.summary, title), framed=True)
         # Not truncated if piped.
         Console(width=None if sys.stdout.isatty() else 120).print(table)
         typer.echo(f"Wrote {', '.join(map(str, result.files))}.")

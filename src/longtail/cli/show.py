@@ -59,19 +59,14 @@ def progress_bar(*, in_bytes: bool = False, transient: bool = False) -> Any:
 
 def print_table(evaluations: Any, title: str) -> None:
     """Evaluations side by side: micro- and macro-F1 by groups of labels."""
+    from dataclasses import replace
+
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
-    from longtail.report import table_rows
+    from longtail.report import label_table, to_terminal
 
-    header, *rows = table_rows(evaluations)
-    table = Table(title=escape(title))
-    for position, cell in enumerate(header):
-        table.add_column(cell, justify="left" if position == 0 else "right")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console().print(table)
+    table = replace(label_table(evaluations), title=title)
+    Console().print(to_terminal(table, framed=True))
 
 
 def print_notes(lines: list[str]) -> None:

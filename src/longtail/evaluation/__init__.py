@@ -1,8 +1,8 @@
-"""What predictions are worth: groups of labels and documents, intervals, calibration."""
+"""The figures of predictions: groups of labels and documents, intervals, calibration."""
 
 from longtail.evaluation.bootstrap import Difference, compare
-from longtail.evaluation.facts import Calibration, Evaluation, LabelTable, Scores
-from longtail.evaluation.judge import evaluate
+from longtail.evaluation.evaluator import evaluate
+from longtail.evaluation.results import Calibration, Evaluation, LabelTable, Scores
 
 __all__ = [
     "Calibration",

@@ -1,10 +1,9 @@
-"""How sure the figures are: bootstrap over documents, of one evaluation or of a difference.
+"""Bootstrap over documents: intervals of one evaluation, and differences of two.
 
-Every group of labels and of documents is judged in the same resamples of all documents. A label
-that only this resample lacks is left out of its macro-F1: counted as 0 it would pull the figure far
-below what all documents give, most of all for rare labels. Left out it raises the figure, as those
-that are lacking have the lowest F1; so the resamples are moved back, by as much as their mean is
-off what all documents give.
+All groups are computed in the same resamples of all documents. A label that only this resample
+lacks is left out of its macro-F1: counted as 0 it would pull the figure far below what all
+documents give. Left out it raises the figure, as the lacking ones have the lowest F1; so the
+resamples are moved back, by as much as their mean is off what all documents give.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.checks import check_integer
 from longtail.errors import InputError
-from longtail.evaluation.facts import BoolArray, Evaluation, FloatArray, Interval
 from longtail.evaluation.groups import document_groups
+from longtail.evaluation.results import BoolArray, Evaluation, FloatArray, Interval
 
 MEASURES = ("micro_f1", "macro_f1")
 LEVELS = (2.5, 97.5)
@@ -30,24 +30,13 @@ Figures = dict[str, dict[str, FloatArray]]
 
 @dataclass(frozen=True)
 class Difference:
-    """Second minus first, as fractions: what was seen, its 95 % interval, and a two-sided p."""
+    """Second minus first, as fractions, its 95 % interval, and a two-sided p."""
 
     value: float
     low: float
     high: float
     p: float
-    """Share of resamples on the other side of 0, doubled: small if chance hardly explains it."""
-
-
-def check_resamples(n_resamples: Any, least: int) -> int:
-    """A whole number, or an error."""
-    whole = isinstance(n_resamples, int | np.integer) and not isinstance(n_resamples, bool)
-    if not whole or n_resamples < least:
-        what = "0 leaves the intervals out" if least == 0 else "1000 are usual"
-        raise InputError(
-            f"n_resamples must be a whole number of at least {least}, got {n_resamples!r}; {what}."
-        )
-    return int(n_resamples)
+    """Share of resamples on the other side of 0, doubled."""
 
 
 def intervals_of(
@@ -57,23 +46,20 @@ def intervals_of(
     n_resamples: int,
     seed: int,
 ) -> dict[str, dict[str, Interval]]:
-    """95 % intervals of micro- and macro-F1: all labels, every group of labels or documents.
-
-    A group without labels or documents has none.
-    """
-    if not check_resamples(n_resamples, 0) or truth.shape[0] < 2:
+    """95 % intervals of micro- and macro-F1 of all labels and of every group that is not empty."""
+    if not n_resamples or truth.shape[0] < 2:
         return {}
-    (found,) = resampled(truth, [decided], masks, n_resamples, seed)
+    (figures,) = resampled(truth, [decided], masks, n_resamples, seed)
     return {
         group: {name: interval(values, (0.0, 1.0)) for name, values in measures.items()}
-        for group, measures in found.items()
+        for group, measures in figures.items()
     }
 
 
 def compare(
     first: Evaluation, second: Evaluation, n_resamples: int = 1000, seed: int = 0
 ) -> dict[str, dict[str, Difference]]:
-    """Paired bootstrap: both models are judged on the same resampled documents.
+    """Paired bootstrap: both models are evaluated on the same resampled documents.
 
     Group -> micro_f1 and macro_f1 -> by how much the second is better. The groups are all labels
     and documents (`all`), those of labels (`head`, `medium`, `tail`, as the first has them: the
@@ -88,7 +74,7 @@ def compare(
             f"{truth.shape} and {other_truth.shape}"
             f"{' with other labels' if truth.shape == other_truth.shape else ''}."
         )
-    check_resamples(n_resamples, 1)
+    check_integer("n_resamples", n_resamples, 1)
     if truth.shape[0] < 2:
         raise InputError(f"a comparison needs at least two documents, got {truth.shape[0]}.")
     before, after = resampled(truth, [one, two], first.masks, n_resamples, seed)
@@ -109,7 +95,7 @@ def resampled(
     """The figures of each of several decisions, all in the same resamples of the documents.
 
     The resamples depend on the number of documents and the seed alone: other decisions can be
-    judged in the same ones later. `documents`: groups of them; default: `document_groups`.
+    evaluated in the same ones later. `documents`: groups of them; default: `document_groups`.
     """
     n_documents, n_labels = truth.shape
     everything = np.ones(n_labels, dtype=np.bool_)
@@ -119,7 +105,7 @@ def resampled(
     for name, chosen in by_documents.items():
         if chosen.any():
             parts.append(_Part(truth, decided, chosen, {name: everything}))
-    found: list[Figures] = [
+    results: list[Figures] = [
         {
             group: {measure: np.zeros(n_resamples + 1) for measure in MEASURES}
             for part in parts
@@ -134,15 +120,15 @@ def resampled(
             drawn = rng.randint(0, n_documents, n_documents)
             weights = np.bincount(drawn, minlength=n_documents).astype(np.float64)
         for part in parts:
-            for figures, (micro, macro) in zip(found, part.figures(weights), strict=True):
-                for place, group in enumerate(part.groups):
-                    figures[group]["micro_f1"][k] = micro[place]
-                    figures[group]["macro_f1"][k] = macro[place]
-    return found
+            for figures, by_group in zip(results, part.figures(weights), strict=True):
+                for group, *values in zip(part.groups, *by_group, strict=True):
+                    for measure, value in zip(MEASURES, values, strict=True):
+                        figures[group][measure][k] = value
+    return results
 
 
 class _Part:
-    """Some documents and groups of labels, ready to be weighed; empty groups are left out."""
+    """Some documents and groups of labels, ready to be weighted; empty groups are left out."""
 
     def __init__(
         self,
@@ -152,41 +138,42 @@ class _Part:
         groups: Mapping[str, BoolArray],
     ) -> None:
         self.rows = rows
-        own, given = truth[rows], [each[rows] for each in decided]
-        known = {group: labels for group, labels in groups.items() if labels.any()}
+        labels, predicted = truth[rows], [each[rows] for each in decided]
+        known = {group: mask for group, mask in groups.items() if mask.any()}
         self.groups = tuple(known)
-        actual = np.bincount(own.indices, minlength=truth.shape[1])
-        # Labels that are neither there nor given have an F1 of 0 in any resample: only counted.
+        actual = np.bincount(labels.indices, minlength=truth.shape[1])
+        # Labels that are neither there nor predicted have an F1 of 0 in any resample: only counted.
         active = np.flatnonzero(
-            actual + sum(np.bincount(each.indices, minlength=truth.shape[1]) for each in given)
+            actual + sum(np.bincount(each.indices, minlength=truth.shape[1]) for each in predicted)
         )
-        never = [np.count_nonzero(labels & (actual == 0)) for labels in known.values()]
-        self.n_never_there = np.array(never, dtype=np.float64)
-        self.membership = np.array([labels[active] for labels in known.values()], dtype=np.float64)
-        self.actual = _by_label(own, active)
+        absent = [np.count_nonzero(mask & (actual == 0)) for mask in known.values()]
+        self.n_absent = np.array(absent, dtype=np.float64)
+        self.membership = np.array([mask[active] for mask in known.values()], dtype=np.float64)
+        self.actual = _by_label(labels, active)
         self.decided = [
-            (_by_label(own.multiply(each), active), _by_label(each, active)) for each in given
+            (_by_label(labels.multiply(each), active), _by_label(each, active))
+            for each in predicted
         ]
 
     def figures(self, weights: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
         """Micro- and macro-F1 of every group, for each of the decisions.
 
-        NaN for a group none of whose labels is in the resample: that says nothing of it.
+        NaN for a group none of whose labels is in the resample: that says nothing about it.
         """
-        own = weights[self.rows]
-        actual = self.actual @ own
-        seen = (actual > 0).astype(np.float64)
-        found = []
-        for hit_by, given_by in self.decided:
-            hits, size = hit_by @ own, given_by @ own + actual
+        weights = weights[self.rows]
+        actual = self.actual @ weights
+        present = (actual > 0).astype(np.float64)
+        results = []
+        for hits_of, predicted_of in self.decided:
+            hits, size = hits_of @ weights, predicted_of @ weights + actual
             f1 = _ratio(2 * hits, size)
             # Not by the linear algebra library, whose threads cost more here than they bring.
-            sums = np.einsum("gl,vl->gv", self.membership, np.stack([2 * hits, size, f1, seen]))
-            judged = sums[:, 3] + self.n_never_there
-            unknown = np.where(judged > 0, 0.0, np.nan)
-            micro, macro = _ratio(sums[:, 0], sums[:, 1]), _ratio(sums[:, 2], judged)
-            found.append((micro + unknown, macro + unknown))
-        return found
+            sums = np.einsum("gl,vl->gv", self.membership, np.stack([2 * hits, size, f1, present]))
+            n_labels = sums[:, 3] + self.n_absent
+            unknown = np.where(n_labels > 0, 0.0, np.nan)
+            micro, macro = _ratio(sums[:, 0], sums[:, 1]), _ratio(sums[:, 2], n_labels)
+            results.append((micro + unknown, macro + unknown))
+        return results
 
 
 def _by_label(matrix: Any, labels: Any) -> sp.csr_matrix:
@@ -195,16 +182,16 @@ def _by_label(matrix: Any, labels: Any) -> sp.csr_matrix:
     return sp.csr_matrix(columns.T)
 
 
-def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
-    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+def _ratio(part: FloatArray, total: FloatArray) -> FloatArray:
+    return np.divide(part, total, out=np.zeros_like(total), where=total > 0)
 
 
 def difference(values: FloatArray) -> Difference:
-    """What differences are worth: first that of all documents, then those of the resamples."""
+    """The difference with all documents, which comes first, and what the resamples say of it."""
     values = np.where(np.abs(values) < ROUNDING, 0.0, values)
     drawn = _centred(values)
     low, high = interval(values, (-1.0, 1.0))
-    # Never exactly 0: so many resamples cannot show less than their own share.
+    # Never exactly 0: n resamples cannot show less than 1 / n.
     wrong = min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1
     return Difference(float(values[0]), low, high, float(min(1.0, 2 * wrong / (len(drawn) + 1))))
 
@@ -212,7 +199,7 @@ def difference(values: FloatArray) -> Difference:
 def interval(values: FloatArray, widest: Interval) -> Interval:
     """The middle 95 % of the resamples, which follow the value of all documents.
 
-    All that is possible where no resample says anything.
+    `widest` where every resample is NaN.
     """
     drawn = _centred(values)
     low, high = np.percentile(drawn, LEVELS).clip(*widest) if len(drawn) else widest
@@ -220,7 +207,7 @@ def interval(values: FloatArray, widest: Interval) -> Interval:
 
 
 def _centred(values: FloatArray) -> FloatArray:
-    """The resamples that say something, moved so that their mean is what all documents give."""
+    """The resamples that are not NaN, moved so that their mean is what all documents give."""
     drawn: FloatArray = values[1:][~np.isnan(values[1:])]
     if not len(drawn) or np.isnan(values[0]):
         return drawn

@@ -1,11 +1,15 @@
-"""Evaluations for people and programs: tables as Markdown and LaTeX, JSON, one HTML page."""
+"""Everything that shows: one Table with four renderers, all figures, the page, the templates."""
 
-from longtail.report.document import FORMATS, format_of, render
-from longtail.report.markdown import to_markdown
+from longtail.analysis.runs import Run
+from longtail.report.document import FORMATS, check_different, format_of, render
+from longtail.report.evaluation_tables import document_table, label_table
+from longtail.report.figures import plot_documents, plot_labels, plot_results
+from longtail.report.latex import to_latex
 from longtail.report.page import build_page
 from longtail.report.paper import check_corpus, paper_rows
-from longtail.report.runs import Run, check_different
-from longtail.report.tables import Table, document_table, label_table, table_rows
+from longtail.report.renderers import to_html, to_markdown, to_terminal
+from longtail.report.stats_tables import stats_tables
+from longtail.report.table import Table
 
 __all__ = [
     "FORMATS",
@@ -18,7 +22,13 @@ __all__ = [
     "format_of",
     "label_table",
     "paper_rows",
+    "plot_documents",
+    "plot_labels",
+    "plot_results",
     "render",
-    "table_rows",
+    "stats_tables",
+    "to_html",
+    "to_latex",
     "to_markdown",
+    "to_terminal",
 ]

@@ -10,18 +10,13 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from longtail.report.tables import NONE, Cell, Table, one_line, render_cell
+from longtail.report.renderers import render_cell
+from longtail.report.table import NONE, Table, one_line
 
 ESCAPES = str.maketrans(
-    {
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {
         "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         "<": r"\textless{}",
@@ -38,8 +33,8 @@ ESCAPES = str.maketrans(
 LIGATURE = re.compile(r"([-'`,?!])(?=[-'`,])")
 # What pdflatex cannot print with T1: all but ASCII, most of Latin-1 and Latin Extended-A, and this.
 OTHER = re.compile(
-    "[\u0126\u0127\u0138\u013f\u0140\u0149\u0166\u0167\u017f]+|"
-    "[^\x20-\x7e\u00a1-\u017eȘșȚț†‡•…‰€™\u2013\u2014\u2018-\u201a\u201c-\u201e\u2039\u203a]+"
+    "([\u0126\u0127\u0138\u013f\u0140\u0149\u0166\u0167\u017f]+|"
+    "[^\x20-\x7e\u00a1-\u017eȘșȚț†‡•…‰€™\u2013\u2014\u2018-\u201a\u201c-\u201e\u2039\u203a]+)"
 )
 NEEDS = (
     r"% Needs \usepackage{booktabs,graphicx}; with pdflatex also \usepackage[T1]{fontenc} if names",
@@ -58,16 +53,18 @@ def escape_latex(text: str) -> str:
     """Text that prints as it is, on one line."""
     # lualatex takes the replacement character for broken UTF-8.
     folded = unicodedata.normalize("NFC", one_line(text)).replace("\N{REPLACEMENT CHARACTER}", "?")
-    start, parts = 0, []
-    for found in OTHER.finditer(folded):
-        numbers = " ".join(f"U+{ord(letter):04X}" for letter in found[0])
-        parts.append(_plain(folded[start : found.start()]))
-        parts.append(rf"\longtailother{{{found[0]}}}{{{numbers}}}")
-        start = found.end()
-    return "".join([*parts, _plain(folded[start:])])
+    # Every second part is what OTHER matched.
+    return "".join(
+        _other(part) if k % 2 else LIGATURE.sub(r"\1{}", part.translate(ESCAPES))
+        for k, part in enumerate(OTHER.split(folded))
+    )
 
 
-def table_latex(table: Table) -> str:
+def _other(text: str) -> str:
+    return rf"\longtailother{{{text}}}{{{' '.join(f'U+{ord(letter):04X}' for letter in text)}}}"
+
+
+def to_latex(table: Table) -> str:
     r"""A `table` environment; needs \usepackage{booktabs,graphicx}.
 
     Columns that would not fit beside each other stand below each other.
@@ -108,22 +105,15 @@ def _tabular(table: Table, columns: list[int]) -> str:
     ]
     for k, row in enumerate(table.rows):
         lines += [r"    \midrule"] if k in table.rules else []
-        lines.append("    " + " & ".join(_cell(row[column]) for column in columns) + r" \\")
+        cells = (render_cell(row[column], escape_latex, r"\textbf{{{}}}") for column in columns)
+        lines.append("    " + " & ".join(cells) + r" \\")
     return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}}"]) + "\n"
 
 
-def tables_latex(title: str, tables: Sequence[Table]) -> str:
+def to_latex_document(title: str, tables: Sequence[Table]) -> str:
     """All tables, to be read with \\input into a document that loads the packages."""
-    body = "\n".join(map(table_latex, tables))
+    body = "\n".join(map(to_latex, tables))
     opening = [f"% {one_line(title)}", *NEEDS]
     if r"\longtailother" in body:
         opening.append(OTHER_COMMAND)
     return "\n".join([*opening, "", body])
-
-
-def _plain(text: str) -> str:
-    return LIGATURE.sub(r"\1{}", text.translate(ESCAPES))
-
-
-def _cell(cell: Cell) -> str:
-    return render_cell(cell, escape_latex, r"\textbf{{{}}}")

@@ -1,23 +1,21 @@
-"""The paper's own figures, copied as facts: two tables for each of its two corpora."""
+"""The paper's figures: two tables for each of its two corpora."""
 
 from __future__ import annotations
 
 import json
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import UnknownNameError
+from longtail.report.table import Pair as Pair
 
-Layout = Literal["labels", "documents"]
 LAYOUTS = ("labels", "documents")
 CORPORA = ("reuters", "pubmed")
 SOURCE = "Huang et al., EMNLP 2021"
-Pair = tuple[float, float]
-"""Micro-F1 and macro-F1 in percent."""
 
 
 def paper_rows(corpus: str, layout: str) -> dict[str, dict[str, Pair | None]]:
@@ -27,16 +25,16 @@ def paper_rows(corpus: str, layout: str) -> dict[str, dict[str, Pair | None]]:
     head, medium and tail; those of `documents` are groups by the number of labels.
     """
     columns = paper_sizes(corpus, layout)
-    found: dict[str, dict[str, Pair | None]] = {}
+    rows: dict[str, dict[str, Pair | None]] = {}
     for row, total in _tables()[corpus]["labels"].items():
         # The SVM is missing from the second table; its total is the one of the first.
         cells = _tables()[corpus][layout].get(row, {"all": total["all"]})
-        found[row] = {key: _pair(cells.get(key)) for key in columns}
-    return found
+        rows[row] = {key: (*cells[key],) if key in cells else None for key in columns}
+    return rows
 
 
 def paper_sizes(corpus: str, layout: str) -> dict[str, int | None]:
-    """Column -> the number of labels, or of test documents, as far as the paper says it."""
+    """Column -> the number of labels, or of test documents; None where the paper has none."""
     check_corpus(corpus)
     if layout not in LAYOUTS:
         raise UnknownNameError("layout", layout, LAYOUTS)
@@ -53,10 +51,6 @@ def check_corpus(corpus: str) -> None:
     """Raise unless the paper has figures of it."""
     if corpus not in CORPORA:
         raise UnknownNameError("corpus of the paper", corpus, CORPORA)
-
-
-def _pair(cell: list[float] | None) -> Pair | None:
-    return None if cell is None else (cell[0], cell[1])
 
 
 @cache

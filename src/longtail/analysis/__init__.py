@@ -1,0 +1,24 @@
+"""Numbers for people: statistics of data, mistakes, curves, runs side by side. Nothing is drawn."""
+
+from longtail.analysis.measures import LinkedPair, linked_pairs
+from longtail.analysis.mistakes import (
+    ConfusedPair,
+    confused_pairs,
+    never_predicted,
+    worst_documents,
+)
+from longtail.analysis.runs import Run, compare_runs
+from longtail.analysis.statistics import DataStats, stats
+
+__all__ = [
+    "ConfusedPair",
+    "DataStats",
+    "LinkedPair",
+    "Run",
+    "compare_runs",
+    "confused_pairs",
+    "linked_pairs",
+    "never_predicted",
+    "stats",
+    "worst_documents",
+]

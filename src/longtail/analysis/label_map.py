@@ -1,0 +1,110 @@
+"""How labels share documents: ranks, counts and p(i|j) of cells or of bins of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.analysis.measures import IntArray, LinkedPair, count_labels, linked_pairs
+from longtail.data.textdata import TextData
+from longtail.labels import FloatArray, label_groups
+
+Cuts = tuple[float, float]
+# Beyond this a cell per label would be smaller than a dot of the printed figure.
+MAX_CELLS = 400
+N_BINS = 80
+# Pairs to mark for each group of labels, and the most linked pairs from which they are taken.
+PAIRS_PER_GROUP, CANDIDATES = 4, 10_000
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """The labels by falling count, and p(i|j) of cells or of bins."""
+
+    order: IntArray
+    """Columns of the data by rank."""
+    counts: FloatArray
+    """Documents per label, by rank."""
+    edges: IntArray
+    """Bin k holds the ranks edges[k] to edges[k + 1] - 1, counted from 0."""
+    p: FloatArray
+    """Row j, column i: p(i|j), or its mean over the pairs of two bins; NaN where undefined."""
+
+    @property
+    def binned(self) -> bool:
+        return len(self.edges) <= self.counts.size
+
+
+def label_map(data: TextData, max_cells: int = MAX_CELLS, n_bins: int = N_BINS) -> LabelMap:
+    """Sort the labels by count, ties by column, and measure how they share documents."""
+    counts = count_labels(data.Y)
+    order = np.argsort(-counts, kind="stable")
+    matrix = data.Y[:, order].astype(np.float64)
+    if counts.size <= max_cells:
+        edges = np.arange(counts.size + 1)
+        return LabelMap(order, counts[order], edges, conditional_matrix(matrix))
+    edges = rank_bins(counts.size, n_bins)
+    return LabelMap(order, counts[order], edges, binned_matrix(matrix, edges))
+
+
+def conditional_matrix(Y: sp.csr_matrix) -> FloatArray:
+    """p(i|j) = documents with i and j / documents with j, in column i of row j.
+
+    NaN on the diagonal, which says nothing, and in the rows of labels without documents.
+    """
+    shared: FloatArray = (Y.T @ Y).toarray().astype(np.float64)
+    counts = shared.diagonal().copy()
+    np.fill_diagonal(shared, np.nan)
+    counts[counts == 0] = np.nan
+    return shared / counts[:, None]
+
+
+def rank_bins(n_labels: int, n_bins: int) -> IntArray:
+    """Edges of bins of ranks, from 0 to n_labels, whose widths grow by a constant factor."""
+    edges = np.unique(np.round(np.geomspace(1, n_labels + 1, n_bins + 1)).astype(np.int64) - 1)
+    edges[-1] = n_labels
+    return edges
+
+
+def binned_matrix(Y: sp.csr_matrix, edges: IntArray) -> FloatArray:
+    """The mean of p(i|j) over the pairs i != j of two bins of columns: j by row, i by column.
+
+    A document adds (sum of 1/n_j over its labels in one bin) x (its labels in the other), so only
+    documents x bins matrices are built. Labels without documents have no p(i|j) and are left out
+    as j; NaN where no pair is left.
+    """
+    counts = np.asarray(Y.sum(axis=0), dtype=np.float64).ravel()
+    seen = counts > 0
+    n_labels, n_bins = counts.size, len(edges) - 1
+    sizes = np.diff(edges)
+    bin_of = np.repeat(np.arange(n_bins), sizes)
+    inverse = np.divide(1.0, counts, out=np.zeros(n_labels), where=seen)
+    label, shape = np.arange(n_labels), (n_labels, n_bins)
+    members = Y @ sp.csr_matrix((np.ones(n_labels), (label, bin_of)), shape=shape)
+    weighted = Y @ sp.csr_matrix((inverse, (label, bin_of)), shape=shape)
+    total: FloatArray = (weighted.T @ members).toarray()
+    seen_in = np.bincount(bin_of[seen], minlength=n_bins).astype(np.float64)
+    # Every label seen has met itself once in this sum: p(j|j) = 1.
+    total -= np.diag(seen_in)
+    # What rounding leaves of zero would show under a root; a true sum is at least 1 / max count.
+    total[total < 0.5 / max(1.0, counts.max())] = 0
+    pairs = seen_in[:, None] * sizes[None, :] - np.diag(seen_in)
+    return np.divide(total, pairs, out=np.full_like(total, np.nan), where=pairs > 0)
+
+
+def marked_pairs(data: TextData, cuts: Cuts | None = None) -> list[tuple[str, LinkedPair]]:
+    """The most linked pairs of each group of the rarer label, with the name of the group.
+
+    A rarer label is named once, with the label that it is linked to most.
+    """
+    groups = label_groups(count_labels(data.Y), cuts)
+    column_of = {name: column for column, name in enumerate(data.label_names)}
+    chosen: dict[str, dict[str, LinkedPair]] = {group: {} for group in groups}
+    for pair in linked_pairs(data.Y, data.label_names, CANDIDATES):
+        group = next(name for name, mask in groups.items() if mask[column_of[pair.b]])
+        # Two labels of one document each always look linked.
+        if pair.shared > 1 and len(chosen[group]) < PAIRS_PER_GROUP:
+            chosen[group].setdefault(pair.b, pair)
+    return [(group, pair) for group, pairs in chosen.items() for pair in pairs.values()]

@@ -1,0 +1,170 @@
+"""Measures of labelled documents: imbalance, linked labels, distances between distributions.
+
+numpy and scipy only; every step is sparse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.special import rel_entr, xlogy
+
+from longtail.labels import FloatArray
+
+IntArray = NDArray[np.int64]
+# Label pairs in memory at a time: some 120 MiB with what is computed from them.
+BLOCK_ELEMENTS = 1_000_000
+# Expected documents from which the normal approximation of a proportion is trusted.
+MIN_EXPECTED = 5
+
+
+@dataclass(frozen=True)
+class LinkedPair:
+    """Two labels that share more documents than expected by chance; `a` is the more frequent."""
+
+    a: str
+    b: str
+    count_a: int
+    count_b: int
+    shared: int
+    p_a_given_b: float
+    p_b_given_a: float
+    g2: float
+
+
+def count_labels(Y: sp.csr_matrix) -> FloatArray:
+    """Documents of every label."""
+    return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.float64)
+
+
+def imbalance_ratios(label_counts: Any) -> FloatArray:
+    """IRLbl of Charte et al. 2015: the largest count over each count.
+
+    Labels without documents are left out, as their ratio would be infinite: the result has one
+    value per label seen, in order.
+    """
+    counts = np.asarray(label_counts, dtype=np.float64)
+    seen = counts[counts > 0]
+    return seen.max() / seen if seen.size else seen
+
+
+def scumble(Y: sp.csr_matrix) -> float:
+    """SCUMBLE of Charte et al. 2015: how much rare and frequent labels share documents, 0 to 1.
+
+    The mean over all documents of 1 - geometric / arithmetic mean of the IRLbl of the document's
+    labels. A document without labels mixes nothing and counts as 0, as in the authors' R package.
+    """
+    counts, ratios = count_labels(Y), np.ones(Y.shape[1])
+    ratios[counts > 0] = imbalance_ratios(counts)
+    per_document = np.maximum(np.diff(Y.indptr), 1)
+    arithmetic = np.maximum(Y @ ratios / per_document, 1.0)
+    geometric = np.exp(Y @ np.log(ratios) / per_document)
+    # Rounding may leave the geometric mean of equal ratios a hair above the arithmetic one.
+    return float(np.maximum(1 - geometric / arithmetic, 0).mean())
+
+
+def gini(label_counts: Any) -> float | None:
+    """Gini coefficient of the counts: 0 all equal, near 1 all documents on one label."""
+    counts = np.sort(np.asarray(label_counts, dtype=np.float64))
+    weights, total = 2 * np.arange(1, counts.size + 1) - counts.size - 1, counts.sum()
+    return float(weights @ counts / (counts.size * total)) if total else None
+
+
+def linked_pairs(
+    Y: sp.csr_matrix, names: tuple[str, ...], n_pairs: int = 10
+) -> tuple[LinkedPair, ...]:
+    """The pairs of labels with the strongest positive association, strongest first.
+
+    Ranked by Dunning's log-likelihood ratio G2, so that neither pairs seen once nor labels that
+    are merely frequent win. Pairs come in sparse blocks: no labels x labels matrix is built.
+    """
+    counts, best = count_labels(Y), np.zeros((0, 4))
+    for a, b, shared in _pair_blocks(Y):
+        positive = shared * Y.shape[0] > counts[a] * counts[b]
+        a, b, shared = a[positive], b[positive], shared[positive]
+        score = log_likelihood_ratio(shared, counts[a], counts[b], Y.shape[0])
+        if 0 < n_pairs < score.size:
+            # Equal scores stay together until the sort below, which settles them by column.
+            strong = score >= np.partition(score, -n_pairs)[-n_pairs]
+            a, b, shared, score = a[strong], b[strong], shared[strong], score[strong]
+        best = np.vstack([best, np.column_stack([score, a, b, shared])])
+        best = best[np.lexsort((best[:, 2], best[:, 1], -best[:, 0]))][: max(0, n_pairs)]
+    pairs = []
+    for g2, *columns, both in best.tolist():
+        first, second = sorted(map(int, columns), key=lambda label: (-counts[label], label))
+        n_a, n_b = int(counts[first]), int(counts[second])
+        shares = both / n_b, both / n_a
+        pairs.append(LinkedPair(names[first], names[second], n_a, n_b, int(both), *shares, g2))
+    return tuple(pairs)
+
+
+def log_likelihood_ratio(shared: Any, count_a: Any, count_b: Any, n_documents: int) -> FloatArray:
+    """Dunning's G2 of the 2 x 2 tables of two labels over all documents (natural logarithm)."""
+    both, a, b = (np.asarray(value, dtype=np.float64) for value in (shared, count_a, count_b))
+    cells = both, a - both, b - both, n_documents - a - b + both
+    margins = a, b, n_documents - a, n_documents - b
+    total = sum(xlogy(k, k) for k in cells) - sum(xlogy(k, k) for k in margins)
+    ratio: FloatArray = np.maximum(2 * (total + xlogy(n_documents, n_documents)), 0)
+    return ratio
+
+
+def _pair_blocks(Y: sp.csr_matrix) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+    """Columns a < b and the documents they share, a bounded number of pairs at a time."""
+    matrix = Y.astype(np.float64)
+    by_label = matrix.T.tocsr()
+    # A label meets at most as many others as its documents have labels, so this bounds its row.
+    bounds = np.minimum(by_label @ np.diff(Y.indptr).astype(np.float64), Y.shape[1])
+    ends = np.cumsum(bounds)
+    start = 0
+    while start < Y.shape[1]:
+        done = ends[start - 1] if start else 0.0
+        stop = max(start + 1, int(np.searchsorted(ends, done + BLOCK_ELEMENTS, side="right")))
+        block = (by_label[start:stop] @ matrix).tocoo()
+        a, b = block.row.astype(np.int64) + start, block.col.astype(np.int64)
+        upper = a < b
+        yield a[upper], b[upper], block.data[upper]
+        start = stop
+
+
+def js_distance(first: Any, second: Any) -> float | None:
+    """Jensen-Shannon distance, base 2, of two vectors of counts; None if one of them is empty."""
+    p, q = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if not p.sum() or not q.sum():
+        return None
+    p, q = p / p.sum(), q / q.sum()
+    middle = (p + q) / 2
+    divergence = (rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / (2 * math.log(2))
+    # Rounding may leave it a hair outside of [0, 1], where scipy's jensenshannon gives NaN.
+    return math.sqrt(min(1.0, max(0.0, float(divergence))))
+
+
+def js_by_chance(before: FloatArray, after: FloatArray) -> float | None:
+    """Mean distance when the assignments of both are shuffled and split again, five times."""
+    if not before.sum() or not after.sum():
+        return None
+    pooled, size = (before + after).astype(np.int64), int(after.sum())
+    draw = np.random.default_rng(0).multivariate_hypergeometric
+    splits = draw(pooled, size, size=5, method="marginals")
+    return float(np.mean([js_distance(pooled - second, second) for second in splits]))
+
+
+def proportion_z(before: FloatArray, n_before: int, after: FloatArray, n_after: int) -> FloatArray:
+    """Two-proportion z score of every label's share of documents, positive where it grew.
+
+    NaN where either part would be expected to hold fewer than five documents with the label, or
+    without it: for such labels chance alone gives large scores.
+    """
+    z = np.full(before.shape, np.nan)
+    if not n_before or not n_after:
+        return z
+    pooled = (before + after) / (n_before + n_after)
+    use = np.minimum(pooled, 1 - pooled) * min(n_before, n_after) >= MIN_EXPECTED
+    deviation = np.sqrt(pooled[use] * (1 - pooled[use]) * (1 / n_before + 1 / n_after))
+    z[use] = (after[use] / n_after - before[use] / n_before) / deviation
+    return z

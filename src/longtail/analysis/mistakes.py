@@ -1,0 +1,126 @@
+"""Mistakes of a classifier: confused labels, labels never predicted, the worst documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.evaluation import Evaluation
+from longtail.metrics.blocks import positions_of, rows_of
+from longtail.thresholds.scales import Scale, to_logits
+
+
+class ConfusedPair(NamedTuple):
+    missed: str
+    predicted: str
+    documents: int
+
+
+class NeverPredicted(NamedTuple):
+    label: str
+    train_count: int
+    documents: int
+
+
+class WrongDocument(NamedTuple):
+    row: int
+    missed: tuple[str, ...]
+    wrong: tuple[str, ...]
+    right: tuple[str, ...]
+    error: float
+    """See `worst_documents`."""
+
+
+def confused_pairs(
+    y_true: sp.csr_matrix, y_pred: sp.csr_matrix, label_names: Sequence[str], most: int = 10
+) -> list[ConfusedPair]:
+    """Pairs (a, b) by the number of documents where a was missed and b wrongly predicted."""
+    missed, wrong = _errors(y_true, y_pred, np.int64)
+    pairs = sp.coo_matrix(missed.T @ wrong)
+    order = np.lexsort((pairs.col, pairs.row, -pairs.data))[:most]
+    return [
+        ConfusedPair(label_names[pairs.row[k]], label_names[pairs.col[k]], int(pairs.data[k]))
+        for k in order
+    ]
+
+
+def never_predicted(evaluation: Evaluation) -> list[NeverPredicted]:
+    """Labels that documents carry and that were predicted for none, those with most first."""
+    table = evaluation.labels
+    labels = np.flatnonzero((table.actual > 0) & (table.predicted == 0))
+    order = sorted(labels, key=lambda k: (-table.actual[k], -table.train_count[k], k))
+    return [
+        NeverPredicted(table.names[k], int(table.train_count[k]), int(table.actual[k]))
+        for k in order
+    ]
+
+
+def worst_documents(
+    evaluation: Evaluation, scores: Any = None, most: int = 8, scale: Scale | None = None
+) -> list[WrongDocument]:
+    """The documents with the largest errors.
+
+    The error of a document is the sum, over its wrong decisions, of the distance between the
+    score, as a logit or a margin, and the label's threshold; without scores it is the number of
+    wrong decisions. A score on the right side, where `top_k` or `at_least_one` decided, adds
+    nothing. What is not scored counts as the lowest of all scores; a label that is never predicted
+    as one with the highest as threshold.
+
+    Args:
+        evaluation: of `evaluate`.
+        scores: those that it evaluated: dense, masked or CSR.
+        most: how many documents at most; those without a wrong decision are left out.
+        scale: `logit`, `probability` or `margin`; default: as they were evaluated.
+    """
+    truth, decided = evaluation.decisions()
+    missed, wrong = _errors(truth, decided, np.int8)
+    sizes = [np.ones(missed.nnz), np.ones(wrong.nnz)]
+    if scores is not None:
+        logits = to_logits(scores, evaluation.scale if scale is None else scale, truth)
+        if (logits.nnz if sp.issparse(logits) else np.ma.count(logits)) > 0:
+            below, above = (
+                _margins(part, logits, evaluation.rule.values) for part in (missed, wrong)
+            )
+            sizes = [np.maximum(0, -below), np.maximum(0, above)]
+    rows = np.concatenate([rows_of(missed), rows_of(wrong)])
+    errors = np.bincount(rows, np.concatenate(sizes), truth.shape[0])
+    n_wrong = np.bincount(rows, minlength=truth.shape[0])
+    order = np.lexsort((-n_wrong, -errors))[:most]
+    right = truth.astype(bool).multiply(decided.astype(bool)).tocsr()
+
+    def names(matrix: sp.csr_matrix, row: int) -> tuple[str, ...]:
+        labels = matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
+        return tuple(evaluation.labels.names[k] for k in sorted(labels))
+
+    return [
+        WrongDocument(int(k), names(missed, k), names(wrong, k), names(right, k), float(errors[k]))
+        for k in order
+        if n_wrong[k]
+    ]
+
+
+def _errors(y_true: sp.csr_matrix, y_pred: sp.csr_matrix, dtype: Any) -> list[sp.csr_matrix]:
+    """The pairs that were missed, and those that were wrongly predicted."""
+    true, predicted = y_true.astype(bool), y_pred.astype(bool)
+    return [sp.csr_matrix(part, dtype=dtype) for part in (true > predicted, predicted > true)]
+
+
+def _margins(
+    pairs: sp.csr_matrix, logits: Any, thresholds: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Score minus threshold of some pairs of a document and a label."""
+    values = logits.data if sp.issparse(logits) else logits
+    lowest, highest = float(values.min()), float(values.max())
+    scores = np.full(pairs.nnz, lowest)
+    if sp.issparse(logits):
+        ones = np.ones(logits.nnz, dtype=np.int8)
+        stored = sp.csr_matrix((ones, logits.indices, logits.indptr), logits.shape)
+        scores[positions_of(stored, pairs)] = logits.data[positions_of(pairs, logits)]
+    else:
+        scores[:] = np.ma.filled(logits[rows_of(pairs), pairs.indices], lowest)
+    reached = np.where(np.isfinite(thresholds), thresholds, highest)
+    return np.asarray(scores - reached[pairs.indices], dtype=np.float64)

@@ -1,0 +1,172 @@
+"""`evaluate`: score predictions at thresholds that were fitted elsewhere. It cannot tune."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.checks import check_integer
+from longtail.errors import InputError
+from longtail.evaluation.bootstrap import intervals_of
+from longtail.evaluation.groups import document_groups
+from longtail.evaluation.results import Calibration, Evaluation, LabelTable, Scores
+from longtail.labels import GROUP_NAMES, LabelStats, label_groups
+from longtail.metrics import (
+    Counts,
+    average_precision,
+    count,
+    decision_scores,
+    label_precision_recall_f1,
+    propensities,
+    ranking_scores,
+)
+from longtail.metrics.blocks import applies_to, row_blocks
+from longtail.metrics.inputs import label_matrix
+from longtail.thresholds import Thresholds
+from longtail.thresholds.scales import Scale, sigmoid, to_logits
+
+KS = (1, 3, 5)
+N_BINS = 15
+
+
+def evaluate(
+    y_true: Any,
+    scores: Any,
+    thresholds: Thresholds,
+    stats: LabelStats,
+    unknown_labels: Mapping[str, int] | None = None,
+    *,
+    scale: Scale | None = None,
+    cuts: tuple[float, float] | None = None,
+    n_resamples: int = 200,
+    seed: int = 0,
+) -> Evaluation:
+    """Evaluate scores of documents that had no part in training or in choosing the thresholds.
+
+    Args:
+        y_true: labels, documents x labels, of 0 and 1.
+        scores: documents x labels: dense, masked or CSR. A pair that is masked, or absent from
+            the CSR matrix, is not scored: never predicted, never ranked, and in no bin of the
+            calibration. If its label applies, it is missed, and counts against recall and F1.
+        thresholds: of `fit_thresholds`.
+        stats: of the training part; head, medium and tail are by its counts.
+        unknown_labels: counts of labels that could not be evaluated, kept for reports.
+        scale: `logit`, `probability`, or `margin`, which has no calibration; default: what the
+            thresholds were fitted on.
+        cuts: tail below the first training count, head above the second; default: terciles.
+        n_resamples: of the bootstrap intervals; 0 leaves them out.
+    """
+    _check(thresholds, stats)
+    check_integer("n_resamples", n_resamples, 0)
+    masks = label_groups(stats.label_counts, cuts)
+    truth = _labels(y_true, stats.n_labels)
+    scale = thresholds.scale if scale is None else scale
+    logits = to_logits(scores, scale, truth)
+    decided = thresholds.apply(logits, "logit")
+    counts = count(truth, decided)
+    n_documents = int(truth.shape[0])
+    by_group = {
+        name: Scores.of(Counts(*(part[masks[name]] for part in counts)), n_documents)
+        for name in GROUP_NAMES
+    }
+    names = stats.label_names or tuple(str(k) for k in range(stats.n_labels))
+    precision, recall, f1 = label_precision_recall_f1(counts)
+    return Evaluation(
+        overall=Scores.of(counts, n_documents),
+        **by_group,
+        by_labels_per_document={
+            name: Scores.of(count(truth[rows], decided[rows]), int(rows.sum()))
+            for name, rows in document_groups(truth).items()
+        },
+        metrics=_metrics(truth, decided, logits, stats),
+        labels=LabelTable(
+            names, stats.label_counts, counts.actual, counts.predicted, counts.hits,
+            precision, recall, f1,
+        ),
+        calibration=None if scale == "margin" else calibration_of(truth, logits),
+        intervals=intervals_of(truth, decided, masks, n_resamples, seed),
+        thresholds=thresholds.to_dict(),
+        unknown_labels=dict(unknown_labels or {}),
+        y_true=truth,
+        y_pred=decided,
+        masks=masks,
+        scale=scale,
+    )  # fmt: skip
+
+
+def _check(thresholds: Any, stats: Any) -> None:
+    if not isinstance(thresholds, Thresholds):
+        raise InputError(
+            f"expected Thresholds, got {type(thresholds).__name__}. Fit them with fit_thresholds "
+            "on other documents than these, or write Thresholds(numbers, one per label, as logits)."
+        )
+    if not isinstance(stats, LabelStats):
+        raise InputError(
+            f"expected the LabelStats of the training part, got {type(stats).__name__}. Make them "
+            "with LabelStats.from_counts(label_counts, n_samples)."
+        )
+
+
+def _labels(y_true: Any, n_labels: int) -> sp.csr_matrix:
+    truth = label_matrix(y_true, "labels")
+    if truth.shape[1] != n_labels:
+        raise InputError(
+            f"expected the labels of the training statistics, {n_labels} of them, got "
+            f"{truth.shape[1]} columns. Encode them with the label names of the training part."
+        )
+    return truth
+
+
+def _metrics(
+    truth: sp.csr_matrix, decided: sp.csr_matrix, logits: Any, stats: LabelStats
+) -> dict[str, float]:
+    if not truth.shape[0]:
+        return {}
+    # Jain's propensities are not defined for fewer training documents.
+    weights = propensities(stats.label_counts, stats.n_samples) if stats.n_samples > 2 else None
+    ks = tuple(k for k in KS if k <= truth.shape[1])
+    metrics = decision_scores(truth, decided)
+    metrics |= ranking_scores(truth, logits, ks=ks, propensities=weights)
+    for average in ("micro", "macro"):
+        metrics[f"{average}_average_precision"] = average_precision(truth, logits, average)
+    return metrics
+
+
+def calibration_of(truth: sp.csr_matrix, logits: Any, n_bins: int = N_BINS) -> Calibration:
+    """Over all scored pairs; in a CSR matrix of scores these are the stored ones."""
+    total, applies, summed = np.zeros((3, n_bins))
+    for values, positive in _scored_pairs(truth, logits):
+        probability = sigmoid(values)
+        bins = np.minimum((probability * n_bins).astype(np.int64), n_bins - 1)
+        total += np.bincount(bins, minlength=n_bins)
+        applies += np.bincount(bins, weights=positive, minlength=n_bins)
+        summed += np.bincount(bins, weights=probability, minlength=n_bins)
+    known = total > 0
+    mean = np.divide(summed, total, out=np.zeros(n_bins), where=known)
+    share = np.divide(applies, total, out=np.zeros(n_bins), where=known)
+    n_pairs = float(total.sum())
+    return Calibration(
+        float((total * np.abs(share - mean)).sum() / n_pairs) if n_pairs else 0.0,
+        tuple(np.linspace(0.0, 1.0, n_bins + 1).tolist()),
+        tuple(int(n) for n in total),
+        tuple(float(m) if k else None for m, k in zip(mean, known, strict=True)),
+        tuple(float(s) if k else None for s, k in zip(share, known, strict=True)),
+    )
+
+
+def _scored_pairs(
+    truth: sp.csr_matrix, logits: Any
+) -> Iterator[tuple[NDArray[Any], NDArray[np.bool_]]]:
+    """Blocks of scores, and which of their labels apply."""
+    if sp.issparse(logits):
+        applies = applies_to(truth, logits)
+        for part in row_blocks(logits.nnz, 1):
+            yield logits.data[part], applies[part]
+        return
+    for rows in row_blocks(*logits.shape):
+        scored = ~np.ma.getmaskarray(logits[rows])
+        yield np.ma.getdata(logits[rows])[scored], truth[rows].toarray().astype(np.bool_)[scored]

@@ -1,0 +1,161 @@
+"""What an evaluation holds: scores of groups of labels and documents, and of every label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.errors import InputError
+from longtail.metrics import Counts, precision_recall_f1
+from longtail.thresholds import Thresholds
+from longtail.thresholds.scales import Scale
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One group of labels or of documents: fractions, and how large the group is.
+
+    A group without labels or without documents is empty: its fractions are 0 in Python, null in
+    JSON, and a dash in tables.
+    """
+
+    micro_f1: float
+    macro_f1: float
+    micro_precision: float
+    micro_recall: float
+    macro_precision: float
+    macro_recall: float
+    n_labels: int
+    n_documents: int
+    n_positive: int
+    """Pairs of a document and a label that applies to it."""
+
+    @classmethod
+    def of(cls, counts: Counts, n_documents: int) -> Scores:
+        micro, macro = precision_recall_f1(counts), precision_recall_f1(counts, "macro")
+        fractions = (micro.f1, macro.f1, micro.precision, micro.recall, macro.precision)
+        sizes = (len(counts.hits), n_documents, int(counts.actual.sum()))
+        return cls(*fractions, macro.recall, *sizes)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.n_labels == 0 or self.n_documents == 0
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """Plain numbers, for JSON; null for the fractions of an empty group."""
+        sizes = ("n_labels", "n_documents", "n_positive")
+        return {k: None if self.is_empty and k not in sizes else v for k, v in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Reliability bins over all scored pairs, and their expected calibration error."""
+
+    expected_error: float
+    """Mean over the bins, by their size, of |share that applies - mean probability|."""
+    edges: tuple[float, ...]
+    n_pairs: tuple[int, ...]
+    mean_probability: tuple[float | None, ...]
+    share_that_applies: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable:
+    """Every label by itself, in the order of the columns."""
+
+    names: tuple[str, ...]
+    train_count: FloatArray
+    actual: FloatArray
+    predicted: FloatArray
+    hits: FloatArray
+    precision: FloatArray
+    recall: FloatArray
+    f1: FloatArray
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dict per label."""
+        keys = ("name", *list(self.__dataclass_fields__)[1:])
+        columns = (self.names, *(getattr(self, key).tolist() for key in keys[1:]))
+        return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """All figures of one model on documents that it was not fitted on."""
+
+    overall: Scores
+    head: Scores
+    medium: Scores
+    tail: Scores
+    by_labels_per_document: dict[str, Scores]
+    """`single_label`, `multi_label`, and terciles of the number of labels where they differ."""
+    metrics: dict[str, float]
+    """All averages, Hamming loss, subset accuracy, and the ranking metrics, by name."""
+    labels: LabelTable
+    calibration: Calibration | None
+    """None where the scores are margins, which are no probabilities."""
+    intervals: dict[str, dict[str, Interval]]
+    """Group of labels or of documents -> micro_f1 and macro_f1 -> 95 % bootstrap interval over
+    documents; empty groups have none."""
+    thresholds: dict[str, Any]
+    """Method and values, as `Thresholds.to_dict` gives them."""
+    unknown_labels: dict[str, int] = field(default_factory=dict)
+    """Labels of the documents that the model does not know, and how often: not evaluated."""
+    y_true: sp.csr_matrix | None = field(default=None, repr=False)
+    y_pred: sp.csr_matrix | None = field(default=None, repr=False)
+    masks: Mapping[str, BoolArray] = field(default_factory=dict, repr=False)
+    """The labels of head, medium and tail."""
+    scale: Scale = "logit"
+    """What the evaluated scores were."""
+
+    def groups(self) -> dict[str, Scores]:
+        """The label groups in the order of the paper's table."""
+        return {"all": self.overall, "head": self.head, "medium": self.medium, "tail": self.tail}
+
+    @property
+    def single_label(self) -> Scores:
+        return self.by_labels_per_document["single_label"]
+
+    @property
+    def multi_label(self) -> Scores:
+        return self.by_labels_per_document["multi_label"]
+
+    @cached_property
+    def rule(self) -> Thresholds:
+        """The thresholds as an object that decides."""
+        return Thresholds.from_dict(self.thresholds)
+
+    def decisions(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+        """Labels and decisions, which an evaluation read from JSON does not have."""
+        if self.y_true is None or self.y_pred is None:
+            raise InputError("this evaluation has no decisions: evaluate the model again.")
+        return self.y_true, self.y_pred
+
+    def to_dict(self, per_label: bool = True) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        plain: dict[str, Any] = {name: group.to_dict() for name, group in self.groups().items()}
+        plain["overall"] = plain.pop("all")
+        by_documents = self.by_labels_per_document.items()
+        plain["by_labels_per_document"] = {name: group.to_dict() for name, group in by_documents}
+        plain["metrics"] = {k: None if math.isnan(v) else v for k, v in self.metrics.items()}
+        plain["calibration"] = None if self.calibration is None else asdict(self.calibration)
+        plain["intervals"] = {
+            group: {name: list(interval) for name, interval in by_measure.items()}
+            for group, by_measure in self.intervals.items()
+        }
+        for name in ("thresholds", "scale", "unknown_labels"):
+            plain[name] = getattr(self, name)
+        if per_label:
+            plain["labels"] = self.labels.rows()
+        return plain

@@ -1,0 +1,239 @@
+"""Tables of evaluations in the paper's two layouts, with what must be said below them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from longtail.analysis.runs import Comparison, same_groups
+from longtail.evaluation import Difference, Evaluation, Scores
+from longtail.metrics import count
+from longtail.report.paper import SOURCE, paper_document_groups, paper_rows, paper_sizes
+from longtail.report.table import (
+    NONE,
+    Cell,
+    Pair,
+    Strong,
+    Table,
+    best_pair,
+    heading,
+    pair_cell,
+    plural,
+)
+
+Evaluations = Mapping[str, Evaluation]
+GROUPS = ("all", "head", "medium", "tail")
+MEASURES = ("micro_f1", "macro_f1")
+DIFFERENCES = (
+    "Points of percent [95 % interval of a paired bootstrap over documents], two-sided p; bold "
+    "where the interval leaves out 0. The p are not corrected for the number of comparisons."
+)
+
+
+def label_table(
+    evaluations: Evaluations, corpus: str | None = None, intervals: bool = False
+) -> Table:
+    """By training frequency of the labels: all, head, medium, tail.
+
+    Args:
+        evaluations: our rows; the best figure of every column among them is strong.
+        corpus: `reuters` or `pubmed` adds the paper's rows.
+        intervals: write the 95 % bootstrap interval behind every figure.
+    """
+    groups = {name: evaluation.groups() for name, evaluation in evaluations.items()}
+    caveats = (*not_evaluated(evaluations), *other_groups(evaluations))
+    return _layout("labels", evaluations, groups, corpus, intervals, caveats)
+
+
+def document_table(
+    evaluations: Evaluations, corpus: str | None = None, intervals: bool = False
+) -> Table:
+    """By the number of labels of a document: single- and multi-label, or terciles as the paper.
+
+    The arguments are those of `label_table`.
+    """
+    groups = {
+        name: {"all": each.overall, **_document_groups(each, corpus)}
+        for name, each in evaluations.items()
+    }
+    caveats = not_evaluated(evaluations)
+    return _layout("documents", evaluations, groups, corpus, intervals, caveats)
+
+
+def difference_table(
+    comparisons: Mapping[str, Comparison], first: str, layout: str = "labels"
+) -> Table:
+    """Every later run minus the first, in points of percent, with its interval and p.
+
+    The columns are groups of labels (`labels`) or of documents (`documents`); a group without
+    either has dashes.
+    """
+    known = {name: each for name, each in comparisons.items() if not isinstance(each, str)}
+    columns: tuple[str, ...] = GROUPS
+    if layout == "documents":
+        others = (group for each in known.values() for group in each if group not in GROUPS)
+        columns = ("all", *dict.fromkeys(others))
+    rows = [
+        (name, heading(measure), *(_difference(each.get(g, {}).get(measure)) for g in columns))
+        for name, each in known.items()
+        for measure in MEASURES
+    ]
+    notes = [DIFFERENCES]
+    if layout == "labels":
+        notes.append("Head, medium and tail are those of the first run.")
+    notes += [
+        f"{name}: not compared, because {reason}"
+        for name, reason in comparisons.items()
+        if isinstance(reason, str)
+    ]
+    title = f"Difference to {first}{'' if layout == 'labels' else ', by labels per document'}"
+    header = ("run", "measure", *map(heading, columns))
+    return Table(title, header, rows, notes, range(2, len(rows), 2), n_names=2)
+
+
+def metric_table(evaluations: Evaluations) -> Table:
+    """All averages and ranking metrics, one column per run."""
+    names = dict.fromkeys(metric for each in evaluations.values() for metric in each.metrics)
+    rows = []
+    for metric in names:
+        values = (each.metrics.get(metric, np.nan) for each in evaluations.values())
+        rows.append((metric, *(NONE if np.isnan(value) else f"{value:.4f}" for value in values)))
+    return Table("All metrics", ("metric", *evaluations), rows, ("Fractions.",))
+
+
+def not_evaluated(evaluations: Evaluations) -> list[str]:
+    """Labels of the documents that a model does not know; runs with the same ones together."""
+    runs_of: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    for name, evaluation in evaluations.items():
+        if evaluation.unknown_labels:
+            runs_of.setdefault(tuple(sorted(evaluation.unknown_labels.items())), []).append(name)
+    return [
+        f"Not evaluated, as {', '.join(runs)} {'was' if len(runs) == 1 else 'were'} not trained "
+        f"on {'it' if len(unknown) == 1 else 'them'}: "
+        f"{plural(sum(n for _, n in unknown), 'assignment')} of {plural(len(unknown), 'label')}, "
+        f"such as {unknown[0][0]}."
+        for unknown, runs in runs_of.items()
+    ]
+
+
+def other_groups(evaluations: Evaluations) -> list[str]:
+    """Which runs count other labels as head, medium and tail than the first does."""
+    first = next(iter(evaluations), "")
+    others = [n for n, each in evaluations.items() if not same_groups(evaluations[first], each)]
+    if not others:
+        return []
+    whose = f"those of {', '.join(others)} hold other labels than those of {first}"
+    return [f"Head, medium and tail are by the counts of each run's training part: {whose}."]
+
+
+def _layout(
+    layout: str,
+    evaluations: Evaluations,
+    groups: Mapping[str, Mapping[str, Scores]],
+    corpus: str | None,
+    intervals: bool,
+    caveats: Sequence[str],
+) -> Table:
+    unit = "n_labels" if layout == "labels" else "n_documents"
+    sizes: dict[str, dict[str, int]] = {}
+    for name, by_group in groups.items():
+        for key, scores in by_group.items():
+            sizes.setdefault(key, {})[name] = getattr(scores, unit)
+    paper = {} if corpus is None else paper_sizes(corpus, layout)
+    # The size that all runs have, where they agree.
+    ours = {key: n.pop() if len(n := set(by.values())) == 1 else None for key, by in sizes.items()}
+    rows: list[list[Cell]] = [[name] for name in groups]
+    header = [""]
+    for key in tuple(paper or ours) or GROUPS:
+        size = ours.get(key, paper.get(key))
+        header.append(heading(key) if size is None else f"{heading(key)} ({size})")
+        pairs = [_percents(by_group.get(key)) for by_group in groups.values()]
+        limits = [each.intervals.get(key, {}) if intervals else {} for each in evaluations.values()]
+        for row, pair, limit in zip(rows, pairs, limits, strict=True):
+            row.append(pair_cell(pair, best_pair(pairs), _brackets(limit)))
+    if corpus is not None:
+        for name, cells in paper_rows(corpus, layout).items():
+            rows.append([f"{name.upper()} (paper)", *map(pair_cell, cells.values())])
+    title = "By frequency of the labels" if layout == "labels" else "By labels per document"
+    return Table(
+        f"{title}, with intervals" if intervals else title,
+        header,
+        rows,
+        _notes(layout, ours, paper, intervals),
+        (len(groups),) if 0 < len(groups) < len(rows) else (),
+        caveats=(*_other_sizes(sizes, unit[2:]), *caveats),
+    )
+
+
+def _document_groups(evaluation: Evaluation, corpus: str | None) -> dict[str, Scores]:
+    if corpus != "pubmed" or evaluation.y_true is None:
+        return evaluation.by_labels_per_document
+    truth, decided = evaluation.decisions()
+    return {
+        key: Scores.of(count(truth[rows], decided[rows]), int(rows.sum()))
+        for key, rows in paper_document_groups(np.diff(truth.indptr)).items()
+    }
+
+
+def _percents(scores: Scores | None) -> Pair | None:
+    if scores is None or scores.is_empty:
+        return None
+    return round(100 * scores.micro_f1, 2), round(100 * scores.macro_f1, 2)
+
+
+def _brackets(limits: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
+    micro, macro = (
+        f" [{100 * limits[m][0]:.1f}, {100 * limits[m][1]:.1f}]" if m in limits else ""
+        for m in MEASURES
+    )
+    return micro, macro
+
+
+def _difference(difference: Difference | None) -> Cell:
+    if difference is None:
+        return NONE
+    # Adding 0 turns what rounds to -0 into 0.
+    value, low, high = (
+        f"{round(100 * v, 2) + 0.0:+.2f}"
+        for v in (difference.value, difference.low, difference.high)
+    )
+    significant = difference.low > 0 or difference.high < 0
+    p = "<0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
+    return (Strong(value) if significant else value, f" [{low}, {high}] p {p}")
+
+
+def _other_sizes(sizes: Mapping[str, Mapping[str, int]], unit: str) -> list[str]:
+    """Sizes of the columns that differ between runs: column -> run -> size."""
+    columns = []
+    for column, by_run in sizes.items():
+        runs: dict[int, list[str]] = {}
+        for name, size in by_run.items():
+            runs.setdefault(size, []).append(name)
+        if len(runs) > 1:
+            each = ", ".join(f"{size} in {' and '.join(names)}" for size, names in runs.items())
+            columns.append(f"{heading(column)} {each}")
+    return [f"Numbers of {unit} that differ between runs: {'; '.join(columns)}."] if columns else []
+
+
+def _notes(
+    layout: str,
+    ours: Mapping[str, int | None],
+    paper: Mapping[str, int | None],
+    intervals: bool,
+) -> list[str]:
+    notes = [f"Micro-F1 / macro-F1 in percent; in brackets behind a group its number of {layout}."]
+    if intervals:
+        notes.append("In square brackets the 95 % bootstrap interval over documents.")
+    if paper:
+        notes.append(f"Rows marked (paper): {SOURCE}.")
+        if layout == "documents":
+            notes.append("The paper gives no groups of documents for its SVM.")
+    other = [
+        f"{heading(key)} {size} (here {ours[key]})"
+        for key, size in paper.items()
+        if size is not None and ours.get(key) not in (None, size)
+    ]
+    if other:
+        notes.append(f"The paper's groups have other numbers of {layout}: {', '.join(other)}.")
+    return notes

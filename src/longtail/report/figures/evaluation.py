@@ -1,0 +1,232 @@
+"""The figures of the page as inline SVG whose colours are the page's, light or dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longtail.analysis.curves import f1_by_shift, mean_f1_by_count, precision_recall
+from longtail.analysis.runs import Run
+from longtail.report.evaluation_tables import GROUPS, MEASURES
+from longtail.report.figures.drawing import new_figure
+from longtail.report.jinja import LINES, N_COLOURS
+from longtail.report.table import NONE, heading
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Placeholders that no figure would use; `_inline` replaces them by the page's variables.
+TEXT, GRID = "#000001", "#000002"
+DASHES: dict[str, Any] = {"solid": "-", "dashed": (0, (4, 1.5)), "dotted": (0, (1, 1))}
+# Inches, so that letters have the same size in half and in all of the width of the page.
+HALF, FULL = 5.4, 11.4
+UNIT = (-0.02, 1.02)
+# More dots than this make the page large and show no more.
+MOST_DOTS = 500
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "longtail",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.linewidth": 0.6,
+    "xtick.minor.size": 0,
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), TEXT
+    ),
+    **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), GRID),
+}
+
+
+def draw_figures(runs: Mapping[str, Run]) -> dict[str, str]:
+    """Name -> SVG; a figure for which nothing is known is left out."""
+    from matplotlib import rc_context
+
+    figures = {}
+    with rc_context(STYLE):
+        for name, draw in FIGURES.items():
+            figure = draw(list(enumerate(runs.values())))
+            if figure is not None:
+                figures[name] = _inline(figure, name)
+    return figures
+
+
+def _f1_by_count(runs: list[tuple[int, Run]]) -> Figure | None:
+    """F1 of every label over its training count, and the mean of labels of similar counts."""
+    figure, (axes,) = _panels(1, HALF)
+    for k, run in runs:
+        table = run.evaluation.labels
+        dots = _some(np.flatnonzero(table.actual > 0))
+        counts = np.maximum(table.train_count[dots], 0.5)
+        axes.plot(counts, table.f1[dots], "o", color=_colour(k), markersize=3, alpha=0.35, mew=0)
+        axes.plot(*mean_f1_by_count(run.evaluation), **_line(k))
+    _over_counts(axes)
+    axes.set(ylabel="F1 of the label", ylim=(-0.03, 1.03))
+    return figure
+
+
+def _f1_by_group(runs: list[tuple[int, Run]]) -> Figure | None:
+    """Bars of every group and run with their intervals."""
+    figure, panels = _panels(2, HALF)
+    width = 0.8 / len(runs)
+    for axes, measure in zip(panels, MEASURES, strict=True):
+        for k, run in runs:
+            for position, (group, scores) in enumerate(run.evaluation.groups().items()):
+                middle = position + (k - (len(runs) - 1) / 2) * width
+                if scores.is_empty:
+                    axes.text(middle, 1, NONE, ha="center", va="bottom", color=_colour(k))
+                    continue
+                value = 100 * getattr(scores, measure)
+                axes.bar(middle, value, 0.92 * width, color=_colour(k))
+                if group in run.evaluation.intervals:
+                    low, high = run.evaluation.intervals[group][measure]
+                    # A percentile interval may leave out the value itself.
+                    ends = np.maximum(0, [[value - 100 * low], [100 * high - value]])
+                    axes.errorbar(middle, value, ends, fmt="none", ecolor=TEXT, elinewidth=0.9)
+        axes.set_xticks(range(len(GROUPS)), GROUPS)
+        axes.grid(axis="x", visible=False)
+        axes.set(title=f"{heading(measure)}, %", ylim=(0, 100))
+    return figure
+
+
+def _thresholds(runs: list[tuple[int, Run]]) -> Figure | None:
+    """The threshold of a label over its training count."""
+    figure, (axes,) = _panels(1, HALF)
+    for k, run in runs:
+        values = run.evaluation.rule.values
+        counts = np.maximum(run.evaluation.labels.train_count, 0.5)
+        finite = np.flatnonzero(np.isfinite(values))
+        if not len(finite):
+            continue
+        if len(np.unique(values[finite])) == 1:
+            ends = counts.min(), counts.max() * 1.0001
+            axes.plot(ends, values[finite[[0, 0]]], **_line(k))
+        else:
+            dots = _some(finite[np.argsort(counts[finite], kind="stable")])
+            axes.plot(counts[dots], values[dots], "o", color=_colour(k), ms=3.5, mew=0)
+    _over_counts(axes)
+    axes.set_ylabel("threshold of the score")
+    return figure
+
+
+def _f1_by_shift(runs: list[tuple[int, Run]]) -> Figure | None:
+    """Micro- and macro-F1 as all thresholds are moved by the same amount."""
+    scored = [(k, run) for k, run in runs if _has_scores(run)]
+    if not scored:
+        return None
+    figure, panels = _panels(2, FULL)
+    for k, run in scored:
+        for axes, curve in zip(panels, f1_by_shift(run), strict=True):
+            axes.plot(curve.x, 100 * curve.y, **_line(k))
+    for axes, measure in zip(panels, MEASURES, strict=True):
+        axes.axvline(0, color=TEXT, linewidth=0.8, linestyle=":")
+        title = f"{heading(measure)}, %"
+        axes.set(title=title, xlabel="all thresholds moved by", ylim=(0, 100))
+    return figure
+
+
+def _precision_recall(runs: list[tuple[int, Run]]) -> Figure | None:
+    """One panel per group; dots are the decisions that the report evaluates."""
+    scored = [(k, run) for k, run in runs if _has_scores(run)]
+    if not scored:
+        return None
+    figure, panels = _panels(3, FULL)
+    for k, run in scored:
+        curves = precision_recall(run)
+        for axes, group in zip(panels, GROUPS[1:], strict=True):
+            axes.plot(*curves[group], **_line(k))
+            scores = run.evaluation.groups()[group]
+            if run.evaluation.labels.predicted[run.evaluation.masks[group]].any():
+                point = scores.micro_recall, scores.micro_precision
+                axes.plot(*point, "o", color=_colour(k), markersize=6, clip_on=False, zorder=4)
+    for axes, group in zip(panels, GROUPS[1:], strict=True):
+        axes.set(title=group, xlabel="recall", xlim=UNIT, ylim=UNIT)
+    panels[0].set_ylabel("precision")
+    return figure
+
+
+def _reliability(runs: list[tuple[int, Run]]) -> Figure | None:
+    """How often a label applies, over the probability that it got."""
+    known = {k: c for k, run in runs if (c := run.evaluation.calibration) is not None}
+    if not known:
+        return None
+    figure, (axes,) = _panels(1, HALF)
+    axes.plot([0, 1], [0, 1], color=TEXT, linewidth=0.8, linestyle=":")
+    for k, calibration in known.items():
+        bins = zip(calibration.mean_probability, calibration.share_that_applies, strict=True)
+        points = [(mean, share) for mean, share in bins if mean is not None]
+        if points:
+            x, y = np.array(points).T
+            axes.plot(x, y, **_line(k), marker="o", markersize=3.5)
+    axes.set(xlabel="probability given", ylabel="share that applies", xlim=UNIT, ylim=UNIT)
+    return figure
+
+
+FIGURES = {
+    "f1-by-count": _f1_by_count,
+    "f1-by-group": _f1_by_group,
+    "thresholds": _thresholds,
+    "f1-by-shift": _f1_by_shift,
+    "precision-recall": _precision_recall,
+    "reliability": _reliability,
+}
+
+
+def _has_scores(run: Run) -> bool:
+    evaluation = run.evaluation
+    return run.scores is not None and evaluation.y_true is not None and len(evaluation.masks) > 0
+
+
+def _some(labels: Any) -> Any:
+    """Every n-th, so that at most MOST_DOTS are left."""
+    return labels[:: max(1, -(-len(labels) // MOST_DOTS))]
+
+
+def _colour(position: int) -> str:
+    """The placeholder for the colour of a run."""
+    return f"#0001{position % N_COLOURS:02x}"
+
+
+def _line(position: int) -> dict[str, Any]:
+    dash = DASHES[LINES[position // N_COLOURS % len(LINES)]]
+    return {"color": _colour(position), "linewidth": 1.8, "linestyle": dash}
+
+
+def _over_counts(axes: Axes) -> None:
+    axes.set(xscale="log", xlabel="training documents of the label")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
+
+
+def _panels(n: int, width: float) -> tuple[Figure, tuple[Axes, ...]]:
+    figure = new_figure(width, 3.5)
+    figure.set_layout_engine("constrained")
+    figure.patch.set_alpha(0)
+    return figure, tuple(figure.subplots(1, n, sharey=True, squeeze=False)[0])
+
+
+def _inline(figure: Figure, name: str) -> str:
+    """SVG for the middle of a page: no header, no addresses, ids that start with the name."""
+    target = io.StringIO()
+    empty = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(target, format="svg", transparent=True, metadata=empty)
+    svg = target.getvalue()
+    svg = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg).replace("xlink:href=", "href=")
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = svg.replace(TEXT, "currentColor").replace(GRID, "var(--grid)")
+    svg = re.sub(r"#0001([0-9a-f]{2})", lambda m: f"var(--run-{int(m[1], 16)})", svg)
+    width, height = 72 * figure.get_figwidth(), 72 * figure.get_figheight()
+    opening = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{name}">'
+    return opening + re.sub(r"\s*\n\s*", "\n", svg).strip()

@@ -1,0 +1,76 @@
+"""Templates of pages and cards: every value that is not `Markup` is escaped, whatever it holds."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from longtail.report.renderers import escape_markdown, render_cell, to_markdown
+from longtail.report.table import one_line, plural, shorten
+
+# Runs beyond the ninth have the colour of an earlier one, and dashed or dotted lines.
+N_COLOURS, LINES = 9, ("solid", "dashed", "dotted")
+
+
+def render_html(template: str, **values: Any) -> Markup:
+    """A page, or a part of one."""
+    return Markup(_html().get_template(template).render(values))
+
+
+def render_markdown(template: str, **values: Any) -> str:
+    """A Markdown document."""
+    return _markdown().get_template(template).render(values)
+
+
+def text_file(name: str) -> str:
+    """A file beside the templates."""
+    return resources.files("longtail.report").joinpath("templates", name).read_text("utf-8")
+
+
+def foreign(text: str) -> Markup:
+    """Text of the data, whose writing direction must not turn its surroundings."""
+    return Markup("<bdi>{}</bdi>").format(one_line(text))
+
+
+def _environment(finalize: Any) -> Environment:
+    return Environment(
+        loader=PackageLoader("longtail.report"),
+        autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else finalize(str(value)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+@cache
+def _html() -> Environment:
+    environment = _environment(one_line)
+    environment.filters |= {
+        "cell": lambda cell: Markup(render_cell(cell, foreign, "<strong>{}</strong>")),
+        "foreign": foreign,
+        "shorten": shorten,
+    }
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.globals |= {
+        "line_of": lambda k: LINES[k // N_COLOURS % len(LINES)],
+        "colour_of": lambda k: f"var(--run-{k % N_COLOURS})",
+    }
+    return environment
+
+
+@cache
+def _markdown() -> Environment:
+    environment = _environment(lambda text: Markup(escape_markdown(text)))
+    environment.filters |= {
+        "table": lambda table: Markup(to_markdown(table)),
+        "code": Markup,
+        "plural": plural,
+        "thousands": "{:,}".format,
+    }
+    return environment

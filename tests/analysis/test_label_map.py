@@ -1,0 +1,122 @@
+"""The map of the labels against plain loops: ranks, p(i|j) of cells and bins, marked pairs."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtail.analysis import linked_pairs
+from longtail.analysis.label_map import (
+    MAX_CELLS,
+    binned_matrix,
+    conditional_matrix,
+    label_map,
+    marked_pairs,
+    rank_bins,
+)
+from longtail.corpora.newswire import Newswire
+from longtail.data.textdata import TextData
+
+NAMES = tuple("abcdefg")
+label_lists = st.lists(st.lists(st.sampled_from(NAMES), unique=True), min_size=1, max_size=20)
+
+
+def from_labels(lists: list[list[str]], names: tuple[str, ...] | None = NAMES) -> TextData:
+    return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists, names)
+
+
+def p_given(lists: list[list[str]], i: str, j: str) -> float:
+    """p(i|j) by counting documents; NaN for a label with itself or without documents."""
+    with_j = [own for own in lists if j in own]
+    return sum(i in own for own in with_j) / len(with_j) if with_j and i != j else float("nan")
+
+
+@given(label_lists)
+def test_cells_hold_the_share_of_row_documents_that_carry_the_column(
+    lists: list[list[str]],
+) -> None:
+    expected = [[p_given(lists, i, j) for i in NAMES] for j in NAMES]
+    np.testing.assert_allclose(conditional_matrix(from_labels(lists).Y), expected)
+
+
+@given(label_lists, st.sets(st.integers(1, len(NAMES) - 1)))
+def test_bins_hold_the_mean_of_their_cells(lists: list[list[str]], inner: set[int]) -> None:
+    edges = np.array([0, *sorted(inner), len(NAMES)])
+    bins = [NAMES[start:stop] for start, stop in itertools.pairwise(edges)]
+    expected = np.full((len(bins), len(bins)), np.nan)
+    for row, column in itertools.product(range(len(bins)), repeat=2):
+        cells = [p_given(lists, i, j) for j in bins[row] for i in bins[column]]
+        cells = [cell for cell in cells if not np.isnan(cell)]
+        if cells:
+            expected[row, column] = np.mean(cells)
+    found = binned_matrix(from_labels(lists).Y.astype(np.float64), edges)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [3, 6, 10, 49, 98])
+def test_what_rounding_leaves_of_zero_is_zero(n: int) -> None:
+    # n times 1 / n is not 1 in binary; under a fourth root even 1e-16 would show.
+    data = from_labels([["a"], ["b"], ["c"]] * n, ("a", "b", "c"))
+    assert binned_matrix(data.Y.astype(np.float64), np.array([0, 2, 3])).tolist()[0] == [0, 0]
+
+
+@given(label_lists)
+def test_labels_are_ranked_by_count_whether_binned_or_not(lists: list[list[str]]) -> None:
+    data = from_labels(lists)
+    counts = np.asarray(data.Y.sum(axis=0)).ravel()
+    single = label_map(data)
+    assert single.counts.tolist() == sorted(counts, reverse=True)
+    assert counts[single.order].tolist() == single.counts.tolist()
+    assert not single.binned and single.p.shape == (7, 7)
+    names = [NAMES[k] for k in single.order]
+    expected = [[p_given(lists, i, j) for i in names] for j in names]
+    np.testing.assert_allclose(single.p, expected)
+    binned = label_map(data, max_cells=3, n_bins=3)
+    assert binned.binned and binned.order.tolist() == single.order.tolist()
+    assert binned.p.shape == (len(binned.edges) - 1,) * 2
+
+
+@given(st.integers(1, 2_000_000), st.integers(1, 100))
+def test_bins_of_ranks_widen_and_leave_no_label_out(n_labels: int, n_bins: int) -> None:
+    edges = rank_bins(n_labels, n_bins)
+    assert (edges[0], edges[-1]) == (0, n_labels)
+    assert len(edges) <= n_bins + 1
+    widths = np.diff(edges)
+    assert widths.min() >= 1
+    # Rounding to whole ranks may take one back.
+    assert (np.diff(widths) >= -1).all()
+
+
+def test_the_large_map_agrees_with_the_small_one() -> None:
+    stories = list(Newswire(1500, 450, 4.0))
+    data = from_labels([list(story.labels) for story in stories], None)
+    found = label_map(data)
+    assert found.binned and len(data.label_names) > MAX_CELLS
+    cells = label_map(data, max_cells=10_000)
+    for (row, (a, b)), (column, (c, d)) in itertools.product(
+        enumerate(itertools.pairwise(found.edges)), repeat=2
+    ):
+        block = cells.p[a:b, c:d]
+        block = block[~np.isnan(block)]
+        if block.size:
+            assert found.p[row, column] == pytest.approx(block.mean(), abs=1e-12)
+        else:
+            assert np.isnan(found.p[row, column])
+
+
+def test_the_tail_has_its_share_of_the_marked_pairs() -> None:
+    lists = [["big", "large"]] * 50 + [["big"]] * 50 + [["metal", "nickel"]] * 2 + [["metal"]] * 8
+    # A second link of large is not told.
+    lists[:20] = [["big", "large", "third"]] * 20
+    lists += [["third"]] * 40
+    lists += [["rare", "once"]] + [[]] * 100
+    data = from_labels(lists, None)
+    found = [(group, pair.b, pair.a) for group, pair in marked_pairs(data, (5, 40))]
+    assert found == [("head", "large", "big"), ("tail", "nickel", "metal")]
+    assert ("third", "large") in {
+        (pair.a, pair.b) for pair in linked_pairs(data.Y, data.label_names)
+    }

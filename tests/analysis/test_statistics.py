@@ -1,0 +1,440 @@
+"""Statistics of a corpus: every formula against a plain loop, and the known figures of Reuters."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import math
+import os
+import statistics as stdlib
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from longtail.analysis import linked_pairs, measures, stats
+from longtail.analysis.measures import (
+    gini,
+    imbalance_ratios,
+    js_distance,
+    log_likelihood_ratio,
+    proportion_z,
+    scumble,
+)
+from longtail.data.textdata import TextData
+from longtail.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+SHARED = Path(os.environ.get("LONGTAIL_SHARED", ROOT.parent / "shared"))
+NAMES = tuple("abcdef")
+
+label_lists = st.lists(st.lists(st.sampled_from(NAMES), unique=True), min_size=1, max_size=25)
+documents = st.lists(
+    st.tuples(
+        st.sampled_from(["Gold up", "gold  UP", " gold\nup ", "tin", "", " ", "Straße", "STRASSE"]),
+        st.lists(st.sampled_from(NAMES[:3]), unique=True).map(sorted),
+    ),
+    min_size=1,
+    max_size=15,
+)
+
+
+def make(pairs: list[tuple[str, list[str]]], **more: Any) -> TextData:
+    return TextData.from_lists([text for text, _ in pairs], [own for _, own in pairs], **more)
+
+
+def from_labels(lists: list[list[str]], names: tuple[str, ...] = NAMES) -> TextData:
+    return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists, names)
+
+
+def needs(path: str) -> pytest.MarkDecorator:
+    reason = f"{path} is not there: set LONGTAIL_SHARED to a folder that has it"
+    return pytest.mark.skipif(not (SHARED / path).exists(), reason=reason)
+
+
+def read_shared(corpus: str) -> dict[str, TextData]:
+    parts = {}
+    for part in ("train", "validation", "test"):
+        path = SHARED / "corpora" / corpus / f"{part}.jsonl.gz"
+        if path.exists():
+            with gzip.open(path, "rt", encoding="utf-8") as lines:
+                found = [json.loads(line) for line in lines]
+            ids = [record["id"] for record in found]
+            parts[part] = make([(r["text"], r["labels"]) for r in found], ids=ids)
+    return parts
+
+
+@given(documents)
+def test_sizes_of_a_part(pairs: list[tuple[str, list[str]]]) -> None:
+    found = stats({"train": make(pairs, label_names=NAMES)}).parts["train"]
+    numbers = [len(own) for _, own in pairs]
+    words = sorted(len(text.split()) for text, _ in pairs)
+    assert found.documents == len(pairs)
+    assert found.assignments == sum(numbers)
+    assert found.labels == len({name for _, own in pairs for name in own})
+    assert (found.unlabelled, found.single_label) == (numbers.count(0), numbers.count(1))
+    assert found.multi_label == sum(number > 1 for number in numbers)
+    assert found.cardinality == pytest.approx(sum(numbers) / len(pairs))
+    assert found.density == pytest.approx(sum(numbers) / len(pairs) / len(NAMES))
+    assert found.max_labels == max(numbers)
+    assert found.label_sets == len({tuple(own) for _, own in pairs if own})
+    assert found.without_text == words.count(0)
+    assert found.words.mean == pytest.approx(sum(words) / len(words))
+    assert found.words.median == stdlib.median(words)
+    assert found.words.max == words[-1]
+    place = 0.95 * (len(words) - 1)
+    low, high = words[math.floor(place)], words[math.ceil(place)]
+    assert found.words.q95 == pytest.approx(low + (high - low) * (place % 1))
+
+
+@given(label_lists)
+def test_imbalance_is_that_of_charte_et_al(lists: list[list[str]]) -> None:
+    count = Counter(name for own in lists for name in own)
+    assume(count)
+    data = from_labels(lists)
+    found = stats({"train": data}).labels
+    ratio = {name: max(count.values()) / n for name, n in count.items()}
+    counts = [count[name] for name in NAMES]
+    assert imbalance_ratios(counts).tolist() == [ratio[name] for name in NAMES if name in ratio]
+    assert found.mean_ir == pytest.approx(stdlib.mean(ratio.values()))
+    assert found.max_ir == max(ratio.values())
+    if len(ratio) > 1:
+        expected = stdlib.stdev(ratio.values()) / stdlib.mean(ratio.values())
+        assert found.cvir == pytest.approx(expected)
+    else:
+        assert found.cvir is None
+    mixed = 0.0
+    for own in lists:
+        if own:
+            values = [ratio[name] for name in own]
+            mixed += 1 - math.prod(values) ** (1 / len(values)) / stdlib.mean(values)
+    assert found.scumble == pytest.approx(mixed / len(lists), abs=1e-12)
+    assert scumble(data.Y.astype(bool)) == pytest.approx(found.scumble)
+    # Gini: half the mean absolute difference over the mean.
+    apart = sum(abs(x - y) for x in counts for y in counts) / len(counts) ** 2
+    assert found.gini == pytest.approx(apart / (2 * stdlib.mean(counts)))
+
+
+def test_imbalance_by_hand() -> None:
+    # a 4, b 1: IRLbl 1 and 4. Documents: {a, b} 1 - 2 / 2.5 = 0.2, three times {a} 0, {} 0.
+    data = from_labels([["a", "b"], ["a"], ["a"], ["a"], []], ("a", "b", "never"))
+    found = stats({"train": data}).labels
+    assert (found.mean_ir, found.max_ir) == (2.5, 4)
+    assert found.scumble == pytest.approx(0.2 / 5)
+    assert (found.labels, found.unseen, found.min, found.max) == (3, 1, 0, 4)
+    assert gini([1, 1, 1]) == 0 and gini([0, 0, 9]) == pytest.approx(2 / 3)
+    assert gini([0, 0]) is None
+    assert js_distance([1, 0], [0, 5]) == 1 and js_distance([0, 0], [1, 2]) is None
+    assert js_distance([2, 4], [1, 2]) == pytest.approx(0, abs=1e-8)
+
+
+@given(label_lists, st.none() | st.tuples(st.integers(0, 4), st.integers(4, 9)))
+def test_groups_share_out_all_labels_and_assignments(
+    lists: list[list[str]], cuts: tuple[int, int] | None
+) -> None:
+    count = Counter(name for own in lists for name in own)
+    found = stats({"train": from_labels(lists)}, cuts=cuts).labels
+    counts = [count[name] for name in NAMES]
+    low, high = np.quantile(counts, [1 / 3, 2 / 3]) if cuts is None else cuts
+    assert found.cuts == pytest.approx((low, high))
+    groups = {
+        "head": [n for n in counts if n > high],
+        "medium": [n for n in counts if low <= n <= high],
+        "tail": [n for n in counts if n < low],
+    }
+    assert list(found.groups) == list(groups)
+    for name, own in groups.items():
+        assert (found.groups[name].labels, found.groups[name].assignments) == (len(own), sum(own))
+        share = found.groups[name].share
+        assert share == (pytest.approx(sum(own) / sum(counts)) if any(counts) else None)
+    for name, value in found.quantiles.items():
+        assert value == pytest.approx(np.quantile(counts, float(name)))
+
+
+def g2(both: int, a: int, b: int, n: int) -> float:
+    """Observed against expected, cell by cell."""
+    total = 0.0
+    for observed, row, column in (
+        (both, a, b),
+        (a - both, a, n - b),
+        (b - both, n - a, b),
+        (n - a - b + both, n - a, n - b),
+    ):
+        if observed:
+            total += 2 * observed * math.log(observed * n / (row * column))
+    return total
+
+
+@given(label_lists, st.integers(0, 20), st.sampled_from([1, 3, 10**6]))
+def test_linked_pairs_are_the_strongest_by_a_plain_loop(
+    lists: list[list[str]], n_pairs: int, block: int
+) -> None:
+    count = Counter(name for own in lists for name in own)
+    shared = Counter(pair for own in lists for pair in itertools.combinations(sorted(own), 2))
+    expected = {
+        pair: g2(both, count[pair[0]], count[pair[1]], len(lists))
+        for pair, both in shared.items()
+        if both * len(lists) > count[pair[0]] * count[pair[1]]
+    }
+    data = from_labels(lists)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measures, "BLOCK_ELEMENTS", block)
+        found = linked_pairs(data.Y, NAMES, n_pairs)
+    strongest = sorted(expected.values(), reverse=True)[:n_pairs]
+    assert [pair.g2 for pair in found] == pytest.approx(strongest, abs=1e-9)
+    assert len({(pair.a, pair.b) for pair in found}) == len(found)
+    for pair in found:
+        key = tuple(sorted((pair.a, pair.b)))
+        assert expected[key] == pytest.approx(pair.g2, abs=1e-9)  # type: ignore[index]
+        assert (pair.count_a, pair.count_b) == (count[pair.a], count[pair.b])
+        assert pair.count_a >= pair.count_b
+        assert pair.shared == shared[key]  # type: ignore[index]
+        assert pair.p_a_given_b == pytest.approx(pair.shared / pair.count_b)
+        assert pair.p_b_given_a == pytest.approx(pair.shared / pair.count_a)
+
+
+def test_neither_a_pair_seen_once_nor_frequent_labels_win() -> None:
+    lists = [["metal", "nickel"]] * 8 + [["once", "alone"]] + [["big", "huge"]] * 60
+    lists += [["big"]] * 200 + [["huge"]] * 40 + [["metal"]] * 4 + [[]] * 20
+    names = tuple(sorted({name for labels in lists for name in labels}))
+    found = linked_pairs(from_labels(lists, names).Y, names)
+    assert [(pair.a, pair.b) for pair in found] == [("metal", "nickel"), ("alone", "once")]
+    # Chance alone would give big and huge 260 * 100 / 333 = 78 shared documents: no link.
+    assert log_likelihood_ratio(60, 260, 100, 333) > found[1].g2
+
+
+def test_many_labels_need_no_dense_matrix() -> None:
+    # A dense labels x labels matrix of 60,000 labels would hold 28.8 GB.
+    rng = np.random.default_rng(0)
+    n_documents, n_labels = 4_000, 60_000
+    columns = rng.integers(n_labels, size=30 * n_documents)
+    rows = np.repeat(np.arange(n_documents), 30)
+    Y = sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(n_documents, n_labels))
+    Y.data[:] = 1
+    names = tuple(map(str, range(n_labels)))
+    tracemalloc.start()
+    try:
+        found = linked_pairs(Y, names, 5)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 5
+    assert peak < 160e6
+
+
+def folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+@given(documents, documents)
+def test_duplicates_and_leaks(
+    train: list[tuple[str, list[str]]], test: list[tuple[str, list[str]]]
+) -> None:
+    parts = {"train": make(train, label_names=NAMES), "test": make(test, label_names=NAMES)}
+    found = stats(parts).duplicates
+    assert found["train"].copies == len(train) - len({folded(text) for text, _ in train})
+    assert found["train"].in_train is None
+    known = {folded(text) for text, _ in train}
+    leaked = [row for row, (text, _) in enumerate(test) if folded(text) in known]
+    assert found["test"].in_train == len(leaked)
+    both = {(folded(text), *own) for text, own in train}
+    same = [row for row in leaked if (folded(test[row][0]), *test[row][1]) in both]
+    assert found["test"].in_train_same_labels == len(same)
+    assert [leak.document for leak in found["test"].examples] == leaked[:5]
+    for leak in found["test"].examples:
+        assert isinstance(leak.document, int) and isinstance(leak.train_document, int)
+        first = [folded(text) for text, _ in train].index(folded(test[leak.document][0]))
+        assert leak.train_document == first
+        assert leak.same_labels == (leak.document in same)
+    assert found["test"].repeated_ids is None and found["test"].ids_in_train is None
+
+
+def test_ids_and_labels_are_compared_across_label_sets() -> None:
+    # The columns of the two parts differ in number and order; b is column 1 here, 0 there.
+    train = make([("X", ["a", "b"]), ("y", ["b"])], ids=["1", "1"])
+    test = make(
+        [("x", ["b", "a"]), ("y", ["c"]), ("z", ["c"])],
+        label_names=["c", "b", "a"],
+        ids=["1", "7", "8"],
+    )
+    found = stats({"test": test, "train": train})
+    assert list(found.parts) == ["train", "test"]
+    copies = found.duplicates["test"]
+    assert (copies.in_train, copies.in_train_same_labels) == (2, 1)
+    leaks = [(leak.document, leak.train_document, leak.same_labels) for leak in copies.examples]
+    assert leaks == [("1", "1", True), ("7", "1", False)]
+    assert found.duplicates["train"].repeated_ids == 1
+    assert (copies.repeated_ids, copies.ids_in_train) == (0, 1)
+    assert found.labels.labels == 2
+    assert found.parts["test"].density == pytest.approx(4 / 3 / 3)
+    drift = found.drift["test"]
+    assert (drift.new_labels, drift.new_assignments, drift.new_examples) == (1, 2, ("c",))
+
+
+@given(label_lists, label_lists)
+def test_labels_that_come_and_go(train: list[list[str]], test: list[list[str]]) -> None:
+    found = stats({"train": from_labels(train), "test": from_labels(test)}).drift["test"]
+    before = Counter(name for own in train for name in own)
+    after = Counter(name for own in test for name in own)
+    new = [name for name in NAMES if after[name] and not before[name]]
+    assert found.new_labels == len(new)
+    assert found.new_assignments == sum(after[name] for name in new)
+    assert list(found.new_examples) == sorted(new, key=lambda name: -after[name])[:5]
+    assert found.absent_labels == sum(1 for name in NAMES if before[name] and not after[name])
+    if not before or not after:
+        assert found.js_distance is None and found.js_by_chance is None
+        return
+    p = [before[name] / sum(before.values()) for name in NAMES]
+    q = [after[name] / sum(after.values()) for name in NAMES]
+
+    def entropy(shares: list[float]) -> float:
+        return -sum(share * math.log2(share) for share in shares if share)
+
+    middle = [(x + y) / 2 for x, y in zip(p, q, strict=True)]
+    divergence = entropy(middle) - (entropy(p) + entropy(q)) / 2
+    assert found.js_distance == pytest.approx(math.sqrt(max(0, divergence)), abs=1e-7)
+    assert found.js_by_chance is not None and 0 <= found.js_by_chance <= 1
+
+
+@given(
+    st.integers(1, 400),
+    st.integers(1, 400),
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5),
+)
+def test_z_scores(n_before: int, n_after: int, shares: list[tuple[float, float]]) -> None:
+    before = np.array([round(share * n_before) for share, _ in shares], dtype=float)
+    after = np.array([round(share * n_after) for _, share in shares], dtype=float)
+    for x, y, z in zip(before, after, proportion_z(before, n_before, after, n_after), strict=True):
+        pooled = (x + y) / (n_before + n_after)
+        if min(pooled, 1 - pooled) * min(n_before, n_after) < 5:
+            assert np.isnan(z)
+            continue
+        spread = math.sqrt(pooled * (1 - pooled) / n_before + pooled * (1 - pooled) / n_after)
+        assert z == pytest.approx((y / n_after - x / n_before) / spread)
+
+
+def test_drift_names_what_changed_and_by_how_much() -> None:
+    train = [["a"]] * 500 + [["b"]] * 400 + [["c"]] * 100
+    test = [["a"]] * 100 + [["b"]] * 320 + [["c"]] * 80
+    names = ("a", "b", "c")
+    parts = {"train": from_labels(train, names), "test": from_labels(test, names)}
+    drift = stats(parts | {"validation": from_labels(train[::2], names)}).drift
+    assert drift["validation"].changed == 0
+    assert drift["validation"].js_distance == pytest.approx(0, abs=1e-7)
+    first, second, third = drift["test"].changes
+    assert (first.label, first.train_share, first.share) == ("a", 0.5, 0.2)
+    assert (second.label, second.train_share, second.share) == ("b", 0.4, 0.64)
+    assert first.z < -8 < 8 < second.z and third.label == "c"
+    # c: 10 % to 16 %, z = 3.4, against a limit of 2.4 for three labels.
+    assert drift["test"].changed == 3
+    assert drift["test"].js_distance > 3 * drift["test"].js_by_chance  # type: ignore[operator]
+
+
+def test_a_random_split_has_the_distance_of_chance() -> None:
+    rng = np.random.default_rng(1)
+    names = tuple(f"l{k:03d}" for k in range(300))
+    found = []
+    for _ in range(10):
+        lists = [[names[int(300 * rng.random() ** 3)]] for _ in range(1500)]
+        first, second = from_labels(lists[:1200], names), from_labels(lists[1200:], names)
+        found.append(stats({"train": first, "test": second}).drift["test"])
+    distances = [drift.js_distance for drift in found if drift.js_distance is not None]
+    by_chance = [drift.js_by_chance for drift in found if drift.js_by_chance is not None]
+    assert stdlib.mean(distances) == pytest.approx(stdlib.mean(by_chance), rel=0.05)
+    # One in twenty such splits may show one label.
+    assert sum(drift.changed for drift in found) <= 1
+
+
+def is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(type(key) is str and is_plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(is_plain(item) for item in value)
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in (int, str, bool)
+
+
+@given(documents, documents)
+def test_json_is_plain_and_complete(
+    train: list[tuple[str, list[str]]], test: list[tuple[str, list[str]]]
+) -> None:
+    parts = {"train": make(train, label_names=NAMES), "test": make(test)}
+    found = stats(parts).to_dict()
+    assert is_plain(found)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert list(found) == ["parts", "labels", "linked", "duplicates", "drift"]
+
+
+def test_the_smallest_data() -> None:
+    data = TextData.from_lists(["\ud800"], [[]], ["never"])
+    found = stats({"train": data, "test": data[:0]})
+    assert (found.labels.mean_ir, found.labels.max_ir, found.labels.cvir) == (None, None, None)
+    assert found.labels.groups["medium"].share is None and found.labels.scumble == 0
+    assert found.parts["test"].cardinality is None and found.parts["test"].words.q95 is None
+    assert found.drift["test"].js_distance is None and found.drift["test"].changes == ()
+    assert found.linked == ()
+    assert stats({"train": data}).drift == {}
+
+
+def test_unusable_parts_are_refused() -> None:
+    with pytest.raises(InputError, match="expected a part named 'train', got test"):
+        stats({"test": from_labels([["a"]])})
+    with pytest.raises(InputError, match="got no parts"):
+        stats({})
+    with pytest.raises(InputError, match="at least one label"):
+        stats({"train": TextData.from_lists(["x"], [[]])})
+    with pytest.raises(InputError, match="must not exceed"):
+        stats({"train": from_labels([["a"]])}, cuts=(3, 1))
+
+
+def test_progress_names_every_step() -> None:
+    steps: list[str] = []
+    data = from_labels([["a"], ["b"]])
+    stats({"train": data, "test": data}, progress=steps.append)
+    assert ", ".join(steps) == (
+        "labels of train, texts of train, texts of test, linked labels, duplicates, drift"
+    )
+
+
+@needs("corpora/reuters")
+def test_the_known_figures_of_reuters() -> None:
+    found = stats(read_shared("reuters"))
+    parts = found.parts
+    assert [part.documents for part in parts.values()] == [6769, 1000, 3019]
+    assert sum(part.assignments for part in parts.values()) == 13328
+    whole = sum(part.assignments for part in parts.values()) / 10788
+    assert whole == pytest.approx(1.235446792732666)
+    assert (parts["test"].single_label, parts["test"].multi_label) == (2583, 436)
+    assert parts["train"].cardinality == pytest.approx(8337 / 6769)
+    labels = found.labels
+    assert (labels.labels, labels.unseen) == (90, 0)
+    assert list(labels.quantiles) == ["0.25", "0.33", "0.5", "0.66", "0.75"]
+    assert list(labels.quantiles.values()) == pytest.approx([5, 9, 17.5, 33.74, 59.75])
+    sizes = {name: group.labels for name, group in labels.groups.items()}
+    assert sizes == {"head": 30, "medium": 31, "tail": 29}
+    assert labels.mu == pytest.approx(0.9059, abs=1e-4) and labels.mu_source == "pairs"
+    assert [(pair.a, pair.b) for pair in found.linked[:2]] == [
+        ("grain", "wheat"),
+        ("grain", "corn"),
+    ]
+    assert found.duplicates["test"].in_train == 5
+    assert found.drift["test"].new_labels == 0
+
+
+@needs("corpora/pubmed_mesh")
+def test_the_known_figures_of_pubmed_mesh() -> None:
+    found = stats(read_shared("pubmed_mesh"))
+    assert (found.parts["train"].documents, found.labels.labels) == (11832, 8868)
+    assert found.labels.max == 6473
+    assert found.parts["test"].labels == 5633
+    drift = found.drift["test"]
+    assert (drift.new_labels, drift.new_assignments) == (447, 516)
+    assert drift.absent_labels == 8868 - (5633 - 447)

@@ -1,0 +1,191 @@
+"""Figures: real files of ordinary and odd data, and the numbers in those of the page."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtail.corpora.newswire import Newswire
+from longtail.data.textdata import TextData
+from longtail.errors import InputError
+from longtail.evaluation import evaluate
+from longtail.labels import LabelStats
+from longtail.report import Run, plot_documents, plot_labels, plot_results
+from longtail.report.figures import draw_figures
+from longtail.report.figures.corpus import label_edges, word_edges
+from longtail.report.table import NONE
+from longtail.thresholds import Thresholds
+
+from .cases import empty_groups, runs
+
+NAMES = tuple("abcdefg")
+
+
+def from_labels(lists: list[list[str]], names: tuple[str, ...] | None = NAMES) -> TextData:
+    return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists, names)
+
+
+def newswire(n_documents: int, n_labels: int, mean_labels: float) -> TextData:
+    stories = Newswire(n_documents, n_labels, mean_labels)
+    return TextData.from_lists(
+        [story.text for story in stories], [story.labels for story in stories]
+    )
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    head = path.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", head[16:24])
+    return width, height
+
+
+@given(st.lists(st.integers(0, 3000), min_size=1, max_size=30))
+def test_no_document_falls_between_the_bins(numbers: list[int]) -> None:
+    values = np.array(numbers)
+    assert np.histogram(values, label_edges(values))[0].sum() == len(numbers)
+    edges = word_edges(values)
+    assert np.histogram(values, edges)[0].sum() == sum(number > 0 for number in numbers)
+    # Every bin holds a whole number, and none lies on an edge.
+    assert (np.diff(edges) >= 1).all() and (edges % 1 == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("n_documents", "n_labels", "mean_labels"), [(800, 90, 1.5), (800, 300, 3.0), (800, 700, 5.0)]
+)
+def test_label_figures_of_all_sizes(
+    tmp_path: Path, n_documents: int, n_labels: int, mean_labels: float
+) -> None:
+    data = newswire(n_documents, n_labels, mean_labels)
+    plot_labels(data, tmp_path / "labels.png", title="a newswire")
+    width, height = png_size(tmp_path / "labels.png")
+    assert width == 1500 and 1400 < height < 1700
+    assert (tmp_path / "labels.png").stat().st_size > 20_000
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".pdf", ".PNG"])
+def test_the_suffix_chooses_the_format_and_the_same_data_gives_the_same_bytes(
+    tmp_path: Path, suffix: str
+) -> None:
+    data = newswire(300, 40, 2.0)
+    starts = {".svg": b"<?xml", ".pdf": b"%PDF", ".PNG": b"\x89PNG"}
+    for plot, given_ in ((plot_labels, data), (plot_documents, {"train": data})):
+        found = []
+        for name in ("one", "two"):
+            plot(given_, tmp_path / (name + suffix))  # type: ignore[arg-type]
+            found.append((tmp_path / (name + suffix)).read_bytes())
+        assert found[0].startswith(starts[suffix])
+        assert found[0] == found[1]
+
+
+ODD = {
+    "one label": from_labels([["a"], ["a"]], ("a",)),
+    "one document": from_labels([["a", "b"]], ("a", "b")),
+    "labels without documents": from_labels([["a"], ["b"]]),
+    "documents without labels": from_labels([[], [], ["a", "b"]], ("a", "b")),
+    "no label is used": from_labels([[], []]),
+    "no document": from_labels([]),
+    "nobody shares": from_labels([[name] for name in NAMES]),
+    "nobody of many shares": from_labels([[f"l{k}"] for k in range(450)], None),
+    "many and none is used": from_labels([[]], tuple(f"l{k}" for k in range(450))),
+    "odd names": from_labels(
+        [["$x_{$", "[b]", "a\nb\tc"]] * 3 + [["日本語", "\\frac", "%"], ["x" * 300, "", "😀"]], None
+    ),
+    "no text": TextData.from_lists(["", " "], [["a"], []]),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_data_is_drawn_without_a_warning(tmp_path: Path, name: str) -> None:
+    data = ODD[name]
+    plot_labels(data, tmp_path / "labels.png", title="$\\frac{$ [x]\n" + "long " * 50)
+    assert png_size(tmp_path / "labels.png")[0] == 1500
+    if len(data):
+        parts = {"train": data, "$test_{$": data[:1], "empty": data[:0]}
+        plot_documents(parts, tmp_path / "documents.png", title="$x_{$")
+        assert png_size(tmp_path / "documents.png") == (1500, 630)
+
+
+def test_cuts_are_drawn_as_given(tmp_path: Path) -> None:
+    data = newswire(300, 40, 2.0)
+    plot_labels(data, tmp_path / "labels.svg", cuts=(3, 50))
+    plot_labels(data, tmp_path / "default.svg")
+    assert (tmp_path / "labels.svg").read_bytes() != (tmp_path / "default.svg").read_bytes()
+    with pytest.raises(InputError, match="must not exceed"):
+        plot_labels(data, tmp_path / "x.png", cuts=(9, 3))
+
+
+@pytest.mark.parametrize("name", ["figure", "figure.gif", "figure.png.gz", ".png"])
+def test_an_unknown_format_is_refused_before_any_work(tmp_path: Path, name: str) -> None:
+    data = from_labels([["a"]])
+    with pytest.raises(InputError, match=r"ends in \.png, \.svg, \.pdf"):
+        plot_labels(data, tmp_path / name)
+    with pytest.raises(InputError, match=r"ends in \.png, \.svg, \.pdf"):
+        plot_documents({"train": data}, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_or_drawn_is_refused(tmp_path: Path) -> None:
+    data = from_labels([["a"]])
+    (tmp_path / "taken.png").mkdir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot write.*\.png, \.svg, \.pdf"):
+        plot_labels(data, tmp_path / "file" / "folder" / "x.png")
+    with pytest.raises(InputError, match="is a folder"):
+        plot_documents({"train": data}, tmp_path / "taken.png")
+    with pytest.raises(InputError, match="no labels to draw"):
+        plot_labels(from_labels([[]], None), tmp_path / "x.png")
+    with pytest.raises(InputError, match="no documents to draw"):
+        plot_documents({"train": data[:0]}, tmp_path / "x.png")
+
+
+def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "import longtail.report as figures\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "from longtail.data.textdata import TextData\n"
+        "data = TextData.from_lists(['x'], [['a']])\n"
+        f"figures.plot_labels(data, {str(tmp_path / 'x.png')!r})\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_results_of_odd_rows(tmp_path: Path) -> None:
+    ours = {"$x$ a very long name of a row": {"all": (50.0, 40.0), "tail": (0.0, 0.0)}, "none": {}}
+    plot_results(ours, {}, {}, {"all": 5}, tmp_path / "a.png", title="t $ _")
+    assert png_size(tmp_path / "a.png")[0] == 1500
+    with pytest.raises(InputError, match="no results to draw"):
+        plot_results({"db": {}}, {}, {}, {}, tmp_path / "b.png")
+
+
+def test_figures_of_the_page_leave_out_what_is_not_known() -> None:
+    always = {"f1-by-count", "f1-by-group", "thresholds"}
+    assert set(draw_figures(runs())) == always | {"f1-by-shift", "precision-recall", "reliability"}
+    truth = np.eye(3)
+    stats = LabelStats.from_counts([5, 3, 1], 10)
+    at = Thresholds(np.array([0.5, np.inf, 0.5]), scale="margin")
+    found = evaluate(truth, truth, at, stats, n_resamples=5)
+    assert set(draw_figures({"margins": Run(found)})) == always
+    # Head and tail are empty, in the panel of micro- and of macro-F1.
+    bars = draw_figures({"run": Run(empty_groups())})["f1-by-group"]
+    assert bars.count(f">{NONE}<") == 4
+
+
+def test_bars_have_the_heights_of_their_figures() -> None:
+    svg = draw_figures({"bce": runs()["bce"]})["f1-by-group"]
+    corners = (
+        r'd="M [\d.]+ ([\d.]+)\nL [\d.]+ [\d.]+\nL [\d.]+ ([\d.]+)\nL .*\nz\n".*var\(--run-0\)'
+    )
+    heights = [float(low) - float(high) for low, high in re.findall(corners, svg)]
+    groups = runs()["bce"].evaluation.groups().values()
+    values = [g.micro_f1 for g in groups] + [g.macro_f1 for g in groups]
+    assert np.corrcoef(heights, values)[0, 1] > 0.999999

@@ -1,0 +1,91 @@
+"""What `longtail stats` prints: names as they are, sentences, bounded whatever the labels are."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from longtail.analysis import stats
+from longtail.data.textdata import TextData
+from longtail.report import stats_tables, to_terminal
+
+
+def printed(parts: dict[str, TextData], width: int = 80, name: str = "corpus") -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=False)
+    for table in stats_tables(stats(parts), name):
+        console.print(to_terminal(table))
+    return out.getvalue()
+
+
+def from_labels(lists: list[list[str]]) -> TextData:
+    return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_names_are_shown_as_they_are(width: int) -> None:
+    odd = ["[bold]gold[/bold]", "[/red]", "tin\x1b[31m", ":smile:"]
+    parts = {"train": from_labels([odd] * 3 + [[]]), "test [x]": from_labels([["[new]"]] * 2)}
+    text = printed(parts, width, "[corpus]")
+    names = ("[corpus]", "[new]", "[bold]gold[/bold]", "[/red]", ":smile:")
+    # On few columns the names in the table of pairs are cut in two lines.
+    for name in names if width > 100 else names[:2]:
+        assert name in text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_label_of_10_mb_is_not_printed_in_full() -> None:
+    huge, other = "x" * 10**7, "y " * 10**6
+    train = from_labels([[huge, other]] * 20 + [["b"]] * 20)
+    test = from_labels([[huge]] * 40 + [["z" * 10**6]] * 5)
+    text = printed({"train": train, "test": test}, name="c" * 10**6)
+    assert len(text) < 20_000 and "xxx" in text and "zzz" in text
+
+
+def test_the_tables_of_a_tiny_corpus() -> None:
+    data = TextData.from_lists(["a b c", "d"], [["x", "y"], ["x"]], ["x", "y", "never"])
+    text = " ".join(printed({"train": data}, 120).split())
+    assert "documents 2 " in text and "with several labels 1" in text
+    assert "per document, mean 1.50" in text and "density 0.50000" in text
+    assert "words per document, mean 2 median 2" in text and "most 3" in text
+    assert "3 labels, 1 of them without a training document: training documents per label" in text
+    assert "least q 0.25 q 0.33 q 0.5 q 0.66 q 0.75 most mean" in text
+    assert "0 0.5 0.66 1 1.32 1.5 2 1 " in text
+    assert "head more than 1.333 1 2 66.7 %" in text and "tail below 0.6667 1 0 0.0 %" in text
+    assert "1.5 2 0.4714 " in text and "Most linked" not in text
+    empty = printed({"train": TextData.from_lists(["\ud800"], [[]], ["never"]), "test": data[:0]})
+    assert "- -" in " ".join(empty.split())
+
+
+def test_duplicates_in_sentences() -> None:
+    texts, labels = ["a", "A", "b"], [["x"], ["x"], ["y"]]
+    train = TextData.from_lists(texts, labels, ids=["1", "2", "3"])
+    test = TextData.from_lists(["b", "c"], [["y"], ["x"]], ids=["3", "9"])
+    text = " ".join(printed({"train": train, "test": test}, 120).split())
+    for sentence in (
+        "1 of 3 train documents repeats an earlier text.",
+        "1 of 2 test documents is also in the training part, 1 with exactly the same labels;",
+        "for example 3 is 3 there.",
+        "No two test documents have the same text.",
+        "1 of 2 test documents carries the id of a training document.",
+        "Every label of test occurs in training.",
+        "No label's share of test differs significantly from train.",
+    ):
+        assert sentence in text
+
+
+def test_drift_in_sentences() -> None:
+    train = from_labels([["a", "c"]] * 100 + [["b"]] * 100)
+    test = from_labels([["a", "c"]] * 50 + [["a"]] * 45 + [["[n]"]] * 5)
+    text = " ".join(printed({"train": train, "test": test}).split())
+    for sentence in (
+        "1 label of test (5 assignments) never occurred in training: [n]",
+        "1 training label not found in test.",
+        "2 labels with a significantly different share of documents in test than in train; most",
+        "of all b 50.0 % -> 0.0 %; a 50.0 % -> 95.0 %.",
+        "Jensen-Shannon distance 0.",
+    ):
+        assert sentence in text
