@@ -1,4 +1,4 @@
-"""The contract that every kind of model in MODELS keeps, and the forms in which a user names one."""
+"""The contract of all kinds of models in MODELS, and the forms in which a user names one."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_the_vocabulary_is_limited() -> None:
     with pytest.raises(InputError, match=r"no word is in 3 of the 3 training documents.*min-df"):
         TextFeatures(min_df=3).fit_transform(["copper rose", "nickel fell", "tin rose"])
     for hashing in (0, 64):
-        with pytest.raises(InputError, match="nothing but white space.*text field"):
+        with pytest.raises(InputError, match=r"nothing but white space.*text field"):
             TextFeatures(hashing=hashing).fit_transform(["", " \n"])
 
 
@@ -137,15 +137,15 @@ def test_the_linear_head_stops_and_resumes(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
-    for settings in (Bag(min_df=1), Svm()):
-        fit_model(settings).save(tmp_path)
+    for kind in (Bag(min_df=1), Svm()):
+        fit_model(kind).save(tmp_path)
         with pytest.raises(DataError, match="does not belong to the rest of its model"):
-            build_model(settings).load(tmp_path, 3, torch.device("cpu"))
+            build_model(kind).load(tmp_path, 3, torch.device("cpu"))
         weights = load_file(tmp_path / "model.safetensors")
         doubles = {name: value.astype(np.float64) for name, value in weights.items()}
         save_file(doubles, tmp_path / "model.safetensors")
         with pytest.raises(DataError, match=r"expected \w.* as .*'F32'.*got .*'F64'"):
-            build_model(settings).load(tmp_path, 4, torch.device("cpu"))
+            build_model(kind).load(tmp_path, 4, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
