@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 # A shared machine may be slow at any moment: no test fails for its time, and the same examples run
-# everywhere. HYPOTHESIS_PROFILE=explore looks for new ones.
+# everywhere. HYPOTHESIS_PROFILE=explore draws new ones.
 slow_is_fine = [HealthCheck.too_slow]
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=slow_is_fine
@@ -76,7 +76,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Callable
 
 
 class Children:
-    """Trainings in processes of their own, see children.py."""
+    """Jobs of children.py, each in a process."""
 
     def __init__(self, encoder: Path) -> None:
         program = Path(__file__).with_name("children.py")
@@ -88,27 +88,27 @@ class Children:
         )
 
     def start(self, job: str, **settings: Any) -> int:
-        """Begin a job; returns its process id."""
-        return self._ask({"job": job, **settings})
+        """Start a job; return its process id."""
+        return self._send({"job": job, **settings})
 
     def wait(self, process: int) -> int:
         """The exit code of a job, minus the number of the signal that ended it."""
-        return self._ask({"wait": process})
+        return self._send({"wait": process})
 
     def run(self, job: str, **settings: Any) -> int:
         return self.wait(self.start(job, **settings))
 
-    def _ask(self, question: dict[str, Any]) -> int:
+    def _send(self, message: dict[str, Any]) -> int:
         assert self.server.stdin is not None and self.server.stdout is not None
-        self.server.stdin.write(json.dumps(question) + "\n")
+        self.server.stdin.write(json.dumps(message) + "\n")
         self.server.stdin.flush()
         return int(self.server.stdout.readline())
 
 
 @pytest.fixture(scope="session")
 def children(tiny_bert: Path) -> Iterator[Children]:
-    made = Children(tiny_bert)
-    with made.server:
-        yield made
-        assert made.server.stdin is not None
-        made.server.stdin.close()
+    started = Children(tiny_bert)
+    with started.server:
+        yield started
+        assert started.server.stdin is not None
+        started.server.stdin.close()

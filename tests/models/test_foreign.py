@@ -1,4 +1,4 @@
-"""Encoders that bring code, pickles or absurd sizes along: nothing of it is run or allocated."""
+"""Encoders with code, pickles or absurd sizes: nothing of it is run or allocated."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import builtins
 import json
 import pickle
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from longtail import LongTailClassifier
+from longtail import Encoder, LongTailClassifier, Training
 from longtail.errors import DataError
 from longtail.models.encoder import EncoderModel
-from longtail.settings import EncoderSettings
 
-NAMES = ("copper", "wheat")
+from .cases import edit_json, load_encoder
+
 TEXTS, LABELS = ["copper rose", "wheat fell"] * 6, [["copper"], ["wheat"]] * 6
 BAIT = """
 from pathlib import Path
@@ -34,16 +33,20 @@ class Config(BertConfig):
 class Model(BertModel):
     config_class = Config
 """
+NO_CODE = "brings code of its own.*--trust-remote-code"
 
 
 @pytest.fixture(autouse=True)
-def _no_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks on stdin would be answered by the texts that are to be classified."""
+def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code is copied to a temporary folder; a prompt would read texts that are to be classified."""
+    from transformers import dynamic_module_utils, utils
 
-    def asked(*_: object) -> str:
-        raise AssertionError("a question was asked")
+    def prompt(*_: object) -> str:
+        raise AssertionError("a prompt on stdin")
 
-    monkeypatch.setattr(builtins, "input", asked)
+    monkeypatch.setattr(builtins, "input", prompt)
+    for module in (dynamic_module_utils, utils):
+        monkeypatch.setattr(module, "HF_MODULES_CACHE", str(tmp_path / "modules"))
 
 
 @pytest.fixture
@@ -51,86 +54,66 @@ def encoder(tiny_bert: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_bert, tmp_path / "encoder"))
 
 
-def edit(folder: Path, **changes: Any) -> Path:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **changes}))
-    return folder
-
-
 def with_code(folder: Path, model_type: str = "bait") -> Path:
     (folder / "bait.py").write_text(BAIT)
     auto = {"AutoConfig": "bait.Config", "AutoModel": "bait.Model"}
-    return edit(folder, model_type=model_type, auto_map=auto)
+    edit_json(folder / "config.json", model_type=model_type, auto_map=auto)
+    return folder
 
 
 def ran(folder: Path) -> bool:
-    """Whether the code was run, from the folder or from the copy that transformers makes of it."""
-    from transformers.utils import HF_MODULES_CACHE
-
-    copies = Path(HF_MODULES_CACHE).rglob("RAN")
-    return (folder / "RAN").exists() or any(copies)
+    """Whether code was run, from the folder or from the copy that transformers makes."""
+    return any(folder.parent.rglob("RAN"))
 
 
-@pytest.fixture(autouse=True)
-def _own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import dynamic_module_utils, utils
-
-    for module in (dynamic_module_utils, utils):
-        monkeypatch.setattr(module, "HF_MODULES_CACHE", str(tmp_path / "modules"))
-
-
-def prepare(folder: Path, *, trust: bool = False) -> EncoderModel:
-    model = EncoderModel(EncoderSettings(encoder=str(folder)))
-    model.trust_remote_code = trust
-    model.prepare([], NAMES)
-    return model
+def make_classifier(encoder: Path) -> LongTailClassifier:
+    training = Training(epochs=1, device="cpu")
+    return LongTailClassifier(Encoder(str(encoder)), training=training, folds=1)
 
 
 def test_code_of_an_encoder_is_not_run(encoder: Path) -> None:
-    with pytest.raises(DataError, match=r"brings code of its own.*--trust-remote-code"):
-        prepare(with_code(encoder))
+    with pytest.raises(DataError, match=NO_CODE):
+        load_encoder(with_code(encoder))
+    # Not needed for a model that transformers has.
+    load_encoder(with_code(encoder, "bert"))
     assert not ran(encoder)
 
 
-def test_code_is_not_needed_where_transformers_knows_the_model(encoder: Path) -> None:
-    prepare(with_code(encoder, "bert"))
-    assert not ran(encoder)
-
-
-def test_code_is_run_where_a_user_asks_for_it(encoder: Path, tmp_path: Path) -> None:
-    arguments = {"model_settings": {"encoder": str(with_code(encoder))}, "epochs": 1, "folds": 1}
-    classifier = LongTailClassifier("encoder", device="cpu", **arguments)
-    with pytest.raises(DataError, match="brings code of its own"):
+def test_trusted_code_is_run(encoder: Path, tmp_path: Path) -> None:
+    classifier = make_classifier(with_code(encoder))
+    with pytest.raises(DataError, match=NO_CODE):
         classifier.fit(TEXTS, LABELS)
     assert not ran(encoder)
     classifier.fit(TEXTS, LABELS, trust_remote_code=True)
     assert ran(encoder)
     classifier.save_pretrained(tmp_path / "run")
-    # Nothing in the folder says that its code is trusted: it has to be said again.
-    with pytest.raises(DataError, match="brings code of its own"):
+    # Trust is not saved.
+    with pytest.raises(DataError, match=NO_CODE):
         LongTailClassifier.from_pretrained(tmp_path / "run")
-    again = LongTailClassifier.from_pretrained(tmp_path / "run", trust_remote_code=True)
-    assert again.predict_labels(TEXTS) == classifier.predict_labels(TEXTS)
+    loaded = LongTailClassifier.from_pretrained(tmp_path / "run", trust_remote_code=True)
+    assert loaded.predict_labels(TEXTS) == classifier.predict_labels(TEXTS)
 
 
 class Pickled:
     """Unpickled, it leaves a trace."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return Path.touch, (self.place,)
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
 
 
 def test_a_pickle_is_never_loaded(encoder: Path) -> None:
     (encoder / "model.safetensors").unlink()
-    (encoder / "pytorch_model.bin").write_bytes(pickle.dumps(Pickled(encoder / "RAN")))
-    with pytest.raises(DataError, match=r"it lacks model\.safetensors"):
-        prepare(encoder)
-    torch.save({"weight": torch.zeros(3)}, encoder / "pytorch_model.bin")
-    with pytest.raises(DataError, match=r"it lacks model\.safetensors"):
-        prepare(encoder)
+    weights = encoder / "pytorch_model.bin"
+    for write in (
+        lambda: weights.write_bytes(pickle.dumps(Pickled(encoder / "RAN"))),
+        lambda: torch.save({"weight": torch.zeros(3)}, weights),
+    ):
+        write()
+        with pytest.raises(DataError, match=r"it lacks model\.safetensors"):
+            load_encoder(encoder)
     assert not ran(encoder)
 
 
@@ -148,15 +131,17 @@ def test_a_pickle_is_never_loaded(encoder: Path) -> None:
     ids=str,
 )
 def test_kernels_by_name_are_refused(encoder: Path, setting: dict[str, Any]) -> None:
+    edit_json(encoder / "config.json", **setting)
     for trust in (False, True):
         with pytest.raises(DataError, match=r"would fetch and run code.*Remove the setting"):
-            prepare(edit(encoder, **setting), trust=trust)
+            load_encoder(encoder, trust=trust)
 
 
 @pytest.mark.parametrize("choice", ["eager", "sdpa", None])
-def test_what_is_built_in_may_be_chosen(encoder: Path, choice: str | None) -> None:
-    model = prepare(edit(encoder, attn_implementation=choice))
-    assert model._core().config._attn_implementation == (choice or "sdpa")
+def test_built_in_attention_may_be_chosen(encoder: Path, choice: str | None) -> None:
+    edit_json(encoder / "config.json", attn_implementation=choice)
+    model = load_encoder(encoder)
+    assert model._pretrained().config._attn_implementation == (choice or "sdpa")
 
 
 @pytest.mark.parametrize(
@@ -173,13 +158,14 @@ def test_what_is_built_in_may_be_chosen(encoder: Path, choice: str | None) -> No
     ids=str,
 )
 def test_sizes_that_the_weights_do_not_have(encoder: Path, sizes: dict[str, int]) -> None:
+    edit_json(encoder / "config.json", **sizes)
     with pytest.raises(DataError, match=r"its weights have nothing of that size"):
-        prepare(edit(encoder, **sizes))
+        load_encoder(encoder)
 
 
 def test_a_tokenizer_of_another_encoder(encoder: Path) -> None:
-    model = prepare(encoder)
-    model._core().resize_token_embeddings(5)
+    model = load_encoder(encoder)
+    model._pretrained().resize_token_embeddings(5)
     with pytest.raises(DataError, match=r"5 token embeddings: they do not belong together"):
         model.encode(["copper wheat zinc"])
 
@@ -196,17 +182,21 @@ def test_a_tokenizer_of_another_encoder(encoder: Path) -> None:
 def test_files_elsewhere_are_not_read(encoder: Path, name: str, content: dict[str, Any]) -> None:
     (encoder / name).write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"which is outside of its folder"):
-        prepare(encoder)
+        load_encoder(encoder)
 
 
-def test_a_library_that_fails_is_explained(
-    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_that_are_not_read_are_harmless(encoder: Path) -> None:
+    """As tokenizers have them from the machine that they were made on."""
+    paths = {"special_tokens_map_file": "/home/x/map.json", "name_or_path": "/home/x/model"}
+    edit_json(encoder / "tokenizer_config.json", **paths)
+    assert len(load_encoder(encoder).encode(["copper rose"])) == 1
+
+
+def test_a_failing_library_is_explained(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class PanicException(BaseException):
-        pass
+        """As Rust raises it."""
 
-    arguments = {"model_settings": {"encoder": str(encoder)}, "epochs": 1, "folds": 1}
-    classifier = LongTailClassifier("encoder", device="cpu", **arguments).fit(TEXTS, LABELS)
+    classifier = make_classifier(encoder).fit(TEXTS, LABELS)
     for error in (OverflowError("raw"), PanicException("raw"), AttributeError("raw")):
 
         def fail(*_: object, raised: BaseException = error) -> None:
@@ -215,11 +205,3 @@ def test_a_library_that_fails_is_explained(
         monkeypatch.setattr(EncoderModel, "encode", fail)
         with pytest.raises(DataError, match=rf"cannot score these texts: {type(error).__name__}"):
             classifier.predict(TEXTS)
-
-
-def test_paths_of_the_machine_it_was_made_on_do_no_harm(encoder: Path) -> None:
-    place = encoder / "tokenizer_config.json"
-    config = json.loads(place.read_text()) if place.exists() else {}
-    known = {"special_tokens_map_file": "/home/somebody/special_tokens_map.json"}
-    place.write_text(json.dumps({**config, **known, "name_or_path": "/home/somebody/model"}))
-    assert len(prepare(encoder).encode(["copper rose"])) == 1

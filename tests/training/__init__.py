@@ -1,1 +1,1 @@
-"""Tests of the training room."""
+"""Tests of the training package."""

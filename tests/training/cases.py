@@ -1,4 +1,4 @@
-"""A tiny network over tokens, documents for it, and a short way to train it."""
+"""A tiny network over tokens, documents for it, and a short call to train it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from longtail.losses import MultiLabelLoss, build_loss
-from longtail.models.base import Scale
-from longtail.models.tokens import EncodedTokens
-from longtail.settings import TrainingConfig
-from longtail.training import Checkpoints, Trained, train
+from longtail.losses import build_loss
+from longtail.settings import field_names
+from longtail.training import Training
+from longtail.training.checkpoints import Checkpoints
+from longtail.training.encoded import EncodedTokens
+from longtail.training.loop import Trained, train
 
 N_WORDS, N_LABELS = 12, 3
+DEFAULTS = dict(device="cpu", epochs=2, batch_size=8, learning_rate=1e-2, weight_decay=0.0)
 
 
 class TokenNetwork(nn.Module):
@@ -38,96 +40,59 @@ class TokenNetwork(nn.Module):
         return logits
 
 
-class TinyModel:
-    """A NetworkModel around any network."""
-
-    scale: Scale = "logit"
-    settings = None
-    encodes_alike = True
-    half_ready = True
-    training_defaults: Mapping[str, Any] = {
-        "epochs": 2,
-        "batch_size": 8,
-        "learning_rate": 1e-2,
-        "weight_decay": 0.0,
-    }
-
-    def __init__(self, network: nn.Module) -> None:
-        self.network = network
-
-    def prepare(self, texts: Sequence[str], label_names: Sequence[str]) -> None:
-        raise NotImplementedError
-
-    def encode(self, texts: Sequence[str]) -> EncodedTokens:
-        raise NotImplementedError
-
-    def is_head(self, parameter: str) -> bool:
-        return parameter.startswith("head.")
-
-    def save(self, folder: Path) -> None:
-        raise NotImplementedError
-
-    def load(self, folder: Path, n_labels: int) -> None:
-        raise NotImplementedError
+def make_network(dropout: float = 0.0, seed: int = 0) -> TokenNetwork:
+    torch.manual_seed(seed)
+    return TokenNetwork(dropout)
 
 
-def tokens_of(lists: Sequence[Sequence[int]], max_length: int = 512) -> EncodedTokens:
-    """Token ids as `tokenise` would give them."""
-    offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])]).astype(np.int64)
-    flat = np.array([token for one in lists for token in one] or [0], dtype=np.int32)
+def make_tokens(lists: Sequence[Sequence[int]], max_length: int = 512) -> EncodedTokens:
+    """Token ids as `tokenize` returns them."""
+    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in lists])]).astype(np.int64)
+    flat = np.array([token for ids in lists for token in ids] or [0], dtype=np.int32)
     return EncodedTokens(flat, offsets, 0, max_length)
 
 
 def documents(n: int = 20, seed: int = 0) -> tuple[EncodedTokens, sp.csr_matrix]:
     """Random texts of 1 to 9 words; a label is the presence of a word."""
-    draw = np.random.default_rng(seed)
-    lists = [draw.integers(1, N_WORDS, size=draw.integers(1, 10)).tolist() for _ in range(n)]
-    Y = np.array([[word in one for word in (1, 2, 3)] for one in lists], dtype=np.float32)
-    return tokens_of(lists), sp.csr_matrix(Y)
+    rng = np.random.default_rng(seed)
+    lists = [rng.integers(1, N_WORDS, size=rng.integers(1, 10)).tolist() for _ in range(n)]
+    Y = np.array([[word in ids for word in (1, 2, 3)] for ids in lists], dtype=np.float32)
+    return make_tokens(lists), sp.csr_matrix(Y)
 
 
-def network(dropout: float = 0.0, seed: int = 0) -> TokenNetwork:
-    torch.manual_seed(seed)
-    return TokenNetwork(dropout)
+def train_tiny(network: nn.Module, **arguments: Any) -> Trained:
+    """Train on `data`, by default 20 documents, with seeded dropout.
 
-
-def loss() -> MultiLabelLoss:
-    return build_loss("bce", reduction="batchmean")
-
-
-def config(**settings: Any) -> TrainingConfig:
-    return TrainingConfig(**{"device": "cpu", **settings})
-
-
-def train_tiny(
-    made: nn.Module, *, settings: Mapping[str, Any] | None = None, **more: Any
-) -> Trained:
-    """Train on the 20 documents, dropout seeded."""
-    encoded, Y = more.pop("data", None) or documents()
+    `arguments`: fields of Training, and arguments of `train`.
+    """
+    fields = arguments.keys() & field_names(Training)
+    training = Training(**DEFAULTS | {name: arguments.pop(name) for name in fields})
+    encoded, Y = arguments.pop("data", None) or documents()
+    loss = arguments.pop("loss", None) or build_loss("bce", reduction="batchmean")
     torch.manual_seed(1)
-    used = more.pop("loss", None) or loss()
-    return train(TinyModel(made), encoded, Y, used, config(**(settings or {})), **more)
+    options: Any = {"is_head": lambda name: name.startswith("head."), "bf16": True, **arguments}
+    return train(network, encoded, Y, loss, training, **options)
 
 
-def weights_of(made: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in made.state_dict().items()}
+def weights_of(network: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}
 
 
-def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+def same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
     """Equal in every bit."""
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
-def near(one: Mapping[str, Tensor], other: Mapping[str, Tensor], tolerance: float = 1e-6) -> bool:
-    return all(torch.allclose(one[k], other[k], rtol=0, atol=tolerance) for k in one)
+def near(first: Mapping[str, Tensor], second: Mapping[str, Tensor], atol: float = 1e-6) -> bool:
+    return all(torch.allclose(first[k], second[k], rtol=0, atol=atol) for k in first)
 
 
 class CutOffError(Exception):
-    """Ends a training as a kill would, for tests that need no process."""
+    """Ends a training as a kill would, without a process."""
 
 
 class Breaking(Checkpoints):
-    """States that are saved after every step, until so many are."""
+    """Checkpoints after every step, until `after` are saved."""
 
     def __init__(self, folder: Path, after: int) -> None:
         super().__init__(folder, minutes=0)

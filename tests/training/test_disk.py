@@ -1,4 +1,4 @@
-"""Disks that cannot be written to, have no room, or fill up while a state is saved."""
+"""Checkpoints on disks that cannot be written to, are too small, or fill up during a save."""
 
 from __future__ import annotations
 
@@ -15,70 +15,56 @@ import torch
 from safetensors.torch import load_file
 
 from longtail.errors import DataError
-from longtail.training import Checkpoints, Moment
-from longtail.training.checkpoints import read_tensors, write_tensors
+from longtail.training.checkpoints import Checkpoints, read_tensors, write_tensors
+from longtail.training.loop import Moment
 
-from .cases import network, same, train_tiny
+from .cases import make_network, same, train_tiny
 
 if TYPE_CHECKING:
     from conftest import Children
 
+STATE_ALONE = [".longtail", "state.safetensors"]
 
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("place", ["file/states", "file", "/proc/longtail"])
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path, place: str) -> None:
     """Below a file, which stops root as well."""
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match=r"cannot begin in .*file/states: .*\. Choose"):
-        Checkpoints(tmp_path / "file" / "states")
-    with pytest.raises(DataError, match=r"cannot begin in .*file: Not a directory\. Choose"):
-        Checkpoints(tmp_path / "file")
+    if place.startswith("/proc") and not Path("/proc").is_dir():
+        pytest.skip("no /proc here")
+    with pytest.raises(DataError, match=rf"cannot begin in .*{place}: .*\. Choose"):
+        Checkpoints(tmp_path / place)
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc here")
-def test_a_folder_that_may_not_be_made() -> None:
-    with pytest.raises(DataError, match="cannot begin in /proc/longtail"):
-        Checkpoints(Path("/proc/longtail"))
-
-
-def test_too_little_room_is_found_before_training(
+def test_a_disk_that_is_too_small_is_detected_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = [0]
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free[0]))
+    free = 0
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     seen: list[Moment] = []
     states = Checkpoints(tmp_path, minutes=0)
     with pytest.raises(DataError, match=r"has 0 MiB free, and saving this training takes 1 MiB"):
-        train_tiny(network(), checkpoints=states, progress=seen.append)
+        train_tiny(make_network(), checkpoints=states, progress=seen.append)
     assert not seen
-    free[0] = 2 << 20
-    train_tiny(network(), checkpoints=states, progress=seen.append)
-    assert seen
-
-
-def test_room_that_a_state_takes_already_is_not_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = 10 << 20
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=size + (2 << 20)))
-    states = Checkpoints(tmp_path)
+    size, free = 10 << 20, 12 << 20
     with pytest.raises(DataError, match="has 12 MiB free, and saving this training takes 21 MiB"):
         states.check_space(size)
-    states.save({"one": torch.zeros(1)})
+    # The space of the state that is there already is not needed again.
+    states.save({"weights": torch.zeros(1)})
     states.check_space(size)
 
 
-def test_the_size_of_a_state_is_not_underrated(tmp_path: Path) -> None:
-    """`check_space` is told at least what a state takes in the end."""
-    asked: list[int] = []
+def test_the_size_of_a_state_is_not_underestimated(tmp_path: Path) -> None:
+    sizes: list[int] = []
 
-    class Asking(Checkpoints):
+    class Recording(Checkpoints):
         def check_space(self, n_bytes: int) -> None:
-            asked.append(n_bytes)
+            sizes.append(n_bytes)
 
-    made = network()
-    train_tiny(made, settings={"ema": 0.5}, checkpoints=Asking(tmp_path, minutes=0))
+    train_tiny(make_network(), ema=0.5, checkpoints=Recording(tmp_path, minutes=0))
     written = (tmp_path / "state.safetensors").stat().st_size
-    # Random numbers and names come on top; the free MiB is theirs.
-    assert asked[0] <= written + 5000 and written <= asked[0] + (1 << 20)
+    # Random numbers and names come on top, for which one MiB is left free.
+    assert sizes[0] <= written + 5000 and written <= sizes[0] + (1 << 20)
 
 
 def test_a_full_disk_keeps_the_last_state(children: Children, tmp_path: Path) -> None:
@@ -88,54 +74,48 @@ def test_a_full_disk_keeps_the_last_state(children: Children, tmp_path: Path) ->
     assert children.run("train", when={"step": 3}, **job) == -9
     good = (states / "state.safetensors").read_bytes()
     assert children.run("train", largest_file=len(good) // 2, **job) == 1
-    said = (out / "error").read_text()
-    assert "could not save to" in said and "File too large" in said
-    assert "The last good state is still there. Free some space, then go on with --resume" in said
+    error = (out / "error").read_text()
+    assert "could not save to" in error and "File too large" in error
+    assert "The last good state is still there. Free some space, then resume with --resume" in error
     assert (states / "state.safetensors").read_bytes() == good
-    assert sorted(os.listdir(states)) == [".longtail", "state.safetensors"]
+    assert sorted(os.listdir(states)) == STATE_ALONE
     assert children.run("train", **job) == 0
     assert children.run("train", out=str(tmp_path / "whole")) == 0
-    assert same(
-        load_file(tmp_path / "whole" / "weights.safetensors"),
-        load_file(out / "weights.safetensors"),
-    )
+    weights = [load_file(folder / "weights.safetensors") for folder in (tmp_path / "whole", out)]
+    assert same(*weights)
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
         pytest.skip("mounting a small disk takes root")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_disk_that_fills_up(small_disk: Path) -> None:
     states = Checkpoints(small_disk, minutes=0)
+    with pytest.raises(DataError, match="Nothing was saved before"):
+        states.save({"weights": torch.zeros(1_000_000)})
+    assert states.load() is None
     states.save({"weights": torch.arange(60_000.0)}, {"step": 1})
     for size in (215_000, 250_000, 1_000_000):
         with pytest.raises(DataError, match=r"No space left on device.*last good state is still"):
             states.save({"weights": torch.zeros(size)}, {"step": 2})
-        assert sorted(os.listdir(small_disk)) == [".longtail", "state.safetensors"]
-    found = states.load()
-    assert found is not None
-    assert torch.equal(found[0]["weights"], torch.arange(60_000.0)) and found[1] == {"step": 1}
+        assert sorted(os.listdir(small_disk)) == STATE_ALONE
+    state = states.load()
+    assert state is not None
+    assert torch.equal(state[0]["weights"], torch.arange(60_000.0)) and state[1] == {"step": 1}
     with pytest.raises(DataError, match=r"1 MiB free"):
         states.check_space(1 << 20)
 
 
-def test_nothing_there_before(small_disk: Path) -> None:
-    states = Checkpoints(small_disk)
-    with pytest.raises(DataError, match="Nothing was saved before"):
-        states.save({"weights": torch.zeros(1_000_000)})
-    assert states.load() is None
-
-
-def test_a_disk_that_says_so_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network drive that is full tells when the file is waited for."""
+def test_a_disk_that_reports_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full network drive may report an error only at fsync."""
     states = Checkpoints(tmp_path)
     states.save({"weights": torch.zeros(3)})
 
@@ -145,9 +125,9 @@ def test_a_disk_that_says_so_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "fsync", late)
     with pytest.raises(DataError, match=r"No space left on device.*last good state is still"):
         states.save({"weights": torch.ones(3)})
-    assert sorted(os.listdir(tmp_path)) == [".longtail", "state.safetensors"]
-    found = states.load()
-    assert found is not None and not found[0]["weights"].any()
+    assert sorted(os.listdir(tmp_path)) == STATE_ALONE
+    state = states.load()
+    assert state is not None and not state[0]["weights"].any()
 
 
 def test_a_damaged_state_is_named(tmp_path: Path) -> None:
@@ -160,23 +140,22 @@ def test_a_damaged_state_is_named(tmp_path: Path) -> None:
             states.load()
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_tensors_and_facts_are_read_as_written(tmp_path: Path) -> None:
     tensors = {
         "scalar": torch.tensor(3.0),
-        "turned": torch.arange(6.0).reshape(2, 3).T,
+        "transposed": torch.arange(6.0).reshape(2, 3).T,
         "bytes": torch.get_rng_state(),
         "half": torch.ones(2, dtype=torch.bfloat16),
     }
-    facts = {"epoch": 3, "best": float("nan"), "none": None, "text": "ä\n"}
-    write_tensors(tmp_path / "some.safetensors", tensors, facts)
-    found, said = read_tensors(tmp_path / "some.safetensors")
-    assert same(found, tensors) and said["text"] == "ä\n" and said["best"] != said["best"]
+    write_tensors(tmp_path / "some.safetensors", tensors, {"best": float("nan"), "text": "ä\n"})
+    loaded, facts = read_tensors(tmp_path / "some.safetensors")
+    assert same(loaded, tensors) and facts["text"] == "ä\n" and facts["best"] != facts["best"]
 
 
-def test_states_go_and_other_files_stay(tmp_path: Path) -> None:
+def test_clearing_leaves_other_files(tmp_path: Path) -> None:
     states = Checkpoints(tmp_path)
-    (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / "mine.safetensors").write_text("mine")
+    for name in ("notes.txt", "mine.safetensors"):
+        (tmp_path / name).write_text("mine")
     states.save({"weights": torch.zeros(1)})
     states.clear()
     assert states.load() is None

@@ -1,4 +1,4 @@
-"""The loop: what it learns, what it reports, which epoch it keeps, and when it refuses to go on."""
+"""The loop: what it learns and reports, which epoch it keeps, and what it refuses."""
 
 from __future__ import annotations
 
@@ -14,188 +14,154 @@ from hypothesis import strategies as st
 from torch import nn
 
 from longtail.errors import InputError, LongtailError
-from longtail.settings import TrainingConfig
-from longtail.training import Moment, Validation, predict_logits, train
+from longtail.training import Training
 from longtail.training.devices import device_of
+from longtail.training.loop import Moment, Validation
+from longtail.training.predicting import predict_logits
 
-from .cases import (
-    N_WORDS,
-    TinyModel,
-    TokenNetwork,
-    config,
-    documents,
-    loss,
-    network,
-    same,
-    tokens_of,
-    train_tiny,
-    weights_of,
-)
+from .cases import N_WORDS, documents, make_network, make_tokens, same, train_tiny, weights_of
 
 
 def test_it_learns_and_reports_every_step() -> None:
     encoded, Y = documents(60)
-    made, seen = network(), []
-    found = train_tiny(
-        made,
-        settings={"epochs": 40, "learning_rate": 0.03},
-        data=(encoded, Y),
-        progress=seen.append,
+    assert set(encoded.tokens.tolist()) == set(range(1, N_WORDS))
+    network, seen = make_network(), []
+    result = train_tiny(
+        network, epochs=40, learning_rate=0.03, data=(encoded, Y), progress=seen.append
     )
     assert [moment.step for moment in seen] == list(range(1, 321))
     assert [moment.epoch for moment in seen] == [1 + k // 8 for k in range(320)]
     assert {(m.steps, m.epochs, m.fold, m.folds) for m in seen} == {(320, 40, 1, 1)}
     assert all(moment.documents_per_second > 0 for moment in seen)
     assert seen[-1].loss < seen[0].loss / 5
-    assert (found.epochs, found.steps, found.best, found.best_epoch) == (40, 320, None, 40)
-    logits = predict_logits(made, encoded, batch_size=7)
+    assert (result.epochs, result.steps, result.best, result.best_epoch) == (40, 320, None, 40)
+    logits = predict_logits(network, encoded, batch_size=7)
     assert ((logits > 0) == Y.toarray()).mean() > 0.97
-    assert not made.training
+    assert not network.training
 
 
 def test_the_same_seed_gives_the_same_weights() -> None:
-    found = []
+    weights = []
     for seed in (0, 0, 1):
-        made = network(dropout=0.3)
-        train_tiny(made, settings={"seed": seed})
-        found.append(weights_of(made))
-    assert same(found[0], found[1]) and not same(found[0], found[2])
+        network = make_network(dropout=0.3)
+        train_tiny(network, seed=seed)
+        weights.append(weights_of(network))
+    assert same(weights[0], weights[1]) and not same(weights[0], weights[2])
 
 
-def test_the_loss_that_is_reported_is_that_of_the_batch() -> None:
-    """However it is cut."""
-    whole, cut = [], []
-    train_tiny(network(), settings={"epochs": 1}, progress=whole.append)
-    train_tiny(network(), settings={"epochs": 1, "micro_batch": 3}, progress=cut.append)
-    for one, other in zip(whole, cut, strict=True):
-        assert one.loss == pytest.approx(other.loss, abs=1e-6)
-
-
-def test_a_loss_that_is_no_number_names_the_documents() -> None:
+def test_a_loss_that_is_not_finite_names_the_documents() -> None:
     """Word 11 breaks the network; one text has it."""
-    made = network()
+    network, seen = make_network(), []
     with torch.no_grad():
-        made.words.weight[11] = math.inf
-    texts = [[1, 2], [3], [4, 11], [5]]
-    seen: list[Moment] = []
+        network.words.weight[11] = math.inf
     with pytest.raises(LongtailError) as caught:
         train_tiny(
-            made,
-            settings={"batch_size": 1, "epochs": 1},
-            data=(tokens_of(texts), sp.csr_matrix((4, 3), dtype=np.float32)),
+            network,
+            batch_size=1,
+            epochs=1,
+            data=(make_tokens([[1, 2], [3], [4, 11], [5]]), sp.csr_matrix((4, 3), dtype="f4")),
             progress=seen.append,
             describe=lambda row: f"text-{row}",
         )
-    said = str(caught.value)
-    assert f"the loss became nan at step {len(seen) + 1} of epoch 1, at documents text-2." in said
-    assert "Lower the learning rate, now 0.01, or look at these texts." in said
-
-
-def test_of_many_documents_five_are_named() -> None:
-    made = network()
+    step = f"the loss became nan at step {len(seen) + 1} of epoch 1, at documents text-2."
+    assert step in str(caught.value)
+    assert "Lower the learning rate, now 0.01, or check these texts." in str(caught.value)
     with torch.no_grad():
-        made.words.weight[:] = math.nan
+        network.words.weight[:] = math.nan
     with pytest.raises(LongtailError, match=r"at documents (\d+, ){4}\d+ and 3 more\. Lower"):
-        train_tiny(made, data=documents(8))
+        train_tiny(network, data=documents(8))
 
 
-def test_nothing_to_train_on() -> None:
+def test_documents_that_cannot_be_used() -> None:
     encoded, Y = documents(4)
-    for given_to, rows in ((encoded, Y[:2]), (tokens_of([]), Y[:0])):
+    for texts, labels in ((encoded, Y[:2]), (make_tokens([]), Y[:0])):
         with pytest.raises(InputError, match="expected documents to train on and a row of labels"):
-            train_tiny(network(), data=(given_to, rows))
+            train_tiny(make_network(), data=(texts, labels))
     with pytest.raises(InputError, match="at least one document"):
-        predict_logits(network(), tokens_of([]))
+        predict_logits(make_network().eval(), make_tokens([]))
+    with pytest.raises(InputError, match=r"training mode, with dropout: call network\.eval"):
+        predict_logits(make_network(), encoded)
 
 
 class Scores:
-    """A validation whose scores are given, and the weights at each of them."""
+    """A validation with fixed scores, which records weights and logits at each of them."""
 
-    def __init__(self, made: nn.Module, scores: list[float]) -> None:
-        self.made, self.scores = made, scores
+    def __init__(self, network: nn.Module, scores: list[float]) -> None:
+        self.network, self.scores = network, scores
         self.weights: list[dict[str, torch.Tensor]] = []
         self.logits: list[np.ndarray] = []
-
-    def validation(self) -> Validation:
-        return Validation(documents(5, seed=3)[0], self)
+        self.validation = Validation(documents(5, seed=3)[0], self)
 
     def __call__(self, logits: np.ndarray) -> float:
-        self.weights.append(weights_of(self.made))
+        self.weights.append(weights_of(self.network))
         self.logits.append(logits)
         return self.scores[len(self.weights) - 1]
 
 
 @pytest.mark.parametrize("settings", [{}, {"ema": 0.7}, {"precision": "bf16"}])
 def test_the_best_epoch_is_kept(settings: dict[str, Any]) -> None:
-    made = network()
-    scores = Scores(made, [0.1, 0.5, 0.3, 0.5, 0.2])
+    network = make_network()
+    scores = Scores(network, [0.1, 0.5, 0.3, 0.5, 0.2])
     seen: list[Moment] = []
-    found = train_tiny(
-        made,
-        settings={"epochs": 5, **settings},
-        validation=scores.validation(),
-        progress=seen.append,
+    result = train_tiny(
+        network, epochs=5, validation=scores.validation, progress=seen.append, **settings
     )
-    # The first of two equal ones: the second is no better.
-    assert (found.best, found.best_epoch, found.epochs) == (0.5, 2, 5)
+    # The first of two equal ones.
+    assert (result.best, result.best_epoch, result.epochs) == (0.5, 2, 5)
     if settings.get("precision") == "bf16":
-        rounded = {name: value.to(torch.bfloat16) for name, value in made.state_dict().items()}
+        rounded = {name: value.to(torch.bfloat16) for name, value in network.state_dict().items()}
         assert same(rounded, scores.weights[1])
     else:
-        # What was judged then is what predicts now.
-        kept = predict_logits(made, documents(5, seed=3)[0])
+        # The weights that were evaluated are those that predict now.
+        kept = predict_logits(network, scores.validation.encoded)
         np.testing.assert_array_equal(kept, scores.logits[1])
-    # With an average, the weights that go on to learn are others.
-    assert same(weights_of(made), scores.weights[1]) is not bool(settings)
     assert [moment.best for moment in seen[::3]] == [None, 0.1, 0.5, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(("patience", "epochs"), [(1, 3), (2, 6), (3, 7), (0, 8)])
-def test_patience(patience: int, epochs: int) -> None:
-    made = network()
-    scores = Scores(made, [0.1, 0.5, 0.4, 0.6, 0.3, 0.2, 0.1, 0.1])
-    found = train_tiny(
-        made,
-        settings={"epochs": 8, "patience": patience},
-        validation=scores.validation(),
+def test_early_stopping(patience: int, epochs: int) -> None:
+    network = make_network()
+    scores = Scores(network, [0.1, 0.5, 0.4, 0.6, 0.3, 0.2, 0.1, 0.1])
+    result = train_tiny(
+        network, epochs=8, early_stopping_patience=patience, validation=scores.validation
     )
-    assert found.epochs == epochs and found.steps == 3 * epochs
-    assert found.best_epoch == (2 if epochs == 3 else 4)
-    assert same(weights_of(made), scores.weights[found.best_epoch - 1])
+    assert result.epochs == epochs and result.steps == 3 * epochs
+    assert result.best_epoch == (2 if epochs == 3 else 4)
+    assert same(weights_of(network), scores.weights[result.best_epoch - 1])
 
 
-def test_a_score_that_is_no_number_is_never_the_best() -> None:
-    made = network()
-    scores = Scores(made, [math.nan, 0.2, math.nan])
-    found = train_tiny(made, settings={"epochs": 3}, validation=scores.validation())
-    assert (found.best, found.best_epoch) == (0.2, 2)
+def test_a_nan_score_is_never_the_best() -> None:
+    network = make_network()
+    scores = Scores(network, [math.nan, 0.2, math.nan])
+    result = train_tiny(network, epochs=3, validation=scores.validation)
+    assert (result.best, result.best_epoch) == (0.2, 2)
 
 
-def test_judging_does_not_disturb_the_training() -> None:
-    """Neither its random numbers nor its weights, with an average or without."""
-    for settings in ({}, {"ema": 0.5}, {"ema": 0.5, "precision": "bf16"}):
-        last: list[dict[str, Any]] = []
-        for judged in (False, True):
-            made = network(dropout=0.3)
-            used: list[dict[str, Any]] = []
-            train_tiny(
-                made,
-                settings={"epochs": 3, **settings},
-                validation=Scores(made, [0.0, 1.0, 2.0]).validation() if judged else None,
-                progress=lambda _, made=made, used=used: used.append(weights_of(made)),
-            )
-            last.append(used[-1])
-        assert same(*last), settings
+@pytest.mark.parametrize("settings", [{}, {"ema": 0.5}, {"ema": 0.5, "precision": "bf16"}])
+def test_validation_does_not_change_the_training(settings: dict[str, Any]) -> None:
+    """Neither its random numbers nor its weights."""
+    last: list[dict[str, Any]] = []
+    for validates in (False, True):
+        network, path = make_network(dropout=0.3), []
+        train_tiny(
+            network,
+            epochs=3,
+            validation=Scores(network, [0.0, 1.0, 2.0]).validation if validates else None,
+            progress=lambda _, network=network, path=path: path.append(weights_of(network)),
+            **settings,
+        )
+        last.append(path[-1])
+    assert same(*last)
 
 
 @given(
     total=st.integers(1, 400),
-    warmup=st.floats(0, 1),
+    warmup_ratio=st.floats(0, 1),
     schedule=st.sampled_from(["linear", "cosine", "constant"]),
 )
-def test_the_schedule_rises_then_falls(total: int, warmup: float, schedule: str) -> None:
-    used = TrainingConfig(warmup=warmup, schedule=schedule)
-    rates = [used.rate(step, total) for step in range(total)]
+def test_the_schedule_rises_then_falls(total: int, warmup_ratio: float, schedule: str) -> None:
+    training = Training(warmup_ratio=warmup_ratio, schedule=schedule)
+    rates = [training.rate(step, total) for step in range(total)]
     top = int(np.argmax(rates))
     assert all(0 < rate <= 1 for rate in rates) and rates[top] == 1
     assert all(np.diff(rates[: top + 1]) > 0) and all(np.diff(rates[top:]) <= 0)
@@ -204,82 +170,66 @@ def test_the_schedule_rises_then_falls(total: int, warmup: float, schedule: str)
 
 
 def test_values_of_the_schedule() -> None:
-    linear = TrainingConfig(warmup=0.2, schedule="linear")
-    assert [linear.rate(step, 10) for step in range(10)] == pytest.approx(
-        [0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]
-    )
-    cosine = TrainingConfig(warmup=0, schedule="cosine")
-    assert [cosine.rate(step, 4) for step in range(4)] == pytest.approx(
-        [1, 0.5 + 0.5 * math.cos(math.pi / 4), 0.5, 0.5 - 0.5 * math.cos(math.pi / 4)]
-    )
+    linear = Training(warmup_ratio=0.2, schedule="linear")
+    expected = [0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]
+    assert [linear.rate(step, 10) for step in range(10)] == pytest.approx(expected)
+    cosine = Training(warmup_ratio=0, schedule="cosine")
+    expected = [0.5 + 0.5 * math.cos(math.pi * step / 4) for step in range(4)]
+    assert [cosine.rate(step, 4) for step in range(4)] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    "setting", [{"epochs": 0}, {"batch_size": -1}, {"learning_rate": 0.0}, {"device": "gpu"}]
+    ("setting", "message"),
+    [
+        ({"epochs": 0}, "epochs must be"),
+        ({"batch_size": -1}, "batch_size must be"),
+        ({"micro_batch": 0}, "micro_batch must be"),
+        ({"learning_rate": 0.0}, "learning_rate must be"),
+        ({"warmup_ratio": 1.1}, "warmup_ratio must be"),
+        ({"max_grad_norm": -1}, "max_grad_norm must be"),
+        ({"ema": 1.0}, "ema must be"),
+        ({"early_stopping_patience": -1}, "early_stopping_patience must be"),
+        ({"schedule": "cubic"}, "schedule must be one of linear, cosine, constant"),
+        ({"precision": "fp16"}, "precision must be one of"),
+        ({"deterministic": 1}, "deterministic must be"),
+        ({"early_stopping_metric": "macro_f1"}, "no effect without early_stopping_patience"),
+        ({"device": "gpu"}, "device must be auto, cpu, cuda or a GPU"),
+    ],
 )
-def test_unusable_settings_are_refused(setting: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"{next(iter(setting))} must be"):
-        TrainingConfig(**setting)
+def test_wrong_settings_are_named(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Training(**setting)
 
 
-def test_devices() -> None:
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_of("cpu") == torch.device("cpu")
     with pytest.raises(InputError, match=r"device must be auto, cpu, cuda .*got 'cuda:one'"):
         device_of("cuda:one")
-    if not torch.cuda.is_available():
-        assert device_of("auto") == torch.device("cpu")
-        with pytest.raises(InputError, match=r"no CUDA GPU can be used here\. Use device 'cpu'"):
-            device_of("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device_of("auto") == torch.device("cpu")
+    with pytest.raises(InputError, match=r"needs a CUDA GPU, and there is none\. Use device 'cpu'"):
+        device_of("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert device_of("auto") == torch.device("cuda") and device_of("cuda:1").index == 1
+    with pytest.raises(InputError, match="'cuda:2' does not exist: there are 2 GPUs"):
+        device_of("cuda:2")
 
 
-def test_accelerators_of_others_are_in_nobodys_way() -> None:
-    """Accelerate keeps one precision for a process and refuses another: theirs, ours, theirs."""
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    kinds: set[torch.dtype] = set()
-
-    class Watching(TokenNetwork):
-        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-            logits = super().forward(input_ids, attention_mask)
-            kinds.add(logits.dtype)
-            return logits
-
-    # Whatever another test of this process left behind.
-    AcceleratorState._reset_state(reset_partial_state=True)
-    train_tiny(Watching(), settings={"epochs": 1})
-    theirs = Accelerator(cpu=True, mixed_precision="bf16", gradient_accumulation_steps=4)
-    try:
-        train_tiny(Watching(), settings={"epochs": 1})
-        assert kinds == {torch.float32}
-        assert theirs.mixed_precision == "bf16" and theirs.gradient_accumulation_steps == 4
-    finally:
-        AcceleratorState._reset_state(reset_partial_state=True)
-
-
-def test_bf16_that_a_model_has_not_is_noted() -> None:
-    class Plain(TinyModel):
-        half_ready = False
-
+def test_missing_bf16_is_noted() -> None:
     notes: list[str] = []
-    encoded, Y = documents()
-    made = network()
-    train(Plain(made), encoded, Y, loss(), config(precision="bf16"), note=notes.append)
-    assert notes == ["bf16 was asked for, but this model or device has none: computing in float32."]
-    assert made.head.weight.dtype is torch.float32
+    network = make_network()
+    train_tiny(network, precision="bf16", bf16=False, note=notes.append)
+    assert notes == ["this model or device does not support bf16: computing in float32."]
+    assert network.head.weight.dtype is torch.float32
 
 
-def test_threads_are_as_before() -> None:
+def test_the_number_of_threads_is_restored() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         counts: list[int] = []
-        train_tiny(network(), progress=lambda _: counts.append(torch.get_num_threads()))
+        train_tiny(make_network(), progress=lambda _: counts.append(torch.get_num_threads()))
         assert set(counts) == {1} and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-def test_words_are_known() -> None:
-    """The documents of these tests use the whole vocabulary."""
-    assert set(documents(60)[0].tokens.tolist()) == set(range(1, N_WORDS))

@@ -1,6 +1,6 @@
-"""Killed at any moment, a training goes on to the very weights of an undisturbed one.
+"""Killed or stopped at any moment, a training resumes to the weights of an uninterrupted one.
 
-Real processes, see children.py: a BERT with dropout, an average of its weights, early stopping.
+In processes, see children.py: a BERT with dropout, an average of its weights, early stopping.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +20,16 @@ from safetensors.torch import load_file
 from torch import nn
 
 from longtail.errors import DataError
-from longtail.training import Checkpoints, Moment, Validation
+from longtail.training.checkpoints import Checkpoints
+from longtail.training.interrupt import Stop, StoppedError, stopping
+from longtail.training.loop import Moment, Validation
 
 from .cases import (
     Breaking,
     CutOffError,
     TokenNetwork,
     documents,
-    network,
+    make_network,
     same,
     train_tiny,
     weights_of,
@@ -35,96 +39,196 @@ if TYPE_CHECKING:
     from conftest import Children
 
 KILLED = -signal.SIGKILL
+Job = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(children: Children, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its weights and facts; without a folder, so that saving must not change anything either."""
-    out: Path = tmp_path_factory.mktemp("undisturbed")
+def uninterrupted(children: Children, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights and facts of a training without a folder: saving must not change anything either."""
+    out: Path = tmp_path_factory.mktemp("uninterrupted")
     assert children.run("train", out=str(out)) == 0
     facts = json.loads((out / "facts.json").read_text())
-    # The scenario has something to lose: a best epoch before the last, an end by patience.
+    # There is something to lose: the best epoch is not the last, and early stopping ends it.
     assert 1 < facts["best_epoch"] < facts["epochs"] < 8
     return out
 
 
-def assert_same_end(undisturbed: Path, out: Path) -> None:
-    assert same(
-        load_file(undisturbed / "weights.safetensors"), load_file(out / "weights.safetensors")
-    )
-    assert (undisturbed / "facts.json").read_text() == (out / "facts.json").read_text()
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return {"out": str(tmp_path / "out"), "folder": str(tmp_path / "states")}
 
 
-def steps(out: Path) -> list[int]:
-    return [int(line.split()[1]) for line in (out / "moments").read_text().splitlines()]
+def assert_same_end(uninterrupted: Path, job: Job) -> None:
+    out = Path(job["out"])
+    weights = [load_file(folder / "weights.safetensors") for folder in (uninterrupted, out)]
+    assert same(*weights)
+    assert (uninterrupted / "facts.json").read_text() == (out / "facts.json").read_text()
+    assert not list(Path(job["folder"]).glob("*.tmp"))
 
 
-# An epoch has four steps. Each kill happens to the process that the one before left behind.
-MOMENTS: dict[str, list[dict[str, int]]] = {
+def steps(job: Job) -> list[int]:
+    lines = (Path(job["out"]) / "moments").read_text().splitlines()
+    return [int(line.split()[1]) for line in lines]
+
+
+def wait_for_writing(job: Job, seconds: float = 30) -> None:
+    """Until a checkpoint is being written."""
+    end = time.monotonic() + seconds
+    while not list(Path(job["folder"]).glob(".longtail-*/*.safetensors")):
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+# An epoch has four steps. Each kill happens to the process that resumed after the one before.
+EVENTS: dict[str, list[dict[str, int]]] = {
     "before anything is saved": [{"step": 1}],
     "in the middle of an epoch, twice": [{"step": 6}, {"step": 5}],
     "after the last step of an epoch": [{"step": 8}],
-    "while an epoch is judged": [{"judging": 3}],
+    "during validation": [{"validating": 3}],
     "while the first state is written": [{"writing": 1}],
     "while a state is written": [{"writing": 7}, {"writing": 4}],
     "before a state is renamed": [{"replacing": 9}],
     "after a state is renamed": [{"replaced": 9}],
-    "when patience has nearly run out": [{"judging": 6}, {"judging": 1}],
-    "when all is done but the end": [{"replaced": 28}],
+    "when early stopping is near": [{"validating": 6}, {"validating": 1}],
+    "after the last state is saved": [{"replaced": 28}],
 }
 
 
-@pytest.mark.parametrize("fates", MOMENTS.values(), ids=MOMENTS.keys())
+@pytest.mark.parametrize("kills", EVENTS.values(), ids=EVENTS.keys())
 def test_killed_and_resumed(
-    children: Children, undisturbed: Path, tmp_path: Path, fates: list[dict[str, int]]
+    children: Children, uninterrupted: Path, job: Job, kills: list[dict[str, int]]
 ) -> None:
-    job: dict[str, Any] = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "states")}
-    for when in fates:
+    for when in kills:
         assert children.run("train", when=when, **job) == KILLED
     assert children.run("train", **job) == 0
-    assert_same_end(undisturbed, tmp_path / "out")
-    assert not list((tmp_path / "states").glob("*.tmp"))
+    assert_same_end(uninterrupted, job)
+    if "replaced" in kills[0]:
+        # No step is lost or taken twice.
+        assert steps(job) == list(range(1, 29))
 
 
-def test_killed_from_outside_again_and_again(
-    children: Children, undisturbed: Path, tmp_path: Path
+def test_killed_from_outside_several_times(
+    children: Children, uninterrupted: Path, job: Job
 ) -> None:
     """At random moments, many of them while a state is being written: writing is slow here."""
-    draw = np.random.default_rng(0)
-    job: dict[str, Any] = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "states")}
+    rng = np.random.default_rng(0)
     while_writing = 0
     for attempt in range(30):
         process = children.start("train", slowly=0.1, **job)
         if attempt < 4:
-            wait_for(lambda: any((tmp_path / "states").glob(".longtail-*/*.safetensors")))
-            time.sleep(0.05 + draw.uniform(0, 0.3))
+            wait_for_writing(job)
+            time.sleep(0.05 + rng.uniform(0, 0.3))
             os.kill(process, signal.SIGKILL)
         code = children.wait(process)
         if code == 0:
             break
         assert code == KILLED
-        while_writing += any((tmp_path / "states").glob(".longtail-*/*.safetensors"))
+        while_writing += any(Path(job["folder"]).glob(".longtail-*/*.safetensors"))
     assert code == 0 and attempt >= 2 and while_writing
-    assert_same_end(undisturbed, tmp_path / "out")
+    assert_same_end(uninterrupted, job)
 
 
-def wait_for(come: Any, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not come():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.002)
-
-
-def test_no_step_is_lost_or_taken_twice(children: Children, tmp_path: Path) -> None:
-    job: dict[str, Any] = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "states")}
-    assert children.run("train", when={"replaced": 6}, **job) == KILLED
+@pytest.mark.parametrize(
+    ("name", "when", "exit_code"),
+    [
+        ("SIGTERM", {"step": 6}, 143),
+        ("SIGINT", {"step": 6}, 130),
+        ("SIGTERM", {"step": 8}, 143),  # the last step of an epoch
+        ("SIGTERM", {"validating": 2}, 143),
+        ("SIGINT", {"replacing": 1}, 130),  # while the only state is saved
+    ],
+)
+def test_a_signal_saves_and_exits(
+    children: Children, uninterrupted: Path, job: Job, name: str, when: Job, exit_code: int
+) -> None:
+    """With an interval that never ends: what is saved is saved because of the signal."""
+    job["training"] = {"checkpoint_minutes": 0.0 if "replacing" in when else 60.0}
+    assert children.run("train", when=when, signal=name, **job) == exit_code
+    error = (Path(job["out"]) / "error").read_text()
+    assert error == f"stopped by {name}. The training so far is saved: resume it with --resume."
+    before = len(steps(job))
     assert children.run("train", **job) == 0
-    # The sixth save comes after the judgement of the first epoch and the first step of the second:
-    # steps 1, 2, 3, (end of epoch), 5, 6.
-    assert steps(tmp_path / "out") == list(range(1, 29))
+    assert_same_end(uninterrupted, job)
+    # No step before the signal is taken again.
+    assert steps(job) == list(range(1, 29)) and before < 28
 
 
-def test_an_interval_loses_no_more_than_itself(tmp_path: Path) -> None:
+def test_a_second_signal_ends_at_once(children: Children, job: Job) -> None:
+    """While the first one waits for a save that takes long."""
+    process = children.start("train", slowly=30.0, **job)
+    wait_for_writing(job)
+    os.kill(process, signal.SIGINT)
+    time.sleep(0.2)
+    begin = time.monotonic()
+    os.kill(process, signal.SIGINT)
+    assert children.wait(process) == 99  # KeyboardInterrupt
+    assert time.monotonic() - begin < 10
+
+
+def stop_at(step: int, stop: Stop) -> Callable[[Moment], None]:
+    def progress(moment: Moment) -> None:
+        if moment.step == step:
+            stop.signal = signal.SIGTERM
+
+    return progress
+
+
+def test_stopped_without_a_folder() -> None:
+    stop = Stop()
+    message = "Nothing was saved: the training has no folder"
+    with pytest.raises(StoppedError, match=message) as caught:
+        train_tiny(make_network(), progress=stop_at(1, stop), stop=stop)
+    assert caught.value.exit_code == 143
+
+
+def test_stopped_after_the_last_step(tmp_path: Path) -> None:
+    whole, stopped, stop = make_network(), make_network(), Stop()
+    train_tiny(whole)
+    with pytest.raises(StoppedError):
+        train_tiny(
+            stopped, progress=stop_at(6, stop), stop=stop, checkpoints=Checkpoints(tmp_path, 60)
+        )
+    seen: list[Moment] = []
+    train_tiny(stopped, checkpoints=Checkpoints(tmp_path), progress=seen.append)
+    assert same(weights_of(whole), weights_of(stopped)) and not seen
+
+
+def test_handlers_are_restored() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    with stopping() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.signal is signal.SIGTERM
+        # From the first signal on: a second one ends at once.
+        assert [signal.getsignal(number) for number in numbers] == before
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stopping() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.signal is None
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_another_thread_catches_no_signals() -> None:
+    signals: list[Any] = []
+
+    def work() -> None:
+        with stopping() as stop:
+            signals.append(stop.signal)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert signals == [None]
+
+
+def test_the_interval_of_checkpoints(tmp_path: Path) -> None:
     clock, saved = [0.0], []
 
     class Timed(Checkpoints):
@@ -136,8 +240,7 @@ def test_an_interval_loses_no_more_than_itself(tmp_path: Path) -> None:
         clock[0] += 25.0
 
     states = Timed(tmp_path, minutes=1.0, clock=lambda: clock[0])
-    train_tiny(network(), settings={"epochs": 4}, checkpoints=states, progress=tick)
-    # Twelve steps of 25 seconds; a step is not left in its middle.
+    train_tiny(make_network(), epochs=4, checkpoints=states, progress=tick)
     assert saved == [75.0, 150.0, 225.0, 300.0]
 
 
@@ -146,71 +249,57 @@ STATES: list[dict[str, Any]] = [
     {"ema": 0.9},
     {"precision": "bf16"},
     {"precision": "bf16", "ema": 0.9, "micro_batch": 3},
-    {"schedule": "cosine", "clip": 0.0, "weight_decay": 0.1, "head_learning_rate": 0.1},
+    {"schedule": "cosine", "max_grad_norm": 0.0, "weight_decay": 0.1, "head_learning_rate": 0.1},
 ]
 
 
 @pytest.mark.parametrize("settings", STATES, ids=lambda s: " ".join(s) or "plain")
-def test_every_kind_of_state_is_whole(tmp_path: Path, settings: dict[str, Any]) -> None:
-    settings = {"epochs": 3, **settings}
-    whole = network(dropout=0.3)
-    train_tiny(whole, settings=settings)
+def test_a_state_is_complete(tmp_path: Path, settings: dict[str, Any]) -> None:
+    whole = make_network(dropout=0.3)
+    train_tiny(whole, epochs=3, **settings)
     for after in (1, 3, 8):
         folder = tmp_path / str(after)
         with pytest.raises(CutOffError):
-            train_tiny(network(0.3), settings=settings, checkpoints=Breaking(folder, after))
-        again = network(dropout=0.3, seed=7)
-        train_tiny(again, settings=settings, checkpoints=Checkpoints(folder, minutes=0))
-        assert same(weights_of(whole), weights_of(again)), after
+            train_tiny(make_network(0.3), epochs=3, checkpoints=Breaking(folder, after), **settings)
+        resumed = make_network(dropout=0.3, seed=7)
+        train_tiny(resumed, epochs=3, checkpoints=Checkpoints(folder, minutes=0), **settings)
+        assert same(weights_of(whole), weights_of(resumed)), after
 
 
 def test_the_best_epoch_survives(tmp_path: Path) -> None:
-    encoded, _ = documents()
-    made = network()
+    network = make_network()
     ends: dict[int, dict[str, Any]] = {}
 
     def remember(moment: Moment) -> None:
         if moment.step % 3 == 0:
-            ends[moment.epoch] = weights_of(made)
+            ends[moment.epoch] = weights_of(network)
 
-    train_tiny(made, settings={"epochs": 4}, progress=remember)
+    train_tiny(network, epochs=4, progress=remember)
 
-    def judged(judged: nn.Module) -> Validation:
-        """Scores by epoch, which is read off the weights: a counter would not survive either."""
+    def validation(network: nn.Module) -> Validation:
+        """Scores by epoch, which is recognised by the weights: a counter would not survive."""
 
         def score(_: Any) -> float:
-            epoch = next(k for k, weights in ends.items() if same(weights, weights_of(judged)))
+            epoch = next(k for k, weights in ends.items() if same(weights, weights_of(network)))
             return {1: 0.2, 2: 0.9, 3: 0.3, 4: 0.4}[epoch]
 
-        return Validation(encoded, score)
+        return Validation(documents()[0], score)
 
     for after in (5, 6, 7, 11):
-        folder, stopped, again = tmp_path / str(after), network(), network(seed=3)
+        folder, stopped, resumed = tmp_path / str(after), make_network(), make_network(seed=3)
+        breaking = Breaking(folder, after)
         with pytest.raises(CutOffError):
-            train_tiny(
-                stopped,
-                settings={"epochs": 4},
-                checkpoints=Breaking(folder, after),
-                validation=judged(stopped),
-            )
-        found = train_tiny(
-            again,
-            settings={"epochs": 4},
-            checkpoints=Checkpoints(folder, minutes=0),
-            validation=judged(again),
-        )
-        assert (found.best_epoch, found.best, found.epochs) == (2, 0.9, 4)
-        assert same(weights_of(again), ends[2])
+            train_tiny(stopped, epochs=4, checkpoints=breaking, validation=validation(stopped))
+        states = Checkpoints(folder, minutes=0)
+        result = train_tiny(resumed, epochs=4, checkpoints=states, validation=validation(resumed))
+        assert (result.best_epoch, result.best, result.epochs) == (2, 0.9, 4)
+        assert same(weights_of(resumed), ends[2])
 
 
 def test_a_state_of_another_network_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CutOffError):
-        train_tiny(network(), checkpoints=Breaking(tmp_path, 1))
-
-    class Other(TokenNetwork):
-        def __init__(self) -> None:
-            super().__init__()
-            self.extra = nn.Linear(3, 3)
-
+        train_tiny(make_network(), checkpoints=Breaking(tmp_path, 1))
+    other = TokenNetwork()
+    other.extra = nn.Linear(3, 3)
     with pytest.raises(DataError, match=r"another network or version .*Remove that folder"):
-        train_tiny(Other(), checkpoints=Checkpoints(tmp_path))
+        train_tiny(other, checkpoints=Checkpoints(tmp_path))

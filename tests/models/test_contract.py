@@ -1,0 +1,130 @@
+"""The contract of all kinds of models in MODELS, and the forms in which a user names one."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from longtail.errors import InputError, UnknownNameError
+from longtail.models import (
+    MODELS,
+    Bag,
+    Encoder,
+    ModelSettings,
+    Svm,
+    build_model,
+    kind_of,
+    parse_model,
+    parse_models,
+    plain_model,
+)
+from longtail.training import Training
+
+from .cases import DATA, NAMES, ODD, TEXTS, fit_model
+
+KINDS: dict[str, ModelSettings] = {
+    "bag": Bag(min_df=1),
+    "bag, characters": Bag(min_df=1, char_ngrams=3),
+    "bag, hashing": Bag(hashing=64),
+    "bag, hidden layer": Bag(hidden=5, min_df=1),
+    "encoder": Encoder(max_length=16),
+    "encoder, its head": Encoder(max_length=16, pooling="cls"),
+    "svm": Svm(),
+}
+assert {kind_of(settings) for settings in KINDS.values()} == MODELS.keys()
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def model(request: pytest.FixtureRequest, tiny_bert: Path) -> Any:
+    settings = KINDS[request.param]
+    if isinstance(settings, Encoder):
+        settings = dataclasses.replace(settings, encoder=str(tiny_bert))
+    return fit_model(settings, **({"epochs": 2} if settings.trains_in_steps else {}))
+
+
+def test_scores_of_odd_texts(model: Any) -> None:
+    scores = model.scores([*TEXTS, *ODD])
+    assert scores.shape == (len(TEXTS) + len(ODD), len(NAMES)) and scores.dtype == np.float32
+    assert np.isfinite(scores).all() and model.scale in ("logit", "margin")
+    np.testing.assert_array_equal(model.scores(TEXTS, model.encode(TEXTS)), model.scores(TEXTS))
+
+
+def test_fitted_again_and_loaded_it_scores_the_same(model: Any, tmp_path: Path) -> None:
+    expected = model.scores(TEXTS + ODD)
+    again = fit_model(model.settings, **({"epochs": 2} if model.settings.trains_in_steps else {}))
+    np.testing.assert_array_equal(again.scores(TEXTS + ODD), expected)
+    model.save(tmp_path)
+    loaded = build_model(model.settings)
+    loaded.load(tmp_path, len(NAMES), torch.device("cpu"))
+    np.testing.assert_array_equal(loaded.scores(TEXTS + ODD), expected)
+    # No pickle.
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+
+
+def test_every_setting_has_a_help_text() -> None:
+    overrides = {item.name for item in dataclasses.fields(ModelSettings)}
+    for settings in (Training, *(row.settings for row in MODELS.values())):
+        for item in dataclasses.fields(settings):
+            assert item.name in overrides or item.metadata["help"], item.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        *((Bag, {name: -1}) for name in ("hidden", "hashing", "char_ngrams")),
+        *((Bag, {name: 0}) for name in ("C", "ngrams", "min_df", "max_features")),
+        (Bag, {"C": 10.0, "hidden": 5}),
+        (Bag, {"informed": False, "hidden": 5}),
+        (Bag, {"dropout": 0.1}),
+        (Bag, {"dropout": 1.5, "hidden": 5}),
+        (Svm, {"C": 0}),
+        (Svm, {"class_weight": "equal"}),
+        (Svm, {"ngrams": 0}),
+        (Svm, {"sublinear": 1}),
+        (Encoder, {"encoder": 3}),
+        (Encoder, {"pooling": "max"}),
+        (Encoder, {"max_length": 0}),
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_named(kind: type[ModelSettings], settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(settings))):
+        kind(**settings)
+
+
+def test_forms_of_a_model() -> None:
+    assert parse_model("svm") == Svm() and parse_model({"C": 3.0}) == Bag(C=3.0)
+    nested = parse_model({"kind": "bag", "hidden": 4, "epochs": 3, "training": {"ema": 0.5}})
+    assert nested == Bag(4, training=Training(epochs=3, ema=0.5))
+    assert parse_model(plain_model(nested)) == nested
+    settings = Bag()
+    copy = parse_model(settings)
+    assert copy == settings and copy is not settings
+    assert parse_models([{"kind": "svm"}, "bag"]) == (Svm(), Bag())
+    assert parse_models(settings) == (Bag(),)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("bagg", "Did you mean 'bag'"),
+        ({"kind": "svm", "c": 1}, "unknown setting of the model svm"),
+        ({"kind": "encoder", "hidden": 3}, "unknown setting of the model encoder"),
+        (3, r"model must be one of bag, encoder, svm, or settings such as .*got 3"),
+        ([], "got an empty list"),
+    ],
+)
+def test_wrong_models_are_explained(model: Any, message: str) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=message):
+        parse_models(model)
+
+
+def test_settings_without_a_row_are_refused() -> None:
+    with pytest.raises(InputError, match="ModelSettings is not a kind of model: add a row"):
+        kind_of(ModelSettings())
+    assert len(DATA.label_names) == len(NAMES)
