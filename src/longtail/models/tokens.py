@@ -73,9 +73,9 @@ def _tokenize(tokenizer: Any, texts: Sequence[str], max_length: int) -> Arrays:
         ids = tokenizer(chunk, truncation=True, max_length=max_length)["input_ids"]
         pieces += [np.asarray(row, dtype=np.int32) for row in ids]
     # Never empty: an empty text of a tokenizer without special tokens still looks up one.
-    tokens = np.concatenate([*pieces, np.zeros(not any(map(len, pieces)), dtype=np.int32)])
-    lengths = [0, *map(len, pieces)]
-    return {"tokens": tokens, "offsets": np.cumsum(lengths, dtype=np.int64)}
+    padding = np.zeros(0 if any(map(len, pieces)) else 1, dtype=np.int32)
+    offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int64)
+    return {"tokens": np.concatenate([*pieces, padding]), "offsets": offsets}
 
 
 def content_key(tokenizer: Any, texts: Sequence[str], max_length: int) -> str:

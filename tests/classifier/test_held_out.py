@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from longtail.fitting import Fitted
+from longtail.fitting import ensemble as ensemble_room
 
 from longtail.classifier import deciding
 from longtail.data import TextData
-from longtail.fitting import Fitted
-from longtail.fitting import ensemble as ensemble_room
 from longtail.thresholds import fit_thresholds
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from longtail.fitting import Plan, Work, fingerprint, fit
 from safetensors.torch import load_file
 
 from longtail.errors import DataError, InputError
-from longtail.fitting import Plan, Work, fingerprint, fit
 from longtail.runs import Workspace
 from longtail.settings import TrainingConfig
 from longtail.training import Stop, StoppedError
