@@ -69,7 +69,8 @@ def main() -> None:
     # Groups by the counts of the training part alone, as everywhere.
     stats = parts["train"].stats()
     counts = train.stats().label_counts
-    title = f"{options.data}: SVM, {options.folds} folds, {options.objective} ({scoring_seconds:.0f} s to score)"
+    title = f"{options.data}: SVM, {options.folds} folds, {options.objective}"
+    title += f" ({scoring_seconds:.0f} s to score)"
     table = Table(title=title)
     for column in ("thresholds", "seconds", "unseen", "test, all", "tail"):
         table.add_column(column, justify="left" if column == "thresholds" else "right")

@@ -1,46 +1,83 @@
-"""Small documents with labels, and a tiny BERT with random weights: nothing is downloaded."""
+"""Small documents with labels, and a model that remembers what it was fitted on."""
 
 from __future__ import annotations
 
 import json
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from numpy.typing import NDArray
 
+from longtail.classifier.plan import Plan
+from longtail.data import TextData
+from longtail.models import ModelKind, ModelSettings
+from longtail.models.base import FitContext, MakeLoss, Scale, TextModel
 from longtail.runs import CONFIG_FILE, seal
+from longtail.training import Training
 
 TEXTS = ["copper rose", "wheat fell", "copper and nickel rose", "wheat rose again"] * 6
 LABELS = [["copper"], ["wheat"], ["copper", "nickel"], ["wheat"]] * 6
 NAMES = ["copper", "nickel", "wheat"]
+DATA = TextData.from_lists(TEXTS, LABELS)
+CPU = Training(device="cpu")
+LEAK = 1000.0
 
 
-def make_bert(folder: Path) -> Path:
-    """An encoder that knows the words of TEXTS."""
-    words = ["[PAD]", "[UNK]", *sorted({word for text in TEXTS for word in text.split()})]
-    core = Tokenizer(WordLevel({word: k for k, word in enumerate(words)}, unk_token="[UNK]"))
-    core.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]")
-    tokenizer.save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=16,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        BertModel(config).save_pretrained(folder)
-    return folder
+@dataclass(repr=False)
+class Remember(ModelSettings):
+    """The settings of Remembering."""
+
+    description = "memory"
+
+
+class Remembering(TextModel):
+    """Scores a label by its training documents, plus LEAK for a text that it was fitted on."""
+
+    scale: Scale = "margin"
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.settings = settings
+        self.seen: list[str] = []
+        self.counts: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
+
+    def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
+        self.seen = list(data.texts)
+        self.counts = np.asarray(data.Y.sum(axis=0), dtype=np.float32).ravel()
+
+    def scores(self, texts: Sequence[str], encoded: Any = None) -> NDArray[np.float32]:
+        each = [LEAK * (text in self.seen) + 0.25 * (int(text) % 3) for text in texts]
+        return self.counts + np.array(each, dtype=np.float32)[:, None]
+
+    def save(self, folder: Path) -> None:
+        content = {"seen": self.seen, "counts": self.counts.tolist()}
+        (folder / "model.json").write_text(json.dumps(content))
+
+    def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
+        content = json.loads((folder / "model.json").read_text())
+        self.seen = content["seen"]
+        self.counts = np.array(content["counts"], dtype=np.float32)
+
+
+REMEMBERING = ModelKind(Remember, f"{__name__}:Remembering", "memory", folds=2)
+
+
+def remembering(folds: int = 1, **settings: Any) -> Plan:
+    """A plan for such a model; needs the fixture `remember`."""
+    return Plan(Remember(), folds=folds, training=CPU, **settings)
+
+
+def numbered(Y: Any) -> TextData:
+    """Documents whose texts are their numbers."""
+    matrix = sp.csr_matrix(np.asarray(Y, dtype=np.float32))
+    names = tuple(f"label-{k}" for k in range(matrix.shape[1]))
+    return TextData([str(k) for k in range(matrix.shape[0])], matrix, names)
 
 
 def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:

@@ -1,45 +1,63 @@
-"""Classifiers that are fitted once for all tests that only ask them."""
+"""Classifiers that are fitted once for all tests that only read them."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
-from longtail import LongTailClassifier
+from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
+from longtail.models import MODELS
 
-from .cases import LABELS, TEXTS, make_bert
+from .cases import LABELS, REMEMBERING, TEXTS
 
-
-@pytest.fixture(scope="session")
-def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_bert(tmp_path_factory.mktemp("encoders") / "tiny-bert")
+Make: TypeAlias = Callable[..., LongTailClassifier]
 
 
 @pytest.fixture(scope="session")
-def encoder_arguments(tiny_bert: Path) -> dict[str, Any]:
-    """An encoder that learns the documents in a tenth of a second."""
-    return {
-        "model": "encoder",
-        "model_settings": {"encoder": str(tiny_bert), "max_length": 8},
-        "epochs": 12,
-        "batch_size": 8,
-        "learning_rate": 5e-3,
-        "device": "cpu",
-    }
+def make(tiny_bert: Path) -> Make:
+    """Makes a classifier with a tiny encoder; arguments go to where they belong."""
+    training = Training(epochs=12, batch_size=8, learning_rate=5e-3, device="cpu")
+
+    def make_classifier(**settings: Any) -> LongTailClassifier:
+        own = {name: settings.pop(name) for name in ("pooling", "max_length") if name in settings}
+        names = [name for name in settings if hasattr(training, name)]
+        changed = replace(training, **{name: settings.pop(name) for name in names})
+        model = Encoder(str(tiny_bert), **{"max_length": 8, **own})
+        return LongTailClassifier(**{"model": model, "training": changed, **settings})
+
+    return make_classifier
 
 
 @pytest.fixture(scope="session")
-def encoder(encoder_arguments: dict[str, Any]) -> LongTailClassifier:
-    return LongTailClassifier(**encoder_arguments).fit(TEXTS, LABELS)
+def encoder(make: Make) -> LongTailClassifier:
+    return make().fit(TEXTS, LABELS)
 
 
 @pytest.fixture(scope="session")
-def cross_fitted(encoder_arguments: dict[str, Any]) -> LongTailClassifier:
+def cross_fitted(make: Make) -> LongTailClassifier:
     """Two encoders, each trained without a half."""
-    return LongTailClassifier(**encoder_arguments, folds=2).fit(TEXTS, LABELS)
+    return make(folds=2).fit(TEXTS, LABELS)
+
+
+@pytest.fixture(scope="session")
+def blended(tiny_bert: Path) -> LongTailClassifier:
+    """An encoder with a loss and a training that differ from those of the two others."""
+    cpu = Training(device="cpu")
+    encoder = Encoder(
+        str(tiny_bert),
+        loss="fl",
+        loss_settings={"gamma": 1.5},
+        training=Training(epochs=2, batch_size=8),
+    )
+    models = [encoder, Bag(min_df=1), "svm"]
+    return LongTailClassifier(
+        models, "cb", loss_settings={"gamma": 1.0}, training=cpu, folds=2, label_texts="names"
+    ).fit(TEXTS, LABELS)
 
 
 @pytest.fixture(scope="session")
@@ -53,3 +71,21 @@ def saved(encoder: LongTailClassifier, tmp_path_factory: pytest.TempPathFactory)
 def copied(saved: Path, tmp_path: Path) -> Path:
     """A copy that a test may damage."""
     return Path(shutil.copytree(saved, tmp_path / "run"))
+
+
+@pytest.fixture(params=["bag", "svm", "encoder"])
+def make_any(request: pytest.FixtureRequest, make: Make) -> Make:
+    """The same with each kind of model."""
+    if request.param == "encoder":
+        return lambda **settings: make(epochs=2, **settings)
+    model = {"bag": Bag(), "svm": Svm()}[request.param]
+    cpu = Training(device="cpu")
+    return lambda **settings: LongTailClassifier(model, training=cpu, **settings)
+
+
+@pytest.fixture(scope="module")
+def remember() -> Iterator[None]:
+    """`cases.Remembering` as a kind of model."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(MODELS, "remembering", REMEMBERING)
+        yield

@@ -1,4 +1,4 @@
-"""What early stopping looks at: any metric by name, and more is better."""
+"""Early stopping: any metric by name, higher is better."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from longtail import LongTailClassifier
 from longtail.classifier.stopping import score_by_name
-from longtail.data import TextData
 from longtail.errors import UnknownNameError
 from longtail.labels import LabelStats
 
-from .cases import LABELS, TEXTS
+from .cases import DATA
+from .conftest import Make
 
 TRUTH = sp.csr_matrix(np.array([[1, 0, 0], [0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=np.float32))
 STATS = LabelStats.from_counts([50, 20, 2], 60)
@@ -40,16 +39,14 @@ def test_better_predictions_have_a_higher_score(name: str) -> None:
     assert score(PERFECT) == (0 if name == "hamming_loss" else 1)
 
 
-def test_the_threshold_is_chosen_anew() -> None:
-    """Logits that all lie on one side of zero are worth as much as any."""
+def test_a_threshold_is_fitted_each_time() -> None:
     score = score_by_name("micro_f1", TRUTH, STATS)
     assert score(PERFECT - 40) == score(PERFECT + 40) == 1
 
 
 def test_the_mean_is_of_micro_and_macro() -> None:
     each = [score_by_name(name, TRUTH, STATS)(POOR) for name in ("micro_f1", "macro_f1")]
-    found = score_by_name("mean_f1", TRUTH, STATS)(POOR)
-    assert 0 < found <= max(each) + 1e-9
+    assert 0 < score_by_name("mean_f1", TRUTH, STATS)(POOR) <= max(each) + 1e-9
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,18 +55,15 @@ def test_documents_without_labels_have_a_score(name: str) -> None:
     assert math.isfinite(score_by_name(name, nothing, STATS)(PERFECT))
 
 
-def test_an_unknown_name_is_found_at_once() -> None:
+def test_an_unknown_name() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'micro_f1'"):
         score_by_name("micr_f1", TRUTH, STATS)
 
 
-def test_the_best_epoch_is_kept(encoder_arguments: dict[str, Any]) -> None:
-    data = TextData.from_lists(TEXTS, LABELS)
-    seen: list[Any] = []
-    classifier = LongTailClassifier(
-        **encoder_arguments | {"epochs": 30, "patience": 2, "stop_on": "macro_f1"}
-    )
-    classifier.fit(data, validation=data, progress=seen.append)
+def test_training_stops_early(make: Make) -> None:
+    moments: list[Any] = []
+    classifier = make(epochs=30, early_stopping_patience=2, early_stopping_metric="macro_f1")
+    classifier.fit(DATA, validation=DATA, progress=moments.append)
     assert len(classifier.ensemble_.models) == 1
-    assert seen[-1].epoch < 30 and seen[-1].best == 1.0
-    assert classifier.score(data) == 1.0
+    assert moments[-1].epoch < 30 and moments[-1].best == 1.0
+    assert classifier.score(DATA) == 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ from longtail.classifier.inputs import (
     validation_part,
 )
 from longtail.classifier.loading import load_classifier
-from longtail.classifier.plan import Plan, fingerprint, make_plans, nested_params
+from longtail.classifier.plan import Plan, fingerprint, make_plans, nested_params, plain_params
 from longtail.classifier.saving import save_classifier
 from longtail.classifier.work import Work
 from longtail.data import TextData, random_split
@@ -123,12 +124,17 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def set_params(self, **params: Any) -> LongTailClassifier:
         """Set parameters; `model__C` and `training__epochs` set those of model and training."""
-        # Defaults are made objects first, so that their settings can be set.
-        names = {key.partition("__")[0] for key in params if "__" in key}
-        if "model" in names and isinstance(params.get("model", self.model), str):
-            params = {"model": parse_model(params.get("model", self.model)), **params}
-        if "training" in names and params.get("training", self.training) is None:
-            params = {"training": Training(), **params}
+        # Names and None become objects; objects are copied, as others may share them.
+        nested = {key.partition("__")[0] for key in params if "__" in key}
+        if "model" in nested:
+            model = params.get("model", self.model)
+            if isinstance(model, (list, tuple)):
+                raise InputError("model is a list, which has no model__ parameters. Set `model`.")
+            params["model"] = parse_model(model)
+        if "training" in nested:
+            params["training"] = dataclasses.replace(
+                params.get("training", self.training) or Training()
+            )
         super().set_params(**params)
         return self
 
@@ -137,7 +143,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         `n_documents`: few documents make fewer folds than the default.
         """
-        return make_plans(self.get_params(deep=False), n_documents)
+        return make_plans(plain_params(self.get_params(deep=False)), n_documents)
 
     def fit(
         self,
@@ -192,7 +198,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _set_fitted(self, plans: Sequence[Plan], data: TextData, fitted: Fitted) -> None:
         base_model = next((plan.model.base_model for plan in plans if plan.model.base_model), None)
-        params = self.get_params(deep=False)
+        params = plain_params(self.get_params(deep=False))
         thresholds, facts = choose_thresholds(data, fitted, params, base_model)
         self.classes_ = np.asarray(data.label_names, dtype=object)
         self.label_stats_: LabelStats = data.stats()

@@ -1,4 +1,4 @@
-"""Models on the Hugging Face hub: found by owner/name, and uploaded with their card."""
+"""Models on the Hugging Face hub: downloaded by owner/name, and uploaded with their card."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from longtail.models.settings import HUB_NAME
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-# What a saved model consists of. Nothing else is fetched: no pickle, no code.
+# What a saved model consists of. Nothing else is downloaded: no pickle, no code.
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "README.md"]
+# Files of an earlier model that a new one may not replace, and that would be read with it.
+STALE = [
+    "fold-*/*", "member-*/*", "*.safetensors", "*.model", "tokenizer*", "vocab*", "merges*",
+    "special_tokens_map.json", "added_tokens.json",
+]  # fmt: skip
 # huggingface_hub keeps a file of this name in its cache, and lets ../ lead out of there.
 REVISION = re.compile(r"(?!.*\.\.)[\w.+@-]+(/[\w.+@-]+)*")
 
@@ -25,10 +30,10 @@ REVISION = re.compile(r"(?!.*\.\.)[\w.+@-]+(/[\w.+@-]+)*")
 def find_model(name: str | Path, revision: str | None = None, token: str | None = None) -> Path:
     """The folder of that name or, where there is none, of the model of that name on the hub."""
     folder = Path(name)
-    if _is_there(folder) or not (isinstance(name, str) and HUB_NAME.fullmatch(name)):
+    if _exists(folder) or not (isinstance(name, str) and HUB_NAME.fullmatch(name)):
         if revision is not None:
             raise InputError(
-                f"a revision is of a model on the hub, owner/name, and {name} is a folder."
+                f"revision is for models on the hub, owner/name, and {name} is a folder."
             )
         return folder
     if revision is not None and not REVISION.fullmatch(revision):
@@ -52,7 +57,7 @@ def find_model(name: str | Path, revision: str | None = None, token: str | None 
     except Exception as error:
         at = name if revision is None else f"{name} at revision {revision}"
         raise DataError(
-            f"there is no folder {name} here, and the model {at} could not be fetched from the "
+            f"there is no folder {name} here, and the model {at} could not be downloaded from the "
             f"Hugging Face hub: {_reason(error)}"
         ) from error
 
@@ -73,8 +78,8 @@ def push_classifier(
         endpoint=_endpoint(), token=token, library_name="longtail", library_version=__version__
     )
     try:
-        made = api.create_repo(repo_id, private=private, exist_ok=True)
-        name: str = made.repo_id
+        repo = api.create_repo(repo_id, private=private, exist_ok=True)
+        name: str = repo.repo_id
         if revision is not None and not revision.startswith("refs/pr/"):
             api.create_branch(name, branch=revision, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="longtail-") as folder:
@@ -84,8 +89,7 @@ def push_classifier(
                 folder_path=folder,
                 commit_message=commit_message,
                 revision=revision,
-                # Of a model that was there before, which may have had more folds.
-                delete_patterns=["fold-*/*", "*.safetensors"],
+                delete_patterns=STALE,
             )
     except LongtailError:
         raise
@@ -94,10 +98,10 @@ def push_classifier(
             f"could not upload to {repo_id} on the Hugging Face hub: {_reason(error)} The model "
             "can still be saved to a folder with save_pretrained."
         ) from error
-    return str(made)
+    return str(repo)
 
 
-def _is_there(folder: Path) -> bool:
+def _exists(folder: Path) -> bool:
     try:
         os.stat(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -113,14 +117,14 @@ def _endpoint() -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """The reason of an error as a sentence, and what to do about it."""
+    """The reason of an error in a sentence, and what to do about it."""
     from huggingface_hub import errors
 
     chain = _causes(error)
     if any(isinstance(e, errors.OfflineModeIsEnabled) for e in chain):
         return "HF_HUB_OFFLINE is set. Unset it, or point to a folder that holds the model."
     if isinstance(error, errors.HFValidationError):
-        return f"that is no name of a repository, which looks like owner/name ({_line(error)})."
+        return f"not the name of a repository, which looks like owner/name ({_line(error)})."
     if isinstance(error, errors.RevisionNotFoundError):
         return "it has no such revision. Name a branch, a tag or a commit that it has."
     status = next((_status(e) for e in chain if _status(e) is not None), None)
@@ -128,7 +132,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, errors.GatedRepoError):
         return f"access to it must be granted on its page first. {log_in}"
     if status in (401, 403):
-        return f"the hub refused it ({_line(error)}). {log_in}, of an account that may do this."
+        return f"the hub refused access ({_line(error)}). {log_in} of an account with access."
     if isinstance(error, errors.RepositoryNotFoundError) or status == 404:
         return f"no such model, or it is private. Check the name. {log_in} if it is private."
     if status is not None:
@@ -139,11 +143,11 @@ def _reason(error: Exception) -> str:
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
         error = error.__cause__ or error.__context__
-    return found
+    return chain
 
 
 def _status(error: Any) -> int | None:

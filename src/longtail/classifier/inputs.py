@@ -48,7 +48,7 @@ def _read(texts: Any, labels: Any) -> tuple[TextData, bool]:
     if isinstance(texts, TextData):
         if labels is not None:
             raise InputError(
-                "got a TextData, which has its own labels, and labels beside it. Pass one of them: "
+                "got a TextData, which includes labels, and labels as well. Pass one of them: "
                 "fit(data), or fit(data.texts, labels)."
             )
         _check_names(texts.label_names)
@@ -62,13 +62,13 @@ def _read(texts: Any, labels: Any) -> tuple[TextData, bool]:
         )
     if hasattr(labels, "columns") and hasattr(labels, "to_numpy"):
         names = [str(name) for name in labels.columns]
-        found, is_named = _from_matrix(checked, _frame_values(labels), names), True
+        data, is_named = _from_matrix(checked, _frame_values(labels), names), True
     elif sp.issparse(labels) or (isinstance(labels, np.ndarray) and not _holds_names(labels)):
-        found, is_named = _from_matrix(checked, labels, None), False
+        data, is_named = _from_matrix(checked, labels, None), False
     else:
-        found, is_named = _from_lists(checked, labels), True
-    _check_names(found.label_names)
-    return found, is_named
+        data, is_named = _from_lists(checked, labels), True
+    _check_names(data.label_names)
+    return data, is_named
 
 
 def check_texts(texts: Any) -> list[str]:
@@ -175,7 +175,7 @@ def _from_lists(texts: list[str], labels: Any) -> TextData:
 
 
 def _names(row: int, labels: Any) -> list[str]:
-    """The label names of one document; `LabelEncoder` checks that each is a string."""
+    """The label names of one document."""
     if isinstance(labels, Mapping):
         raise InputError(
             f"document {row}: expected a list of labels, got a dict. List the labels that apply: "
@@ -184,7 +184,7 @@ def _names(row: int, labels: Any) -> list[str]:
     if isinstance(labels, (str, bytes)) or not isinstance(labels, Iterable):
         raise InputError(
             f"document {row}: expected a list of labels, got {labels!r}. Write "
-            f"{'[]' if _is_missing(labels) else f'[{labels!r}]'}."
+            f"{'[]' if labels is None or labels != labels else f'[{labels!r}]'}."
         )
     names = list(labels)
     for name in names:
@@ -197,11 +197,8 @@ def _names(row: int, labels: Any) -> list[str]:
     return [str(name) for name in names]
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or value != value
-
-
 def check_not_empty(data: TextData) -> None:
+    """Raise unless there are two documents and a label."""
     if len(data) < 2:
         raise InputError(
             f"expected at least two documents, one to train on and one to choose the thresholds "
@@ -220,7 +217,7 @@ def validation_part(value: Any, data: TextData, note: Callable[[str], None]) -> 
         )
     held, unknown = on_classes(value, None, data.label_names)
     if not len(held):
-        raise InputError("the validation part holds no documents. Leave it out, or fill it.")
+        raise InputError("the validation part has no documents. Leave it out, or add some.")
     if unknown:
         first = ", ".join(map(repr, list(unknown)[:3]))
         note(

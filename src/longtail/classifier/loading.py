@@ -47,7 +47,7 @@ READ_BY_TRANSFORMERS = (
 
 
 def load_classifier(
-    kind: type[LongTailClassifier],
+    cls: type[LongTailClassifier],
     folder: Path,
     device: str | None,
     trust_remote_code: bool = False,
@@ -55,32 +55,32 @@ def load_classifier(
     """Read what `save_classifier` wrote; `device`: where to compute, default: where it trained."""
     for attempt in range(ATTEMPTS):
         time.sleep(SECONDS * attempt)
-        place, text = whole_folder(folder), None
+        root, text = whole_folder(folder), None
         try:
-            text = _read_config(place, folder)
-            classifier = _load(kind, place, json.loads(text), device, trust_remote_code)
+            text = _read_config(root, folder)
+            classifier = _load(cls, root, json.loads(text), device, trust_remote_code)
         except DataError:
-            if _unchanged(folder, place, text):
+            if _unchanged(folder, root, text):
                 raise
             continue
-        if _unchanged(folder, place, text):
+        if _unchanged(folder, root, text):
             return classifier
     raise DataError(f"{folder} was replaced repeatedly while it was read. Try again.")
 
 
-def _unchanged(folder: Path, place: Path, read: str | None) -> bool:
+def _unchanged(folder: Path, root: Path, read: str | None) -> bool:
     """Whether the folder still holds what was read from it; None: nothing."""
-    if whole_folder(folder) != place:
+    if whole_folder(folder) != root:
         return False
     try:
-        return _read_config(place, folder) == read
+        return _read_config(root, folder) == read
     except DataError:
         return read is None
 
 
-def _read_config(place: Path, folder: Path) -> str:
+def _read_config(root: Path, folder: Path) -> str:
     try:
-        text = read_regular(place / CONFIG_FILE, _links_within(place)).decode("utf-8")
+        text = read_regular(root / CONFIG_FILE, _links_within(root)).decode("utf-8")
         json.loads(text)
     except FileNotFoundError as error:
         what = "has no such file" if folder.is_dir() else "does not exist"
@@ -90,31 +90,30 @@ def _read_config(place: Path, folder: Path) -> str:
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(
-            f"{place / CONFIG_FILE} cannot be read ({error}). Copy the model again from where it "
+            f"{root / CONFIG_FILE} cannot be read ({error}). Copy the model again from where it "
             "came from, or train it again."
         ) from error
     return text
 
 
-def _links_within(place: Path) -> Path | None:
-    """A snapshot of the Hugging Face hub is links to the blobs beside it; elsewhere links are
-    refused."""
-    home = place.absolute().parent.parent
-    is_snapshot = place.absolute().parent.name == "snapshots" and (home / "blobs").is_dir()
-    return home if is_snapshot else None
+def _links_within(root: Path) -> Path | None:
+    """Where links may lead: a snapshot of the Hugging Face hub links to the blobs beside it."""
+    snapshots = root.absolute().parent
+    is_snapshot = snapshots.name == "snapshots" and (snapshots.parent / "blobs").is_dir()
+    return snapshots.parent if is_snapshot else None
 
 
 def _load(
-    kind: type[LongTailClassifier],
-    place: Path,
+    cls: type[LongTailClassifier],
+    root: Path,
     config: Any,
     device: str | None,
     trust_remote_code: bool,
 ) -> LongTailClassifier:
-    version = _check_version(place, config)
+    version = _check_version(root, config)
     try:
-        _check_files(place, config["files"], config["n_models"])
-        classifier = kind(**_parameters(config["arguments"]))
+        _check_files(root, config["files"], config["n_models"])
+        classifier = cls(**_parameters(config["arguments"]))
         names = [str(name) for name in config["label_names"]]
         classifier.classes_ = np.asarray(names, dtype=object)
         classifier.label_stats_ = LabelStats.from_counts(
@@ -136,7 +135,7 @@ def _load(
             for _ in range(each)
         ]
         ensemble = Ensemble(models, known, weights, float(config["intercept"]))
-        ensemble.load(place, _device(device, classifier.plans_[0].training.device))
+        ensemble.load(root, _device(device, classifier.plans_[0].training.device))
         classifier.ensemble_ = ensemble
         if classifier.thresholds_.scale != ensemble.scale:
             raise ValueError(f"thresholds for scores of the scale {classifier.thresholds_.scale!r}")
@@ -151,11 +150,11 @@ def _load(
             if device is not None and isinstance(error, InputError):
                 _device(device, "auto")  # the device itself may be the error
             raise DataError(
-                f"the model in {place} has settings that longtail {__version__} refuses: {reason} "
+                f"the model in {root} has settings that longtail {__version__} refuses: {reason} "
                 f"Install the version that wrote it: pip install longtail=={version}"
             ) from error
         raise DataError(
-            f"the model in {place} is damaged: {type(error).__name__}: {reason}. It was written by "
+            f"the model in {root} is damaged: {type(error).__name__}: {reason}. It was written by "
             f"longtail {version}. Copy it again from where it came from, or train it again."
         ) from error
     return classifier
@@ -173,77 +172,78 @@ def _parameters(saved: Mapping[str, Any]) -> dict[str, Any]:
     return params
 
 
-def _check_version(place: Path, config: Any) -> str:
+def _check_version(root: Path, config: Any) -> str:
     """The version that wrote the folder; raises if this version cannot read it."""
-    found = config.get("format") if isinstance(config, dict) else None
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+    number = config.get("format") if isinstance(config, dict) else None
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise DataError(
-            f"{place / CONFIG_FILE} is not of a longtail model: expected a JSON object with a "
-            f"whole number as its format, got {found!r}."
+            f"{root / CONFIG_FILE} is not of a longtail model: expected a JSON object with an "
+            f"integer as its format, got {number!r}."
         )
     version = str(config.get("longtail_version"))
-    if found > FORMAT:
+    writer = f"the model in {root} was written by longtail {version}, format {number}"
+    if number > FORMAT:
         raise DataError(
-            f"the model in {place} was written by longtail {version}, format {found}; this is "
-            f"longtail {__version__}, which reads formats up to {FORMAT}. Upgrade it: pip install "
-            "--upgrade longtail"
+            f"{writer}; this is longtail {__version__}, which reads format {FORMAT}. Upgrade it: "
+            "pip install --upgrade longtail"
         )
-    if found < FORMAT:
+    if number < FORMAT:
         raise DataError(
-            f"the model in {place} was written by longtail {version}, format {found}, which this "
-            f"longtail {__version__} no longer reads. Train it again, or install the version that "
-            f"wrote it: pip install longtail=={version}"
+            f"{writer}, which longtail {__version__} no longer reads. Train it again, or install "
+            f"the version that wrote it: pip install longtail=={version}"
         )
     if config.get("checksum") != seal(config)["checksum"]:
         raise DataError(
-            f"{place / CONFIG_FILE} is damaged, or was changed by hand: its checksum differs. Copy "
+            f"{root / CONFIG_FILE} is damaged, or was changed by hand: its checksum differs. Copy "
             "the model again from where it came from, or train it again."
         )
     return version
 
 
-def _check_files(place: Path, files: Mapping[str, Any], n_models: int) -> None:
-    """Missing, cut and changed files by name, before any library opens them."""
+def _check_files(root: Path, files: Mapping[str, Any], n_models: int) -> None:
+    """Name missing, truncated and changed files, before any library opens them."""
     if isinstance(n_models, bool) or not 1 <= n_models <= len(files):
         raise ValueError(f"{n_models} models in {len(files)} files")
-    links = _links_within(place)
     for name, entry in files.items():
-        if name == CARD_FILE:
-            continue
-        if name != PurePosixPath(name).as_posix() or name[0] == "/" or ".." in name.split("/"):
-            raise ValueError(f"a file outside of the folder, {name!r}")
-        path = place / name
-        wrong = None
-        try:
-            if path.parent.resolve() != place.resolve() / PurePosixPath(name).parent:
-                raise OSError(f"{path.parent} is a link")
-            size = check_regular(path, links).st_size
-            if size != entry["size"]:
-                wrong = f"has {size:,} bytes instead of {entry['size']:,}"
-            elif checksum(path) != entry["sha256"]:
-                wrong = "was damaged or changed: its checksum differs"
-        except FileNotFoundError:
-            wrong = "is missing"
-        except OSError as error:
-            wrong = f"cannot be read ({error})"
-        if wrong:
+        fault = None if name == CARD_FILE else _fault(root, name, entry)
+        if fault is not None:
             raise DataError(
-                f"the model in {place} is not whole: {name} {wrong}. Copy it again from where it "
+                f"the model in {root} is incomplete: {name} {fault}. Copy it again from where it "
                 "came from, or train it again."
             )
     for config in (name for name in files if PurePosixPath(name).name == "config.json"):
-        _check_unlisted((place / config).parent, place, files)
+        _check_unlisted((root / config).parent, root, files)
 
 
-def _check_unlisted(folder: Path, place: Path, files: Mapping[str, Any]) -> None:
-    """A file that transformers would read, and that the model did not come with."""
+def _fault(root: Path, name: str, entry: Mapping[str, Any]) -> str | None:
+    """What is wrong with a file, or None."""
+    if name != PurePosixPath(name).as_posix() or name[0] == "/" or ".." in name.split("/"):
+        raise ValueError(f"a file outside of the folder, {name!r}")
+    path = root / name
+    try:
+        if path.parent.resolve() != root.resolve() / PurePosixPath(name).parent:
+            raise OSError(f"{path.parent} is a link")
+        size = check_regular(path, _links_within(root)).st_size
+        if size != entry["size"]:
+            return f"has {size:,} bytes instead of {entry['size']:,}"
+        if checksum(path) != entry["sha256"]:
+            return "was damaged or changed: its checksum differs"
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error})"
+    return None
+
+
+def _check_unlisted(folder: Path, root: Path, files: Mapping[str, Any]) -> None:
+    """Refuse a file that transformers would read, and that the model did not come with."""
     for path in sorted(folder.iterdir()):
-        name = path.relative_to(place).as_posix()
-        read = any(fnmatch(path.name.lower(), pattern) for pattern in READ_BY_TRANSFORMERS)
-        if read and name not in (*files, CONFIG_FILE):
+        name = path.relative_to(root).as_posix()
+        is_read = any(fnmatch(path.name.lower(), pattern) for pattern in READ_BY_TRANSFORMERS)
+        if is_read and name not in (*files, CONFIG_FILE):
             raise DataError(
-                f"{path} is no part of the model that was saved in {place}, and would change what "
-                "it answers. Move it out of that folder."
+                f"{path} is not part of the model that was saved in {root}, and would change its "
+                "predictions. Move it out of that folder."
             )
 
 
@@ -258,9 +258,9 @@ def _known_labels(unknown: Any, n_models: int, n_labels: int) -> Any:
     return known
 
 
-def _check_length(what: str, found: int, expected: int) -> None:
-    if found != expected:
-        raise ValueError(f"{found} {what} where {expected} were expected")
+def _check_length(what: str, length: int, expected: int) -> None:
+    if length != expected:
+        raise ValueError(f"expected {expected} {what}, got {length}")
 
 
 def _device(requested: str | None, trained: str) -> torch.device:

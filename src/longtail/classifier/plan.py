@@ -122,7 +122,7 @@ def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan
     training = params["training"] or Training()
     if not isinstance(training, Training):
         raise InputError(f"training must be a Training(...), got {training!r}.")
-    trainings = [model.training or dataclasses.replace(training) for model in models]
+    trainings = [_training_of(model, training) for model in models]
     folds = params["folds"]
     if folds is None:
         folds = MODELS[kind_of(models[0])].folds if len(models) == 1 else BLEND_FOLDS
@@ -138,13 +138,21 @@ def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan
             model=dataclasses.replace(model, loss=None, loss_settings=None, training=None),
             loss=model.loss or params["loss"],
             loss_settings=_loss_settings(model, params),
-            training=own,
+            training=each,
             folds=folds,
             label_texts=params["label_texts"],
             random_state=params["random_state"],
         )
-        for model, own in zip(models, trainings, strict=True)
+        for model, each in zip(models, trainings, strict=True)
     )
+
+
+def _training_of(model: ModelSettings, shared: Training) -> Training:
+    """That of the model, which uses the classifier's device unless it sets one, or the shared."""
+    if model.training is None:
+        return dataclasses.replace(shared)
+    unset = set(RUNTIME) - set(model.training.changed())
+    return dataclasses.replace(model.training, **{name: getattr(shared, name) for name in unset})
 
 
 def _loss_settings(model: ModelSettings, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -153,8 +161,8 @@ def _loss_settings(model: ModelSettings, params: Mapping[str, Any]) -> Mapping[s
     settings = model.loss_settings if model.loss_settings is not None else shared
     if settings is not None and not isinstance(settings, Mapping):
         raise InputError(f"loss_settings must be a dict, got {settings!r}.")
-    plain = to_plain(dict(settings or {}), "loss_settings")
-    return {str(key): value for key, value in plain.items()}
+    plain: dict[str, Any] = to_plain(settings or {}, "loss_settings")
+    return plain
 
 
 def _check_used(training: Training, models: Sequence[ModelSettings]) -> None:
@@ -188,35 +196,44 @@ def nested_params(flat: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     """
     params = {key: value for key, value in flat.items() if key in known}
     training = {key: value for key, value in flat.items() if key in field_names(Training)}
-    model = params.get("model", DEFAULT_MODEL)
     of_model = {k: v for k, v in flat.items() if k not in params and k not in training}
-    if isinstance(model, list):
+    model = params.get("model", DEFAULT_MODEL)
+    if not isinstance(model, str):
         if of_model:
             raise InputError(
-                f"{', '.join(of_model)}: `model` lists several models. Move it to the model that "
-                "it is meant for."
+                f"{', '.join(of_model)}: `model` holds models with their settings. Move it to the "
+                "model that it is meant for."
             )
-        params["model"] = [parse_model(item) for item in model]
+        params["model"] = [*parse_models(model)] if isinstance(model, list) else parse_model(model)
     else:
-        if isinstance(model, str) and model in MODELS:
-            fields = field_names(MODELS[model].settings)
-            for key in of_model:
-                if key not in fields:
-                    users = [n for n, row in MODELS.items() if key in field_names(row.settings)]
-                    if not users:
-                        raise UnknownNameError(
-                            "setting", key, known | fields | field_names(Training)
-                        )
-                    raise InputError(
-                        f"{key} is a setting of the model {' or '.join(users)}, got the model "
-                        f"{model}."
-                    )
-            if "loss" in flat and not MODELS[model].takes_loss:
-                raise InputError(f"loss has no effect on the model {model}. Leave it out.")
+        if model in MODELS:
+            _check_flat(model, flat, of_model, known)
         params["model"] = parse_model({KIND: model, **of_model})
     if training:
         params["training"] = Training(**training)
     return params
+
+
+def _check_flat(
+    model: str, flat: Mapping[str, Any], of_model: Mapping[str, Any], known: set[str]
+) -> None:
+    """Refuse settings of another model, and a loss where there is none."""
+    fields = field_names(MODELS[model].settings)
+    for key in of_model.keys() - fields:
+        users = [name for name, kind in MODELS.items() if key in field_names(kind.settings)]
+        if not users:
+            raise UnknownNameError("setting", key, known | fields | field_names(Training))
+        raise InputError(
+            f"{key} is a setting of the model {' or '.join(users)}, got the model {model}."
+        )
+    if "loss" in flat and not MODELS[model].takes_loss:
+        raise InputError(f"loss has no effect on the model {model}. Leave it out.")
+
+
+def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the estimator as plain values, except for model and training."""
+    objects = ("model", "training")
+    return {k: v if k in objects else to_plain(v, k) for k, v in params.items()}
 
 
 def to_plain(value: Any, name: str = "") -> Any:

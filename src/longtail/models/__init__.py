@@ -96,7 +96,7 @@ def parse_model(value: Any) -> ModelSettings:
             f"Encoder('bert-base-cased'), got {value!r}."
         )
     name = params.get(KIND, DEFAULT_MODEL)
-    if name not in MODELS:
+    if not isinstance(name, str) or name not in MODELS:
         raise UnknownNameError("model", name, MODELS)
     kind = MODELS[name].settings
     known, of_training = field_names(kind), field_names(Training)

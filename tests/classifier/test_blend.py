@@ -1,0 +1,223 @@
+"""Blends: the same folds, weights from held-out scores, the sum of the members' means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
+from longtail.classifier.blend import _weighted_sum, blend_weights, fit_plans
+from longtail.classifier.card import model_card
+from longtail.classifier.crossfit import Fitted, Run, fit_plan
+from longtail.classifier.plan import Plan, fingerprint
+from longtail.classifier.work import Work
+from longtail.data import TextData
+from longtail.errors import InputError
+from longtail.models import build_model
+from longtail.training.loop import Moment
+
+from .cases import CPU, LABELS, TEXTS
+
+WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
+RUN = Run()
+
+
+def documents(n: int = 60) -> TextData:
+    rng = np.random.default_rng(0)
+    lists = [sorted({WORDS[k] for k in rng.integers(0, 5, 2)}) for _ in range(n)]
+    return TextData.from_lists([f"{' and '.join(names)} rose" for names in lists], lists, WORDS)
+
+
+def plans(folds: int = 3) -> tuple[Plan, ...]:
+    return (
+        Plan(Bag(), folds=folds, training=CPU),
+        Plan(Svm(), folds=folds, training=CPU),
+        Plan(Bag(ngrams=2), "bce", folds=folds, training=CPU),
+    )
+
+
+def fit_blend(folds: int = 3) -> Fitted:
+    fitted = fit_plans(plans(folds), documents(), documents(20) if folds == 1 else None, RUN)
+    assert fitted is not None
+    return fitted
+
+
+@pytest.mark.parametrize("folds", [1, 3])
+def test_a_blend_is_the_weighted_sum_of_its_members(folds: int) -> None:
+    validation = documents(20) if folds == 1 else None
+    members = [fit_plan(plan, documents(), validation) for plan in plans(folds)]
+    blend = fit_blend(folds)
+    weights, intercept = blend.ensemble.weights, blend.ensemble.intercept
+    assert len(weights) == blend.ensemble.n_members == 3 and blend.ensemble.scale == "logit"
+    assert len(blend.ensemble.models) == 3 * folds
+    texts = ["copper fell", "wheat", ""]
+    parts = [member.ensemble.scores(texts) for member in members if member is not None]
+    expected = intercept + sum(w * part for w, part in zip(weights, parts, strict=True))
+    np.testing.assert_allclose(blend.ensemble.scores(texts), expected, rtol=1e-5, atol=1e-5)
+    held_out = intercept + sum(w * m.scores for w, m in zip(weights, members, strict=True) if m)
+    np.testing.assert_allclose(blend.scores, held_out, rtol=1e-5, atol=1e-5)
+    if folds > 1:
+        assert all(np.array_equal(m.fold_of, blend.fold_of) for m in members if m)
+
+
+def test_saved_and_loaded_ensembles_give_the_same_scores(tmp_path: Path) -> None:
+    ensemble = fit_blend().ensemble
+    ensemble.save(tmp_path)
+    assert (tmp_path / "member-2" / "fold-1" / "model.safetensors").is_file()
+    texts = ["copper fell", "wheat"]
+    expected = ensemble.scores(texts)
+    ensemble.models[:] = [build_model(plan.model) for plan in plans() for _ in range(3)]
+    ensemble.load(tmp_path, torch.device("cpu"))
+    np.testing.assert_array_equal(ensemble.scores(texts), expected)
+
+
+def test_an_interrupted_blend_resumes(tmp_path: Path) -> None:
+    data, folder = documents(), tmp_path / "work"
+    work = Work(folder)
+
+    def kill_in_the_third(moment: Moment) -> None:
+        assert moment.folds == 9
+        if moment.fold > 6:
+            raise RuntimeError("killed")
+
+    with (
+        pytest.raises(RuntimeError, match="killed"),
+        work.begin(fingerprint(plans(), data, None), resume=False),
+    ):
+        fit_plans(plans(), data, None, Run(work, progress=kill_in_the_third))
+    finished = [path for path in folder.rglob("model") if path.is_dir()]
+    assert len(finished) == 6
+    before = {path: path.stat().st_mtime_ns for each in finished for path in each.rglob("*.safe*")}
+    with work.begin(fingerprint(plans(), data, None), resume=True):
+        fitted = fit_plans(plans(), data, None, Run(work))
+    assert fitted is not None and fitted.ensemble.weights == fit_blend().ensemble.weights
+    assert before and all(path.stat().st_mtime_ns == time for path, time in before.items())
+    other = fingerprint((*plans()[:2], Plan(Bag(ngrams=3), "bce", folds=3)), data, None)
+    with pytest.raises(InputError, match="ngrams was 2, now 3"), work.begin(other, resume=True):
+        pass
+    with work.begin(other, resume=False):
+        assert not list(folder.rglob("member-*"))
+
+
+def test_a_single_fold(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    with work.begin(fingerprint(plans(), documents(), None), resume=True):
+        assert fit_plans(plans(), documents(), None, Run(work, only_fold=1)) is None
+    finished = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("model"))
+    assert finished == [f"member-{k}/fold-1/model" for k in range(3)]
+
+
+def test_overrides_of_the_members(blended: LongTailClassifier) -> None:
+    encoder, bag, svm = blended.plans_
+    assert [plan.kind for plan in blended.plans_] == ["encoder", "bag", "svm"]
+    assert (encoder.loss, encoder.loss_settings) == ("fl", {"gamma": 1.5})
+    assert (bag.loss, bag.loss_settings) == (svm.loss, svm.loss_settings) == ("cb", {"gamma": 1.0})
+    assert encoder.training.epochs == 2 and encoder.training.device == "cpu"
+    assert bag.training == CPU and bag.model == Bag(min_df=1) and svm.model == Svm()
+    assert {(plan.folds, plan.label_texts) for plan in blended.plans_} == {(2, "names")}
+    assert len(blended.ensemble_.models) == 6 and blended.ensemble_.n_members == 3
+
+
+def test_a_saved_blend_with_overrides_loads(blended: LongTailClassifier, tmp_path: Path) -> None:
+    blended.save_pretrained(tmp_path / "run")
+    loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
+    scores = blended.decision_function(TEXTS)
+    assert np.array_equal(loaded.decision_function(TEXTS), scores)
+    assert loaded.predict_labels(TEXTS) == blended.predict_labels(TEXTS)
+    assert loaded.plans_ == blended.plans_ and loaded.get_params() == blended.get_params()
+    probabilities = loaded.predict_proba(TEXTS)
+    assert ((probabilities > 0) & (probabilities < 1)).all()
+    again = clone(loaded).fit(TEXTS, LABELS)
+    assert np.array_equal(again.decision_function(TEXTS), scores)
+
+
+def test_the_loss_and_the_training_of_a_member_have_an_effect(tiny_bert: Path) -> None:
+    def scores(epochs: int = 1, **overrides: Any) -> np.ndarray:
+        training = Training(epochs=epochs, batch_size=8)
+        models = [Encoder(str(tiny_bert), training=training, **overrides), "bag"]
+        classifier = LongTailClassifier(models, training=CPU, folds=2).fit(TEXTS, LABELS)
+        return next(classifier.ensemble_.members()).scores(TEXTS)
+
+    plain = scores()
+    assert np.array_equal(plain, scores(loss="db"))
+    for overrides in ({"loss": "bce"}, {"loss_settings": {"kappa": 0.5}}, {"epochs": 2}):
+        assert not np.array_equal(plain, scores(**overrides))
+
+
+def test_the_card_names_every_member(blended: LongTailClassifier) -> None:
+    card = model_card(blended)
+    for text in ("Member 1: Model", "Member 2: weight", "Member 3: Texts of labels"):
+        assert text in card
+    assert "2 models of each member, each trained without a fold" in card
+
+
+def test_informative_members_get_weight() -> None:
+    rng = np.random.default_rng(0)
+    Y = (rng.random((2000, 4)) < [0.5, 0.3, 0.1, 0.02]).astype(float)
+    logits = rng.logistic(size=Y.shape) + np.where(Y > 0, 3.0, -3.0)
+    noise = rng.normal(size=Y.shape)
+    weights, _ = blend_weights([logits, noise, -logits], sp.csr_matrix(Y))
+    assert weights[0] > 0.5 and weights[1] < 0.1 and weights[2] < 1e-3
+    # Scores in another unit change the weight, not the blend.
+    (half, *_), _ = blend_weights([2 * logits, noise, -logits], sp.csr_matrix(Y))
+    assert half == pytest.approx(weights[0] / 2, rel=1e-3)
+
+
+def test_uninformative_members_get_equal_weights() -> None:
+    Y = sp.csr_matrix(np.eye(4))
+    weights, intercept = blend_weights([-np.eye(4), -2 * np.eye(4)], Y)
+    assert weights[0] == pytest.approx(2 * weights[1]) and weights[1] > 0
+    assert np.isfinite(intercept)
+    assert all(np.isfinite(blend_weights([np.zeros((4, 4))] * 2, Y)[0]))
+
+
+def test_pairs_without_a_score_are_ignored() -> None:
+    rng = np.random.default_rng(1)
+    Y = (rng.random((300, 3)) < 0.3).astype(float)
+    scores = rng.normal(size=Y.shape) + 2 * Y
+    other = rng.normal(size=Y.shape) + Y
+    mask = np.zeros(Y.shape, dtype=bool)
+    mask[:, 2] = True
+    wild = np.where(mask, 1e6, scores)
+    expected = blend_weights([scores[:, :2], other[:, :2]], sp.csr_matrix(Y[:, :2]))
+    weights, _ = blend_weights([np.ma.array(wild, mask=mask), other], sp.csr_matrix(Y))
+    assert weights == pytest.approx(expected[0], rel=1e-3)
+
+
+def test_a_label_that_one_member_knows_has_a_score() -> None:
+    lists = [["often"], ["often", "once"], *[["often"]] * 10]
+    data = TextData.from_lists([f"document {k}" for k in range(12)], lists)
+    svm, bag = (Plan(model, folds=3, training=CPU) for model in (Svm(), Bag()))
+    named = Plan(Bag(min_df=1), folds=3, label_texts="names", training=CPU)
+    one, neither = (fit_plans(pair, data, None, RUN) for pair in ((named, svm), (bag, svm)))
+    assert one is not None and not np.ma.getmaskarray(one.scores).any()
+    assert neither is not None and neither.fold_of is not None
+    assert np.ma.getmaskarray(neither.scores).sum() == (neither.fold_of == neither.fold_of[1]).sum()
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000))
+def test_sparse_scores_are_summed_like_dense_ones(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dense = [rng.normal(size=(6, 5)).astype(np.float32) for _ in range(2)]
+    sparse = [sp.csr_matrix(each) for each in dense]
+    total = _weighted_sum(sparse, (0.5, 2.0), -1.0)
+    np.testing.assert_allclose(
+        total.toarray(), 0.5 * dense[0] + 2 * dense[1] - 1, rtol=1e-4, atol=1e-5
+    )
+    # A pair that one of them lacks counts as 1 below the lowest that it has.
+    kept = sparse[0].copy()
+    kept.data[kept.indptr[2]] = 0
+    kept.eliminate_zeros()
+    total = _weighted_sum([kept, sparse[1]], (0.5, 2.0), -1.0).toarray()
+    expected = 0.5 * dense[0] + 2 * dense[1] - 1
+    expected[2, 0] = 0.5 * (dense[0][2, 1:].min() - 1) + 2 * dense[1][2, 0] - 1
+    np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,126 @@
+"""Label descriptions: rare labels get them, all folds train on them, none is evaluated by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from longtail.classifier import crossfit
+from longtail.classifier import label_texts as module
+from longtail.classifier.blend import fit_plans
+from longtail.classifier.crossfit import Fitted, Run, fit_plan
+from longtail.classifier.label_texts import COPIES, LIMIT, add_cooccurring, label_documents
+from longtail.classifier.plan import Plan
+from longtail.data import TextData
+from longtail.errors import InputError
+
+from .cases import CPU
+
+NAMES = ("castor-oil", "earn", "lin_oil", "never")
+
+
+def plan(folds: int, label_texts: str | Mapping[str, str] | None) -> Plan:
+    return Plan(folds=folds, label_texts=label_texts, training=CPU)
+
+
+def fit(folds: int, label_texts: str | None, data: TextData) -> Fitted:
+    fitted = fit_plan(plan(folds, label_texts), data, data if folds == 1 else None)
+    assert fitted is not None
+    return fitted
+
+
+def documents(n_rare: int = 4) -> TextData:
+    lists = [["earn"]] * LIMIT + [["castor-oil"]] * n_rare + [["lin_oil", "earn"]] * n_rare
+    return TextData.from_lists([f"document {k}" for k in range(len(lists))], lists, NAMES)
+
+
+def test_rare_labels_get_their_names() -> None:
+    names = label_documents(documents(), "names")
+    assert names.texts == ["castor oil", "lin oil", "never"] * COPIES
+    assert [names.labels_of(k) for k in range(3)] == [["castor-oil"], ["lin_oil"], ["never"]]
+    assert names.label_names == NAMES and names.ids is not None
+    assert names.ids[:2] == ("label castor-oil", "label lin_oil")
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ([["earn", "lin_oil"]] * 4, ["earn", "lin_oil"]),
+        # One document without it is added: two shared documents are too few.
+        ([["earn", "lin_oil"]] * 2, ["lin_oil"]),
+        ([["earn", "lin_oil"]] * 6 + [["lin_oil"]] * 3, ["lin_oil"]),
+        ([["earn"]] * 4, ["lin_oil"]),
+    ],
+)
+def test_cooccurring_labels_are_added(lists: list[list[str]], expected: list[str]) -> None:
+    data = TextData.from_lists([f"d{k}" for k in range(len(lists))], lists, NAMES)
+    texts = label_documents(data, {"lin_oil": "linseed"})
+    assert texts.labels_of(0) == ["lin_oil"]
+    joined = add_cooccurring(TextData.concat([data, texts]), len(data))
+    assert [joined.labels_of(k) for k in range(len(data))] == lists
+    assert joined.labels_of(len(data)) == joined.labels_of(len(data) + 1) == expected
+    assert joined.Y.nnz == joined.Y.sum(), "no stored zeros"
+
+
+def test_cooccurrence_is_counted_in_each_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[tuple[int, int]] = []
+
+    def watch(part: TextData, n_documents: int) -> TextData:
+        lengths.append((len(part), n_documents))
+        return add_cooccurring(part, n_documents)
+
+    monkeypatch.setattr(crossfit, "add_cooccurring", watch)
+    data = documents(3)
+    fit(2, "names", data)
+    assert len(lengths) == 2 and sum(n for _, n in lengths) == len(data)
+    assert {length - n for length, n in lengths} == {3 * COPIES}
+
+
+def test_unknown_labels_are_reported() -> None:
+    notes: list[str] = []
+    texts = {"castor-oil": "an oil of beans", "x": "one", "y": "two"}
+    fit_plans([plan(2, texts)], documents(), None, Run(note=notes.append))
+    expected = "label_texts: 2 of 3 texts are not used, as the data has no such label: 'x', 'y'."
+    assert notes == [expected]
+
+
+def test_descriptions_of_some_labels() -> None:
+    texts = {"castor-oil": "an oil of beans", "earn": "earnings", "lin_oil": "  ", "other": "x"}
+    assert label_documents(documents(), texts).texts == ["an oil of beans"] * COPIES
+    with pytest.raises(InputError, match=r"describes none of the 4 labels.*such as 'castor-oil'"):
+        label_documents(documents(), {"Castor oil": "an oil of beans"})
+    # All described labels are frequent: nothing to add.
+    assert len(label_documents(documents(), {"earn": "earnings"})) == 0
+
+
+@pytest.mark.parametrize("wrong", ["Names", 3, ["a"], {"a": 1}])
+def test_invalid_label_texts(wrong: object) -> None:
+    with pytest.raises(InputError, match="label_texts must be 'names', or a mapping"):
+        Plan(label_texts=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("folds", [1, 3])
+def test_every_model_knows_every_label_and_only_documents_are_scored(folds: int) -> None:
+    data = documents(1)
+    fitted = fit(folds, "names", data)
+    assert fitted.ensemble.known.all()
+    assert fitted.tuning.texts == data.texts and fitted.scores.shape == data.Y.shape
+    assert not np.ma.getmaskarray(fitted.scores).any()
+    assert not fit(folds, None, data).ensemble.known.all()
+
+
+def test_a_label_without_documents_is_predicted_by_its_name() -> None:
+    words = ("copper", "nickel", "wheat", "zinc")
+    lists = [[words[k % 3]] for k in range(90)]
+    texts = [f"prices of {names[0]} rose {k}" for k, names in enumerate(lists)]
+    data = TextData.from_lists(texts, lists, words)
+    scores = fit(2, "names", data).ensemble.scores(["zinc exports", "wheat exports"])
+    assert scores[0, 3] > scores[1, 3] and scores[0].argmax() == 3
+
+
+def test_the_limit_counts_training_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LIMIT", 3)
+    data = TextData.from_lists(["a", "b", "c", "d", "e"], [["x"], ["x"], ["y"], ["y"], ["y"]])
+    assert set(label_documents(data, "names").texts) == {"x"}

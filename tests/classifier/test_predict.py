@@ -1,0 +1,147 @@
+"""Scores, probabilities, decisions, label names, the top k and evaluations agree."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longtail.classifier.estimator as module
+from longtail import LongTailClassifier, Training
+from longtail.corpora import load_corpus
+from longtail.data import TextData
+from longtail.errors import InputError
+
+from .cases import DATA, LABELS, NAMES, TEXTS
+from .conftest import Make
+
+
+def test_it_learns(encoder: LongTailClassifier, cross_fitted: LongTailClassifier) -> None:
+    for classifier in (encoder, cross_fitted):
+        texts = ["copper and nickel rose", "wheat fell", "copper rose"]
+        assert classifier.predict_labels(texts) == [["copper", "nickel"], ["wheat"], ["copper"]]
+        assert classifier.score(TEXTS, LABELS) == 1.0
+        assert classifier.classes_.tolist() == NAMES
+
+
+@settings(max_examples=50)
+@given(
+    texts=st.lists(
+        st.lists(st.sampled_from([*"ab", *" ".join(TEXTS[:4]).split()]), max_size=6).map(" ".join),
+        max_size=6,
+    ),
+    k=st.integers(1, 5),
+)
+def test_all_methods_agree(cross_fitted: LongTailClassifier, texts: list[str], k: int) -> None:
+    logits = cross_fitted.decision_function(texts)
+    assert logits.shape == (len(texts), 3) and logits.dtype == np.float32
+    assert np.isfinite(logits).all()
+    expected = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    assert np.allclose(cross_fitted.predict_proba(texts), expected, atol=1e-6)
+    decisions = cross_fitted.predict(texts)
+    assert isinstance(decisions, sp.csr_matrix) and decisions.shape == logits.shape
+    assert np.array_equal(decisions.toarray(), logits >= cross_fitted.thresholds_.values)
+    names = [[NAMES[n] for n in np.flatnonzero(row)] for row in decisions.toarray()]
+    assert cross_fitted.predict_labels(texts) == names
+    for row, best in enumerate(cross_fitted.top_k(texts, k)):
+        order = np.argsort(-logits[row], kind="stable")[:k]
+        assert [name for name, _ in best] == [NAMES[n] for n in order]
+        assert [value for _, value in best] == logits[row, order].tolist()
+
+
+def test_scores_do_not_depend_on_the_other_texts(encoder: LongTailClassifier) -> None:
+    scores = encoder.decision_function(TEXTS)
+    assert np.allclose(encoder.decision_function(TEXTS[::-1])[::-1], scores, atol=1e-6)
+    single = np.concatenate([encoder.decision_function([text]) for text in TEXTS[:4]])
+    assert np.allclose(single, scores[:4], atol=1e-6)
+
+
+def test_no_texts(encoder: LongTailClassifier) -> None:
+    assert encoder.predict_labels([]) == [] and encoder.top_k([]) == []
+    for method in (encoder.predict, encoder.predict_proba, encoder.decision_function):
+        assert method([]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("k", [0, -1, True, 1.5, "2", None])
+def test_invalid_k(k: Any, encoder: LongTailClassifier) -> None:
+    with pytest.raises(InputError, match="k must be a whole number of at least 1"):
+        encoder.top_k(TEXTS, k)
+
+
+def test_ties_are_in_label_order(encoder: LongTailClassifier) -> None:
+    level = copy.copy(encoder)
+    level.ensemble_ = copy.copy(encoder.ensemble_)
+
+    def blocks(texts: list[str]) -> Any:
+        yield slice(0, 1), np.zeros((1, 3), dtype=np.float32)
+
+    object.__setattr__(level.ensemble_, "blocks", blocks)
+    assert [name for name, _ in level.top_k(["a"], 2)[0]] == ["copper", "nickel"]
+
+
+def test_evaluation_agrees_with_predictions(encoder: LongTailClassifier) -> None:
+    evaluation, scores = encoder.evaluate_scores(DATA)
+    assert np.array_equal(scores, encoder.decision_function(TEXTS))
+    assert evaluation.y_pred is not None
+    assert np.array_equal(evaluation.y_pred.toarray(), encoder.predict(TEXTS).toarray())
+    assert evaluation.overall.micro_f1 == pytest.approx(encoder.score(TEXTS, LABELS))
+    assert evaluation.overall.micro_f1 == pytest.approx(encoder.score(DATA))
+    assert encoder.evaluate(DATA).to_dict() == evaluation.to_dict()
+    # Head, medium and tail are those of the training documents.
+    assert evaluation.labels.train_count.tolist() == encoder.label_stats_.label_counts.tolist()
+
+
+def test_unknown_labels_are_counted_and_not_evaluated(encoder: LongTailClassifier) -> None:
+    data = TextData.from_lists(["wheat fell", "copper rose"], [["wheat", "tin"], ["tin", "zinc"]])
+    evaluation = encoder.evaluate(data)
+    assert evaluation.unknown_labels == {"tin": 2, "zinc": 1}
+    assert evaluation.overall.n_labels == 3 and evaluation.overall.n_positive == 1
+
+
+def test_max_labels_and_at_least_one(make: Make) -> None:
+    classifier = make(epochs=1, thresholds="global", max_labels=1, at_least_one=True)
+    names = classifier.fit(TEXTS, LABELS).predict_labels(TEXTS)
+    assert names == [[best[0][0]] for best in classifier.top_k(TEXTS, 1)]
+
+
+def test_the_svm_has_no_probabilities() -> None:
+    svm = LongTailClassifier("svm", folds=2).fit(TEXTS, LABELS)
+    with pytest.raises(InputError, match=r"'svm' has no probabilities\. Use decision_function"):
+        svm.predict_proba(TEXTS)
+    assert svm.thresholds_.scale == "margin"
+    assert svm.score(TEXTS, LABELS) > 0.9
+
+
+def test_labels_without_a_training_document_are_never_ranked(make: Make) -> None:
+    data = TextData.from_lists(TEXTS, LABELS, ["copper", "nickel", "tin", "wheat"])
+    classifier = make(epochs=1).fit(data)
+    assert classifier.decision_function(TEXTS).shape == (24, 4)
+    assert {name for best in classifier.top_k(TEXTS, 4) for name, _ in best} == set(NAMES)
+    assert classifier.thresholds_.values[2] == np.inf
+    only_tin = TextData.from_lists(TEXTS, [["tin"]] * 24, data.label_names)
+    evaluation, scores = classifier.evaluate_scores(only_tin)
+    assert np.ma.getmaskarray(scores)[:, 2].all() and not np.ma.getmaskarray(scores)[:, 0].any()
+    assert evaluation.metrics["recall@3"] == 0
+
+
+def test_db_keeps_the_tail_that_bce_loses() -> None:
+    parts = load_corpus("newswire")
+    tail = {}
+    for loss in ("bce", "db"):
+        cpu = Training(device="cpu")
+        classifier = LongTailClassifier(loss=loss, training=cpu, thresholds="global", folds=1)
+        classifier.fit(parts["train"], validation=parts["validation"])
+        tail[loss] = classifier.evaluate(parts["test"]).tail.macro_f1
+    assert tail["db"] > tail["bce"]
+
+
+def test_the_example_of_the_documentation() -> None:
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    (example,) = finder.find(module.LongTailClassifier, "LongTailClassifier")
+    assert example.examples and not runner.run(example).failed
