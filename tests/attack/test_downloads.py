@@ -214,21 +214,6 @@ def test_a_slow_disk_is_not_a_slow_server(server: Server, monkeypatch: pytest.Mo
     assert path.read_bytes() == CONTENT
 
 
-def test_a_file_placed_by_hand_is_used_or_refused(server: Server, tmp_path: Path) -> None:
-    placed = tmp_path / "cache" / "wire" / "texts.gz"
-    placed.parent.mkdir(parents=True)
-    file = remote(server.serve("/texts.gz", good(CONTENT)))
-    placed.write_bytes(CONTENT)
-    assert fetch(file, "wire") == placed
-    placed.write_bytes(OTHER)
-    with pytest.raises(DataError, match="delete or move it") as caught:
-        fetch(file, "wire")
-    for words in (str(placed), file.checksum, sha256(OTHER)):
-        assert words in str(caught.value)
-    assert fetch(file, "wire", strict=False) == placed
-    assert placed.read_bytes() == OTHER and server.requests == []
-
-
 def test_two_at_the_same_time_and_one_killed(server: Server, tmp_path: Path) -> None:
     halfway, rest = threading.Event(), threading.Event()
 

@@ -48,12 +48,18 @@ def test_a_checksum_that_can_verify_nothing(checksum: str) -> None:
         RemoteFile("texts.gz", (), checksum)
 
 
-def test_a_file_without_an_address_is_to_be_placed_by_hand(folder: Path) -> None:
+def test_a_file_placed_by_hand_is_used_or_refused(folder: Path) -> None:
     with pytest.raises(DataError, match=r"no address is known .*\n.* place it as"):
         fetch(remote(), "wire")
+    path, other = folder / "texts.gz", b"other bytes"
     folder.mkdir(parents=True)
-    (folder / "texts.gz").write_bytes(CONTENT)
-    assert fetch(remote(), "wire") == folder / "texts.gz"
+    path.write_bytes(CONTENT)
+    assert fetch(remote(), "wire") == fetch(remote(REFUSED), "wire") == path
+    path.write_bytes(other)
+    message = failure()
+    for words in (str(path), CHECKSUM, f"sha256:{sha256(other).hexdigest()}", "delete or move it"):
+        assert words in message
+    assert fetch(remote(REFUSED), "wire", strict=False) == path and path.read_bytes() == other
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

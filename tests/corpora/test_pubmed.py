@@ -168,19 +168,6 @@ def test_a_real_medline_file() -> None:
     assert {document.id: set(document.labels) for document in data} == labels
 
 
-@needs_file
-def test_the_recipe_on_a_real_medline_file() -> None:
-    report = ReadReport()
-    parts = read(FILE, years="all", n_validation=1000, n_test=1000, report=report)
-    sizes = [len(parts[part]) for part in ("train", "validation", "test")]
-    # What has no label with five training documents is left out, and reported.
-    n_without = 14_832 - sum(sizes)
-    assert 0 < n_without < 50 and report.notes[0].endswith(f": {n_without}.")
-    assert 12_800 < sizes[0] <= 12_832 and 990 < sizes[1] <= 1000 and 990 < sizes[2] <= 1000
-    assert parts["train"].stats().label_counts.min() >= 5
-    assert all(data.Y.sum(axis=1).min() >= 1 for data in parts.values())
-
-
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         pass
