@@ -1,4 +1,4 @@
-"""What training earns and takes: `bag` beside scikit-learn's SVM; with a GPU, encoders too.
+"""Scores and speed of training: `bag` beside scikit-learn's SVM; with a GPU, encoders too.
 
     python benchmarks/training.py FOLDER                    # train, validation and test files
     python benchmarks/training.py FOLDER --encoder ENCODER  # also benchmarks/training_gpu.py
@@ -6,8 +6,8 @@
 The SVM rows are the paper's baseline: one-vs-rest LinearSVC(C=1) on TF-IDF, shifted by the best of
 -1, -0.9, ..., 1 for micro-F1 on the validation part. `bag` has one threshold for all labels from
 the same part, the best there for micro-F1 or for the mean of micro- and macro-F1 (the default), or
-is what `longtail train` makes by default: cross-fitted on training and validation documents,
-thresholds `auto`. All settings were chosen out of fold; the test part is judged once.
+is the default of `longtail train`: cross-fitted on training and validation documents,
+thresholds `auto`. All settings were chosen out of fold; the test part is evaluated once.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from rich.table import Table
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
-from longtail import LongTailClassifier
+from longtail import LongTailClassifier, Training
 from longtail.data import ReadReport, TextData, load_data
 from longtail.evaluation import Evaluation, evaluate
 from longtail.metrics import count, micro_f1
 from longtail.thresholds import Thresholds
 
 SHIFTS = np.round(np.arange(-1, 1.05, 0.1), 1)
-Judged = tuple[float, Evaluation, str, float]
+Result = tuple[float, Evaluation, str, float]
 """Seconds to train, the evaluation, the thresholds' method, documents per second in predict."""
 
 
-def svm(parts: dict[str, TextData], class_weight: str | None) -> Judged:
+def svm(parts: dict[str, TextData], class_weight: str | None) -> Result:
     """The paper's baseline with its search for the shift, by scikit-learn alone."""
     train, start = parts["train"], time.perf_counter()
     features = TfidfVectorizer()
@@ -56,21 +56,21 @@ def svm(parts: dict[str, TextData], class_weight: str | None) -> Judged:
         return np.asarray(features.transform(parts[part].texts) @ weight.T + bias)
 
     held, truth = scores("validation"), parts["validation"].Y
-    earned = [micro_f1(count(truth, sp.csr_matrix(held > shift))) for shift in SHIFTS]
-    shift = float(SHIFTS[int(np.argmax(earned))])
+    scored = [micro_f1(count(truth, sp.csr_matrix(held > shift))) for shift in SHIFTS]
+    shift = float(SHIFTS[int(np.argmax(scored))])
     seconds = time.perf_counter() - start
     start = time.perf_counter()
-    asked = scores("test")
-    rate = len(asked) / (time.perf_counter() - start)
+    margins = scores("test")
+    rate = len(margins) / (time.perf_counter() - start)
     chosen = Thresholds(np.full(len(bias), shift), scale="margin")
-    found = evaluate(parts["test"].Y, asked, chosen, train.stats(), n_resamples=0)
-    return seconds, found, "shift", rate
+    evaluation = evaluate(parts["test"].Y, margins, chosen, train.stats(), n_resamples=0)
+    return seconds, evaluation, "shift", rate
 
 
-def ours(parts: dict[str, TextData], **settings: object) -> Judged:
+def ours(parts: dict[str, TextData], **settings: object) -> Result:
     """A LongTailClassifier with these settings."""
     start = time.perf_counter()
-    classifier = LongTailClassifier(device="cpu", **settings)  # type: ignore[arg-type]
+    classifier = LongTailClassifier(training=Training(device="cpu"), **settings)  # type: ignore[arg-type]
     classifier.fit(parts["train"], validation=parts["validation"])
     seconds = time.perf_counter() - start
     start = time.perf_counter()
@@ -86,14 +86,14 @@ def main() -> None:
     options = parser.parse_args()
     parts = load_data(options.data, report=ReadReport())
     one = {"folds": 1, "thresholds": "global"}
-    rows: dict[str, Callable[[], Judged]] = {
+    rows: dict[str, Callable[[], Result]] = {
         "scikit-learn SVM + shift": lambda: svm(parts, None),
         "scikit-learn SVM balanced + shift": lambda: svm(parts, "balanced"),
         "bag bce, one threshold for the mean": lambda: ours(parts, loss="bce", **one),
         "bag db, one threshold for the mean": lambda: ours(parts, **one),
         "bag db, one threshold for micro-F1": lambda: ours(parts, **one, objective="micro"),
         "bag db cross-fitted, one threshold": lambda: ours(parts, thresholds="global"),
-        "bag db as longtail train makes it": lambda: ours(parts),
+        "bag db, default of longtail train": lambda: ours(parts),
         "svm cross-fitted, auto": lambda: ours(parts, model="svm"),
     }
     title = "micro-F1 / macro-F1 on the test part; groups by training counts"
@@ -101,8 +101,8 @@ def main() -> None:
     for name in ("", "seconds", "all", "head", "medium", "tail", "thresholds", "predict, docs/s"):
         table.add_column(name, justify="left" if name in ("", "thresholds") else "right")
     for name, run in rows.items():
-        seconds, found, method, rate = run()
-        groups = (found.overall, found.head, found.medium, found.tail)
+        seconds, result, method, rate = run()
+        groups = (result.overall, result.head, result.medium, result.tail)
         cells = [f"{100 * each.micro_f1:.2f} / {100 * each.macro_f1:.2f}" for each in groups]
         table.add_row(name, f"{seconds:.1f}", *cells, method, f"{rate:,.0f}")
     Console(width=150).print(table)

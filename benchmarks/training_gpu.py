@@ -1,4 +1,4 @@
-"""Training on a GPU: seconds per epoch against the style of the paper's scripts, and what it earns.
+"""Training on a GPU: seconds per epoch against the style of the paper's scripts, and scores.
 
     python benchmarks/training_gpu.py FOLDER --encoder ENCODER_FOLDER     # FOLDER of Reuters' parts
 
@@ -25,12 +25,11 @@ from rich.table import Table
 from torch import nn
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from longtail import LongTailClassifier, build_loss
+from longtail import Encoder, LongTailClassifier, Training, build_loss
 from longtail.data import TextData, load_data
 from longtail.evaluation import Evaluation
 from longtail.models.encoder import EncoderModel, MeanNetwork
-from longtail.settings import EncoderSettings, TrainingConfig
-from longtail.training import Moment, train
+from longtail.training.loop import Moment, train
 
 BATCH = 32
 
@@ -58,7 +57,7 @@ class Clock:
 
 def bert_base(tokenizer_of: str, n_labels: int, max_length: int) -> EncoderModel:
     """BERT-base with random weights and a tokenizer of the same vocabulary."""
-    model = EncoderModel(EncoderSettings(encoder=tokenizer_of, max_length=max_length))
+    model = EncoderModel(Encoder(tokenizer_of, max_length=max_length))
     torch.manual_seed(0)
     model.network = MeanNetwork(BertModel(BertConfig(), add_pooling_layer=False), n_labels, 0.1)
     model._tokenizer = AutoTokenizer.from_pretrained(tokenizer_of)
@@ -96,8 +95,9 @@ def our_epochs(model: EncoderModel, data: TextData, **settings: object) -> Clock
     encoded = model.encode(data.texts)
     loss = build_loss("db", data.stats(), reduction="batchmean", check_targets=False)
     clock = Clock()
-    config = TrainingConfig(batch_size=BATCH, **settings)  # type: ignore[arg-type]
-    train(model, encoded, data.Y, loss, config, progress=clock, note=print)
+    training = model.resolved(Training(batch_size=BATCH, **settings))  # type: ignore[arg-type]
+    options = dict(is_head=model.is_head, bf16=model.bf16, progress=clock, note=print)
+    train(model.network, encoded, data.Y, loss, training, **options)  # type: ignore[arg-type]
     return clock
 
 
@@ -115,17 +115,16 @@ def speed(data: TextData, encoder: str, table: Table) -> None:
 
 
 def quality(parts: dict[str, TextData], encoder: str, table: Table, out: Path | None) -> None:
-    found: list[Evaluation] = []
+    evaluations: list[Evaluation] = []
     for seed in range(3):
         clock = Clock()
         classifier = LongTailClassifier(
-            "encoder",
+            Encoder(encoder),
             "db",
-            model_settings={"encoder": encoder},
             thresholds="global",
             objective="micro",
             folds=1,
-            seed=seed,
+            random_state=seed,
         ).fit(parts["train"], validation=parts["validation"], progress=clock)
         if seed == 0:
             table.add_row("encoder: to the end of the first epoch", f"{clock.first:.1f} s", "<= 30")
@@ -140,14 +139,14 @@ def quality(parts: dict[str, TextData], encoder: str, table: Table, out: Path | 
                 same = again.predict_labels(parts["test"].texts[:200])
             assert same == classifier.predict_labels(parts["test"].texts[:200])
             again = classifier.decision_function(parts["test"].texts)
-            clone = LongTailClassifier(**classifier.get_params())
+            clone = LongTailClassifier(**classifier.get_params(deep=False))
             clone.fit(parts["train"], validation=parts["validation"])
             equal = np.array_equal(again, clone.decision_function(parts["test"].texts))
             table.add_row("encoder: the same seed again, the same scores", str(equal), "True")
-        found.append(classifier.evaluate(parts["test"]))
-        table.add_row(f"db, seed {seed}, one threshold: test", _percent(found[-1]), "")
+        evaluations.append(classifier.evaluate(parts["test"]))
+        table.add_row(f"db, seed {seed}, one threshold: test", _percent(evaluations[-1]), "")
     mean = [
-        100 * statistics.mean(getattr(getattr(e, group), name) for e in found)
+        100 * statistics.mean(getattr(getattr(e, group), name) for e in evaluations)
         for group in ("overall", "tail")
         for name in ("micro_f1", "macro_f1")
     ]
@@ -157,11 +156,11 @@ def quality(parts: dict[str, TextData], encoder: str, table: Table, out: Path | 
         ">= 90.7 / 61",
     )
     if out is not None:
-        out.write_text(json.dumps([e.to_dict() for e in found]), "utf-8")
+        out.write_text(json.dumps([e.to_dict() for e in evaluations]), "utf-8")
 
 
-def _percent(found: Evaluation) -> str:
-    pairs = [(s.micro_f1, s.macro_f1) for s in (found.overall, found.tail)]
+def _percent(evaluation: Evaluation) -> str:
+    pairs = [(s.micro_f1, s.macro_f1) for s in (evaluation.overall, evaluation.tail)]
     all_, tail = (f"{100 * micro:.2f} / {100 * macro:.2f}" for micro, macro in pairs)
     return f"{all_}, tail {tail}"
 
@@ -181,7 +180,7 @@ def measure(data: str, encoder: str, out: Path | None) -> None:
         raise SystemExit("this benchmark needs a GPU; benchmarks/training.py runs anywhere.")
     parts = load_data(data)
     table = Table(title=f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    for column in ("what", "measured", "wanted"):
+    for column in ("what", "measured", "target"):
         table.add_column(column)
     quality(parts, encoder, table, out)
     speed(parts["train"], encoder, table)

@@ -11,7 +11,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from longtail import LongTailClassifier
+from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
 
 TEXTS = ["copper rose", "wheat fell", "copper and nickel rose", "wheat rose again"] * 6
 LABELS = [["copper"], ["wheat"], ["copper", "nickel"], ["wheat"]] * 6
@@ -42,37 +42,23 @@ def make_encoder(folder: Path, dropout: float = 0.5) -> Path:
 
 def kinds(encoder: Path) -> dict[str, dict[str, Any]]:
     """Arguments of LongTailClassifier by the kind of model that they make."""
-    common = {"thresholds": "global", "device": "cpu"}
-    own = {"encoder": str(encoder), "max_length": 8}
-    step = {**common, "epochs": 2, "batch_size": 8, "folds": 1}
-    return {
-        "bag": {**common, "model": "bag", "folds": 1},
-        "bag, characters": {
-            **common,
-            "model": "bag",
-            "folds": 2,
-            "model_settings": {"char_ngrams": 3, "min_df": 1},
-        },
-        "bag, hashing": {
-            **common, "model": "bag", "folds": 1, "model_settings": {"hashing": 64},
-        },
-        "bag, hidden layer": {
-            **step, "model": "bag", "model_settings": {"hidden": 4, "dropout": 0.5},
-        },
-        "svm": {**common, "model": "svm", "folds": 2},
-        "encoder": {**step, "model": "encoder", "model_settings": own},
+    step = Training(epochs=2, batch_size=8, device="cpu")
+    tiny = {"encoder": str(encoder), "max_length": 8}
+    blend = [Bag(min_df=1), Encoder(**tiny, training=Training(epochs=2, device="cpu"))]
+    arguments: dict[str, dict[str, Any]] = {
+        "bag": {"model": Bag(), "folds": 1},
+        "bag, characters": {"model": Bag(char_ngrams=3, min_df=1), "folds": 2},
+        "bag, hashing": {"model": Bag(hashing=64), "folds": 1},
+        "bag, hidden layer": {"model": Bag(hidden=4), "folds": 1, "training": step},
+        "svm": {"model": Svm(), "folds": 2},
+        "encoder": {"model": Encoder(**tiny), "folds": 1, "training": step},
         "encoder, own head": {
-            **step, "model": "encoder", "model_settings": {**own, "pooling": "cls"},
+            "model": Encoder(**tiny, pooling="cls"), "folds": 1, "training": step,
         },
-        "blend": {
-            **common,
-            "folds": 2,
-            "members": [
-                {"model": "bag", "min_df": 1},
-                {"model": "encoder", "epochs": 2, **own},
-            ],
-        },
+        "blend": {"model": blend, "folds": 2},
     }  # fmt: skip
+    common = {"thresholds": "global", "training": Training(device="cpu")}
+    return {kind: {**common, **each} for kind, each in arguments.items()}
 
 
 def fit_kinds(scratch: Path) -> dict[str, Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -125,7 +126,12 @@ def test_it_is_trained_and_used_by_the_command(tmp_path: Path) -> None:
         ["longtail", "predict", run, str(tmp_path / "texts.txt")],
     ]
     arguments = [COMMANDS, str(Path(__file__).parent), json.dumps(commands)]
-    done = subprocess.run([sys.executable, "-c", *arguments], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", *arguments],
+        env={**os.environ, "COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     for words in ("Settings of centroid", "--sharpness", "bag, encoder, svm, centroid"):
         assert words in done.stdout, words

@@ -47,7 +47,7 @@ def has_bf16(device: torch.device, precision: str) -> bool:
 
 
 def n_processes() -> int:
-    """Processes that torchrun or `accelerate launch` started for one training."""
+    """Processes that torchrun started for one training."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
