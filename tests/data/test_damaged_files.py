@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from longtail.data import read_data
+from longtail.data.parquet import _values
 from longtail.data.parquet_pages import bounded_batches
 from longtail.errors import DataError
 
@@ -92,6 +93,10 @@ def test_a_damaged_gzip(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"after 2000 records: cannot be read any further.*CRC"):
         read(path, packed)
     assert skip(path)[0].ids == tuple(ids)
+    # The header of a table is no record.
+    table = gzip.compress(b"text,a\nx,1\ny,1\n")[:-8]
+    with pytest.raises(DataError, match="after 2 records: cannot be read any further"):
+        read(tmp_path / "a.csv", table, label_columns="*")
 
 
 ARTICLES = bioasq(*map(article, range(1, 6)))
@@ -220,6 +225,10 @@ def test_tar_of_every_style(tmp_path: Path) -> None:
             member = tarfile.TarInfo(("größe/" if number else "") + folder + "reut2-000.sgm")
             member.size = len(content)
             archive.addfile(tarfile.TarInfo("README"))
+            archive.addfile(member, io.BytesIO(content))
+            # The long name is of that file only.
+            member = tarfile.TarInfo("notes.txt")
+            member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
         assert read(tmp_path / "a.tar", buffer.getvalue()).ids == ("training/1",)
     # A folder of an incremental backup, the oldest kind of folder, and a kind that is not known.
@@ -415,6 +424,14 @@ def test_parquet_groups_that_share_bytes(tmp_path: Path) -> None:
     assert second < 1 << 13 and old in content[footer:]
     with pytest.raises(DataError, match=r"was refused: the bytes of the column 'text' belong to"):
         read(path, content[:footer] + content[footer:].replace(old, new))
+
+
+def test_parquet_values_of_a_slice() -> None:
+    import pyarrow as pa
+
+    array = pa.array([["a", "b"], ["c"], None, [], ["d", None]]).slice(1, 4)
+    for same in (array, array.cast(pa.list_(pa.dictionary(pa.int32(), pa.string())))):
+        assert _values(same, 100) == [["c"], None, [], ["d", None]]
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "lz4"])

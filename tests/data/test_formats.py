@@ -255,6 +255,7 @@ def test_written_files_are_what_their_names_say(tmp_path: Path) -> None:
         packed = (tmp_path / f"first.{suffix}.gz").read_bytes()
         assert gzip.decompress(packed) == (tmp_path / f"plain.{suffix}").read_bytes()
         # The same documents, the same bytes: no name and no time inside.
+        assert packed[4:8] == bytes(4)
         assert packed == (tmp_path / f"second.{suffix}.GZ").read_bytes()
 
 

@@ -42,6 +42,10 @@ def test_a_line_that_is_too_long(tmp_path: Path, suffix: str, head: str, record:
         data, report = skip(path, max_record_mb=1)
         assert data.texts == ["one", "two"] and report.skipped == 2
         assert len(read_data(path, max_record_mb=4)) == len(read_data(path)) == 4
+    # With the end of the line; whether that itself counts depends on the format.
+    for size, n_documents in ((1_000_000, 2), (1_000_002, 1)):
+        line = record.format("x" * (size - len(record.format(""))))
+        assert len(skip(path, head + record.format("a") + line, max_record_mb=1)[0]) == n_documents
 
 
 def test_a_long_line_is_not_kept(tmp_path: Path) -> None:

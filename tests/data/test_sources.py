@@ -297,6 +297,11 @@ def test_data_files_beside_the_parts(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"3 left out: data file beside") as caught:
         load_data(tmp_path)
     assert caught[0].filename == __file__
+    # Other .txt files are data where the parts are .txt files.
+    for name in ("train.txt", "extra.txt"):
+        write_data(numbered(20), tmp_path / "lines" / name)
+    with pytest.warns(UserWarning, match=r"1 left out: data file beside .*'extra\.txt'"):
+        load_data(tmp_path / "lines")
 
 
 def test_parts_that_cannot_be_read(tmp_path: Path) -> None:
