@@ -37,7 +37,10 @@ def test_other_formats(number: int, message: str, copied: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda plan: plan["model"].update(colour=1), "refuses: unknown setting of the model encoder 'colour'"),
+        (
+            lambda plan: plan["model"].update(colour=1),
+            "refuses: unknown setting of the model encoder 'colour'",
+        ),
         (lambda plan: plan["model"].update(kind="tree"), "refuses: unknown model 'tree'"),
         (lambda plan: plan["model"].update(pooling="max"), "refuses: pooling must be"),
         (lambda plan: plan.update(loss="dbx"), "refuses: unknown loss 'dbx'"),
