@@ -60,7 +60,9 @@ def test_settings_of_another_version(
 
 def test_parameters_of_another_version(copied: Path) -> None:
     change(copied, lambda config: config["arguments"].update(colour=1))
-    with pytest.raises(DataError, match="unknown parameter 'colour'.*Install the version that wro"):
+    with pytest.raises(
+        DataError, match=r"unknown parameter 'colour'.*Install the version that wro"
+    ):
         LongTailClassifier.from_pretrained(copied)
 
 
@@ -95,8 +97,10 @@ def test_the_card_may_be_edited(copied: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"null", b"[]", b"3", b'"x"', b"{}", b'{"format": "1"}', b'{"format": true}']
-    + [b'{"format": 0}', b"\x00", b"[", b"\xff\xfe\xff", b"[" * 100_000],
+    [
+        *(b"", b"null", b"[]", b'"x"', b"{}", b"\x00", b"[", b"\xff\xfe\xff", b"[" * 100_000),
+        *(b'{"format": "1"}', b'{"format": true}', b'{"format": 0}'),
+    ],
 )
 def test_invalid_configurations(content: bytes, copied: Path) -> None:
     (copied / CONFIG_FILE).write_bytes(content)

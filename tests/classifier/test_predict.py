@@ -112,7 +112,7 @@ def test_max_labels_and_at_least_one(make: Make) -> None:
 
 def test_the_svm_has_no_probabilities() -> None:
     svm = LongTailClassifier("svm", folds=2).fit(TEXTS, LABELS)
-    with pytest.raises(InputError, match="'svm' has no probabilities. Use decision_function"):
+    with pytest.raises(InputError, match=r"'svm' has no probabilities. Use decision_function"):
         svm.predict_proba(TEXTS)
     assert svm.thresholds_.scale == "margin"
     assert svm.score(TEXTS, LABELS) > 0.9
