@@ -1,4 +1,4 @@
-"""A hub on the loopback that speaks the few endpoints which uploading and fetching a model need."""
+"""A local hub with the few endpoints that uploading and downloading a model need."""
 
 from __future__ import annotations
 
@@ -22,26 +22,22 @@ class Repository:
 
 
 def commit_of(files: dict[str, bytes]) -> str:
-    """The name of a state, as long as git's."""
-    found = hashlib.sha1()
-    for name in sorted(files):
-        found.update(name.encode() + b"\0" + files[name])
-    return found.hexdigest()
+    """The hash of a state, as long as git's."""
+    return hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
 
 
 class Hub(ThreadingHTTPServer):
-    """Repositories by name, and the requests that came."""
+    """Repositories by name, and the requests so far."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories: dict[str, Repository] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.failing: int | None = None
-        """The status to answer everything with."""
-        self.words = "not today"
-        """What it then says."""
+        """The status of all responses, with this message."""
+        self.message = "not today"
 
     @property
     def address(self) -> str:
@@ -55,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
 
-    def answer(self, status: int, content: Any = b"", **headers: str) -> None:
+    def respond(self, status: int, content: Any = b"", **headers: str) -> None:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         for name, value in headers.items():
@@ -65,59 +61,58 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def received(self) -> bytes:
+    def body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
     def refused(self, write: bool) -> bool:
-        """Answer for the hub where it is down or does not know who asks."""
-        self.server.asked.append(f"{self.command} {self.path}")
+        """Respond if the hub fails or the token is wrong."""
+        self.server.requests.append(f"{self.command} {self.path}")
         if self.server.failing is not None:
-            self.received()
-            self.answer(self.server.failing, {"error": self.server.words})
+            self.body()
+            self.respond(self.server.failing, {"error": self.server.message})
             return True
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if (write or token) and token != TOKEN:
-            self.received()
-            self.answer(401, {"error": "Invalid username or password."})
+            self.body()
+            self.respond(401, {"error": "Invalid username or password."})
             return True
         return False
 
     def repository(self, name: str) -> Repository | None:
-        found = self.server.repositories.get(name)
-        hidden = found is not None and found.private and "Authorization" not in self.headers
-        if found is None or hidden:
-            self.answer(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
+        repository = self.server.repositories.get(name)
+        if repository is None or (repository.private and "Authorization" not in self.headers):
+            self.respond(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
             return None
-        return found
+        return repository
 
     def files(self, repository: Repository, revision: str) -> dict[str, bytes] | None:
         for branch, files in repository.branches.items():
             if revision in (branch, commit_of(files)):
                 return files
-        self.answer(404, {"error": "no revision"}, X_Error_Code="RevisionNotFound")
+        self.respond(404, {"error": "no revision"}, X_Error_Code="RevisionNotFound")
         return None
 
     def do_POST(self) -> None:
         if self.refused(write=True):
             return
         parts = [unquote(part) for part in urlsplit(self.path).path.split("/")[1:]]
-        body = self.received()
+        content = self.body()
         if parts == ["api", "repos", "create"]:
-            self.create(json.loads(body))
+            self.create(json.loads(content))
         elif parts == ["api", "validate-yaml"]:
-            self.answer(200, {"errors": [], "warnings": []})
+            self.respond(200, {"errors": [], "warnings": []})
         else:
-            self.change(parts, body)
+            self.change(parts, content)
 
-    def create(self, asked: dict[str, Any]) -> None:
-        name = f"{asked['organization'] or OWNER}/{asked['name']}"
+    def create(self, request: dict[str, Any]) -> None:
+        name = f"{request['organization'] or OWNER}/{request['name']}"
         if not name.startswith(f"{OWNER}/"):
-            self.answer(403, {"error": f"You don't have the rights to create {name}"})
+            self.respond(403, {"error": f"You don't have the rights to create {name}"})
             return
         known = name in self.server.repositories
-        is_private = asked.get("visibility") == "private" or bool(asked.get("private"))
+        is_private = request.get("visibility") == "private" or bool(request.get("private"))
         self.server.repositories.setdefault(name, Repository(is_private))
-        self.answer(409 if known else 200, {"url": f"{self.server.address}/{name}"})
+        self.respond(409 if known else 200, {"url": f"{self.server.address}/{name}"})
 
     def change(self, parts: list[str], body: bytes) -> None:
         _, _, owner, name, verb, revision = parts
@@ -127,18 +122,15 @@ class Handler(BaseHTTPRequestHandler):
         if verb == "branch":
             known = revision in repository.branches
             repository.branches.setdefault(revision, dict(repository.branches["main"]))
-            self.answer(409 if known else 200, {"error": "Reference exists"} if known else {})
+            self.respond(409 if known else 200, {"error": "Reference exists"} if known else {})
             return
         files = self.files(repository, revision)
         if files is None:
             return
         if verb == "preupload":
-            asked = json.loads(body)["files"]
-            modes = [
-                {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
-                for one in asked
-            ]
-            self.answer(200, {"files": modes})
+            mode = {"uploadMode": "regular", "shouldIgnore": False}
+            modes = [{"path": file["path"], **mode} for file in json.loads(body)["files"]]
+            self.respond(200, {"files": modes})
             return
         assert verb == "commit"
         for line in body.splitlines():
@@ -151,7 +143,7 @@ class Handler(BaseHTTPRequestHandler):
             elif entry["key"] == "deletedFile":
                 del files[value["path"]]
         url = f"{self.server.address}/{owner}/{name}/commit/{commit_of(files)}"
-        self.answer(200, {"commitUrl": url, "commitOid": commit_of(files)})
+        self.respond(200, {"commitUrl": url, "commitOid": commit_of(files)})
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -170,19 +162,14 @@ class Handler(BaseHTTPRequestHandler):
             return
         if verb == "tree":
             rows = [
-                {
-                    "type": "file",
-                    "path": path,
-                    "size": len(content),
-                    "oid": commit_of({path: content}),
-                }
-                for path, content in files.items()
+                {"type": "file", "path": p, "size": len(files[p]), "oid": commit_of({p: files[p]})}
+                for p in files
             ]
-            self.answer(200, rows)
+            self.respond(200, rows)
             return
         siblings = [{"rfilename": path} for path in files]
         info = {"id": f"{owner}/{name}", "modelId": f"{owner}/{name}", "sha": commit_of(files)}
-        self.answer(200, info | {"siblings": siblings, "tags": [], "private": False})
+        self.respond(200, info | {"siblings": siblings, "tags": [], "private": False})
 
     def resolve(self, owner: str, name: str, revision: str, path: str) -> None:
         repository = self.repository(f"{owner}/{name}")
@@ -190,7 +177,7 @@ class Handler(BaseHTTPRequestHandler):
         if files is None:
             return
         if path not in files:
-            self.answer(404, {"error": "no entry"}, X_Error_Code="EntryNotFound")
+            self.respond(404, {"error": "no entry"}, X_Error_Code="EntryNotFound")
             return
         tag = f'"{hashlib.sha1(files[path]).hexdigest()}"'
-        self.answer(200, files[path], ETag=tag, X_Repo_Commit=commit_of(files))
+        self.respond(200, files[path], ETag=tag, X_Repo_Commit=commit_of(files))

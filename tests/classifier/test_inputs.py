@@ -1,4 +1,4 @@
-"""Texts and labels in all the forms that people have them in, and those that are refused."""
+"""Texts and labels of all supported types, and those that are refused."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from longtail import LongTailClassifier
-from longtail.classifier.inputs import as_text_data, check_texts, for_classes, validation_part
+from longtail.classifier.inputs import as_text_data, check_texts, on_classes, validation_part
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
 
-from .cases import LABELS, NAMES, TEXTS
+from .cases import DATA, LABELS, NAMES, TEXTS
+from .conftest import Make
 
 MATRIX = MultiLabelBinarizer().fit_transform(LABELS)
 FRAME = pd.DataFrame(MATRIX, columns=NAMES)
@@ -36,11 +36,11 @@ TEXT_FORMS: dict[str, Callable[[], Any]] = {
 }
 NAMED_FORMS: dict[str, Callable[[], Any]] = {
     "lists": lambda: LABELS,
-    "tuples": lambda: tuple(tuple(own) for own in LABELS),
-    "sets": lambda: [set(own) for own in LABELS],
-    "arrays": lambda: [np.array(own) for own in LABELS],
-    "generator": lambda: (iter(own) for own in LABELS),
-    "repeated": lambda: [own * 2 for own in LABELS],
+    "tuples": lambda: tuple(tuple(names) for names in LABELS),
+    "sets": lambda: [set(names) for names in LABELS],
+    "arrays": lambda: [np.array(names) for names in LABELS],
+    "generator": lambda: (iter(names) for names in LABELS),
+    "repeated": lambda: [names * 2 for names in LABELS],
     "series": lambda: pd.Series(LABELS),
     "object array": lambda: pd.Series(LABELS).to_numpy(),
     "frame": lambda: FRAME,
@@ -75,14 +75,14 @@ def _stored_zeros() -> sp.csr_matrix:
 
 
 @pytest.mark.parametrize("form", TEXT_FORMS)
-def test_forms_of_texts(form: str) -> None:
-    found = check_texts(TEXT_FORMS[form]())
-    assert found == TEXTS
-    assert {type(text) for text in found} == {str}
+def test_types_of_texts(form: str) -> None:
+    texts = check_texts(TEXT_FORMS[form]())
+    assert texts == TEXTS
+    assert {type(text) for text in texts} == {str}
 
 
 @pytest.mark.parametrize("form", NAMED_FORMS)
-def test_forms_of_labels_with_names(form: str) -> None:
+def test_types_of_labels_with_names(form: str) -> None:
     data = as_text_data(TEXTS, NAMED_FORMS[form]())
     assert list(data.label_names) == NAMES
     assert {type(name) for name in data.label_names} == {str}
@@ -90,20 +90,21 @@ def test_forms_of_labels_with_names(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", MATRIX_FORMS)
-def test_forms_of_labels_without_names(form: str) -> None:
-    given = MATRIX_FORMS[form]()
-    before = given.copy()
-    data = as_text_data(TEXTS, given)
+def test_types_of_labels_without_names(form: str) -> None:
+    matrix = MATRIX_FORMS[form]()
+    before = matrix.copy()
+    data = as_text_data(TEXTS, matrix)
     assert data.label_names == ("0", "1", "2")
     assert np.array_equal(data.Y.toarray(), MATRIX)
-    assert type(given) is type(before) and (given != before).sum() == 0
-    named, unknown = for_classes(TEXTS, given, NAMES)
+    assert type(matrix) is type(before) and (matrix != before).sum() == 0
+    named, unknown = on_classes(TEXTS, matrix, NAMES)
     assert list(named.label_names) == NAMES and unknown == {}
 
 
-def test_a_text_data_is_taken_as_it_is() -> None:
-    data = TextData.from_lists(TEXTS, LABELS)
-    assert as_text_data(data) is data
+def test_a_text_data_is_not_copied() -> None:
+    assert as_text_data(DATA) is DATA
+    with pytest.raises(InputError, match="which includes labels, and labels as well"):
+        as_text_data(DATA, LABELS)
 
 
 def test_rows_of_names_in_one_array() -> None:
@@ -157,8 +158,8 @@ def test_columns_of_a_frame_may_be_numbers() -> None:
         (MATRIX.astype(complex), "labels must be real numbers"),
         (MATRIX[:, :0], "expected at least one label, got none"),
         ([[]] * 24, "expected at least one label, got none"),
-        ([["a\ud800"]] * 24, "holds half a character"),
-        (TextData.from_lists(TEXTS, LABELS), "got a TextData: pass it alone"),
+        ([["a\ud800"]] * 24, "holds half of a surrogate pair"),
+        (DATA, "got a TextData: pass it alone"),
     ],
 )
 def test_labels_that_are_refused(labels: Any, message: str) -> None:
@@ -191,50 +192,44 @@ def test_texts_that_are_refused(texts: Any, message: str) -> None:
         check_texts(texts)
 
 
-def test_labels_beside_a_text_data_are_not_ignored() -> None:
-    with pytest.raises(InputError, match="which has its own labels"):
-        as_text_data(TextData.from_lists(TEXTS, LABELS), LABELS)
-
-
 @given(st.lists(st.text(alphabet=st.characters(), max_size=20), max_size=4))
-def test_half_characters_are_replaced_and_nothing_else(texts: list[str]) -> None:
+def test_only_surrogates_are_replaced(texts: list[str]) -> None:
     halves = [text + "\ud800" + text for text in texts]
     assert check_texts(texts) == texts
     assert check_texts(halves) == [text + "\N{REPLACEMENT CHARACTER}" + text for text in texts]
     data = TextData.from_lists(halves, [["x"]] * len(halves), ["x"])
     assert as_text_data(data).texts == check_texts(halves)
-    # Two halves that belong together are the character.
+    # A pair of surrogates is one character.
     assert check_texts(["\ud83d\ude00"]) == ["\U0001f600"]
 
 
 def test_the_labels_of_a_fitted_classifier() -> None:
-    data, unknown = for_classes(["a", "b"], [["wheat", "tin"], ["tin"]], NAMES)
+    data, unknown = on_classes(["a", "b"], [["wheat", "tin"], ["tin"]], NAMES)
     assert [data.labels_of(row) for row in range(2)] == [["wheat"], []]
     assert unknown == {"tin": 2}
-    # A frame is matched by its names, in whatever order.
-    data, unknown = for_classes(TEXTS, FRAME[["wheat", "copper"]].assign(tin=1), NAMES)
+    # The columns of a frame are matched by their names.
+    data, unknown = on_classes(TEXTS, FRAME[["wheat", "copper"]].assign(tin=1), NAMES)
     assert np.array_equal(data.Y.toarray()[:, [0, 2]], MATRIX[:, [0, 2]])
     assert data.Y.toarray()[:, 1].sum() == 0 and unknown == {"tin": 24}
     with pytest.raises(InputError, match="each of the 3 labels of the classifier, got 2"):
-        for_classes(TEXTS, MATRIX[:, :2], NAMES)
+        on_classes(TEXTS, MATRIX[:, :2], NAMES)
 
 
 def test_a_validation_part() -> None:
-    data = TextData.from_lists(TEXTS, LABELS)
-    told: list[str] = []
+    notes: list[str] = []
     other = TextData.from_lists(["x", "y"], [["wheat", "tin"], ["zinc", "tin"]])
-    held = validation_part(other, data, told.append)
-    assert held.label_names == data.label_names
-    assert [held.labels_of(row) for row in range(2)] == [["wheat"], []]
-    (said,) = told
-    assert said.startswith("2 labels of the validation part are not in the training part")
-    assert said.endswith("left out: 'tin', 'zinc'.")
-    validation_part(data, data, told.append)
-    assert len(told) == 1
+    part = validation_part(other, DATA, notes.append)
+    assert part.label_names == DATA.label_names
+    assert [part.labels_of(row) for row in range(2)] == [["wheat"], []]
+    (note,) = notes
+    assert note.startswith("2 labels of the validation part are not in the training part")
+    assert note.endswith("left out: 'tin', 'zinc'.")
+    validation_part(DATA, DATA, notes.append)
+    assert len(notes) == 1
     with pytest.raises(InputError, match="validation must be a TextData, got tuple"):
-        validation_part((TEXTS, LABELS), data, told.append)
-    with pytest.raises(InputError, match="holds no documents"):
-        validation_part(data[:0], data, told.append)
+        validation_part((TEXTS, LABELS), DATA, notes.append)
+    with pytest.raises(InputError, match="has no documents"):
+        validation_part(DATA[:0], DATA, notes.append)
 
 
 @pytest.mark.parametrize(
@@ -246,8 +241,6 @@ def test_a_validation_part() -> None:
         (["a", "b"], np.zeros((2, 3)), "expected documents with labels, got 2 without any"),
     ],
 )
-def test_too_little_to_learn_from(
-    texts: Any, labels: Any, message: str, encoder_arguments: dict[str, Any]
-) -> None:
+def test_too_few_documents(texts: Any, labels: Any, message: str, make: Make) -> None:
     with pytest.raises(LongtailError, match=message):
-        LongTailClassifier(**encoder_arguments).fit(texts, labels)
+        make().fit(texts, labels)

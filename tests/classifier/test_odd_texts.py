@@ -1,7 +1,8 @@
-"""Odd texts: every model reads them, in training and after, and answers the same every time."""
+"""Unusual texts: every model trains on them and scores them, the same every time."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtail import LongTailClassifier
+from longtail import Bag, LongTailClassifier, Svm, Training
 from longtail.data import TextData
 from longtail.errors import InputError
 
 from .cases import LABELS, TEXTS
+from .conftest import Make
 
-MODELS = ("bag", "hashing", "characters", "hidden", "svm", "encoder")
+MODELS: dict[str, Any] = {
+    "bag": Bag(),
+    "hashing": Bag(hashing=512),
+    "characters": Bag(char_ngrams=3),
+    "hidden": Bag(hidden=8, training=Training(epochs=2)),
+    "svm": Svm(),
+}
+KINDS = [*MODELS, "encoder"]
 ODD = {
     "empty": "",
     "space": " \t\r\n\u00a0\u3000",
@@ -36,40 +45,29 @@ ODD = {
     "numbers": "1 2 3 4.5 1e9",
     "markup": "<b>copper</b> & ]]> {{x}} %s %d \\",
 }
-KINDS = st.sampled_from(sorted(ODD))
-ANY = st.text(alphabet=st.characters(), max_size=40) | KINDS.map(ODD.__getitem__)
+ANY = st.text(alphabet=st.characters(), max_size=40) | st.sampled_from(sorted(ODD.values()))
 
 
 def odd_texts(name: str) -> list[str]:
-    """All of them; sequences of characters of a megabyte take seconds."""
+    """All of them; character n-grams of a megabyte take seconds."""
     return [text for text in ODD.values() if name != "characters" or len(text) < 10_000]
 
 
-def arguments_of(name: str, encoder_arguments: dict[str, Any]) -> dict[str, Any]:
-    settings: dict[str, dict[str, Any]] = {
-        "bag": {"model": "bag"},
-        "hashing": {"model": "bag", "model_settings": {"hashing": 512}},
-        "characters": {"model": "bag", "model_settings": {"char_ngrams": 3}},
-        "hidden": {"model": "bag", "model_settings": {"hidden": 8}, "epochs": 2},
-        "svm": {"model": "svm"},
-        "encoder": encoder_arguments | {"epochs": 2},
-    }
-    return settings[name] | {"device": "cpu"}
+def new(name: str, make: Make, folds: int) -> LongTailClassifier:
+    classifier = make(epochs=2, folds=folds)
+    if name == "encoder":
+        return classifier
+    return classifier.set_params(model=MODELS[name], training=Training(device="cpu"))
 
 
 @pytest.fixture(scope="module")
-def fitted(encoder_arguments: dict[str, Any]) -> dict[str, LongTailClassifier]:
+def fitted(make: Make) -> dict[str, LongTailClassifier]:
     """One of each, fitted to plain texts."""
-    return {
-        name: LongTailClassifier(**arguments_of(name, encoder_arguments), folds=1).fit(
-            TEXTS, LABELS
-        )
-        for name in MODELS
-    }
+    return {name: new(name, make, folds=1).fit(TEXTS, LABELS) for name in KINDS}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_odd_text_gets_an_answer(name: str, fitted: dict[str, LongTailClassifier]) -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_every_text_gets_scores(name: str, fitted: dict[str, LongTailClassifier]) -> None:
     classifier = fitted[name]
     texts = odd_texts(name)
     scores = classifier.decision_function(texts)
@@ -80,7 +78,7 @@ def test_every_odd_text_gets_an_answer(name: str, fitted: dict[str, LongTailClas
 
 
 @given(texts=st.lists(ANY, max_size=5))
-def test_any_text_gets_the_same_answer_whatever_stands_beside_it(
+def test_scores_do_not_depend_on_the_other_texts(
     fitted: dict[str, LongTailClassifier], texts: list[str]
 ) -> None:
     classifier = fitted["bag"]
@@ -92,30 +90,27 @@ def test_any_text_gets_the_same_answer_whatever_stands_beside_it(
     assert len(classifier.predict_labels(texts)) == len(texts)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_training_on_odd_texts_among_others(
-    name: str, encoder_arguments: dict[str, Any], tmp_path: Any
-) -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_training_on_unusual_texts(name: str, make: Make, tmp_path: Path) -> None:
     odd = odd_texts(name)
     texts = [*TEXTS, *odd]
     labels = [*LABELS, *([["copper"], []] * len(odd))[: len(odd)]]
-    arguments = arguments_of(name, encoder_arguments) | {"folds": 2}
-    first = LongTailClassifier(**arguments).fit(texts, labels)
+    first = new(name, make, folds=2).fit(texts, labels)
     scores = first.decision_function(texts)
     assert np.isfinite(scores).all()
     first.save_pretrained(tmp_path / "run")
     loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
     assert np.array_equal(loaded.decision_function(texts), scores)
-    again = LongTailClassifier(**arguments).fit(texts, labels)
+    again = new(name, make, folds=2).fit(texts, labels)
     assert np.array_equal(again.decision_function(texts), scores)
     assert first.evaluate(TextData.from_lists(texts, labels)).overall.n_documents == len(texts)
 
 
 @pytest.mark.parametrize("name", ["bag", "svm", "encoder"])
 @pytest.mark.parametrize("kind", ["empty", "NUL", "stop words", "one emoji"])
-def test_training_on_nothing_else(kind: str, name: str, encoder_arguments: dict[str, Any]) -> None:
-    """Nothing can be learned from them, but nothing breaks either."""
-    classifier = LongTailClassifier(**arguments_of(name, encoder_arguments), folds=2)
+def test_training_on_nothing_else(kind: str, name: str, make: Make) -> None:
+    """Nothing can be learned from them, but nothing fails."""
+    classifier = new(name, make, folds=2)
     texts, labels = [ODD[kind]] * 12, [["a"], ["b"], ["a", "b"]] * 4
     if kind == "empty" and name != "encoder":
         with pytest.raises(InputError, match=r"nothing but white space.*Check the text field"):

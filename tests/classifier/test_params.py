@@ -158,7 +158,7 @@ BLEND = [{"kind": "encoder"}, {"kind": "bag"}]
         ({"epoch": 3}, "unknown setting 'epoch'. Did you mean 'epochs'"),
         (
             {"model": "svm", "pooling": "cls"},
-            "pooling is a setting of the model encoder, got .*svm",
+            "pooling is a setting of the model encoder",
         ),
         ({"max_length": 3}, "max_length is a setting of the model encoder, got the model bag"),
         ({"model": "encoder", "ngrams": 2}, "ngrams is a setting of the model bag or svm, got"),

@@ -18,7 +18,7 @@ from longtail.corpora import load_corpus
 from longtail.data import TextData
 from longtail.errors import InputError
 
-from .cases import DATA, LABELS, NAMES, TEXTS
+from .cases import CPU, DATA, LABELS, NAMES, TEXTS
 from .conftest import Make
 
 
@@ -112,7 +112,7 @@ def test_max_labels_and_at_least_one(make: Make) -> None:
 
 def test_the_svm_has_no_probabilities() -> None:
     svm = LongTailClassifier("svm", folds=2).fit(TEXTS, LABELS)
-    with pytest.raises(InputError, match=r"'svm' has no probabilities\. Use decision_function"):
+    with pytest.raises(InputError, match=r"'svm' has no probabilities. Use decision_function"):
         svm.predict_proba(TEXTS)
     assert svm.thresholds_.scale == "margin"
     assert svm.score(TEXTS, LABELS) > 0.9
@@ -128,6 +128,15 @@ def test_labels_without_a_training_document_are_never_ranked(make: Make) -> None
     evaluation, scores = classifier.evaluate_scores(only_tin)
     assert np.ma.getmaskarray(scores)[:, 2].all() and not np.ma.getmaskarray(scores)[:, 0].any()
     assert evaluation.metrics["recall@3"] == 0
+
+
+def test_labels_that_some_folds_have_not_seen_are_ranked() -> None:
+    labels = [[*LABELS[0], "once"], *LABELS[1:]]
+    classifier = LongTailClassifier(training=CPU, folds=2).fit(TEXTS, labels)
+    assert classifier.ensemble_.known.all(axis=0).tolist() == [True, True, False, True]
+    assert "once" in dict(classifier.top_k(TEXTS[:1], 4)[0])
+    scores = classifier.evaluate_scores(TextData.from_lists(TEXTS, labels))[1]
+    assert not np.ma.getmaskarray(scores).any()
 
 
 def test_db_keeps_the_tail_that_bce_loses() -> None:

@@ -1,4 +1,4 @@
-"""Saved classifiers: the same answers anywhere, no pickle, whole whoever reads and saves."""
+"""Saved classifiers: the same predictions, no pickle, complete while others read and save."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from huggingface_hub import constants
 from safetensors.numpy import load_file
 
-from longtail import LongTailClassifier
+from longtail import Encoder, LongTailClassifier, Training
 from longtail.classifier.saving import write_files
 from longtail.data import TextData
 from longtail.errors import DataError, InputError
 from longtail.models.encoder import EncoderModel
 from longtail.runs import CONFIG_FILE, check_out
-from longtail.settings import EncoderSettings, TrainingConfig
 
-from .cases import LABELS, NAMES, TEXTS, change, files_limited_to
+from .cases import CPU, LABELS, NAMES, TEXTS, change, files_limited_to
+from .conftest import Make
 
 KINDS = (".safetensors", ".json", ".txt", ".model")
 
 
 @pytest.mark.parametrize("name", ["encoder", "cross_fitted"])
-def test_the_same_answers_after_loading(
+def test_the_same_scores_after_loading(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     before: LongTailClassifier = request.getfixturevalue(name)
@@ -42,22 +44,22 @@ def test_the_same_answers_after_loading(
     assert after.plans_ == before.plans_ and after.facts_ == before.facts_
     assert np.array_equal(after.label_stats_.label_counts, before.label_stats_.label_counts)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    # Saved once more by the loaded one, the model and its card are the same.
+    # The loaded classifier saves the same model and card.
     after.save_pretrained(tmp_path / "again")
     contents = [contents_of(tmp_path / name) for name in ("run", "again")]
     assert contents[0] == contents[1]
 
 
 def contents_of(folder: Path) -> dict[str, object]:
-    """All files, without those of the tokenizer, which write down when they were last asked."""
-    found: dict[str, object] = {
+    """All files but those of the tokenizer, which change with its use."""
+    contents: dict[str, object] = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file() and "tokenizer" not in path.name
     }
     config = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
     sizes = {name: size for name, size in config["files"].items() if "tokenizer" not in name}
-    return found | {CONFIG_FILE: config | {"files": sizes, "checksum": ""}}
+    return contents | {CONFIG_FILE: config | {"files": sizes, "checksum": ""}}
 
 
 def test_only_safetensors_json_tokenizers_and_a_card(
@@ -106,17 +108,17 @@ def test_saving_does_not_overwrite_something_else(
         LongTailClassifier.from_pretrained(tmp_path)
 
 
-def test_the_command_writes_its_files_itself(encoder: LongTailClassifier, tmp_path: Path) -> None:
+def test_files_written_into_a_folder(encoder: LongTailClassifier, tmp_path: Path) -> None:
     write_files(encoder, tmp_path)
     assert check_out(tmp_path) == tmp_path
     assert LongTailClassifier.from_pretrained(str(tmp_path)).predict_labels(["wheat fell"])
 
 
 @pytest.mark.parametrize("limit", [100, 2000, 6000])
-def test_a_full_disk_leaves_the_model_before(
+def test_a_full_disk_keeps_the_earlier_model(
     limit: int, cross_fitted: LongTailClassifier, copied: Path
 ) -> None:
-    """The limits stop it at the weights, at the tokenizer and at its configuration."""
+    """The limits are reached at the weights, the tokenizer and the configuration."""
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
     with files_limited_to(limit), pytest.raises(DataError, match=r"could not save.*is unchanged"):
         cross_fitted.save_pretrained(copied)
@@ -124,111 +126,102 @@ def test_a_full_disk_leaves_the_model_before(
     assert after == before
 
 
+def change_default(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, value: object) -> None:
+    """As a later version might have it."""
+    names = [field for field in kind.__match_args__ if field in kind.__dataclass_fields__]  # type: ignore[attr-defined]
+    defaults = list(kind.__init__.__defaults__ or ())  # type: ignore[misc]
+    defaults[names.index(name)] = value
+    monkeypatch.setattr(kind.__init__, "__defaults__", tuple(defaults))  # type: ignore[misc]
+    monkeypatch.setattr(kind.__dataclass_fields__[name], "default", value)  # type: ignore[attr-defined]
+    assert getattr(kind(), name) == value
+
+
 def test_changed_defaults_do_not_change_a_saved_model(
-    encoder_arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = {"encoder": encoder_arguments["model_settings"]["encoder"]}
-    before = LongTailClassifier(**encoder_arguments | {"model_settings": short, "epochs": 1})
-    before.fit(TEXTS, LABELS)
+    model, training = Encoder(str(tiny_bert)), Training(epochs=1, device="cpu")
+    before = LongTailClassifier(model, training=training).fit(TEXTS, LABELS)
     before.save_pretrained(tmp_path / "run")
-    expected = EncoderSettings().max_length, EncoderModel.training_defaults["weight_decay"]
-    # As a later version might have it.
-    for name, value in {"pooling": "cls", "max_length": 1}.items():
-        monkeypatch.setattr(EncoderSettings.__init__, "__defaults__", _with(name, value))
-    monkeypatch.setattr(EncoderModel, "training_defaults", {"weight_decay": 0.5})
-    assert EncoderSettings().max_length == 1
+    max_length, decay = model.max_length, EncoderModel.defaults["weight_decay"]
+    change_default(monkeypatch, Encoder, "pooling", "cls")
+    change_default(monkeypatch, Encoder, "max_length", 1)
+    monkeypatch.setattr(EncoderModel, "defaults", {"weight_decay": 0.5})
     after = LongTailClassifier.from_pretrained(tmp_path / "run")
     assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
     assert after.plans_ == before.plans_
-    found = after.plans_[0].model_settings["max_length"], after.plans_[0].training.weight_decay
-    assert found == expected and expected[0] != 1 and expected[1] != 0.5
-    # The user had said nothing, and still has not.
-    assert after.weight_decay is None and after.model_settings == short
+    plan = after.plans_[0]
+    assert isinstance(plan.model, Encoder) and plan.model.max_length == max_length != 1
+    assert plan.training.weight_decay == decay != 0.5
+    # What the user left to the default is still None.
+    assert after.training == training and after.model == model
 
 
-def test_what_a_fit_of_today_would_refuse_still_loads(
+def test_a_model_that_fit_would_now_refuse_still_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A linear head refuses settings of steps unless they are the defaults, which may change."""
-    before = LongTailClassifier(device="cpu", folds=2).fit(TEXTS, LABELS)
+    before = LongTailClassifier(training=CPU, folds=2).fit(TEXTS, LABELS)
     before.save_pretrained(tmp_path / "run")
-    defaults = TrainingConfig.__init__.__defaults__ or ()
-    changed = tuple(0.25 if value == 0.1 else value for value in defaults)
-    assert changed != defaults
-    monkeypatch.setattr(TrainingConfig.__init__, "__defaults__", changed)
-    monkeypatch.setattr(TrainingConfig.__dataclass_fields__["warmup"], "default", 0.25)
+    change_default(monkeypatch, Training, "warmup_ratio", 0.25)
     after = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert after.plans_ == before.plans_ and after.plans_[0].training.warmup == 0.1
+    assert after.plans_ == before.plans_ and after.plans_[0].training.warmup_ratio == 0.1
     assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
 
 
-def _with(name: str, value: object) -> tuple[object, ...]:
-    names = list(EncoderSettings.__dataclass_fields__)
-    found = list(EncoderSettings.__init__.__defaults__ or ())
-    found[names.index(name)] = value
-    return tuple(found)
-
-
-def test_loading_never_asks_the_network(
+def test_loading_does_not_use_the_network(
     encoder: LongTailClassifier, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    asked: list[object] = []
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    calls: list[object] = []
 
     def refuse(*arguments: object, **_: object) -> None:
-        asked.append(arguments)
+        calls.append(arguments)
         raise OSError("no network in this test")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     loaded = LongTailClassifier.from_pretrained(saved)
-    assert asked == []
+    assert calls == []
     assert np.array_equal(loaded.decision_function(TEXTS), encoder.decision_function(TEXTS))
 
 
-def test_the_encoder_that_it_came_from_is_not_needed(
-    encoder_arguments: dict[str, Any], tmp_path: Path
-) -> None:
-    source = shutil.copytree(encoder_arguments["model_settings"]["encoder"], tmp_path / "source")
-    arguments = encoder_arguments | {"model_settings": {"encoder": source}, "epochs": 1}
-    before = LongTailClassifier(**arguments).fit(TEXTS, LABELS)
+def test_the_pretrained_encoder_is_not_needed(tiny_bert: Path, make: Make, tmp_path: Path) -> None:
+    source = shutil.copytree(tiny_bert, tmp_path / "source")
+    before = make(model=Encoder(str(source)), epochs=1).fit(TEXTS, LABELS)
     before.save_pretrained(tmp_path / "run")
     shutil.rmtree(source)
     after = LongTailClassifier.from_pretrained(tmp_path / "run")
     assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
 
 
-def test_where_a_loaded_model_computes(saved: Path, copied: Path) -> None:
-    assert LongTailClassifier.from_pretrained(saved).ensemble_.device == "cpu"
-    moved = LongTailClassifier.from_pretrained(saved, device="auto")
-    assert moved.ensemble_.device == moved.device == "auto"
-    assert moved.predict_labels(["wheat fell"]) == [["wheat"]]
+def test_the_device_of_a_loaded_model(saved: Path, copied: Path) -> None:
+    for device in (None, "cpu", "auto"):
+        loaded = LongTailClassifier.from_pretrained(saved, device=device)
+        assert loaded.predict_labels(["wheat fell"]) == [["wheat"]]
     with pytest.raises(InputError, match="device must be"):
         LongTailClassifier.from_pretrained(saved, device="gpu")
-    import torch
-
     if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="no CUDA GPU can be used here"):
+        with pytest.raises(InputError, match="needs a CUDA GPU"):
             LongTailClassifier.from_pretrained(saved, device="cuda")
-        # Trained on a GPU, and read where there is none.
-        change(copied, lambda config: config["arguments"].update(device="cuda:1"))
+        # Trained on a GPU, and loaded where there is none.
         change(copied, lambda config: config["plans"][0]["training"].update(device="cuda:1"))
         loaded = LongTailClassifier.from_pretrained(copied)
-        assert loaded.device == loaded.ensemble_.device == "auto"
         assert loaded.predict_labels(["wheat fell"]) == [["wheat"]]
+    # Scores are computed on the requested device.
+    model = LongTailClassifier.from_pretrained(saved, device="cpu").ensemble_.models[0]
+    assert isinstance(model, EncoderModel)
+    assert {weight.device.type for weight in model.network.parameters()} == {"cpu"}
 
 
 @pytest.mark.parametrize("names", [("encoder", "cross_fitted"), ("cross_fitted", "encoder")])
-def test_another_model_is_saved_in_the_midst_of_reading(
+def test_another_model_is_saved_while_one_is_loaded(
     names: tuple[str, str], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     old, new = (request.getfixturevalue(name) for name in names)
     old.save_pretrained(tmp_path / "run")
 
-    class Meddler(LongTailClassifier):
-        """Made after the configuration was read, and before the weights are."""
+    class Saving(LongTailClassifier):
+        """Created after the configuration is read, and before the weights are."""
 
         saved = False
 
@@ -238,54 +231,49 @@ def test_another_model_is_saved_in_the_midst_of_reading(
                 new.save_pretrained(tmp_path / "run")
             return super().__new__(cls)
 
-    found = Meddler.from_pretrained(tmp_path / "run")
-    assert len(found.ensemble_.models) == len(new.ensemble_.models)
-    assert np.array_equal(found.decision_function(TEXTS), new.decision_function(TEXTS))
-    assert np.array_equal(found.thresholds_.values, new.thresholds_.values)
+    loaded = Saving.from_pretrained(tmp_path / "run")
+    assert len(loaded.ensemble_.models) == len(new.ensemble_.models)
+    assert np.array_equal(loaded.decision_function(TEXTS), new.decision_function(TEXTS))
+    assert np.array_equal(loaded.thresholds_.values, new.thresholds_.values)
 
 
-def test_reading_while_somebody_saves(
-    encoder: LongTailClassifier, encoder_arguments: dict[str, Any], tmp_path: Path
+def test_loading_while_another_thread_saves(
+    encoder: LongTailClassifier, make: Make, tmp_path: Path
 ) -> None:
-    other = LongTailClassifier(**encoder_arguments | {"seed": 5}).fit(TEXTS, LABELS)
-    scores = [one.decision_function(TEXTS) for one in (encoder, other)]
-    limits = [one.thresholds_.values for one in (encoder, other)]
+    both = (encoder, make(random_state=5).fit(TEXTS, LABELS))
+    scores = [each.decision_function(TEXTS) for each in both]
     folder = tmp_path / "run"
     encoder.save_pretrained(folder)
     done = threading.Event()
     errors: list[BaseException] = []
 
-    def save_in_turn() -> None:
+    def save_repeatedly() -> None:
         try:
             while not done.is_set():
-                for one in (other, encoder):
-                    one.save_pretrained(folder)
+                for each in reversed(both):
+                    each.save_pretrained(folder)
                     time.sleep(0.05)
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=save_in_turn)
+    thread = threading.Thread(target=save_repeatedly)
     thread.start()
-    seen = []
     try:
         for _ in range(12):
             loaded = LongTailClassifier.from_pretrained(folder)
-            found = loaded.decision_function(TEXTS)
-            which = [k for k in range(2) if np.array_equal(found, scores[k])]
-            assert len(which) == 1
-            assert np.array_equal(loaded.thresholds_.values, limits[which[0]])
-            seen += which
+            new = loaded.decision_function(TEXTS)
+            (which,) = [k for k in range(2) if np.array_equal(new, scores[k])]
+            assert np.array_equal(loaded.thresholds_.values, both[which].thresholds_.values)
     finally:
         done.set()
         thread.join()
     assert errors == []
 
 
-def test_odd_label_names_survive(encoder_arguments: dict[str, Any], tmp_path: Path) -> None:
+def test_unusual_label_names(make: Make, tmp_path: Path) -> None:
     names = ["a\nb", "\u202eright", "<b>|`*", "", "emoji \U0001f600", "0", "__proto__", "a" * 500]
     labels = [[names[k % len(names)], names[0]] for k in range(len(TEXTS))]
-    arguments = encoder_arguments | {"epochs": 1}
-    before = LongTailClassifier(**arguments).fit(TextData.from_lists(TEXTS, labels))
+    before = make(epochs=1).fit(TextData.from_lists(TEXTS, labels))
     before.save_pretrained(tmp_path / "run")
     after = LongTailClassifier.from_pretrained(tmp_path / "run")
     assert after.classes_.tolist() == before.classes_.tolist() == sorted(names)

@@ -1,4 +1,4 @@
-"""The folder of a fit: folds resume, finished ones stay, other files are not touched."""
+"""The folder of a fit: interrupted folds resume, finished ones stay, other files are kept."""
 
 from __future__ import annotations
 

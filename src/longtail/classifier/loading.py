@@ -17,7 +17,7 @@ from longtail.classifier.ensemble import Ensemble, is_failure
 from longtail.classifier.held_out import Facts
 from longtail.classifier.plan import Plan
 from longtail.classifier.saving import FORMAT
-from longtail.errors import DataError, InputError, LongtailError
+from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.models import build_model, parse_model
 from longtail.runs import (
@@ -113,7 +113,7 @@ def _load(
     version = _check_version(root, config)
     try:
         _check_files(root, config["files"], config["n_models"])
-        classifier = cls(**_parameters(config["arguments"]))
+        classifier = cls(**_parameters(config["arguments"], cls()))
         names = [str(name) for name in config["label_names"]]
         classifier.classes_ = np.asarray(names, dtype=object)
         classifier.label_stats_ = LabelStats.from_counts(
@@ -160,15 +160,17 @@ def _load(
     return classifier
 
 
-def _parameters(saved: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(saved: Mapping[str, Any], default: LongTailClassifier) -> dict[str, Any]:
     """The parameters of the estimator from their plain values."""
-    params = dict(saved)
+    params, known = dict(saved), default.get_params(deep=False)
+    for name in saved.keys() - known:
+        raise UnknownNameError("parameter", name, known)
     model, training = params["model"], params["training"]
     if isinstance(model, list):
         params["model"] = [parse_model(item) if isinstance(item, dict) else item for item in model]
     elif isinstance(model, dict):
         params["model"] = parse_model(model)
-    params["training"] = None if training is None else Training(**training)
+    params["training"] = None if training is None else Training().set_params(**training)
     return params
 
 

@@ -95,7 +95,9 @@ class Plan:
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Plan:
         """Restore what `to_dict` returned."""
-        model, training = parse_model(saved["model"]), Training(**saved["training"])
+        for name in saved.keys() - {item.name for item in dataclasses.fields(cls)}:
+            raise UnknownNameError("setting", name, saved)
+        model, training = parse_model(saved["model"]), Training().set_params(**saved["training"])
         return cls(**{**saved, "model": model, "training": training})
 
 
