@@ -107,7 +107,7 @@ def test_too_few_documents(method: str, make: Make) -> None:
     classifier = make(epochs=1, thresholds=method).fit(TEXTS[:4], LABELS[:4])
     assert classifier.facts_.earned is None
     card = model_card(classifier)
-    assert "too few documents to say" in card and "On 1 held-out document," in card
+    assert "too few documents to estimate" in card and "On 1 held-out document," in card
 
 
 def test_limits_and_labels_without_documents(make: Make) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from longtail.analysis import compare_runs
 from longtail.errors import InputError, UnknownNameError
-from longtail.evaluation import Evaluation, evaluate
+from longtail.evaluation import Difference, Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.report import (
     FORMATS,
@@ -179,13 +179,28 @@ def test_differences_to_the_first_run() -> None:
         assert len(table.rows) == 4 and table.n_names == 2 and list(table.rules) == [2]
         last, first = (getattr(found[name], group).micro_f1 for name in ("third|run", "bce"))
         assert table.plain()[3][column].startswith(f"{100 * (last - first):+.2f} [")
-        significant = re.search(r"\[\+|, -", table.plain()[3][column])
-        assert bool(strong(table.rows[2][column])) == bool(significant)
     assert tuple(table.header[2:5]) == ("all", "single-label", "multi-label")
     truth, scores = by_hand()
     other = {"one": found["bce"], "two": evaluated(truth, scores, [90, 20, 2])}
     table = difference_table(compare_runs(other), "one")
     assert not table.rows and "two: not compared" in table.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "p", "cell", "bold"),
+    [
+        (0.02, 0.01, 0.03, 0.0004, "+2.00 [+1.00, +3.00] p <0.001", True),
+        (-0.02, -0.03, -0.01, 0.02, "-2.00 [-3.00, -1.00] p 0.020", True),
+        (0.01, -0.01, 0.03, 0.3, "+1.00 [-1.00, +3.00] p 0.300", False),
+        (-1e-9, -1e-9, 0.0, 1.0, "+0.00 [+0.00, +0.00] p 1.000", False),
+    ],
+)
+def test_a_difference_is_bold_where_its_interval_leaves_out_0(
+    value: float, low: float, high: float, p: float, cell: str, bold: bool
+) -> None:
+    found = {"all": {"micro_f1": Difference(value, low, high, p)}}
+    row = difference_table({"run": found}, "first").rows[0]
+    assert "".join(pieces(row[2])) == cell and bool(strong(row[2])) is bold
 
 
 def with_unknown(**unknown: int) -> Evaluation:

@@ -60,6 +60,10 @@ def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) 
         "-", "\N{MINUS SIGN}"
     )
     assert f"{less} (92.14 / 83.48)" in page.replace("**", "")
+    # Bold where ours is higher.
+    minus = page.split("ours minus the paper's\n")[1].split("\n## ")[0]
+    assert not re.search(r"\*\*\N{MINUS SIGN}", minus)
+    assert not re.search(r"[^*]\+\d+\.\d\d", minus.replace("+0.00", ""))
     assert "longtail reproduce x\n```" in first and "one threshold for all labels" in first
     assert "No row uses random numbers" in first
     assert "| row | total (5) | head (2) | medium (1) | tail (2) | n |" in page

@@ -15,12 +15,10 @@ from scipy.special import expit
 
 from longtail import __version__
 from longtail.classifier.plan import Plan
-from longtail.evaluation import Scores
 from longtail.labels import GROUP_NAMES, label_groups
 from longtail.losses import LOSSES
 from longtail.models import MODELS, ModelSettings
 from longtail.report.jinja import render_markdown
-from longtail.report.table import NONE
 from longtail.settings import field_names
 from longtail.thresholds import Thresholds
 
@@ -48,9 +46,9 @@ def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
         stats=classifier.label_stats_,
         facts=facts,
         per_document=counts.sum() / classifier.label_stats_.n_samples,
-        groups=[_group_row(name, counts[mask]) for name, mask in label_groups(counts).items()],
+        groups={name: counts[mask] for name, mask in label_groups(counts).items()},
         rarest=[(classifier.classes_[k], counts[k]) for k in rarest[counts[rarest] > 0][:N_RAREST]],
-        results=[_result_row(name, facts.held_out[name]) for name in ("all", *GROUP_NAMES)],
+        results={name: facts.held_out[name] for name in ("all", *GROUP_NAMES)},
         few=int(((counts > 0) & (counts < FEW)).sum()),
         few_limit=FEW,
         n_unseen=int((counts == 0).sum()),
@@ -109,16 +107,6 @@ def _shared(thresholds: Thresholds) -> str | None:
     """The probability from which any label applies, where all that are predicted share one."""
     values = np.unique(thresholds.values[np.isfinite(thresholds.values)])
     return f"{expit(values[0]):.4f}" if len(values) == 1 else None
-
-
-def _group_row(name: str, counts: Any) -> tuple[str, ...]:
-    span = f"{counts.min():,.0f} to {counts.max():,.0f}" if counts.size else NONE
-    return name, f"{counts.size:,}", span
-
-
-def _result_row(name: str, scores: Scores) -> tuple[str, ...]:
-    figures = [f"{100 * value:.1f} %" for value in (scores.micro_f1, scores.macro_f1)]
-    return name, f"{scores.n_labels:,}", *([NONE, NONE] if scores.is_empty else figures)
 
 
 def _quoted(name: str) -> str:

@@ -10,12 +10,12 @@ from pathlib import Path
 from longtail import __version__
 from longtail.analysis.runs import Run, compare_runs
 from longtail.errors import InputError, UnknownNameError
-from longtail.report.evaluation_tables import difference_table, document_table, label_table
+from longtail.evaluation import Evaluation
+from longtail.report.evaluation_tables import report_tables
 from longtail.report.latex import to_latex_document
 from longtail.report.page import build_page
 from longtail.report.paper import LAYOUTS, paper_rows
 from longtail.report.renderers import to_document
-from longtail.report.table import Table
 from longtail.runs import MADE_BY
 
 TITLE = "Multi-label classification by frequency of the labels"
@@ -69,19 +69,13 @@ def check_different(folders: Sequence[Path]) -> None:
             )
 
 
-def _tables(runs: Mapping[str, Run], corpus: str | None) -> list[Table]:
-    evaluations = {name: run.evaluation for name, run in runs.items()}
-    tables = [label_table(evaluations, corpus), document_table(evaluations, corpus)]
-    tables += [make(evaluations, intervals=True) for make in (label_table, document_table)]
-    if len(runs) > 1:
-        comparisons, first = compare_runs(evaluations), next(iter(runs))
-        tables += [difference_table(comparisons, first, layout) for layout in LAYOUTS]
-    return tables
+def _evaluations(runs: Mapping[str, Run]) -> dict[str, Evaluation]:
+    return {name: run.evaluation for name, run in runs.items()}
 
 
 def _json(runs: Mapping[str, Run], corpus: str | None) -> str:
     """All figures of every run, and the differences to the first."""
-    evaluations = {name: run.evaluation for name, run in runs.items()}
+    evaluations = _evaluations(runs)
     comparisons = {
         name: comparison
         if isinstance(comparison, str)
@@ -102,8 +96,8 @@ def _json(runs: Mapping[str, Run], corpus: str | None) -> str:
 
 
 FORMATS: dict[str, Callable[[Mapping[str, Run], str | None], str]] = {
-    "markdown": lambda runs, corpus: to_document(TITLE, _tables(runs, corpus)),
-    "latex": lambda runs, corpus: to_latex_document(TITLE, _tables(runs, corpus)),
+    "markdown": lambda runs, corpus: to_document(TITLE, report_tables(_evaluations(runs), corpus)),
+    "latex": lambda runs, c: to_latex_document(TITLE, report_tables(_evaluations(runs), c)),
     "json": _json,
     "html": build_page,
 }

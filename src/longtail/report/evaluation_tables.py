@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from longtail.analysis.runs import Comparison, same_groups
+from longtail.analysis.runs import Comparison, compare_runs, same_groups
 from longtail.evaluation import Difference, Evaluation, Scores
 from longtail.metrics import count
-from longtail.report.paper import SOURCE, paper_document_groups, paper_rows, paper_sizes
+from longtail.report.paper import LAYOUTS, SOURCE, paper_document_groups, paper_rows, paper_sizes
 from longtail.report.table import (
     NONE,
     Cell,
@@ -29,6 +29,18 @@ DIFFERENCES = (
     "Points of percent [95 % interval of a paired bootstrap over documents], two-sided p; bold "
     "where the interval leaves out 0. The p are not corrected for the number of comparisons."
 )
+
+
+def report_tables(evaluations: Evaluations, corpus: str | None = None) -> list[Table]:
+    """Both layouts, the differences to the first run, and both layouts with intervals."""
+    layouts = (label_table, document_table)
+    tables = [make(evaluations, corpus) for make in layouts]
+    if len(evaluations) > 1:
+        comparisons, first = compare_runs(evaluations), next(iter(evaluations))
+        tables += [difference_table(comparisons, first, layout) for layout in LAYOUTS]
+    if any(evaluation.intervals for evaluation in evaluations.values()):
+        tables += [make(evaluations, intervals=True) for make in layouts]
+    return tables
 
 
 def label_table(

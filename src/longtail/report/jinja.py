@@ -1,4 +1,4 @@
-"""Templates of pages and cards: every value that is not `Markup` is escaped, whatever it holds."""
+"""HTML and Markdown by templates: every value that is not `Markup` is escaped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from longtail.report.renderers import escape_markdown, render_cell, to_markdown
-from longtail.report.table import one_line, plural, shorten
+from longtail.report.table import Table, one_line, plural, shorten
 
 # Runs beyond the ninth have the colour of an earlier one, and dashed or dotted lines.
 N_COLOURS, LINES = 9, ("solid", "dashed", "dotted")
@@ -24,6 +24,11 @@ def render_html(template: str, **values: Any) -> Markup:
 def render_markdown(template: str, **values: Any) -> str:
     """A Markdown document."""
     return _markdown().get_template(template).render(values)
+
+
+def to_html(table: Table, swatches: int = 0, kind: str = "figures") -> Markup:
+    """A table with its notes; the first `swatches` rows begin with the colour of their run."""
+    return render_html("table.html.j2", table=table, swatches=swatches, kind=kind)
 
 
 def text_file(name: str) -> str:
@@ -72,5 +77,6 @@ def _markdown() -> Environment:
         "code": Markup,
         "plural": plural,
         "thousands": "{:,}".format,
+        "percent": lambda share: f"{100 * share:.1f} %",
     }
     return environment

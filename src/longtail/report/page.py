@@ -14,20 +14,12 @@ from markupsafe import Markup
 
 from longtail import __version__
 from longtail.analysis.mistakes import confused_pairs, never_predicted, worst_documents
-from longtail.analysis.runs import MEASURES, Run, compare_runs, label_rows
+from longtail.analysis.runs import MEASURES, Run, label_rows
 from longtail.evaluation import Evaluation
 from longtail.labels import GROUP_NAMES
-from longtail.report.evaluation_tables import (
-    difference_table,
-    document_table,
-    label_table,
-    metric_table,
-    other_groups,
-)
+from longtail.report.evaluation_tables import metric_table, other_groups, report_tables
 from longtail.report.figures import draw_figures
-from longtail.report.jinja import render_html, text_file
-from longtail.report.paper import LAYOUTS
-from longtail.report.renderers import to_html
+from longtail.report.jinja import render_html, text_file, to_html
 from longtail.report.table import Table, shorten
 
 TEXT_LIMIT = 420
@@ -44,7 +36,6 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
     """
     evaluations = {name: run.evaluation for name, run in runs.items()}
     decided = {name: run for name, run in runs.items() if run.evaluation.y_true is not None}
-    tables, folded = _tables(evaluations, corpus)
     rows = label_rows(evaluations, MOST_ROWS)
     script = text_file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -60,8 +51,8 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
         script=Markup(script),
         names=list(runs),
         facts=_facts(evaluations),
-        tables=tables,
-        folded=folded,
+        tables=[*report_tables(evaluations, corpus), *_metrics(evaluations)],
+        n_open=3 if len(runs) > 1 else 2,
         html=lambda table: _html(table, len(runs)),
         figures={name: Markup(svg) for name, svg in draw_figures(runs).items()},
         errors={
@@ -95,6 +86,11 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
     )
 
 
+def _metrics(evaluations: Mapping[str, Evaluation]) -> list[Table]:
+    known = any(evaluation.metrics for evaluation in evaluations.values())
+    return [metric_table(evaluations)] if known else []
+
+
 def _html(table: Table, n_runs: int) -> Markup:
     """Tables of one row per run show the colours of the runs."""
     if table.header[0] == "run":
@@ -111,23 +107,6 @@ def _facts(evaluations: Mapping[str, Evaluation]) -> dict[str, list[str]]:
         fact = f"{overall.n_documents} evaluated documents, {overall.n_labels} labels: {sizes}."
         runs_of.setdefault(fact, []).append(name)
     return runs_of
-
-
-def _tables(
-    evaluations: Mapping[str, Evaluation], corpus: str | None
-) -> tuple[list[Table], list[Table]]:
-    """Those that are open, and those that are folded at first."""
-    tables, folded = [label_table(evaluations, corpus), document_table(evaluations, corpus)], []
-    if len(evaluations) > 1:
-        comparisons, first = compare_runs(evaluations), next(iter(evaluations))
-        by_labels, by_documents = (difference_table(comparisons, first, name) for name in LAYOUTS)
-        tables.append(by_labels)
-        folded.append(by_documents)
-    if any(evaluation.intervals for evaluation in evaluations.values()):
-        folded += [make(evaluations, intervals=True) for make in (label_table, document_table)]
-    if any(evaluation.metrics for evaluation in evaluations.values()):
-        folded.append(metric_table(evaluations))
-    return tables, folded
 
 
 def _worst(run: Run) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Tables as Markdown, HTML and on the terminal; nothing of the data is taken for markup."""
+"""Tables as Markdown and on the terminal; nothing of the data is taken for markup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from longtail.errors import printable
 from longtail.report.table import Cell, Strong, Table, one_line, pieces
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from rich.table import Table as RichTable
 
 # An underscore inside a word is no markup, and paths read better without the backslash.
@@ -41,13 +40,6 @@ def to_markdown(table: Table, *, bare: bool = False) -> str:
     title = [] if bare or not table.title else [f"## {escape_markdown(table.title)}\n"]
     below = ["\n".join(notes) + "\n"] if notes else []
     return "\n".join([*title, "\n".join(lines) + "\n", *below])
-
-
-def to_html(table: Table, swatches: int = 0, kind: str = "figures") -> Markup:
-    """A table with its notes; the first `swatches` rows begin with the colour of their run."""
-    from longtail.report.jinja import render_html
-
-    return render_html("table.html.j2", table=table, swatches=swatches, kind=kind)
 
 
 def to_terminal(table: Table, *, framed: bool = False) -> RichTable:

@@ -121,29 +121,17 @@ def results_markdown(summary: Summary, command: str, stem: str) -> str:
 
 def results_json(summary: Summary, command: str) -> dict[str, Any]:
     """Everything that the page shows, as plain numbers in percent."""
-    rows = {
-        name: {
-            "seeds": {str(seed): values for seed, values in row.seeds.items()},
-            "mean": row.mean,
-            "std": row.std,
-            "interval": row.interval,
-            "difference": {
-                group: {measure: _percent(asdict(one)) for measure, one in by_measure.items()}
-                for group, by_measure in row.difference.items()
-            },
-            "confused": [
-                {"missed": missed, "given": wrong, "documents": round(n, 3)}
-                for missed, wrong, n in row.confused
-            ],
-            "seconds": row.seconds,
-            "hardware": list(row.hardware),
-            "commit": list(row.commits),
-            "versions": list(row.versions),
-            "recipe": dict(row.recipe),
-            "failed": {str(seed): why for seed, why in row.failed.items()},
-        }
-        for name, row in summary.rows.items()
-    }
+    rows = {}
+    for name, row in summary.rows.items():
+        plain = asdict(row)
+        plain["commit"] = plain.pop("commits")
+        for by_measure in plain["difference"].values():
+            for values in by_measure.values():
+                values |= {key: 100 * values[key] for key in ("value", "low", "high")}
+        keys = ("missed", "given", "documents")
+        confused = [(missed, wrong, round(n, 3)) for missed, wrong, n in row.confused]
+        plain["confused"] = [dict(zip(keys, each, strict=True)) for each in confused]
+        rows[name] = plain
     paper = None
     if summary.paper is not None:
         tables = {layout: paper_rows(summary.paper, layout) for layout in LAYOUTS}
@@ -217,7 +205,3 @@ def _draw(end: str, out: Path, publish: Path | None, draw: Callable[[Path], None
 
 def _joined(many: Iterable[Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(one for some in many for one in some))
-
-
-def _percent(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: value if name == "p" else 100 * value for name, value in values.items()}
