@@ -65,12 +65,12 @@ def main() -> None:
         held_out = np.flatnonzero(folds == fold)
         scores[held_out] = svm_scores(train.select(folds != fold), train.select(held_out).texts)
     test_scores = svm_scores(train, test.texts)
-    scoring_seconds = time.perf_counter() - start
+    scoring = time.perf_counter() - start
     # Groups by the counts of the training part alone, as everywhere.
     stats = parts["train"].stats()
     counts = train.stats().label_counts
     title = f"{options.data}: SVM, {options.folds} folds, {options.objective}"
-    title += f" ({scoring_seconds:.0f} s to score)"
+    title += f" ({scoring:.0f} s to score)"
     table = Table(title=title)
     for column in ("thresholds", "seconds", "unseen", "test, all", "tail"):
         table.add_column(column, justify="left" if column == "thresholds" else "right")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.thresholds import OBJECTIVES, cuts, fit_thresholds
-from longtail.thresholds.tuning import Column, Pairs, make_tuning
+from longtail.thresholds.tuning import Pairs, make_tuning
 
 from .cases import KINDS, Case, cases, decide, every_cut, f1_of, long_tail, property_test
 
@@ -30,9 +30,15 @@ def test_no_single_cut_beats_global(case: Case, objective: Any) -> None:
 
 def test_cuts_of_a_label() -> None:
     scores, applies = np.array([1.0, 3, 3, 2, 1]), np.array([1, 0, 1, 0, 0], bool)
-    result = cuts.cuts_of(Column(0, scores, applies, 2))
+    result = cuts.cuts_of(scores, applies)
     assert result.thresholds.tolist() == [2.5, 0.0]
     assert result.hits.tolist() == [1, 2] and result.predicted.tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("above", [1.0, np.nextafter(1.0, 2), -3.5, 1e15])
+def test_a_threshold_between_neighbouring_numbers(above: float) -> None:
+    below = np.nextafter(above, -np.inf)
+    assert below < cuts.between(above, below) <= above
 
 
 @given(cases(), st.sampled_from(OBJECTIVES), st.booleans(), st.data())

@@ -158,6 +158,17 @@ def test_micromacro_on_larger_data(kind: str) -> None:
         np.testing.assert_allclose(values, slow_micromacro(case, counts, folds), atol=1e-9)
 
 
+def test_micromacro_starts_with_the_frequent() -> None:
+    # Alone, the rare label would be cut below all its scores; after the perfect micro-F1 of the
+    # frequent one its false positives cost more than its F1 / 2 gains.
+    labels = np.zeros((8, 2), dtype=int)
+    labels[:4, 0] = labels[7, 1] = 1
+    scores = np.column_stack([np.where(labels[:, 0], 1.0, -1.0), np.arange(8.0)[::-1]])
+    for counts, n_predicted in (([9, 1], 0), ([1, 9], 8)):
+        thresholds = fit_thresholds(scores, labels, counts, "micromacro", folds=np.zeros(8))
+        assert thresholds.apply(scores)[:, 1].nnz == n_predicted
+
+
 # Frequency
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.thresholds.tuning import Column, FloatArray, IntArray, Pairs, Tuning
+from longtail.thresholds.tuning import FloatArray, IntArray, Pairs, Tuning
 
 Objective = Literal["micro", "macro", "mean"]
 OBJECTIVES = ("micro", "macro", "mean")
@@ -44,9 +44,8 @@ class Cuts(NamedTuple):
     predicted: IntArray
 
 
-def cuts_of(column: Column) -> Cuts:
-    ordered = np.sort(column.scores)
-    positive = np.sort(column.scores[column.applies])[::-1]
+def cuts_of(scores: NDArray[Any], applies: NDArray[np.bool_]) -> Cuts:
+    ordered, positive = np.sort(scores), np.sort(scores[applies])[::-1]
     # Equal scores are on the same side of any cut: keep the last of them.
     last = np.append(positive[1:] != positive[:-1], True)[: len(positive)]
     above = positive[last].astype(np.float64)

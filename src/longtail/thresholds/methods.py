@@ -59,13 +59,12 @@ def per_label(
     """The exact best F1 of every label, shrunk towards the curve of `frequency` for rare labels."""
     curve, details = frequency(tuning, objective, folds)
     values = curve.copy()
-    for column in tuning.columns():
-        cuts = cuts_of(column)
+    for label, scores, applies in tuning.columns():
+        cuts = cuts_of(scores, applies)
         if len(cuts.hits):
-            f1 = 2 * cuts.hits / (cuts.predicted + column.n_positive)
-            best = cuts.thresholds[np.argmax(f1)]
-            shared, n_scored = curve[column.label], int(cuts.hits[-1])
-            values[column.label] = best + (shared - best) * shrinkage / (n_scored + shrinkage)
+            f1 = 2 * cuts.hits / (cuts.predicted + tuning.n_positive[label])
+            best, n_scored = cuts.thresholds[np.argmax(f1)], int(cuts.hits[-1])
+            values[label] = best + (curve[label] - best) * shrinkage / (n_scored + shrinkage)
     of_curve = {name: details[name] for name in ("height", "slope", "bend")}
     return values, {**of_curve, "shrinkage": shrinkage}
 
@@ -97,22 +96,23 @@ def _micromacro_once(tuning: Tuning) -> FloatArray:
     """Thresholds of the labels that have documents here; infinity for the others."""
     values = np.full(tuning.n_labels, np.inf)
     hits = predicted = actual = 0
-    for column in tuning.columns(np.argsort(-tuning.label_counts, kind="stable")):
-        actual += column.n_positive
-        cuts = cuts_of(column)
+    order = np.argsort(-tuning.label_counts, kind="stable")
+    for label, scores, applies in tuning.columns(order):
+        n_positive = int(tuning.n_positive[label])
+        actual += n_positive
+        cuts = cuts_of(scores, applies)
         if not len(cuts.hits):
             continue
         micro = 2 * (hits + cuts.hits) / (predicted + cuts.predicted + actual)
-        of_label = 2 * cuts.hits / (cuts.predicted + column.n_positive)
+        of_label = 2 * cuts.hits / (cuts.predicted + n_positive)
         f1 = micro + of_label / tuning.n_labels
         best = int(np.argmax(f1))
         if f1[best] < 2 * hits / (predicted + actual):
             # Any prediction of this label costs more than it gains: above all its scores.
-            low, high = float(column.scores.min()), float(column.scores.max())
-            nothing = max(high + 1e-6 * (high - low), float(np.nextafter(high, np.inf)))
-            values[column.label] = nothing
+            low, high = float(scores.min()), float(scores.max())
+            values[label] = max(high + 1e-6 * (high - low), float(np.nextafter(high, np.inf)))
             continue
-        values[column.label] = cuts.thresholds[best]
+        values[label] = cuts.thresholds[best]
         hits += int(cuts.hits[best])
         predicted += int(cuts.predicted[best])
     return values
@@ -166,14 +166,14 @@ def _best_pairs(tuning: Tuning) -> Pairs:
     if tuning.n_scored <= MANY_PAIRS:
         return tuning.pairs()
     lowest = np.full(tuning.n_labels, -np.inf)
-    for column in tuning.columns():
-        size = 10 * column.n_positive + 50
-        if len(column.scores) > size:
-            least = np.partition(column.scores, -size)[-size]
+    for label, scores, _ in tuning.columns():
+        size = int(10 * tuning.n_positive[label] + 50)
+        if len(scores) > size:
+            least = np.partition(scores, -size)[-size]
             # Many scores may share a lowest value, which then is too many.
-            if np.count_nonzero(column.scores >= least) > 2 * size:
-                least = np.nextafter(least, np.inf, dtype=column.scores.dtype)
-            lowest[column.label] = least
+            if np.count_nonzero(scores >= least) > 2 * size:
+                least = np.nextafter(least, np.inf, dtype=scores.dtype)
+            lowest[label] = least
     return tuning.pairs(lowest)
 
 

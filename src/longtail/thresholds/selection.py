@@ -64,7 +64,9 @@ def fit_thresholds(
             folds by `seed`.
         top_k, at_least_one: see `Thresholds`.
     """
-    tuning, groups = _checked(scores, y_true, label_counts, method, objective, scale, folds, seed)
+    _check(method, objective)
+    tuning = make_tuning(scores, y_true, label_counts, scale)
+    groups = _folds(folds, tuning.n_documents, seed)
     chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
     values, of_method = METHODS[chosen](tuning, objective, groups)
     details |= of_method
@@ -92,7 +94,9 @@ def cross_validated_score(
     For each fold the thresholds are fitted on the other folds; micro- and macro-F1 are then taken
     over all documents at once, as a rare label is in few folds. Arguments as in `fit_thresholds`.
     """
-    tuning, groups = _checked(scores, y_true, label_counts, method, objective, scale, folds, seed)
+    _check(method, objective)
+    tuning = make_tuning(scores, y_true, label_counts, scale)
+    groups = _folds(folds, tuning.n_documents, seed)
     return _score(tuning, _out_of_fold(tuning, method, objective, groups))
 
 
@@ -158,23 +162,11 @@ def _f1_of(counts: Counts) -> Earned:
     return Earned(micro_f1(counts), macro_f1(counts))
 
 
-def _checked(
-    scores: Any,
-    y_true: Any,
-    label_counts: Any,
-    method: str,
-    objective: str,
-    scale: Scale,
-    folds: Any,
-    seed: int,
-) -> tuple[Tuning, IntArray]:
-    """Checked documents, and the fold of each."""
+def _check(method: str, objective: str) -> None:
     if method not in list_methods():
         raise UnknownNameError("threshold method", method, list_methods())
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
-    tuning = make_tuning(scores, y_true, label_counts, scale)
-    return tuning, _folds(folds, tuning.n_documents, seed)
 
 
 def _folds(folds: Sequence[int] | None, n_documents: int, seed: int) -> IntArray:

@@ -32,16 +32,6 @@ class Pairs(NamedTuple):
     applies: NDArray[np.bool_]
 
 
-class Column(NamedTuple):
-    """The scored documents of one label."""
-
-    label: int
-    scores: FloatArray
-    applies: NDArray[np.bool_]
-    n_positive: int
-    """Documents with the label, those without a score for it included."""
-
-
 @dataclass(frozen=True)
 class Tuning:
     """Documents that the model has not trained on: their scores as logits, and their labels."""
@@ -70,29 +60,30 @@ class Tuning:
 
     @cached_property
     def n_positive(self) -> IntArray:
-        """Documents of every label; a masked pair is not counted."""
+        """Documents of each label: pairs without a sparse score included, masked ones not."""
         return np.bincount(self.y_true.indices, minlength=self.n_labels).astype(np.int64)
 
     def select(self, rows: IntArray) -> Tuning:
         return Tuning(self.scores[rows], self.y_true[rows], self.label_counts, self.scale)
 
-    def columns(self, labels: Iterable[int] | None = None) -> Iterator[Column]:
-        """Every label, or those given, one after the other."""
+    def columns(
+        self, labels: Iterable[int] | None = None
+    ) -> Iterator[tuple[int, NDArray[Any], NDArray[np.bool_]]]:
+        """Each label, by default of all, with its scores and whether it applies there."""
         truth = self.y_true.tocsc()
         by_label = self.scores.tocsc() if sp.issparse(self.scores) else self.scores
         stored = applies_to(truth, by_label) if sp.issparse(by_label) else None
         for label in range(self.n_labels) if labels is None else labels:
-            positive = truth.indices[truth.indptr[label] : truth.indptr[label + 1]]
             if stored is not None:
                 entries = slice(by_label.indptr[label], by_label.indptr[label + 1])
                 scores, applies = by_label.data[entries], stored[entries]
             else:
                 scores, applies = by_label[:, label], np.zeros(self.n_documents, dtype=np.bool_)
-                applies[positive] = True
+                applies[truth.indices[truth.indptr[label] : truth.indptr[label + 1]]] = True
                 if np.ma.isMaskedArray(scores):
                     scored = ~np.ma.getmaskarray(scores)
                     scores, applies = scores.data[scored], applies[scored]
-            yield Column(int(label), scores, applies, len(positive))
+            yield int(label), scores, applies
 
     def pairs(self, lowest: Any = None, offsets: FloatArray | None = None) -> Pairs:
         """Scored pairs, document by document.
