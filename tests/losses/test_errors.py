@@ -141,6 +141,7 @@ def test_settings_of_the_wrong_kind(name: str) -> None:
          ["must be a tensor, got list"]),
         (lambda: build_loss("zlpr", label_weight=torch.ones(4))(LOGITS, TARGET),
          ["built for 4 labels", "5 columns"]),
+        (lambda: BalancedLoss([1, 2], 9, kappa=1)(LOGITS, TARGET), ["built for 2 labels"]),
         # A loss with constants is on a device, one without is not.
         (lambda: make_loss("db", 5)(LOGITS.to("meta"), TARGET),
          ["logits are on meta", "this loss on cpu", "to("]),
