@@ -22,13 +22,22 @@ from longtail.reproduce.recipes import read_recipes, with_encoder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
+RESULTS = (ROOT / "docs" / "results.md").read_text("utf-8")
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of one language; fences open and close in turn."""
-    parts = re.split(r"^```(\w*)\n", README, flags=re.MULTILINE)
+def blocks(language: str, page: str = README) -> list[str]:
+    """The fenced blocks of one language."""
+    parts = re.split(r"^```(\w*)\n", page, flags=re.MULTILINE)
     fenced = list(zip(parts[1::4], parts[2::4], strict=False))
-    return [text for found, text in fenced if found == language]
+    return [text for name, text in fenced if name == language]
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    assert len(README.splitlines()) <= 150
+    for page in (ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
+            assert link.startswith("http") or (page.parent / link).exists(), f"{page.name}: {link}"
 
 
 def test_the_first_example_ends_by_line_15_and_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,9 +52,7 @@ def test_the_first_example_ends_by_line_15_and_runs(capsys: pytest.CaptureFixtur
 
 def test_the_other_examples_run() -> None:
     for block in blocks("python")[1:]:
-        names: dict[str, object] = {}
-        exec(compile(block, "README.md", "exec"), names)
-        assert callable(names["loss"])
+        exec(compile(block, "README.md", "exec"), {})
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,7 @@ def test_the_other_examples_run() -> None:
 )
 def test_the_tables_are_those_of_results(file: str, names: str, groups: str) -> None:
     rows = json.loads((ROOT / "results" / file).read_text("utf-8"))["rows"]
-    table = re.sub(r"\*\*", "", README)
+    table = re.sub(r"\*\*", "", README + RESULTS)
     for name in names.split():
         mean = [rows[name]["mean"][group] for group in groups.split()]
         line = " | ".join(f"{one['micro_f1']:.2f} / {one['macro_f1']:.2f}" for one in mean)
@@ -85,7 +92,7 @@ def test_results_are_of_the_recipes_that_are_here(
 
 
 def test_the_tree_is_the_tree() -> None:
-    tree = next(block for block in blocks("") if block.startswith("src/longtail/"))
+    tree = blocks("", ARCHITECTURE)[0]
     source = ROOT / "src" / "longtail"
     named: set[str] = set()
     inside = ""
@@ -97,7 +104,7 @@ def test_the_tree_is_the_tree() -> None:
             continue
         inside = inside if depth > 2 else (entry if entry.endswith("/") else "")
         path = source / (inside + entry if depth > 2 else entry)
-        assert path.exists(), f"{entry} is in the README's tree but not in src"
+        assert path.exists(), f"{entry} is in the tree but not in src"
         named.add(path.relative_to(source).as_posix())
     there = {path.name for path in source.iterdir() if path.suffix == ".py" or path.is_dir()} - {
         "__init__.py",
@@ -105,9 +112,10 @@ def test_the_tree_is_the_tree() -> None:
         "__pycache__",
     }
     assert there == {name for name in named if "/" not in name}
-    for room in ("losses", "data"):
-        files = {f"{room}/{path.name}" for path in (source / room).glob("*.py")}
-        assert files - {f"{room}/__init__.py"} == {n for n in named if n.startswith(f"{room}/")}
+    for package in ("losses", "data"):
+        files = {f"{package}/{path.name}" for path in (source / package).glob("*.py")}
+        listed = {name for name in named if name.startswith(f"{package}/")}
+        assert files - {f"{package}/__init__.py"} == listed
 
 
 def test_every_verb_is_in_the_readme_and_every_command_there_exists() -> None:
@@ -130,7 +138,7 @@ def test_every_loss_is_in_the_readme() -> None:
 
 def test_the_benchmark_rows_are_there() -> None:
     for size in ("32 x 18,211", "128 x 670,091"):
-        assert re.search(rf"^\| {re.escape(size)} \|.*\| [\d.]+ \|", README, flags=re.MULTILINE)
+        assert re.search(rf"^\| {re.escape(size)} \|.*\| [\d.]+ \|", RESULTS, flags=re.MULTILINE)
 
 
 def test_losses_page_is_current() -> None:

@@ -16,7 +16,7 @@ from longtail.thresholds.tuning import make_tuning
 
 from .cases import KINDS, Case, cases, decide, every_cut, f1, f1_of, long_tail, property_test
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "judging.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "evaluation.md"
 
 
 def fit(case: Case, method: str, counts: np.ndarray | None = None, **options: Any) -> Any:

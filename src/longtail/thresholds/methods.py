@@ -1,6 +1,6 @@
 """The methods to choose thresholds, as one table: from scores that the model has not trained on.
 
-A new method is one function and one row of METHODS; docs/judging.md shows its first line.
+A new method is one function and one row of METHODS; docs/evaluation.md shows its first line.
 """
 
 from __future__ import annotations
