@@ -74,12 +74,12 @@ def with_one(value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        ([[1.0, 0, 0], [0, 1.0], [1]], "scores must be a .* matrix of numbers, got rows of diff"),
-        ([["a"] * 3] * 3, "matrix of numbers, got 2 dimensions of <U1"),
-        (None, "matrix of numbers, got 0 dimensions of object"),
-        ([0.0, 1.0, 2.0], "got 1 dimensions of float64. For one document pass a matrix of one row"),
-        (TRUTH > 0, "matrix of numbers, got 2 dimensions of bool"),
-        (SCORES + 1j, "matrix of numbers, got 2 dimensions of complex128"),
+        ([[1.0, 0, 0], [0, 1.0], [1]], "scores must be a .* matrix, got rows of different"),
+        ([["a"] * 3] * 3, "scores must be real numbers, got the type <U1"),
+        (None, r"scores must be a documents x labels matrix, got the shape \(\)"),
+        ([0.0, 1.0, 2.0], r"got the shape \(3,\). For one document pass a matrix of one row"),
+        (TRUTH > 0, "scores must be real numbers, got the type bool"),
+        (SCORES + 1j, "scores must be real numbers, got the type complex128"),
         (with_one(np.nan), "scores must be finite, got NaN"),
         (with_one(-np.inf), "scores must be finite, got NaN or infinity"),
         (sp.csr_matrix(with_one(np.nan)), "scores must be finite, got NaN"),
