@@ -96,7 +96,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
     except (OSError, SafetensorError) as error:
         kept = "The last good state is still there" if path.exists() else "Nothing was saved before"
         raise DataError(
-            f"could not save to {path}: {error}. {kept}. Free some space, then resume with --resume."
+            f"could not save to {path}: {error}. {kept}. Free some space, then resume with "
+            "--resume."
         ) from error
 
 
