@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from longtail import LongTailClassifier
+from longtail import LongTailClassifier, Training
 from longtail.errors import MissingExtraError
 from longtail.serve import create_app
 
@@ -16,7 +16,7 @@ LABELS = [["copper"], ["wheat"]] * 8
 
 @pytest.fixture(scope="module")
 def classifier() -> LongTailClassifier:
-    return LongTailClassifier(folds=1, device="cpu").fit(TEXTS, LABELS)
+    return LongTailClassifier(folds=1, training=Training(device="cpu")).fit(TEXTS, LABELS)
 
 
 def test_health_and_predict(classifier: LongTailClassifier) -> None:

@@ -154,7 +154,7 @@ def test_the_loss_and_the_training_of_a_member_have_an_effect(tiny_bert: Path) -
 
 def test_the_card_names_every_member(blended: LongTailClassifier) -> None:
     card = model_card(blended)
-    for text in ("Member 1: Model", "Member 2: weight", "Member 3: Texts of labels"):
+    for text in ("Member 1: Model", "Member 2: weight", "Member 3: Label descriptions"):
         assert text in card
     assert "2 models of each member, each trained without a fold" in card
 

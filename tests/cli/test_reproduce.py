@@ -125,5 +125,5 @@ def test_a_row_takes_as_long_as_with_another_seed(
     now[0] = 60
     status.line(Event("done", cells[1]))
     assert status.line(Event("begins", cells[2])).endswith("about 60 s left")
-    status.line(Event("goes", cells[2], "epoch 1/2", 0.5))
+    status.line(Event("progress", cells[2], "epoch 1/2", 0.5))
     assert status.left() == "about 55 s left"

@@ -193,7 +193,7 @@ def test_unusable_propensities_are_refused() -> None:
     for n_samples in (1, 2):
         with pytest.raises(InputError, match=f"3 training documents or more.*{n_samples}"):
             propensities([1], n_samples)
-    with pytest.raises(InputError, match="more than the 10 training"):
+    with pytest.raises(InputError, match=r"between 0 and n_samples \(10\)"):
         propensities([11], 10)
     for a, b in ((-1, 1.5), (0.5, 0), (np.nan, 1.5), (0.5, np.inf)):
         with pytest.raises(InputError, match=f"a = {a}, b = {b}"):

@@ -158,8 +158,8 @@ def test_bad_recipes_are_explained(tmp_path: Path) -> None:
         read_recipe(tmp_path / "broken.yaml")
     for name, text, message in (
         ("list", "model: [bagg]\n", "list.yml cannot be used: .*Did you mean 'bag'"),
-        ("number", "model: 3\n", "unknown model 3"),
-        ("blend", "model: [bag, svm]\nC: 3\n", "C: `model` lists several models"),
+        ("number", "model: 3\n", "model must be one of bag, encoder, svm"),
+        ("blend", "model: [bag, svm]\nC: 3\n", "C: `model` holds models with their settings"),
         ("rate", "model: encoder\nlearning_rate: 1e-4\n", r"got '1e-4'\. In YAML write 1\.0e-4"),
     ):
         (tmp_path / f"{name}.yml").write_text(text)
