@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,16 @@ except SystemExit as stop:
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert loaded_by(HELP.format(arguments=arguments)) == set()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["--los db", "--loss dbb", "--model bagg", "--encoder x", "--epochs 3", "--min-df 0", "--C x"],
+)
+def test_a_mistake_in_a_flag_imports_no_torch(flags: str, tmp_path: Path) -> None:
+    arguments = ["train", "newswire", "--out", str(tmp_path / "run"), *flags.split()]
+    code = HELP.format(arguments=arguments).replace("assert not stop.code", "assert stop.code")
+    assert not loaded_by(code) & {"torch", "transformers", "sklearn", "matplotlib"}
 
 
 def test_import_longtail_is_light() -> None:

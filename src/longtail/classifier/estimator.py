@@ -29,7 +29,7 @@ from longtail.classifier.inputs import (
     validation_part,
 )
 from longtail.classifier.loading import load_classifier
-from longtail.classifier.plan import Plan, fingerprint, make_plans, nested_params, plain_params
+from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params
 from longtail.classifier.saving import save_classifier
 from longtail.classifier.work import Work
 from longtail.data import TextData, random_split
@@ -38,7 +38,7 @@ from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.metrics import count, top_k
 from longtail.metrics.inputs import check_k
-from longtail.models import DEFAULT_MODEL, ModelSettings, parse_model
+from longtail.models import DEFAULT_MODEL, ModelSettings, nested_params, parse_model
 from longtail.thresholds import Objective, Thresholds
 from longtail.training import Training
 from longtail.training.interrupt import NEVER, Stop

@@ -17,25 +17,23 @@ from longtail.errors import InputError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, MultiLabelLoss, build_loss
 from longtail.models import (
-    DEFAULT_MODEL,
-    KIND,
     MODELS,
     Bag,
     ModelSettings,
     build_model,
+    check_used,
     kind_of,
     parse_model,
     parse_models,
     plain_model,
 )
-from longtail.settings import Settings, field_names
+from longtail.settings import Settings
 from longtail.thresholds import OBJECTIVES, list_methods
 from longtail.training import Training
+from longtail.training.settings import RUNTIME
 
 BLEND_FOLDS = 5
 """Default number of folds of a blend, whose weights come from held-out scores."""
-RUNTIME = ("device", "checkpoint_minutes")
-"""Fields of Training that do not change what is learned, and that every model uses."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +130,9 @@ def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan
             folds = 1
         if n_documents is not None:
             folds = max(1, min(folds, n_documents // 2))
-    _check_used(training, [model for model in models if model.training is None])
+    check_used(training, [model for model in models if model.training is None])
     for model in models:
-        _check_used(model.training or Training(), [model])
+        check_used(model.training or Training(), [model])
     return tuple(
         Plan(
             model=dataclasses.replace(model, loss=None, loss_settings=None, training=None),
@@ -167,15 +165,6 @@ def _loss_settings(model: ModelSettings, params: Mapping[str, Any]) -> Mapping[s
     return plain
 
 
-def _check_used(training: Training, models: Sequence[ModelSettings]) -> None:
-    """Refuse settings of the training that would have no effect."""
-    changed = training.changed(ignored=RUNTIME)
-    if changed and models and not any(model.trains_in_steps for model in models):
-        flags = ", ".join(f"{name} (--{name.replace('_', '-')})" for name in changed)
-        kinds = " and ".join(dict.fromkeys(model.description for model in models))
-        raise InputError(f"{flags}: no effect, as {kinds} is not trained in steps. Leave it out.")
-
-
 def _check(params: Mapping[str, Any]) -> None:
     """Check the parameters that no plan has."""
     if params["thresholds"] not in list_methods():
@@ -188,48 +177,6 @@ def _check(params: Mapping[str, Any]) -> None:
     is_number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
     if not is_number or not 0 < fraction < 1:
         raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}.")
-
-
-def nested_params(flat: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """Parameters of the estimator from flat settings, as in recipes and flags.
-
-    Fields of the model and of `Training` stand beside the parameters, whose names are `known`. A
-    blend is a list of such dicts as `model`, each with its `kind`.
-    """
-    params = {key: value for key, value in flat.items() if key in known}
-    training = {key: value for key, value in flat.items() if key in field_names(Training)}
-    of_model = {k: v for k, v in flat.items() if k not in params and k not in training}
-    model = params.get("model", DEFAULT_MODEL)
-    if not isinstance(model, str):
-        if of_model:
-            raise InputError(
-                f"{', '.join(of_model)}: `model` holds models with their settings. Move it to the "
-                "model that it is meant for."
-            )
-        params["model"] = [*parse_models(model)] if isinstance(model, list) else parse_model(model)
-    else:
-        if model in MODELS:
-            _check_flat(model, flat, of_model, known)
-        params["model"] = parse_model({KIND: model, **of_model})
-    if training:
-        params["training"] = Training(**training)
-    return params
-
-
-def _check_flat(
-    model: str, flat: Mapping[str, Any], of_model: Mapping[str, Any], known: set[str]
-) -> None:
-    """Refuse settings of another model, and a loss where there is none."""
-    fields = field_names(MODELS[model].settings)
-    for key in of_model.keys() - fields:
-        users = [name for name, kind in MODELS.items() if key in field_names(kind.settings)]
-        if not users:
-            raise UnknownNameError("setting", key, known | fields | field_names(Training))
-        raise InputError(
-            f"{key} is a setting of the model {' or '.join(users)}, got the model {model}."
-        )
-    if "loss" in flat and not MODELS[model].takes_loss:
-        raise InputError(f"loss has no effect on the model {model}. Leave it out.")
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,18 +9,25 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from longtail.cli.reading import parse_settings
-from longtail.errors import InputError
-from longtail.models import DEFAULT_MODEL, KIND, MODELS, ModelSettings
+from longtail.errors import InputError, UnknownNameError
+from longtail.models import (
+    DEFAULT_MODEL,
+    KIND,
+    MODELS,
+    ModelSettings,
+    check_used,
+    nested_params,
+)
 from longtail.runs import differences
 from longtail.settings import Settings, field_names
-from longtail.training import Training
+from longtail.training.settings import RUNTIME, Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +38,13 @@ class Chosen:
     loss_settings: dict[str, Any]
     recipe: Path | None
 
-    def resolved(self) -> dict[str, Any]:
-        """Flat settings: the recipe's, overridden by the flags."""
+    def resolved(self, partial: bool = False) -> dict[str, Any]:
+        """Flat settings: the recipe's, overridden by the flags.
+
+        `partial`: the others are those of the run that is resumed.
+        """
+        if self.recipe is None and not partial:
+            _check_names(self.flags)
         from longtail.classifier.label_texts import read_label_texts
         from longtail.reproduce import read_recipe
 
@@ -53,6 +65,23 @@ class Chosen:
                 **self.loss_settings,
             }
         return settings
+
+
+def _check_names(flags: dict[str, Any]) -> None:
+    """Check flags before anything heavy is imported: a mistake is answered at once."""
+    from longtail.losses.presets import LOSSES
+    from longtail.thresholds import METHODS, OBJECTIVES
+
+    tables: tuple[tuple[str, str, Iterable[str]], ...] = (
+        ("loss", "loss", LOSSES),
+        ("thresholds", "threshold method", [*METHODS, "auto"]),
+        ("objective", "objective", OBJECTIVES),
+    )
+    for name, kind, known in tables:
+        if name in flags and flags[name] not in known:
+            raise UnknownNameError(kind, flags[name], known)
+    params = nested_params(flags, {parameter.name for parameter in _arguments()})
+    check_used(params.get("training", Training()), [params["model"]])
 
 
 def flag(name: str) -> str:
@@ -161,7 +190,7 @@ def _parameter(name: str, kind: Any, text: str, panel: str) -> inspect.Parameter
 def check_resumed(saved: dict[str, Any], now: dict[str, Any], out: Path) -> None:
     """Raise if flags given with --resume differ from the settings that the run started with."""
     before = {key: value for key, value in _with_defaults(saved).items() if key in now}
-    changed = differences(before, now, ignored=("device", "checkpoint_minutes"))
+    changed = differences(before, now, ignored=RUNTIME)
     if changed:
         raise InputError(
             f"{out} was started with other settings: {'; '.join(changed)}. Leave these flags out "

@@ -22,12 +22,11 @@ from longtail.runs import (
     replace_model,
     whole_folder,
 )
+from longtail.training.settings import RUNTIME
 
 WORK = ".longtail-work"
 """The training in progress inside --out; removed when it is finished."""
 RECORD = "run.json"
-RUNTIME = ("device", "checkpoint_minutes")
-"""Settings that may change when a run is resumed."""
 
 
 class Record(NamedTuple):
@@ -57,11 +56,11 @@ def train(
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Train a model, choose its thresholds on held-out documents, and save it."""
+    joins = resume or fold is not None
+    settings = chosen.resolved(partial=joins)
     from longtail.classifier import LongTailClassifier
     from longtail.training.interrupt import StoppedError
 
-    settings = chosen.resolved()
-    joins = resume or fold is not None
     if not joins:
         LongTailClassifier.from_settings(settings).plans()
     source.check_split_is_used()

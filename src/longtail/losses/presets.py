@@ -2,6 +2,7 @@
 
 The paper's eight rows are eight settings of one module. A new loss is one row here, plus one
 function in `functional` if its maths is new; the command, docs/losses.md and the tests follow.
+The table imports no torch, so that the command checks names at once.
 """
 
 from __future__ import annotations
@@ -10,19 +11,13 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longtail.errors import InputError, UnknownNameError
-from longtail.labels import LabelStats
-from longtail.losses.base import MultiLabelLoss
-from longtail.losses.modules import (
-    AsymmetricLoss,
-    BalancedLoss,
-    DiceLoss,
-    HillLoss,
-    TwoWayLoss,
-    ZLPRLoss,
-)
+
+if TYPE_CHECKING:
+    from longtail.labels import LabelStats
+    from longtail.losses.base import MultiLabelLoss
 
 # The paper's constants, by corpus; the published ones differ in mu alone.
 CONSTANTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
@@ -46,11 +41,19 @@ class LossRow:
     formula: str
     paper: str
     when: str
-    module: type[MultiLabelLoss] = BalancedLoss
+    class_name: str = "BalancedLoss"
     constants: Mapping[str, Any] = field(default_factory=dict)
     needs_stats: bool = False
     published: bool = False
     """Whether CONSTANTS are about this row; the kappa of another loss is not the paper's."""
+
+    @property
+    def module(self) -> type[MultiLabelLoss]:
+        """The class of `longtail.losses.modules`."""
+        from longtail.losses import modules
+
+        loss: type[MultiLabelLoss] = getattr(modules, self.class_name)
+        return loss
 
 
 def _balanced(
@@ -66,7 +69,7 @@ def _balanced(
     if weighting == "rebalanced":
         constants |= {"alpha": 0.1, "beta": 10.0, "mu": "auto"}
     needs_stats = ntr or weighting != "none"
-    return LossRow(title, formula, paper, when, BalancedLoss, constants, needs_stats, True)
+    return LossRow(title, formula, paper, when, "BalancedLoss", constants, needs_stats, True)
 
 
 LOSSES: Mapping[str, LossRow] = MappingProxyType(
@@ -118,34 +121,34 @@ LOSSES: Mapping[str, LossRow] = MappingProxyType(
         ),
         "asl": LossRow(
             "asymmetric loss", "-(1-p)^g+ log p | -p_m^g- log(1-p_m), p_m = max(p-m, 0)",
-            "Ridnik et al., ICCV 2021", "very many easy negatives per document", AsymmetricLoss,
+            "Ridnik et al., ICCV 2021", "very many easy negatives per document", "AsymmetricLoss",
             {"gamma_positive": 1.0, "gamma_negative": 4.0, "margin": 0.05},
         ),
         "hill": LossRow(
             "Hill loss", "-(1-p')^g log p', p' = sigmoid(z-1) | (1.5-p) p^2",
-            "Zhang et al., arXiv:2112.07368", "labels are missing from the annotation", HillLoss,
+            "Zhang et al., arXiv:2112.07368", "labels are missing from the annotation", "HillLoss",
             {"gamma": 2.0, "margin": 1.0, "peak": 1.5},
         ),
         "zlpr": LossRow(
             "zero-bounded log-sum-exp pairwise rank loss",
             "log(1 + sum_neg e^z) + log(1 + sum_pos e^-z)", "Su et al., arXiv:2208.02955",
-            "ranking matters, or no threshold shall be tuned", ZLPRLoss,
+            "ranking matters, or no threshold shall be tuned", "ZLPRLoss",
         ),
         "two-way": LossRow(
             "two-way multi-label loss",
             "softplus(T- lse_neg(z/T-) + T+ lse_pos(-z/T+)), over labels and over documents",
-            "Kobayashi, CVPR 2023", "large batches with several documents per label", TwoWayLoss,
+            "Kobayashi, CVPR 2023", "large batches with several documents per label", "TwoWayLoss",
             {"positive_temperature": 4.0, "negative_temperature": 1.0},
         ),
         "dice": LossRow(
             "soft Dice loss", "1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s)",
             "Milletari et al., 3DV 2016; Li et al., ACL 2020",
-            "fine-tuning for F1 after another loss", DiceLoss, {"smooth": 1.0},
+            "fine-tuning for F1 after another loss", "DiceLoss", {"smooth": 1.0},
         ),
         "logit-adjusted": LossRow(
             "logit-adjusted binary cross-entropy", "bce on z + tau logit(n/N)",
             "Menon et al., ICLR 2021",
-            "macro-averaged measures, at the price of micro-F1", BalancedLoss,
+            "macro-averaged measures, at the price of micro-F1", "BalancedLoss",
             {"gamma": 0.0, "weighting": "none", "kappa": 1.0}, needs_stats=True,
         ),
     }
@@ -180,6 +183,9 @@ def build_loss(
         >>> loss(torch.zeros(4, 2), torch.tensor([[1, 0]] * 4)).shape
         torch.Size([])
     """
+    from longtail.labels import LabelStats
+    from longtail.losses.base import MultiLabelLoss
+
     if not isinstance(name, str) or name not in LOSSES:
         raise UnknownNameError("loss", name, LOSSES)
     row = LOSSES[name]
@@ -207,7 +213,7 @@ def build_loss(
         if key not in known - {"self", "common"}:
             raise UnknownNameError(f"argument of loss {name!r}:", key, known - {"self", "common"})
     settings |= overrides
-    if row.module is BalancedLoss:
+    if row.class_name == "BalancedLoss":
         if settings["weighting"] == "rebalanced":
             settings.setdefault("mu", "auto")
         mu_from_data = isinstance(mu := settings.get("mu"), str) and mu == "auto"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from longtail.errors import InputError, UnknownNameError
 from longtail.models.settings import Bag, Encoder, ModelSettings, Svm
 from longtail.settings import field_names
-from longtail.training.settings import Training
+from longtail.training.settings import RUNTIME, Training
 
 if TYPE_CHECKING:
     from longtail.models.base import TextModel
@@ -125,6 +125,57 @@ def parse_models(value: Any) -> tuple[ModelSettings, ...]:
     return models
 
 
+def nested_params(flat: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """Parameters of the estimator from flat settings, as in recipes and flags.
+
+    Fields of the model and of `Training` stand beside the parameters, whose names are `known`. A
+    blend is a list of such dicts as `model`, each with its `kind`.
+    """
+    params = {key: value for key, value in flat.items() if key in known}
+    training = {key: value for key, value in flat.items() if key in field_names(Training)}
+    of_model = {k: v for k, v in flat.items() if k not in params and k not in training}
+    model = params.get("model", DEFAULT_MODEL)
+    if not isinstance(model, str):
+        if of_model:
+            raise InputError(
+                f"{', '.join(of_model)}: `model` holds models with their settings. Move it to the "
+                "model that it is meant for."
+            )
+        params["model"] = [*parse_models(model)] if isinstance(model, list) else parse_model(model)
+    else:
+        if model in MODELS:
+            _check_flat(model, flat, of_model, known)
+        params["model"] = parse_model({KIND: model, **of_model})
+    if training:
+        params["training"] = Training(**training)
+    return params
+
+
+def _check_flat(
+    model: str, flat: Mapping[str, Any], of_model: Mapping[str, Any], known: set[str]
+) -> None:
+    """Refuse settings of another model, and a loss where there is none."""
+    fields = field_names(MODELS[model].settings)
+    for key in of_model.keys() - fields:
+        users = [name for name, kind in MODELS.items() if key in field_names(kind.settings)]
+        if not users:
+            raise UnknownNameError("setting", key, known | fields | field_names(Training))
+        raise InputError(
+            f"{key} is a setting of the model {' or '.join(users)}, got the model {model}."
+        )
+    if "loss" in flat and not MODELS[model].takes_loss:
+        raise InputError(f"loss has no effect on the model {model}. Leave it out.")
+
+
+def check_used(training: Training, models: Sequence[ModelSettings]) -> None:
+    """Refuse settings of the training that would have no effect."""
+    changed = training.changed(ignored=RUNTIME)
+    if changed and models and not any(model.trains_in_steps for model in models):
+        flags = ", ".join(f"{name} (--{name.replace('_', '-')})" for name in changed)
+        kinds = " and ".join(dict.fromkeys(model.description for model in models))
+        raise InputError(f"{flags}: no effect, as {kinds} is not trained in steps. Leave it out.")
+
+
 def plain_model(value: Any) -> Any:
     """A model as plain values for JSON, which `parse_models` reads."""
     if isinstance(value, ModelSettings):
@@ -142,7 +193,9 @@ __all__ = [
     "ModelSettings",
     "Svm",
     "build_model",
+    "check_used",
     "kind_of",
+    "nested_params",
     "parse_model",
     "parse_models",
     "plain_model",

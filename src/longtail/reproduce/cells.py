@@ -29,13 +29,12 @@ from longtail.reproduce.surroundings import commit, hardware, versions
 from longtail.runs import Workspace, differences
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.loop import Moment
+from longtail.training.settings import RUNTIME
 
 FINISHED, DECISIONS, BEGUN = "finished.json", "decisions.npz", "begun.json"
 FAILED, LOG = "failed.json", "log.txt"
 RESULT = (FINISHED, DECISIONS, LOG)
 """What stays of a finished cell."""
-RUNTIME = ("device", "checkpoint_minutes")
-"""Settings that do not change what is learned."""
 Fingerprint = dict[str, Any]
 """What must be equal for a result to be reused: the recipe, and the documents of each part."""
 Spans = list[tuple[float, float | None]]

@@ -15,6 +15,8 @@ from longtail.settings import Settings, setting
 SCHEDULES = ("linear", "cosine", "constant")
 PRECISIONS = ("auto", "bf16", "fp32")
 ACCELERATIONS = ("auto", "graphs", "compile", "off")
+RUNTIME = ("device", "checkpoint_minutes")
+"""Fields that do not change what is learned, and that every model uses."""
 
 
 @dataclass(repr=False)
