@@ -11,7 +11,7 @@ INSTALL := $(PIP) install --quiet -c constraints.txt
 help: ## List what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | awk -F: '{printf "  make %-10s%s\n", $$1, $$2}'
 
-demo: $(VENV)/.base ## Install and compare BCE with the DB loss on a made newswire
+demo: $(VENV)/.base ## Install and compare BCE with the DB loss on a synthetic newswire
 	@$(BIN)/longtail demo
 
 test: lint typecheck pytest ## Install and run all checks: ruff, mypy --strict, pytest

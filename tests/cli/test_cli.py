@@ -177,7 +177,7 @@ def test_a_file_is_judged_whole_and_unknown_labels_are_named(
     code, out, _ = longtail("evaluate", trained, file)
     assert code == 0
     assert f"{len(lines) + 1} documents of" in " ".join(out.split()) and "[bold]" in out
-    assert "Not judged: 1 assignments of 1 labels" in out and "'martian'" in out
+    assert "Not evaluated: 1 assignments of 1 labels" in out and "'martian'" in out
     _, out, _ = longtail("evaluate", trained, file, "--json")
     found = json.loads(out)
     assert found["overall"]["n_documents"] == len(lines) + 1

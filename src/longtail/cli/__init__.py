@@ -91,22 +91,22 @@ def evaluate(
     as_json: AsJson = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Judge a trained model on the test part of the data, or on all of a file."""
+    """Evaluate a trained model on the test part of the data, or on all of a file."""
     from longtail.classifier import LongTailClassifier
 
-    judged = source.part(split, run)
+    documents = source.part(split, run)
     classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
-    result = classifier.evaluate(judged)
+    result = classifier.evaluate(documents)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
         return
     print_table(
-        {str(run): result}, f"micro-F1 / macro-F1 on {len(judged)} documents of {source.data}"
+        {str(run): result}, f"micro-F1 / macro-F1 on {len(documents)} documents of {source.data}"
     )
     if result.unknown_labels:
         count = sum(result.unknown_labels.values())
         typer.echo(
-            f"Not judged: {count} assignments of {len(result.unknown_labels)} labels that the "
+            f"Not evaluated: {count} assignments of {len(result.unknown_labels)} labels that the "
             f"model was not trained on, such as {next(iter(result.unknown_labels))!r}."
         )
 

@@ -93,7 +93,7 @@ class Source:
         if (self.split, self.split_seed) != UNSPLIT and (self._is_corpus() or self._has_parts()):
             raise InputError(
                 f"{self.data} has its own parts, so --split-method and --split-seed would do "
-                "nothing. Leave them out, or split anew with `longtail corpus split`."
+                "nothing. Leave them out, or split again with `longtail corpus split`."
             )
 
     def _check_same_split(self, trained: Source, run: Path | None) -> None:
