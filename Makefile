@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format typecheck pytest docs bench clean
+.PHONY: help demo test lint format typecheck pytest quick docs bench clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | awk -F: '{printf "  make %-10s%s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ typecheck: $(VENV)/.dev ## Check the types of src
 
 pytest: $(VENV)/.dev ## Run the tests, warnings being errors
 	$(BIN)/python -m pytest -q -n auto
+
+quick: $(VENV)/.dev ## Run the unit tests that need no encoder, process or compiler
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n auto -m "not slow"
 
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix

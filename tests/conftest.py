@@ -25,7 +25,43 @@ settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=slow_is_fine
 )
 settings.register_profile("explore", deadline=None, suppress_health_check=slow_is_fine)
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+# Left out by `make quick`: tests that start processes, compile, draw, fit many models, read large
+# files, or use an encoder.
+SLOW_FOLDERS = ("attack", "cli", "examples", "reproduce")
+SLOW_FILES = (
+    "classifier/test_odd_labels.py",
+    "classifier/test_odd_texts.py",
+    "classifier/test_predict.py",
+    "corpora/test_pubmed.py",
+    "data/test_corpus_formats.py",
+    "data/test_damaged_files.py",
+    "data/test_limits.py",
+    "data/test_parallel.py",
+    "losses/test_distributed.py",
+    "losses/test_kernels.py",
+    "losses/test_torch_manners.py",
+    "models/test_new_kind.py",
+    "report/test_figures.py",
+    "report/test_page.py",
+    "runs/test_model.py",
+    "test_documents.py",
+    "test_imports.py",
+    "thresholds/test_selection.py",
+    "training/test_processes.py",
+)
+SLOW_FIXTURES = {"children", "tiny_bert", "tiny_tokenizer", "shared"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if path.startswith(SLOW_FOLDERS) or path in SLOW_FILES or fixtures & SLOW_FIXTURES:
+            item.add_marker("slow")
+
 
 TINY_WORDS = ("and", "copper", "fell", "nickel", "of", "rose", "the", "tin", "wheat", "zinc")
 
