@@ -41,6 +41,9 @@ def test_numbers() -> None:
         check_number("dropout", value, 0, 1)
     check_number("rate", None, 0, optional=True)
     check_number("shift", -1e300)
+    check_number("count", 10**400, 0)
+    with pytest.raises(InputError, match="at most 1"):
+        check_number("dropout", 10**400, 0, 1)
     with pytest.raises(InputError, match="C must be a number above 0, got 0"):
         check_number("C", 0, 0, exclusive=True)
     with pytest.raises(InputError, match="shift must be a finite number, got inf"):

@@ -38,7 +38,9 @@ def check_number(
     """
     if value is None and optional:
         return
-    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    # Not by math.isfinite, which an integer beyond float overflows.
+    is_number = is_number and -math.inf < value < math.inf
     if is_number and minimum <= value <= maximum and not (exclusive and value == minimum):
         return
     wanted = "a finite number"
