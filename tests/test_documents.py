@@ -52,7 +52,9 @@ def test_the_first_example_ends_by_line_15_and_runs(capsys: pytest.CaptureFixtur
 
 def test_the_other_examples_run() -> None:
     for block in blocks("python")[1:]:
-        exec(compile(block, "README.md", "exec"), {})
+        names: dict[str, object] = {}
+        exec(compile(block, "README.md", "exec"), names)
+        assert "LongTailClassifier" in names or callable(names["loss"])
 
 
 @pytest.mark.parametrize(

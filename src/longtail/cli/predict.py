@@ -44,7 +44,7 @@ def predict(
     ] = "text",
     id_field: Annotated[str, typer.Option(help="With JSON Lines: the field of the id.")] = "id",
     top_k: Annotated[
-        int | None, typer.Option(min=1, help="The so many best labels with their scores.")
+        int | None, typer.Option(min=1, help="Also the k best labels with their scores.")
     ] = None,
     max_record_mb: Annotated[
         float, typer.Option(min=0.001, help="Largest line in MB; a longer one is an error.")

@@ -68,7 +68,7 @@ class Checkpoints:
         return read_tensors(path) if path.exists() else None
 
     def check_space(self, n_bytes: int) -> None:
-        """Raise if the disk has no room for a state of so many bytes beside the one before it."""
+        """Raise if the disk has no space for a checkpoint of `n_bytes` beside the previous one."""
         free = shutil.disk_usage(self.folder).free
         copies = 1 if self._path(STATE).exists() else 2
         wanted = copies * n_bytes + (1 << 20)
