@@ -35,7 +35,7 @@ from longtail.runs import Workspace
 from longtail.training import Training, checkpoints
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import StoppedError, stopping
-from longtail.training.loop import Moment, Trained, Validation, train
+from longtail.training.loop import Moment, State, Trainer, Validation
 
 WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 SECONDS = 60  # a job that takes longer is ended as stuck
@@ -100,7 +100,7 @@ class Interruption:
 
 def train_encoder(
     job: dict[str, Any], data: TextData, dropout: float, reduction: str, settings: Any, **more: Any
-) -> tuple[EncoderModel, Trained]:
+) -> tuple[EncoderModel, State]:
     model = EncoderModel(Encoder(job["encoder"], dropout=dropout))
     torch.manual_seed(1)
     model.load_pretrained(WORDS)
@@ -110,10 +110,8 @@ def train_encoder(
         texts, score = more.pop("held_out")
         more["validation"] = Validation(model.encode(texts), score)
     encoded = model.encode(data.texts)
-    trained = train(
-        model.network, encoded, data.Y, loss, training, is_head=model.is_head, bf16=True, **more
-    )
-    return model, trained
+    more |= {"is_head": model.is_head, "bf16": True}
+    return model, Trainer(model.network, encoded, data.Y, loss, training, **more).train()
 
 
 def train_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
@@ -145,8 +143,7 @@ def train_job(job: dict[str, Any], interruption: Interruption, out: Path) -> Non
             stop=stop,
         )
     save_file(model.network.state_dict(), out / "weights.safetensors")
-    facts = {name: getattr(trained, name) for name in ("epochs", "best_epoch", "best")}
-    (out / "facts.json").write_text(json.dumps(facts))
+    (out / "facts.json").write_text(json.dumps(vars(trained)))
 
 
 def fit_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:

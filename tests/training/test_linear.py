@@ -17,8 +17,7 @@ from longtail.errors import InputError, LongtailError
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, build_loss
 from longtail.training import linear
-from longtail.training.information import label_information
-from longtail.training.linear import Linear, solve_linear
+from longtail.training.linear import Linear, label_information, solve_linear
 
 
 def problem(

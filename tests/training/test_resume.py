@@ -49,7 +49,7 @@ def uninterrupted(children: Children, tmp_path_factory: pytest.TempPathFactory) 
     assert children.run("train", out=str(out)) == 0
     facts = json.loads((out / "facts.json").read_text())
     # There is something to lose: the best epoch is not the last, and early stopping ends it.
-    assert 1 < facts["best_epoch"] < facts["epochs"] < 8
+    assert 1 < facts["best_epoch"] < facts["epoch"] < 8
     return out
 
 
@@ -292,7 +292,7 @@ def test_the_best_epoch_survives(tmp_path: Path) -> None:
             train_tiny(stopped, epochs=4, checkpoints=breaking, validation=validation(stopped))
         states = Checkpoints(folder, minutes=0)
         result = train_tiny(resumed, epochs=4, checkpoints=states, validation=validation(resumed))
-        assert (result.best_epoch, result.best, result.epochs) == (2, 0.9, 4)
+        assert (result.best_epoch, result.best, result.epoch) == (2, 0.9, 4)
         assert same(weights_of(resumed), ends[2])
 
 

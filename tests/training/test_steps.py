@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from longtail.errors import LongtailError
 from longtail.losses import build_loss
 from longtail.training import Training
-from longtail.training.feed import epoch_batches
+from longtail.training.encoded import epoch_batches
 from longtail.training.loop import Moment
-from longtail.training.predicting import predict_logits
+from longtail.training.steps import predict_logits
 from longtail.training.weights import Weights
 
 from .cases import TokenNetwork, documents, make_network, near, same, train_tiny, weights_of

@@ -35,13 +35,14 @@ class BalancedTerms:
 
     def double(self) -> BalancedTerms:
         """The same in float64."""
-        return self._map(Tensor.double)
+        return self.map(Tensor.double)
 
     def columns(self, start: int, stop: int) -> BalancedTerms:
         """The terms of the labels start..stop-1."""
-        return self._map(lambda values: values[start:stop])
+        return self.map(lambda values: values[start:stop])
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> BalancedTerms:
+    def map(self, change: Callable[[Tensor], Tensor]) -> BalancedTerms:
+        """The terms with every per-label tensor changed."""
         per_label: dict[str, Any] = {
             name: change(value)
             for name in ("shift", "label_weight", "inverse_counts")
