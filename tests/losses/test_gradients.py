@@ -1,6 +1,6 @@
 """Gradients of the balanced rows: second derivatives, half precision, and none if none is wanted.
 
-Their first gradient is in closed form (`analytic`), so each of these is another piece of code; for
+Their first gradient is in closed form (`balanced`), so each of these is another piece of code; for
 the first gradient itself see test_random and gradcheck in test_torch_manners.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from longtail.losses import MultiLabelLoss, analytic
+from longtail.losses import MultiLabelLoss, balanced
 
 from .cases import BALANCED, EXACT, make_batch, make_loss, make_mask, to_csr, to_offsets
 
@@ -141,8 +141,8 @@ def test_no_gradient_is_made_where_none_is_wanted(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Chunks of one row, so that only a gradient is as large as the logits.
-    monkeypatch.setattr(analytic, "CHUNK_ELEMENTS", 1 << 15)
-    monkeypatch.setattr(analytic, "_kept", threading.local())
+    monkeypatch.setattr(balanced, "CHUNK_ELEMENTS", 1 << 15)
+    monkeypatch.setattr(balanced, "_kept", threading.local())
     n_rows, n_labels = 32, 20_000
     logits = torch.linspace(-3, 3, n_rows * n_labels).view(n_rows, n_labels).to(dtype)
     labels = torch.arange(0, n_labels, 5_000)

@@ -13,9 +13,8 @@ import torch
 from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import BalancedLoss, build_loss
-from longtail.losses.analytic import gradient_dtype, kernels_usable
+from longtail.losses.balanced import Batch, gradient_dtype, kernels_usable
 from longtail.losses.targets import read_targets
-from longtail.losses.terms import BatchWeights
 
 from .cases import BALANCED, to_csr, to_offsets
 
@@ -55,10 +54,10 @@ def kernel_results(
             mass = kernels.document_mass(targets.dense, terms.inverse_counts, mask)
         else:
             mass = targets.row_sum(terms.inverse_counts.expand(logits.shape), mask)
-    weights = BatchWeights(mass, sample_weight, mask)
-    alone, nothing = kernels.sum_and_grad(logits, targets, terms, weights, 3.0, None)
+    batch = Batch(targets, sample_weight, mask, mass)
+    alone, nothing = kernels.sum_and_grad(logits, batch, terms, 3.0, None)
     dtype = gradient_dtype(logits)
-    total, grad = kernels.sum_and_grad(logits, targets, terms, weights, 3.0, dtype)
+    total, grad = kernels.sum_and_grad(logits, batch, terms, 3.0, dtype)
     assert nothing is None and (torch.equal(alone, total) or (alone.isnan() and total.isnan()))
     assert grad is not None and grad.dtype == dtype
     return total / 3, grad

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longtail.errors import InputError
 from longtail.labels import LabelStats
-from longtail.losses import analytic, build_loss
+from longtail.losses import balanced, build_loss
 from longtail.losses.targets import Targets
 
 from .cases import (
@@ -114,7 +114,7 @@ def test_positions_are_those_of_nonzero(
 
 
 def test_buffers_made_in_inference_mode_serve_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analytic, "_kept", threading.local())
+    monkeypatch.setattr(balanced, "_kept", threading.local())
     loss = build_loss("fl")
     logits, target = torch.randn(4, 9), torch.zeros(4, 9)
     with torch.inference_mode():

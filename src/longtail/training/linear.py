@@ -23,9 +23,8 @@ from torch import Tensor
 
 from longtail.errors import InputError, LongtailError
 from longtail.losses import BalancedLoss, MultiLabelLoss
-from longtail.losses.analytic import balanced_sum
+from longtail.losses.balanced import Batch, balanced_sum
 from longtail.losses.targets import read_targets
-from longtail.losses.terms import BatchWeights
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.encoded import csr_tensors
 from longtail.training.newton import Problem, minimise
@@ -208,11 +207,12 @@ def _costs(
     terms = loss.terms(torch.float32).map(lambda values: values[positions])
 
     def cost_of(start: int, stop: int) -> Cost:
-        some_targets, some_terms = targets.columns(start, stop), terms.columns(start, stop)
+        batch = Batch(targets.columns(start, stop), document_mass=mass)
+        some_terms = terms.map(lambda values: values[start:stop])
 
         def cost(logits: Tensor) -> tuple[float, Tensor]:
             at = logits.detach().requires_grad_(True)
-            value = balanced_sum(at, some_targets, some_terms, BatchWeights(mass), C)
+            value = balanced_sum(at, batch, some_terms, C)
             (gradient,) = torch.autograd.grad(value, at)
             return float(value.detach()), gradient
 
