@@ -25,12 +25,11 @@ from longtail.errors import InputError, LongtailError
 from longtail.losses import BalancedLoss, MultiLabelLoss
 from longtail.losses.balanced import Batch, balanced_sum
 from longtail.losses.targets import read_targets
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.encoded import csr_tensors
 from longtail.training.newton import Problem, minimise
 
-Progress = Callable[[int, int, float], None]
-"""Called with (labels done, labels in all, loss of the last ones)."""
 # Labels of a chunk: fewer share fewer steps, more fill the caches. Of many documents fewer labels,
 # as a dozen matrices of documents x labels are alive at a time.
 CHUNK_LABELS, CHUNK_PAIRS = 32, 50_000_000
@@ -58,7 +57,7 @@ def solve_linear(
     informed: bool = True,
     tolerance: float = 1e-3,
     device: str | torch.device = "cpu",
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     chunks: Checkpoints | None = None,
 ) -> Linear:
     """The linear head that minimises C x loss + half the squared weights.
@@ -139,7 +138,7 @@ def _solve_in_chunks(
     loss: BalancedLoss,
     C: float,
     tolerance: float,
-    progress: Progress | None,
+    progress: OnProgress,
     chunks: Checkpoints | None,
 ) -> Linear:
     n_documents, n_labels = Y.shape
@@ -168,8 +167,7 @@ def _solve_in_chunks(
     for (start, stop), (part, value) in zip(cuts, _in_parallel(solve, cuts, X.device), strict=True):
         labels = torch.from_numpy(order[start:stop].copy())
         head.weight[labels], head.bias[labels] = part.weight, part.bias
-        if progress is not None:
-            progress(stop, n_labels, value)
+        progress(Progress("solving", stop, n_labels, "labels", loss=value))
     return head
 
 
@@ -222,7 +220,7 @@ def _costs(
 
 
 def _solve_whole(
-    X: _Products, Y: sp.csr_matrix, loss: MultiLabelLoss, C: float, progress: Progress | None
+    X: _Products, Y: sp.csr_matrix, loss: MultiLabelLoss, C: float, progress: OnProgress
 ) -> Linear:
     """L-BFGS for losses that do not decompose into labels."""
     n_labels = int(Y.shape[1])
@@ -257,8 +255,8 @@ def _solve_whole(
             total = value + 0.5 * (weight.square().sum() + bias.square().sum())
         if not bool(torch.isfinite(total)):
             raise LongtailError(f"the loss became {float(total)} with C={C:g}. Lower C.")
-        if progress is not None:
-            progress(min(next(calls), LBFGS_STEPS), LBFGS_STEPS, float(total))
+        step = min(next(calls), LBFGS_STEPS)
+        progress(Progress("solving", step, LBFGS_STEPS, "steps", loss=float(total)))
         return total.detach()  # type: ignore[no-any-return]
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from longtail.errors import DataError, InputError, LongtailError
 from longtail.losses import MultiLabelLoss
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import Processes, device_of, gpu_stream, has_bf16, limited_threads
 from longtail.training.encoded import Encoded, IntArray, epoch_batches, make_feed
@@ -31,24 +32,6 @@ from longtail.training.weights import Weights, load_optimizer, optimizer_tensors
 
 # Steps between two reads of the losses on a GPU: each waits for all queued work.
 READ_EVERY = 50
-
-
-@dataclass(frozen=True)
-class Moment:
-    """The progress of a training, as a callback receives it."""
-
-    step: int
-    steps: int
-    epoch: int
-    epochs: int
-    loss: float
-    documents_per_second: float
-    best: float | None = None
-    fold: int = 1
-    folds: int = 1
-
-
-Progress = Callable[[Moment], None]
 
 
 @dataclass(frozen=True)
@@ -94,7 +77,7 @@ class Trainer:
     seed: int = 0
     validation: Validation | None = None
     checkpoints: Checkpoints | None = None
-    progress: Progress | None = None
+    progress: OnProgress = ignore
     note: Note = warnings.warn
     stop: Stop = NEVER
     describe: Callable[[int], str] = str
@@ -166,12 +149,20 @@ class Trainer:
             if is_last or len(waiting) >= every:
                 value = self._read_losses(waiting)
                 waiting = []
-                if self.progress is not None:
-                    speed = seen / max(1e-9, time.perf_counter() - since)
-                    epoch = self.at.epoch + 1
-                    self.progress(
-                        Moment(done + 1, total, epoch, self.epochs, value, speed, self.at.best)
+                speed = seen / max(1e-9, time.perf_counter() - since)
+                self.progress(
+                    Progress(
+                        "training",
+                        done + 1,
+                        total,
+                        "steps",
+                        epoch=self.at.epoch + 1,
+                        epochs=self.epochs,
+                        loss=value,
+                        documents_per_second=speed,
+                        best=self.at.best,
                     )
+                )
                 # After the last step the epoch is validated first.
                 if not is_last:
                     self._pause()

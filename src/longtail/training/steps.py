@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from longtail.errors import InputError, LongtailError
 from longtail.losses import MultiLabelLoss
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.devices import Processes
 from longtail.training.encoded import (
     DeviceFeed,
@@ -30,7 +31,6 @@ from longtail.training.settings import Training
 from longtail.training.weights import Weights, make_optimizer
 
 Note = Callable[[str], None]
-Done = Callable[[int, int], None]
 
 
 class Steps:
@@ -214,12 +214,12 @@ def predict_logits(
     network: nn.Module,
     encoded: Encoded,
     batch_size: int = 256,
-    progress: Done | None = None,
+    progress: OnProgress = ignore,
 ) -> NDArray[np.float32]:
     """Logits of every document, (documents, labels); memory that runs out halves the batches.
 
     The network must be in eval mode, and computes where it is. Nothing that several threads share
-    is changed. `progress` is called with the documents done and all of them.
+    is changed.
     """
     if len(encoded) == 0:
         raise InputError("expected at least one document to compute logits of, got none.")
@@ -241,7 +241,7 @@ def _predict(
     network: nn.Module,
     encoded: Encoded,
     batch_size: int,
-    progress: Done | None,
+    progress: OnProgress,
 ) -> NDArray[np.float32]:
     device = next(network.parameters()).device
     logits: NDArray[np.float32] | None = None
@@ -257,7 +257,6 @@ def _predict(
                 logits = np.empty((len(encoded), batch.shape[1]), dtype=np.float32)
             logits[rows] = batch
             done += len(rows)
-            if progress is not None:
-                progress(done, len(encoded))
+            progress(Progress("predicting", done, len(encoded)))
     assert logits is not None
     return logits
