@@ -93,7 +93,7 @@ def test_a_loss_of_other_labels_is_refused(name: str, n_labels: int) -> None:
             linear_loss(FEATURES, WEIGHT, BIAS, TARGET, loss)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*[Ss]parse:UserWarning")
 def test_targets_that_want_a_gradient_are_refused() -> None:
     soft = (0.9 * TARGET).requires_grad_()
     for form in (soft, soft.to_sparse_csr()):

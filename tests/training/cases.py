@@ -74,6 +74,13 @@ def train_tiny(network: nn.Module, **arguments: Any) -> State:
     return Trainer(network, encoded, Y, loss, training, **options).train()
 
 
+def trained(network: nn.Module | None = None, **arguments: Any) -> dict[str, Tensor]:
+    """The weights of a network, by default a fresh one, after `train_tiny`."""
+    network = network or make_network()
+    train_tiny(network, **arguments)
+    return weights_of(network)
+
+
 def weights_of(network: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in network.state_dict().items()}
 

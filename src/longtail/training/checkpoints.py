@@ -57,10 +57,10 @@ class Checkpoints:
         name: str = STATE,
     ) -> None:
         """Write a state; the one before it is there until the new one is whole and on the disk."""
-        path = self._space.file(f"{name}{SUFFIX}")
+        path = self.folder / f"{name}{SUFFIX}"
         on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
         try:
-            with whole_file(path) as temporary:
+            with whole_file(self._space.file(path.name)) as temporary:
                 save_file(on_cpu, temporary, metadata={"facts": json.dumps(facts or {})})
         except (OSError, SafetensorError) as error:
             kept = "The last good state is still there"
