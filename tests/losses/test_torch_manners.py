@@ -138,7 +138,6 @@ def test_strided_logits_are_read_right(name: str) -> None:
     value = loss(leaf.t(), target.t().contiguous().t())
     value.backward()
     torch.testing.assert_close(value.detach(), expected)
-    assert leaf.grad is not None
     torch.testing.assert_close(leaf.grad.t(), expected_grad)
 
 
