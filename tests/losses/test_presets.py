@@ -117,8 +117,7 @@ def test_docstrings_follow_the_template(module: type) -> None:
 
 
 @pytest.mark.parametrize(
-    "module",
-    ["labels", *(f"losses.{part}" for part in ("functional", "modules", "presets"))],
+    "module", ["labels", *(f"losses.{part}" for part in ("functional", "modules", "presets"))]
 )
 def test_doctests(module: str) -> None:
     result = doctest.testmod(importlib.import_module(f"longtail.{module}"), report=True)

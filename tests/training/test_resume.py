@@ -23,15 +23,7 @@ from longtail.progress import Progress
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import Stop, StoppedError, stopping
 
-from .cases import (
-    Breaking,
-    CutOffError,
-    TokenNetwork,
-    make_network,
-    same,
-    train_tiny,
-    trained,
-)
+from .cases import Breaking, CutOffError, TokenNetwork, make_network, same, train_tiny, trained
 
 if TYPE_CHECKING:
     from conftest import Children

@@ -73,19 +73,14 @@ class Batch:
 
 def elements(logits: Tensor, batch: Batch, terms: BalancedTerms) -> Tensor:
     """weight * cost of every element, 0 where masked; every derivative exists."""
-
-    def shift(labels: Tensor | None) -> Tensor | float:
-        if terms.shift is None:
-            return 0.0
-        return terms.shift if labels is None else terms.shift[labels]
-
+    shifted = logits if terms.shift is None else logits - terms.shift
     costs = ElementCosts(
-        lambda logits, labels: functional.balanced_positive(logits, terms.gamma, shift(labels)),
-        lambda logits, labels: functional.balanced_negative(
-            logits, terms.gamma, shift(labels), terms.lambda_, terms.negative_scale
+        lambda z: functional.balanced_positive(z, terms.gamma),
+        lambda z: functional.balanced_negative(
+            z, terms.gamma, lambda_=terms.lambda_, negative_scale=terms.negative_scale
         ),
     )
-    values = functional.elementwise(logits, batch.targets, costs)
+    values = functional.elementwise(shifted, batch.targets, costs)
     if terms.inverse_counts is not None:
         assert batch.document_mass is not None
         values = values * functional.rebalanced_weight(

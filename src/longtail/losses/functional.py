@@ -26,14 +26,10 @@ __all__ = [
 
 
 class ElementCosts(NamedTuple):
-    """Costs of a logit by whether the label applies.
+    """Costs of a logit by whether the label applies, for logits of any shape."""
 
-    Both take (logits, labels): a whole (documents, labels) matrix with None, or a flat selection
-    of elements with the label index of each.
-    """
-
-    positive: Callable[[Tensor, Tensor | None], Tensor]
-    negative: Callable[[Tensor, Tensor | None], Tensor]
+    positive: Callable[[Tensor], Tensor]
+    negative: Callable[[Tensor], Tensor]
 
 
 def focal_softplus(wrongness: Tensor, gamma: float) -> Tensor:
@@ -137,12 +133,12 @@ def elementwise(input: Tensor, target: Tensor | Targets, costs: ElementCosts) ->
     targets = Targets.of(target)
     if targets.dense is not None:
         y = targets.dense.to(input.dtype)
-        return y * costs.positive(input, None) + (1 - y) * costs.negative(input, None)
+        return y * costs.positive(input) + (1 - y) * costs.negative(input)
     rows, labels = targets.positions()
     y = targets.position_values(input.dtype)
     picked = input[rows, labels]
-    mixed = y * costs.positive(picked, labels) + (1 - y) * costs.negative(picked, labels)
-    return costs.negative(input, None).index_put((rows, labels), mixed)
+    mixed = y * costs.positive(picked) + (1 - y) * costs.negative(picked)
+    return costs.negative(input).index_put((rows, labels), mixed)
 
 
 def zlpr_with_logits(

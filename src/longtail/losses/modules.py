@@ -13,13 +13,7 @@ from longtail.checks import check_choice
 from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import functional
-from longtail.losses.balanced import (
-    BalancedTerms,
-    Batch,
-    balanced_sum,
-    elements,
-    kernels_usable,
-)
+from longtail.losses.balanced import BalancedTerms, Batch, balanced_sum, elements, kernels_usable
 from longtail.losses.base import (
     DocumentLoss,
     ElementwiseLoss,
@@ -249,10 +243,8 @@ class AsymmetricLoss(ElementwiseLoss):
 
     def _costs(self) -> ElementCosts:
         return ElementCosts(
-            lambda logits, labels: functional.asymmetric_positive(logits, self.gamma_positive),
-            lambda logits, labels: functional.asymmetric_negative(
-                logits, self.gamma_negative, self.margin
-            ),
+            lambda logits: functional.asymmetric_positive(logits, self.gamma_positive),
+            lambda logits: functional.asymmetric_negative(logits, self.gamma_negative, self.margin),
         )
 
 
@@ -292,8 +284,8 @@ class HillLoss(ElementwiseLoss):
 
     def _costs(self) -> ElementCosts:
         return ElementCosts(
-            lambda logits, labels: functional.hill_positive(logits, self.gamma, self.margin),
-            lambda logits, labels: functional.hill_negative(logits, self.peak),
+            lambda logits: functional.hill_positive(logits, self.gamma, self.margin),
+            lambda logits: functional.hill_negative(logits, self.peak),
         )
 
 
@@ -386,11 +378,7 @@ class TwoWayLoss(DocumentLoss):
     hides_infinity = True
 
     def __init__(
-        self,
-        *,
-        positive_temperature: float = 4.0,
-        negative_temperature: float = 1.0,
-        **common: Any,
+        self, *, positive_temperature: float = 4.0, negative_temperature: float = 1.0, **common: Any
     ) -> None:
         super().__init__(**common)
         self.positive_temperature = number("positive_temperature", positive_temperature, 1e-3)

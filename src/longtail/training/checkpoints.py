@@ -51,10 +51,7 @@ class Checkpoints:
         return self._clock() - self._last >= self._seconds
 
     def save(
-        self,
-        tensors: Mapping[str, Tensor],
-        facts: Mapping[str, Any] | None = None,
-        name: str = STATE,
+        self, tensors: Mapping[str, Tensor], facts: dict[str, Any] | None = None, name: str = STATE
     ) -> None:
         """Write a state; the one before it is there until the new one is whole and on the disk."""
         path = self.folder / f"{name}{SUFFIX}"

@@ -150,19 +150,9 @@ class Trainer:
                 value = self._read_losses(waiting)
                 waiting = []
                 speed = seen / max(1e-9, time.perf_counter() - since)
-                self.progress(
-                    Progress(
-                        "training",
-                        done + 1,
-                        total,
-                        "steps",
-                        epoch=self.at.epoch + 1,
-                        epochs=self.epochs,
-                        loss=value,
-                        documents_per_second=speed,
-                        best=self.at.best,
-                    )
-                )
+                epoch: Any = {"epoch": self.at.epoch + 1, "epochs": self.epochs, "loss": value}
+                epoch |= {"best": self.at.best, "documents_per_second": speed}
+                self.progress(Progress("training", done + 1, total, "steps", **epoch))
                 # After the last step the epoch is validated first.
                 if not is_last:
                     self._pause()

@@ -211,10 +211,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def predict_logits(
-    network: nn.Module,
-    encoded: Encoded,
-    batch_size: int = 256,
-    progress: OnProgress = ignore,
+    network: nn.Module, encoded: Encoded, batch_size: int = 256, progress: OnProgress = ignore
 ) -> NDArray[np.float32]:
     """Logits of every document, (documents, labels); memory that runs out halves the batches.
 
@@ -238,10 +235,7 @@ def predict_logits(
 
 
 def _predict(
-    network: nn.Module,
-    encoded: Encoded,
-    batch_size: int,
-    progress: OnProgress,
+    network: nn.Module, encoded: Encoded, batch_size: int, progress: OnProgress
 ) -> NDArray[np.float32]:
     device = next(network.parameters()).device
     logits: NDArray[np.float32] | None = None
