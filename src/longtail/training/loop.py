@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -150,9 +150,9 @@ class Trainer:
                 value = self._read_losses(waiting)
                 waiting = []
                 speed = seen / max(1e-9, time.perf_counter() - since)
-                epoch: Any = {"epoch": self.at.epoch + 1, "epochs": self.epochs, "loss": value}
-                epoch |= {"best": self.at.best, "documents_per_second": speed}
-                self.progress(Progress("training", done + 1, total, "steps", **epoch))
+                now = Progress("training", done + 1, total, "steps", documents_per_second=speed)
+                now = replace(now, epoch=self.at.epoch + 1, epochs=self.epochs)
+                self.progress(replace(now, loss=value, best=self.at.best))
                 # After the last step the epoch is validated first.
                 if not is_last:
                     self._pause()
