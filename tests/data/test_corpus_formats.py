@@ -300,7 +300,7 @@ def test_nltk(nltk: Path) -> None:
 
 
 def test_nltk_without_cats(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"expected NLTK's cats\.txt"):
+    with pytest.raises(DataError, match=r"expected one cats\.txt of NLTK, got none"):
         read_data(tmp_path, "nltk")
     for names in ([], ["brown/cats.txt", "reuters/cats.txt"]):
         path = zip_of(tmp_path / "a.zip", dict.fromkeys(["other", *names], "training/1 a"))

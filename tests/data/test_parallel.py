@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_an_error_with_several_arguments_comes_back(
     error = MissingExtraError("this", "package", "extra")
 
     def failed(*arguments: object) -> Any:
-        yield [], (type(error), str(error))
+        yield [], pickle.loads(pickle.dumps(error))
 
     monkeypatch.setattr(collect, "_in_processes", failed)
     with pytest.raises(MissingExtraError, match=r"this needs the package 'package'.*pip install"):

@@ -89,7 +89,7 @@ def test_a_missing_part(tmp_path: Path) -> None:
     both = TextData.concat([parts["train"], parts["validation"]])
     assert sorted(map(int, both.ids or ())) == list(range(30))
     assert load_data(tmp_path)["validation"].ids == parts["validation"].ids
-    assert load_data(tmp_path, seed=1)["validation"].ids != parts["validation"].ids
+    assert load_data(tmp_path, random_state=1)["validation"].ids != parts["validation"].ids
     (tmp_path / "train.jsonl").unlink()
     with pytest.raises(DataError, match=r"no training part in .*got 'test\.jsonl"):
         load_data(tmp_path)

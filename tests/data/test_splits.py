@@ -168,7 +168,7 @@ def test_other_seeds_give_other_parts(method: str) -> None:
 
 @pytest.mark.parametrize("method", sorted(SPLITS))
 def test_parts_keep_the_order_and_everything_else(method: str) -> None:
-    parts = split(DATA, (0.5, 0.25, 0.25), method, seed=3)
+    parts = split(DATA, (0.5, 0.25, 0.25), method, random_state=3)
     chosen = [rows_of(part) for part in parts]
     assert [len(rows) for rows in chosen] == [6, 3, 3] or method == "time"
     assert all(rows == sorted(rows) for rows in chosen)
@@ -359,11 +359,11 @@ def test_split_and_folds_by_ids_keep_the_order_of_the_data() -> None:
 
 @pytest.mark.parametrize(("fraction", "size"), [(0.01, 1), (0.25, 3), (0.99, 11), (0.5, 6)])
 def test_random_split(fraction: float, size: int) -> None:
-    rest, chosen = random_split(DATA, fraction, seed=2)
+    rest, chosen = random_split(DATA, fraction, random_state=2)
     assert len(chosen) == size
     assert sorted(rows_of(rest) + rows_of(chosen)) == list(range(12))
     assert rows_of(chosen) == sorted(rows_of(chosen))
-    assert rows_of(random_split(DATA, fraction, seed=2)[1]) == rows_of(chosen)
+    assert rows_of(random_split(DATA, fraction, random_state=2)[1]) == rows_of(chosen)
 
 
 @pytest.mark.parametrize("n_held_out", [1, 5, 11])
@@ -434,7 +434,7 @@ def test_stratified_folds_hold_each_label_in_each() -> None:
     assert stratified == 1 and random < 0.99
 
 
-NO_SEED, NO_SHARE = "seed must be a whole number", "shares must be positive numbers"
+NO_SEED, NO_SHARE = "random_state must be a whole number", "shares must be positive numbers"
 NO_FRACTION = "split off must lie between 0 and 1, got "
 NO_FOLDS = "number of folds must be a whole number of at least 2"
 UNKNOWN = ["d1", "x1", "x2", "x1", "x3", "x4"]

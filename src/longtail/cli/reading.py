@@ -58,7 +58,7 @@ class Source:
                     self.data,
                     self.format,
                     split_method=self.split,
-                    seed=self.split_seed,
+                    random_state=self.split_seed,
                     min_count=self.min_count,
                     progress=progress,
                     report=report,
@@ -225,7 +225,7 @@ class Source:
         return False
 
     def _has_parts(self) -> bool:
-        from longtail.data.sources import has_parts
+        from longtail.data.loading import has_parts
 
         return has_parts(self.data, self.format)
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 import codecs
 import math
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from functools import wraps
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 from longtail.checks import check_choice
 from longtail.errors import InputError, printable
+from longtail.settings import setting
+
+P = ParamSpec("P")
 
 OnError = Literal["raise", "skip"]
 MAX_EXAMPLES = 5
@@ -21,6 +25,9 @@ MEGABYTE = 1_000_000
 MAX_RECORD_MB = 64
 # Codecs that decode, but not the text of files: their escapes would change what a file says.
 NOT_TEXT = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "charmap"}
+PARTS = ("train", "validation", "test")
+PART_NAMES = {part: part for part in PARTS} | {"training": "train"}
+PART_NAMES |= dict.fromkeys(("valid", "val", "dev"), "validation")
 
 
 class Document(NamedTuple):
@@ -38,11 +45,12 @@ class Document(NamedTuple):
     """Empty labels between separators, as in `a;;b`, that were left out."""
 
 
-class Problem(NamedTuple):
-    """Something that cannot be read as a document, and where."""
+class RecordError(ValueError):
+    """Something that cannot be read as a document, and where; readers yield it or raise it."""
 
-    at: int | str
-    message: str
+    def __init__(self, message: str, at: int | str = "") -> None:
+        super().__init__(message)
+        self.at = at
 
 
 class PassedOver(NamedTuple):
@@ -64,56 +72,68 @@ class LabelNames(NamedTuple):
     names: tuple[str, ...]
 
 
-Record = Document | Problem | PassedOver | LeftOut | LabelNames
+Record = Document | RecordError | PassedOver | LeftOut | LabelNames
 Records = Generator[Record, None, None]
 """What a reader gives; closing it closes the file."""
 
 
-def _option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+def reports_problems(
+    parse: Callable[Concatenate[int | str, P], Record],
+) -> Callable[Concatenate[int | str, P], Record]:
+    """Make a function of a place and a record return the RecordError that it raises."""
+
+    @wraps(parse)
+    def parsed(at: int | str, /, *args: P.args, **kwargs: P.kwargs) -> Record:
+        try:
+            return parse(at, *args, **kwargs)
+        except RecordError as error:
+            # Without the traceback, which would keep the record in memory.
+            return RecordError(str(error), at)
+
+    return parsed
 
 
 @dataclass(frozen=True)
 class ReadOptions:
     """How to read documents; the same names in Python and, with dashes, as flags."""
 
-    text_field: str = _option(
+    text_field: str = setting(
         "text",
         "Field or column of the text; several, as in `title,abstract`, are joined by a newline.",
     )
-    labels_field: str = _option("labels", "Field or column of the labels.")
-    id_field: str = _option("id", "Field or column of the id; it may be absent.")
-    date_field: str = _option("date", "Field or column of the date; it may be absent.")
-    label_separator: str | None = _option(
+    labels_field: str = setting("labels", "Field or column of the labels.")
+    id_field: str = setting("id", "Field or column of the id; it may be absent.")
+    date_field: str = setting("date", "Field or column of the date; it may be absent.")
+    label_separator: str | None = setting(
         None, "Between the labels of one cell or string, such as `;`."
     )
-    label_columns: str | None = _option(
+    label_columns: str | None = setting(
         None,
         "One column per label, holding 0 and 1: their names with commas, or `*` for all others.",
     )
-    delimiter: str | None = _option(
+    delimiter: str | None = setting(
         None, "Between the cells of CSV; default a comma, in .tsv files a tab."
     )
-    quote: str = _option(
+    quote: str = setting(
         "double", "CSV and TSV: `double` quotes enclose cells, or `none`: quotes are text."
     )
-    encoding: str | None = _option(
+    encoding: str | None = setting(
         None, "Of the file's text; default UTF-8, for Reuters and NLTK files Latin-1."
     )
-    on_error: OnError = _option(  # noqa: RUF009
+    on_error: OnError = setting(  # noqa: RUF009
         "raise", "`raise` stops at the first bad record; `skip` leaves it out and counts it."
     )
-    keep_unlabelled: bool = _option(
+    keep_unlabelled: bool = setting(
         False,
         "Keep documents without labels, as examples of no label, instead of calling them bad.",
     )
-    years: str | None = _option(
+    years: str | None = setting(
         None, "Only documents dated in these years, as `2020` or `2020-2021`."
     )
-    major_topics: bool = _option(
+    major_topics: bool = setting(
         False, "MEDLINE: only the headings that are a major topic of the article."
     )
-    max_record_mb: float = _option(
+    max_record_mb: float = setting(
         MAX_RECORD_MB,
         "Largest document, line or file of an archive in MB; a larger one is a bad record, so that "
         "a small file cannot unpack to more than the memory.",
@@ -165,19 +185,16 @@ def _megabytes(value: Any) -> float:
     return int(number) if number.is_integer() else number
 
 
-def _check_encoding(encoding: Any) -> None:
+def _check_encoding(encoding: str) -> None:
     """Raise if files cannot be decoded by it: an unknown one, or one such as `hex` or `zip`."""
+    hint = "Try utf-8, latin-1 or cp1252."
     try:
         codec = codecs.lookup(encoding)
-    except (LookupError, TypeError, ValueError) as error:
-        raise InputError(
-            f"unknown encoding {encoding!r:.60}. Try utf-8, latin-1 or cp1252."
-        ) from error
+    except (LookupError, ValueError) as error:
+        raise InputError(f"unknown encoding {encoding!r:.60}. {hint}") from error
     # The attribute by which str.encode itself recognises them; it has no public name.
     if not codec._is_text_encoding or codec.name in NOT_TEXT:
-        raise InputError(
-            f"{encoding!r:.60} is not an encoding of text files. Try utf-8, latin-1 or cp1252."
-        )
+        raise InputError(f"{encoding!r:.60} is not an encoding of text files. {hint}")
 
 
 @dataclass
@@ -211,7 +228,7 @@ class ReadReport:
             lines.append(f"{count} skipped; the first of them:")
             lines += [f"  {example}" for example in self.examples]
         for reason, n in self.passed_over.items():
-            lines.append(f"{n} record{'' if n == 1 else 's'} passed over: {reason}.")
+            lines.append(f"{n} record{'s' * (n != 1)} passed over: {reason}.")
         lines += [f"{n} left out: {what}." for what, n in self.left_out.items()]
         # The names of files and of their members may hold control characters.
         return [printable(line).replace("\n", "\\n") for line in lines + self.notes]

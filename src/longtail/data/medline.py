@@ -18,9 +18,9 @@ from longtail.data.documents import (
     Document,
     LeftOut,
     PassedOver,
-    Problem,
     ReadOptions,
     Record,
+    RecordError,
     Records,
 )
 from longtail.data.files import Tick, open_binary
@@ -55,11 +55,11 @@ def read_medline(path: Path, options: ReadOptions, tick: Tick) -> Records:
                         yield PassedOver("a note that a citation was deleted")
         except ElementTree.ParseError as error:
             line = f"line {error.position[0]}"
-            yield Problem(line, f"not valid XML ({error}); the rest of the file was not read.")
+            yield RecordError(f"not valid XML ({error}); the rest of the file was not read.", line)
             return
     if number == 0:
-        reason = "expected PubmedArticle elements as in NLM's MEDLINE files, got none."
-        yield Problem("whole file", reason)
+        message = "expected PubmedArticle elements as in NLM's MEDLINE files, got none."
+        yield RecordError(message, "whole file")
 
 
 @dataclass
@@ -168,7 +168,7 @@ def _citation(article: ElementTree.Element, number: int, options: ReadOptions) -
     citation = article.find("MedlineCitation")
     pmid = None if citation is None else citation.find("PMID")
     if citation is None or pmid is None or not (pmid.text or "").strip():
-        return Problem(f"citation {number}", "expected a MedlineCitation with a PMID.")
+        return RecordError("expected a MedlineCitation with a PMID.", f"citation {number}")
     if pmid.get("Version", "1") != "1":
         return PassedOver("a later version of a citation")
     title = _flat(citation.find("Article/ArticleTitle"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from longtail.data.documents import LabelNames, Problem, ReadOptions, Records
-from longtail.data.fields import check_columns, label_columns, to_document
+from longtail.data.documents import LabelNames, ReadOptions, RecordError, Records
+from longtail.data.fields import check_columns, is_strings, label_columns, to_document
 from longtail.data.files import Tick, Written, replacing
 from longtail.data.limits import TooLargeError, shown, too_large
 from longtail.data.parquet_pages import bounded_batches, open_parquet
@@ -43,12 +43,11 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
             columns = [_values(column, limit) for column in batch.columns]
             for row in zip(*columns, strict=True):
                 number += 1
-                fault = _row_fault(row, limit)
-                if fault is not None:
-                    yield Problem(number, fault)
+                if (fault := _row_fault(row, limit)) is not None:
+                    yield RecordError(fault, number)
                 else:
                     record = dict(zip(batch.schema.names, row, strict=True))
-                    yield to_document(record, options, number, cells=True)
+                    yield to_document(number, record, options, cells=True)
             tick(round(weight * batch.num_rows))
     except pa.ArrowException as error:
         raise EOFError(f"not a valid Parquet file: {shown(str(error), 200)[1:-1]}") from error
@@ -103,8 +102,7 @@ def _names_in(schema: Any) -> tuple[str, ...] | None:
         names = json.loads((schema.metadata or {}).get(NAMES_KEY, b"null"))
     except (ValueError, RecursionError):
         return None
-    is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return tuple(names) if is_valid else None
+    return tuple(names) if is_strings(names) else None
 
 
 def load_parquet(path: str | Path) -> TextData | None:

@@ -29,21 +29,14 @@ DELTA_LENGTH, DELTA_BYTES = 6, 7
 PAGE_RECORDS, PAGE_RATIO = 8, 200
 # Bytes in memory of one value of a list, and values of an average list.
 BYTES_PER_VALUE, MOST_PER_ROW = 32, 1000
-
-
-class DamagedError(EOFError):
-    """Bytes that are no valid header or footer."""
-
-    def __init__(self) -> None:
-        super().__init__("not a valid Parquet file: a damaged header or footer")
-
-
-class _CutError(DamagedError):
-    """A structure that continues after the end of the bytes."""
+DAMAGED = "not a valid Parquet file: a damaged header or footer"
 
 
 class _Thrift:
-    """Reads Thrift's compact protocol from `at` on: structures as dicts of field numbers."""
+    """Reads Thrift's compact protocol from `at` on: structures as dicts of field numbers.
+
+    Raises IndexError where a structure continues after the end, EOFError where it is invalid.
+    """
 
     def __init__(self, content: bytes) -> None:
         self.content, self.at = content, 0
@@ -59,7 +52,7 @@ class _Thrift:
 
     def _value(self, kind: int, depth: int) -> Any:
         if depth > DEEPEST:
-            raise DamagedError
+            raise EOFError(DAMAGED)
         if kind in (1, 2, 3):
             return self._byte()
         if kind in (4, 5, 6):
@@ -70,20 +63,21 @@ class _Thrift:
             head = self._byte()
             count = head >> 4 if head >> 4 < 15 else self._varint()
             if count > len(self.content) - self.at:
-                raise _CutError  # Every item has at least one byte.
+                raise IndexError  # Every item has at least one byte.
             return [self._value(head & 15, depth + 1) for _ in range(count)]
         if kind == 12:
             return self.struct(depth + 1)
-        raise DamagedError
+        raise EOFError(DAMAGED)
 
     def _bytes(self, count: int) -> bytes:
         start, self.at = self.at, self.at + count
         if self.at > len(self.content):
-            raise _CutError
+            raise IndexError
         return self.content[start : self.at]
 
     def _byte(self) -> int:
-        return self._bytes(1)[0]
+        self.at += 1
+        return self.content[self.at - 1]
 
     def _varint(self) -> int:
         number = 0
@@ -92,7 +86,7 @@ class _Thrift:
             number |= (byte & 127) << shift
             if byte < 128:
                 return number
-        raise DamagedError
+        raise EOFError(DAMAGED)
 
     def _integer(self) -> int:
         number = self._varint()
@@ -108,10 +102,6 @@ class _Chunk(NamedTuple):
     encodings: tuple[int, ...]
     start: int
     end: int
-
-    @property
-    def is_delta(self) -> bool:
-        return DELTA_LENGTH in self.encodings or DELTA_BYTES in self.encodings
 
 
 class _Page(NamedTuple):
@@ -150,16 +140,12 @@ def bounded_batches(path: Path, columns: list[str], limit: int) -> Iterator[Any]
         ]
         chunks = [chunk for _, of_group in groups for chunk in of_group]
         _refuse_shared(path, chunks)
-        delta = {chunk.name for chunk in chunks if chunk.is_delta}
+        delta = {c.name for c in chunks if {DELTA_LENGTH, DELTA_BYTES}.intersection(c.encodings)}
         strings = {chunk.name for chunk in chunks if chunk.kind == BYTE_ARRAY} - delta
         plain = delta | {chunk.name for chunk in chunks if chunk.kind == FIXED_BYTES}
         with open_parquet(path, sorted(strings)) as file:
-            schema = file.schema
-            lists = {
-                column.path
-                for column in map(schema.column, range(len(schema)))
-                if column.max_repetition_level > 0
-            }
+            paths = map(file.schema.column, range(len(file.schema)))
+            lists = {column.path for column in paths if column.max_repetition_level > 0}
             for group, (n_all, of_group) in enumerate(groups):
                 n_rows = MOST_ROWS
                 for chunk in of_group:
@@ -219,13 +205,13 @@ def _row_groups(raw: BinaryIO) -> Iterator[tuple[int, list[_Chunk]]]:
     raw.seek(max(0, size - 8))
     length = int.from_bytes(raw.read(4), "little")
     if length + 8 > size:
-        raise DamagedError
+        raise EOFError(DAMAGED)
     raw.seek(size - 8 - length)
     try:
         for group in _Thrift(raw.read(length)).struct().get(4, []):
             yield int(group[3]), [_chunk(column[3]) for column in group.get(1, [])]
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise DamagedError from error
+        raise EOFError(DAMAGED) from error
 
 
 def _chunk(fields: dict[int, Any]) -> _Chunk:
@@ -246,7 +232,7 @@ def _pages(raw: BinaryIO, chunk: _Chunk) -> Iterator[_Page]:
         numbers = [header.get(k, -1) for k in (1, 2, 3)]
         numbers.append(inner[0].get(1, -1) if inner else -1)
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
-            raise DamagedError
+            raise EOFError(DAMAGED)
         page = _Page(*numbers)
         yield page
         at += length + page.packed
@@ -261,8 +247,8 @@ def _header(raw: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
         reader = _Thrift(content)
         try:
             return reader.struct(), reader.at
-        except _CutError:
+        except IndexError as error:
             # Statistics of a page may hold its longest value.
             if len(content) < size or size >= LONGEST_HEADER:
-                raise
+                raise EOFError(DAMAGED) from error
             size *= 4

@@ -1,30 +1,18 @@
-"""Where documents come from: a file, several files, a folder of parts, and the split into parts."""
+"""Where documents are: the files of a path, of several, or of every part of a folder."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from longtail.data.collect import Collected, Progress, collect, our_errors, size_of, tell
-from longtail.data.documents import ReadOptions, ReadReport
+from longtail.data.documents import PART_NAMES, PARTS, ReadReport
 from longtail.data.formats import Format, format_of_file, format_of_folder, get_format, list_formats
 from longtail.data.hugging_face import PREFIX
 from longtail.data.limits import shown, shown_names
-from longtail.data.splits import split
-from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 
-PARTS = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test",),
-}
-SHARES = (0.7, 0.1, 0.2)
 # Formats with the suffix of many other files: notes in .txt, settings in .json.
 AMBIGUOUS = ("libmultilabel", "bioasq", "nltk")
 # Data that longtail does not read: compressed otherwise than by gzip, or of other programs.
@@ -34,14 +22,13 @@ UNREAD = (
     *(".jsonlines", ".jl", ".jsonl.zip", ".json.zip", ".csv.zip", ".tsv.zip"),
 )
 ABOUT = ("readme", "license", "licence", "changelog", "citation", "notice")
+# train, train.csv, train-00001-of-00005.parquet, ...
+PART_FILE = re.compile(r"([a-z]+)([-_]\d[^.]*)?(\..*)?", re.DOTALL)
+Source = str | Path | Sequence[str | Path]
 Files = list[tuple[Path | str, Format]]
 
 
-def resolve(
-    source: str | Path | Sequence[str | Path],
-    format: str | None = None,
-    report: ReadReport | None = None,
-) -> Files:
+def resolve(source: Source, format: str | None = None, report: ReadReport | None = None) -> Files:
     """The files of a source and their formats; a folder of parts is not one source.
 
     `report` counts the data files in a folder that are not read.
@@ -101,8 +88,7 @@ def _resolve_folder(path: Path, format: str | None, report: ReadReport | None) -
 
 def _each_once(files: Files) -> Files:
     """The files; raises if one is named twice, or is beside its gzipped copy."""
-    names = Counter(str(file).removesuffix(".gz") for file, _ in files)
-    for name, count in names.items():
+    for name, count in Counter(str(file).removesuffix(".gz") for file, _ in files).items():
         if count > 1:
             raise DataError(
                 f"{name} would be read twice, under one name or with and without .gz. Keep one."
@@ -116,10 +102,9 @@ def _report_others(
     """Count the data files, and folders of them, beside those that are read."""
     if report is None:
         return
-    known = set(read)
-    others = [e for e in sorted(root.iterdir()) if e not in known and _holds_data(e, formats)]
+    others = [e for e in sorted({*root.iterdir()}.difference(read)) if _holds_data(e, formats)]
     # A file such as test.jsonl.zst would be a part if longtail could read it.
-    parts = [e for e in others if e.is_file() and format_of_file(e) is None and _part_of(e)]
+    parts = [e for e in others if e.is_file() and format_of_file(e) is None and _part_of(e)[0]]
     for what, entries in (
         ("file that is called like a part but is of no format that can be read", parts),
         ("data file beside those that were read", [e for e in others if e not in parts]),
@@ -142,137 +127,15 @@ def _holds_data(entry: Path, formats: set[str]) -> bool:
     return kind.name in formats or kind.name not in AMBIGUOUS
 
 
-def has_parts(source: str | Path, format: str | None = None) -> bool:
-    """Whether the source itself divides its documents into training and test parts."""
-    path = Path(source)
-    with our_errors(source):
-        if path.is_dir() and not str(source).startswith(PREFIX) and _part_files(path, format):
-            return True
-        return any(entry.has_parts for _, entry in resolve(source, format))
-
-
-def load_data(
-    source: str | Path,
-    format: str | None = None,
-    *,
-    split_method: str = "random",
-    seed: int = 0,
-    min_count: int = 0,
-    report: ReadReport | None = None,
-    progress: Progress | None = None,
-    workers: int | None = None,
-    **options: Any,
-) -> dict[str, TextData]:
-    """Train, validation and test parts from a folder of parts, or from one source that is split.
-
-    A source that itself divides its documents into parts (Reuters, NLTK, Hugging Face) keeps them.
-    A missing validation part is split off the training part. Labels that only other parts have are
-    kept as columns, so that they count in the evaluation; with `min_count`, only labels with at
-    least that many training documents are kept.
-    """
-    settings = ReadOptions(**options)
-    total = ReadReport()
-    path = Path(source)
-    with our_errors(source):
-        files = _part_files(path, format, total) if path.is_dir() else {}
-        if files:
-            parts = _read_parts(files, settings, total, progress, workers)
-        else:
-            if path.is_dir():
-                _refuse_hidden_parts(path)
-            collected = collect(resolve(source, format, total), settings, progress, workers)
-            total.add(collected.report)
-            parts = _split_parts(collected, source, split_method, seed)
-    if "validation" not in parts:
-        shares = (0.9, 0.1)
-        parts["train"], parts["validation"] = split(parts["train"], shares, split_method, seed)
-    if min_count:
-        parts = frequent_labels(parts, min_count, total)
-    tell(total, report)
-    order = [part for part in PARTS if part in parts]
-    names = parts["train"].label_names
-    if any(parts[part].label_names != names for part in order):
-        names = tuple(sorted({name for part in order for name in parts[part].label_names}))
-    return {part: parts[part].onto(names)[0] for part in order}
-
-
-def _read_parts(
-    files: Mapping[str, Files],
-    settings: ReadOptions,
-    report: ReadReport,
-    progress: Progress | None,
-    workers: int | None,
-) -> dict[str, TextData]:
-    """Every part from its files."""
-    parts = {}
-    sizes = {part: sum(size_of(file) for file, _ in entries) for part, entries in files.items()}
-    total, before = sum(sizes.values()), 0
-
-    def overall(done: int, _: int) -> None:
-        if progress is not None:
-            progress(before + done, total)
-
-    for part, entries in files.items():
-        collected = collect(entries, settings, overall, workers)
-        before += sizes[part]
-        report.add(collected.report)
-        parts[part] = collected.data()
-    return parts
-
-
-def _split_parts(
-    collected: Collected, source: str | Path, method: str, seed: int
-) -> dict[str, TextData]:
-    """The parts of the source itself, or those of a split."""
-    data = collected.data()
-    part_of = np.array([part or "" for part in collected.parts])
-    if (part_of == "").all():
-        return dict(zip(PARTS, split(data, SHARES, method, seed), strict=True))
-    if (part_of == "").any() or not (part_of == "train").any():
-        counts = ", ".join(f"{(part_of == p).sum()} {p or 'of no part'}" for p in (*PARTS, ""))
-        raise DataError(
-            f"{source}: expected that every document is of a part, or none, and that some are for "
-            f"training; got {counts}. Read it with read_data and divide it with split."
-        )
-    return {part: data.select(part_of == part) for part in PARTS if (part_of == part).any()}
-
-
-def frequent_labels(
-    parts: Mapping[str, TextData], min_count: int, report: ReadReport
-) -> dict[str, TextData]:
-    """The parts on the labels with at least `min_count` training documents.
-
-    Other labels, and documents that have no other labels, are left out and counted in the report.
-    """
-    names = parts["train"].filter_labels(min_count)[0].label_names
-    if not names:
-        raise DataError(
-            f"no label has {min_count} training documents. Read more files, or lower min_count."
-        )
-    rare: Counter[str] = Counter()
-    kept = {}
-    for part, documents in parts.items():
-        on_names, unknown = documents.onto(names)
-        # Documents that never had a label stay: the caller chose to keep them.
-        emptied = (np.diff(on_names.Y.indptr) == 0) & (np.diff(documents.Y.indptr) > 0)
-        kept[part] = on_names.select(~emptied)
-        rare.update(unknown)
-    if rare:
-        n_all = sum(documents.Y.nnz for documents in parts.values())
-        n_dropped = sum(map(len, parts.values())) - sum(map(len, kept.values()))
-        report.notes.append(
-            f"labels with fewer than {min_count} training documents were left out: {len(rare)}, "
-            f"with {rare.total()} of {n_all} assignments; and the documents that had no other "
-            f"labels: {n_dropped}."
-        )
-    return kept
-
-
-def _part_files(
-    root: Path, format: str | None, report: ReadReport | None = None
+def part_files(
+    source: str | Path, format: str | None = None, report: ReadReport | None = None
 ) -> dict[str, Files]:
-    """The files of every part: train.csv, or shards such as train-0001.csv, or a folder train."""
-    named = _named_parts(root, format)
+    """The files of every part: train.csv, or shards such as train-0001.csv, or a folder train.
+
+    Nothing if the source is no folder, or one whose files are not called by parts.
+    """
+    root = Path(source)
+    named = _named_parts(root, format) if root.is_dir() else {}
     if named and "train" not in named:
         names = shown_names(sorted(entry.name for entry in root.iterdir()))
         raise DataError(
@@ -287,44 +150,41 @@ def _part_files(
 
 
 def _named_parts(root: Path, format: str | None) -> dict[str, list[Path]]:
-    """The files and folders that are called train, train.csv, train-00001-of-00005.parquet, ..."""
+    """The files and folders that are called as the parts."""
     named: dict[str, list[Path]] = {}
     if format_of_folder(root) is not None:
         return named
+    entries = sorted(root.iterdir())
     for part in PARTS:
-        entries = [
+        of_part = [
             entry
-            for entry in sorted(root.iterdir())
-            if _part_of(entry) == part and (format or entry.is_dir() or format_of_file(entry))
+            for entry in entries
+            if _part_of(entry)[0] == part and (format or entry.is_dir() or format_of_file(entry))
         ]
-        sets = {_shard_set(entry) for entry in entries}
-        if len(entries) > 1 and (len(sets) > 1 or None in sets):
+        sets = {_part_of(entry)[1] for entry in of_part}
+        if len(of_part) > 1 and (len(sets) > 1 or None in sets):
             raise DataError(
                 f"{root}: it is not clear which is the {part} part: "
-                f"{shown_names(entry.name for entry in entries)}. Keep one of them."
+                f"{shown_names(entry.name for entry in of_part)}. Keep one of them."
             )
-        if entries:
-            named[part] = entries
+        if of_part:
+            named[part] = of_part
     return named
 
 
-def _part_of(entry: Path) -> str | None:
-    """The part that the name of a file or folder says."""
-    match = re.fullmatch(r"([a-z]+)([-_]\d[^.]*)?(\..*)?", entry.name.lower(), re.DOTALL)
-    return next((part for part, names in PARTS.items() if match and match[1] in names), None)
+def _part_of(entry: Path) -> tuple[str | None, str | None]:
+    """The part that a file or folder is called by, and what the name shares with other shards."""
+    match = PART_FILE.fullmatch(entry.name.lower())
+    if match is None:
+        return None, None
+    return PART_NAMES.get(match[1]), match[1] + match[3] if match[2] and match[3] else None
 
 
-def _shard_set(entry: Path) -> tuple[str, str] | None:
-    """What the shards of one part have in common: the name before the number, and the suffix."""
-    match = re.fullmatch(r"([a-z]+)[-_]\d[^.]*(\..*)", entry.name.lower())
-    return (match[1], match[2]) if match else None
-
-
-def _refuse_hidden_parts(root: Path) -> None:
+def refuse_hidden_parts(source: str | Path) -> None:
     """Raise rather than shuffle reviews-train.csv and reviews-test.csv together."""
-    known = {name for names in PARTS.values() for name in names}
-    for entry in sorted(root.iterdir()):
-        words = known.intersection(re.split("[^a-z]+", entry.name.lower()))
+    root = Path(source)
+    for entry in sorted(root.iterdir()) if root.is_dir() else ():
+        words = PART_NAMES.keys() & re.split("[^a-z]+", entry.name.lower())
         if words and entry.is_file() and format_of_file(entry):
             raise DataError(
                 f"{root}: {entry.name} seems to be one part of several, but is not called so. Call "
