@@ -198,15 +198,14 @@ FILE = padded(header("reut2-000.sgm", tarfile.REGTYPE, len(sgml(story(1)))) + sg
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (header("x", tarfile.GNUTYPE_LONGNAME, 1 << 25), "a file name of 33,554,432 bytes"),
-        (header("x", tarfile.XHDTYPE, 1 << 25), "a file name of 33,554,432 bytes"),
+        (header("x", tarfile.GNUTYPE_LONGNAME, 1 << 25), "a header of it has over 65,536 bytes"),
+        (header("x", tarfile.XHDTYPE, 1 << 25), "a header of it has over 65,536 bytes"),
         (header("reut2-000.sgm", tarfile.GNUTYPE_SPARSE, 1 << 40), "is a sparse file"),
-        (header("x", tarfile.XHDTYPE, 9) + padded(b"9 size=1\n"), "a sparse file or one of over"),
-        (header("x", tarfile.XHDTYPE, 9) + padded(b"99 path=x"), "invalid pax header"),
+        (header("x", tarfile.XHDTYPE, 9) + padded(b"9 path=x\n"), "empty header"),
         # A second archive after the end of the first would be lost silently.
         (FILE + bytes(1024) + FILE, "data after its end"),
-        (FILE + b"x" + FILE[1:], "bad checksum"),
-        (FILE + b"x" * 100, "truncated header"),
+        (FILE + b"x" + FILE[1:], "a damaged header"),
+        (FILE + b"x" * 100, "a damaged header"),
         (header("reut2-000.sgm", tarfile.REGTYPE, 10_000), "unexpected end of data"),
     ],
 )

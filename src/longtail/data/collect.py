@@ -82,7 +82,16 @@ class Collected:
             if isinstance(record, Document):
                 record = self._checked(record)
             if isinstance(record, Document):
-                self._append(record)
+                if record.id is not None:
+                    self.known_ids.add(record.id)
+                self.labels.add(record.labels)
+                if record.n_empty_labels:
+                    report.left_out["empty label between separators"] += record.n_empty_labels
+                self.texts.append(record.text)
+                self.ids.append(record.id)
+                self.dates.append(record.date)
+                self.parts.append(record.part)
+                report.documents += 1
             elif isinstance(record, RecordError):
                 at = f"{unit} {record.at}" if isinstance(record.at, int) else record.at
                 message = f"{source}, {at}: {record}"
@@ -121,33 +130,22 @@ class Collected:
             return document
         return RecordError(message, document.at)
 
-    def _append(self, document: Document) -> None:
-        if document.id is not None:
-            self.known_ids.add(document.id)
-        self.labels.add(document.labels)
-        if document.n_empty_labels:
-            self.report.left_out["empty label between separators"] += document.n_empty_labels
-        self.texts.append(document.text)
-        self.ids.append(document.id)
-        self.dates.append(document.date)
-        self.parts.append(document.part)
-        self.report.documents += 1
-
     def data(self) -> TextData:
         """The documents; ids and dates only where the source has them for some."""
         matrix, names = self.labels.finish()
-        ids = dates = None
-        if self.known_ids:
-            ids = tuple(self._new_id(k) if n is None else n for k, n in enumerate(self.ids))
-        if any(date is not None for date in self.dates):
-            dates = tuple(date or "" for date in self.dates)
-        return TextData(self.texts, matrix, names, ids, dates)
-
-    def _new_id(self, row: int) -> str:
-        identity = f"#{row}"
-        while identity in self.known_ids:
-            identity = f"#{identity}"
-        return identity
+        ids, dates = [], [date or "" for date in self.dates]
+        for row, identity in enumerate(self.ids):
+            new = f"#{row}"
+            while identity is None and new in self.known_ids:
+                new = f"#{new}"
+            ids.append(new if identity is None else identity)
+        return TextData(
+            self.texts,
+            matrix,
+            names,
+            tuple(ids) if self.known_ids else None,
+            tuple(dates) if any(date is not None for date in self.dates) else None,
+        )
 
 
 def collect(
@@ -169,7 +167,13 @@ def collect(
         if progress is not None:
             progress(min(done, total), total)
 
-    n_workers = min(workers or _workers(files, total, os.cpu_count() or 1), len(files))
+    if workers is None:
+        # Where it pays: transferring texts costs as much as cheap parsing.
+        n_cores = os.cpu_count() or 1
+        slow = any(entry.slow for _, entry in files)
+        pays = total >= SLOW_FROM if slow else total >= CHEAP_FROM and n_cores >= 4
+        workers = n_cores if pays else 1
+    n_workers = min(workers, len(files))
     collected = Collected(options)
     if n_workers == 1:
         for path, entry in files:
@@ -186,30 +190,18 @@ def collect(
         names = ", ".join(str(path) for path, _ in files[:3])
         lines = " ".join(collected.report.lines())
         raise DataError(f"{names}: holds no documents. {lines}".rstrip())
-    collected.report.notes += _odd_labels(collected.labels.index)
+    wide = [name for name in collected.labels.index if name != name.strip()]
+    controls = [name for name in collected.labels.index if CONTROLS.search(name)]
+    for odd, what in (
+        (wide, "begin or end with white space, other labels than those without"),
+        (controls, "hold a control character such as a line feed"),
+    ):
+        if odd:
+            note = f"label names that {what}: {len(odd)} ({shown_names(odd)})."
+            collected.report.notes.append(note)
     if progress is not None:
         progress(total, total)
     return collected
-
-
-def _odd_labels(names: Iterable[str]) -> list[str]:
-    """Notes on label names that are easily confused with others."""
-    wide = [name for name in names if name != name.strip()]
-    controls = [name for name in names if CONTROLS.search(name)]
-    kinds = (
-        ("begin or end with white space, other labels than those without", wide),
-        ("hold a control character such as a line feed", controls),
-    )
-    return [
-        f"label names that {what}: {len(odd)} ({shown_names(odd)})." for what, odd in kinds if odd
-    ]
-
-
-def _workers(files: Files, total: int, n_cores: int) -> int:
-    """One process per core where that pays: transferring texts costs as much as cheap parsing."""
-    slow = any(entry.slow for _, entry in files)
-    pays = total >= SLOW_FROM if slow else total >= CHEAP_FROM and n_cores >= 4
-    return n_cores if pays else 1
 
 
 def size_of(path: Path | str) -> int:

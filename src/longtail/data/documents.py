@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 from longtail.checks import check_choice
@@ -139,10 +139,15 @@ class ReadOptions:
         "a small file cannot unpack to more than the memory.",
     )
 
-    @property
+    @cached_property
     def max_record(self) -> int:
         """The largest record in bytes, or in characters where text is read."""
         return int(self.max_record_mb * MEGABYTE)
+
+    @cached_property
+    def text_fields(self) -> list[str]:
+        """The fields that the text is joined from."""
+        return [field.strip() for field in self.text_field.split(",")]
 
     def __post_init__(self) -> None:
         for name, kind in self.__annotations__.items():
@@ -167,8 +172,14 @@ class ReadOptions:
             object.__setattr__(self, "years", str(self.years))
             parse_range(str(self.years), "years", "2020 or 2020-2021")
         object.__setattr__(self, "max_record_mb", _megabytes(self.max_record_mb))
-        if self.encoding is not None:
-            _check_encoding(self.encoding)
+        hint = "Try utf-8, latin-1 or cp1252."
+        try:
+            codec = codecs.lookup(self.encoding or "utf-8")
+        except (LookupError, ValueError) as error:
+            raise InputError(f"unknown encoding {self.encoding!r:.60}. {hint}") from error
+        # The attribute by which str.encode itself recognises `hex` or `zip`; it has no public name.
+        if not codec._is_text_encoding or codec.name in NOT_TEXT:
+            raise InputError(f"{self.encoding!r:.60} is not an encoding of text files. {hint}")
 
 
 def _megabytes(value: Any) -> float:
@@ -183,18 +194,6 @@ def _megabytes(value: Any) -> float:
             f"max_record_mb must be a number of megabytes from 0.001 to 1000000, got {value!r:.60}."
         )
     return int(number) if number.is_integer() else number
-
-
-def _check_encoding(encoding: str) -> None:
-    """Raise if files cannot be decoded by it: an unknown one, or one such as `hex` or `zip`."""
-    hint = "Try utf-8, latin-1 or cp1252."
-    try:
-        codec = codecs.lookup(encoding)
-    except (LookupError, ValueError) as error:
-        raise InputError(f"unknown encoding {encoding!r:.60}. {hint}") from error
-    # The attribute by which str.encode itself recognises them; it has no public name.
-    if not codec._is_text_encoding or codec.name in NOT_TEXT:
-        raise InputError(f"{encoding!r:.60} is not an encoding of text files. {hint}")
 
 
 @dataclass

@@ -24,7 +24,8 @@ _QUOTED = rf"'(?:[^'\\\x00-\x1f]|{_ESCAPE})*+'"
 _STRING = f"(?:{_QUOTED}|{_QUOTED.replace(chr(39), chr(34))})"
 PYTHON_STRING = re.compile(_STRING)
 PYTHON_LIST = re.compile(rf"\[\s*+{_STRING}(?:\s*+,\s*+{_STRING})*+\s*+\]")
-INDICATORS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
+INDICATORS = dict.fromkeys(("1", "1.0", "true"), True)
+INDICATORS |= dict.fromkeys(("0", "0.0", "false", ""), False)
 NO_CHARACTER = "half of a surrogate pair, which is no character."
 
 
@@ -36,20 +37,29 @@ def to_document(
 
     `cells`: a string of labels is the cell of a table, see `cell_labels`.
     """
-    n_empty = 0
-    text = "\n".join([_text(record, field) for field in text_fields(options)])
+    texts = []
+    for field in options.text_fields:
+        text = record.get(field)
+        if not isinstance(text, str):
+            raise RecordError(
+                f"expected a string in field {field!r}, got {shown(text)}. The fields are: "
+                f"{shown_names(record)}. Name yours with text_field (--text-field)."
+            )
+        texts.append(_whole_characters(text, field))
     if options.label_columns is None:
         labels, n_empty = _labels(record, options, cells)
     else:
         labels = [n for n in label_columns(record, options) if _indicator(record, n)]
+        n_empty = 0
     identity = plain_value(record.get(options.id_field), options.id_field)
     date = plain_value(record.get(options.date_field), options.date_field)
-    return Document(text, labels, identity, date, None, at, n_empty)
+    return Document("\n".join(texts), labels, identity, date, None, at, n_empty)
 
 
-def text_fields(options: ReadOptions) -> list[str]:
-    """The fields that the text is joined from."""
-    return [field.strip() for field in options.text_field.split(",")]
+def _whole_characters(text: str, field: str) -> str:
+    if has_surrogate(text):
+        raise RecordError(f"field {field!r} holds {NO_CHARACTER}")
+    return text
 
 
 def check_columns(columns: Sequence[str], options: ReadOptions, source: object) -> list[str]:
@@ -58,10 +68,8 @@ def check_columns(columns: Sequence[str], options: ReadOptions, source: object) 
     for name in label_columns(columns, options):
         if name not in there:
             raise DataError(f"{source}: {_no_label_column(name, columns)}")
-    required = text_fields(options)
-    if options.label_columns is None:
-        required.append(options.labels_field)
-    for name in required:
+    in_one_field = [options.labels_field] if options.label_columns is None else []
+    for name in options.text_fields + in_one_field:
         if name not in there:
             raise DataError(
                 f"{source}: expected a column {name!r}, the columns are: {shown_names(columns)}. "
@@ -77,7 +85,7 @@ def check_columns(columns: Sequence[str], options: ReadOptions, source: object) 
 
 def used_fields(columns: Iterable[str], options: ReadOptions) -> set[str]:
     """The fields that documents are made of; there may be others, large ones too."""
-    used = {*text_fields(options), options.id_field, options.date_field}
+    used = {*options.text_fields, options.id_field, options.date_field}
     return used.union(label_columns(columns, options) or [options.labels_field])
 
 
@@ -86,7 +94,7 @@ def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
     if options.label_columns is None:
         return []
     if options.label_columns.strip() == "*":
-        others = {*text_fields(options), options.id_field, options.date_field}
+        others = {*options.text_fields, options.id_field, options.date_field}
         return [name for name in columns if name not in others]
     try:
         return next(csv.reader([options.label_columns], skipinitialspace=True))
@@ -122,18 +130,6 @@ def split_labels(cell: str, separator: str) -> tuple[list[str], int]:
         names = rows[0] if rows else []
     kept = [stripped for name in names if (stripped := name.strip())]
     return kept, len(names) - len(kept) if len(names) > 1 else 0
-
-
-def _text(record: Mapping[str, Any], field: str) -> str:
-    text = record.get(field)
-    if not isinstance(text, str):
-        raise RecordError(
-            f"expected a string in field {field!r}, got {shown(text)}. The fields are: "
-            f"{shown_names(record)}. Name yours with text_field (--text-field)."
-        )
-    if has_surrogate(text):
-        raise RecordError(f"field {field!r} holds {NO_CHARACTER}")
-    return text
 
 
 def _labels(
@@ -194,9 +190,7 @@ def cell_labels(cell: str, limit: int) -> list[str]:
 def _indicator(record: Mapping[str, Any], column: str) -> bool:
     if column not in record:
         raise RecordError(_no_label_column(column, record))
-    value = record[column]
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return False
+    value = "" if record[column] is None else record[column]
     indicator = INDICATORS.get(str(value).strip().lower())
     if indicator is None:
         raise RecordError(f"expected 0 or 1 in the label column {column!r}, got {shown(value)}.")
@@ -213,6 +207,4 @@ def plain_value(value: Any, field: str) -> str | None:
         raise RecordError(
             f"expected a string or a whole number in field {field!r}, got {shown(value)}."
         )
-    if isinstance(value, str) and has_surrogate(value):
-        raise RecordError(f"field {field!r} holds {NO_CHARACTER}")
-    return str(value)
+    return _whole_characters(str(value), field)

@@ -10,6 +10,7 @@ import json
 import lzma
 import reprlib
 import struct
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -27,7 +28,7 @@ BYTES_PER_ITEM = 16
 # a number or a date beyond Python's, an archive with an unsupported compression method.
 READ_ERRORS = (
     *(OSError, EOFError, ValueError, LookupError, ArithmeticError, RuntimeError),
-    *(csv.Error, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile),
+    *(csv.Error, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError),
 )
 
 

@@ -91,7 +91,13 @@ def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | LeftOut
                 n_elements += 1
                 if item is None and element.tag in ITEMS:
                     item = element
-                    yield from _others_beside_first_item(opened)
+                    # The children that ended before the first item inside of each open element.
+                    for outer in reversed(opened):
+                        if outer.has_items:
+                            break
+                        outer.has_items = True
+                        if outer.n_others:
+                            yield LeftOut(OTHER, outer.n_others)
                 opened.append(_Open(element, has_items=not opened))
                 continue
             ended = opened.pop()
@@ -110,16 +116,6 @@ def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | LeftOut
             n_elements = len(opened)
         n_stalled = n_stalled + len(chunk) if n_elements == before else 0
     parser.close()
-
-
-def _others_beside_first_item(opened: list[_Open]) -> Iterator[LeftOut]:
-    """Count the children that ended before the first item inside of each open element."""
-    for outer in reversed(opened):
-        if outer.has_items:
-            return
-        outer.has_items = True
-        if outer.n_others:
-            yield LeftOut(OTHER, outer.n_others)
 
 
 def _read(file: BinaryIO, n_stalled: int) -> bytes:
@@ -175,7 +171,8 @@ def _citation(article: ElementTree.Element, number: int, options: ReadOptions) -
     abstract = " ".join(map(_flat, citation.iterfind("Article/Abstract/AbstractText"))).strip()
     headings = citation.findall("MeshHeadingList/MeshHeading")
     if options.major_topics:
-        headings = [heading for heading in headings if _is_major(heading)]
+        # NLM marks the descriptor, or one of its qualifiers.
+        headings = [h for h in headings if any(c.get("MajorTopicYN") == "Y" for c in h)]
     names = [_flat(heading.find("DescriptorName")) for heading in headings]
     if not abstract or not (names or options.keep_unlabelled):
         kind = "major topics" if options.major_topics else "MeSH headings"
@@ -186,11 +183,6 @@ def _citation(article: ElementTree.Element, number: int, options: ReadOptions) -
     return Document(
         text, names, _flat(pmid), year.group() if year else None, at=f"citation {number}"
     )
-
-
-def _is_major(heading: ElementTree.Element) -> bool:
-    """NLM marks the descriptor, or one of its qualifiers."""
-    return any(child.get("MajorTopicYN") == "Y" for child in heading)
 
 
 def _flat(element: ElementTree.Element | None) -> str:

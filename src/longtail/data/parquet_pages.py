@@ -139,7 +139,14 @@ def bounded_batches(path: Path, columns: list[str], limit: int) -> Iterator[Any]
             for n_rows, chunks in _row_groups(raw)
         ]
         chunks = [chunk for _, of_group in groups for chunk in of_group]
-        _refuse_shared(path, chunks)
+        for first, second in pairwise(sorted(chunks, key=lambda chunk: (chunk.start, chunk.end))):
+            if second.start < first.end:
+                # 1,000 groups that share 1,000 pages would take a million steps.
+                raise DataError(
+                    f"{path} was refused: the bytes of the column {shown(second.name)} belong to "
+                    "another column or group of rows as well. Get the file from a source that you "
+                    "trust."
+                )
         delta = {c.name for c in chunks if {DELTA_LENGTH, DELTA_BYTES}.intersection(c.encodings)}
         strings = {chunk.name for chunk in chunks if chunk.kind == BYTE_ARRAY} - delta
         plain = delta | {chunk.name for chunk in chunks if chunk.kind == FIXED_BYTES}
@@ -156,17 +163,6 @@ def bounded_batches(path: Path, columns: list[str], limit: int) -> Iterator[Any]
                 yield from file.iter_batches(
                     batch_size=n_rows, row_groups=[group], columns=columns, use_threads=False
                 )
-
-
-def _refuse_shared(path: Path, chunks: list[_Chunk]) -> None:
-    """Raise if columns share bytes: 1,000 groups that share 1,000 pages take a million steps."""
-    for first, second in pairwise(sorted(chunks, key=lambda chunk: (chunk.start, chunk.end))):
-        if second.start < first.end:
-            raise DataError(
-                f"{path} was refused: the bytes of the column {shown(second.name)} belong to "
-                "another column or group of rows as well. Get the file from a source that you "
-                "trust."
-            )
 
 
 def _rows_per_batch(
@@ -209,17 +205,17 @@ def _row_groups(raw: BinaryIO) -> Iterator[tuple[int, list[_Chunk]]]:
     raw.seek(size - 8 - length)
     try:
         for group in _Thrift(raw.read(length)).struct().get(4, []):
-            yield int(group[3]), [_chunk(column[3]) for column in group.get(1, [])]
+            chunks = []
+            for column in group.get(1, []):
+                fields = column[3]
+                names = [name.decode() for name in fields[3]]
+                # Writers that name no dictionary may still begin with one.
+                start = min(offset for offset in (fields[9], fields.get(11)) if offset)
+                encodings, end = tuple(fields[2]), start + fields[7]
+                chunks.append(_Chunk(".".join(names), names[0], fields[1], encodings, start, end))
+            yield int(group[3]), chunks
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise EOFError(DAMAGED) from error
-
-
-def _chunk(fields: dict[int, Any]) -> _Chunk:
-    path = [name.decode() for name in fields[3]]
-    # Writers that name no dictionary may still begin with one.
-    start = min(offset for offset in (fields[9], fields.get(11)) if offset)
-    end = start + fields[7]
-    return _Chunk(".".join(path), path[0], fields[1], tuple(fields[2]), start, end)
 
 
 def _pages(raw: BinaryIO, chunk: _Chunk) -> Iterator[_Page]:

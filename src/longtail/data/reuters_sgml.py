@@ -79,10 +79,10 @@ def _sgml_files(path: Path, tick: Tick) -> Iterator[tuple[str, Read] | LeftOut]:
         if not str(path).lower().endswith((".tar.gz", ".tgz", ".tar")):
             yield path.name, opened.read
             return
-        for member in tar_members(path, opened):
-            name = Path(member.name).name
+        for member, read in tar_members(path, opened):
+            name = Path(member).name
             if _is_sgml(name):
-                yield name, member.read
+                yield name, read
             elif not name.startswith(".") and Path(name).suffix.lower() not in ABOUT:
                 yield LeftOut("file of the archive that is no .sgm file")
 

@@ -156,11 +156,16 @@ def assign_random(n_documents: int, shares: Shares, random_state: int) -> IntArr
     return parts
 
 
-def assign_by_time(dates: Sequence[str], shares: Shares) -> IntArray:
+def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
     """The part of each document, earlier dates in earlier parts; dates are compared as strings.
 
     Documents of one date stay together, so that a part is as near to its share as dates allow.
     """
+    if dates is None:
+        raise DataError(
+            "a split by time needs the dates of the documents, and these have none. Name their "
+            "field with date_field when reading, or use the method 'random' or 'stratified'."
+        )
     sizes = part_sizes(len(dates), shares)
     for row, date in enumerate(dates):
         if not date:
@@ -250,20 +255,11 @@ def assign_stratified(
     return parts
 
 
-def _by_time(data: TextData, shares: Shares, random_state: int) -> IntArray:
-    if data.dates is None:
-        raise DataError(
-            "a split by time needs the dates of the documents, and these have none. Name their "
-            "field with date_field when reading, or use the method 'random' or 'stratified'."
-        )
-    return assign_by_time(data.dates, shares)
-
-
 Assign = Callable[[TextData, Shares, int], IntArray]
 SPLITS: dict[str, Assign] = {
     "random": lambda data, *how: assign_random(len(data), *how),
     "stratified": lambda data, *how: assign_stratified(data.Y, *how),
-    "time": _by_time,
+    "time": lambda data, shares, random_state: assign_by_time(data.dates, shares),
 }
 
 

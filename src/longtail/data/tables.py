@@ -105,22 +105,20 @@ def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) ->
                 raise DataError(f"{path}, line {lines.first}: {message}")
             if message:
                 yield RecordError(message, lines.first)
+            elif columns and row and len(row) != len(columns):
+                message = f"expected {len(columns)} cells as in the header, got {len(row)}."
+                yield RecordError(message, lines.first)
             elif row and not columns:
                 columns = row
                 check_columns(columns, options, path)
                 yield LabelNames(tuple(label_columns(columns, options)))
             elif row:
-                yield _row(lines.first, row, columns, options)
+                record = dict(zip(columns, row, strict=True))
+                yield to_document(lines.first, record, options, cells=True)
             if not lines.next_row(failed=bool(message) and not row):
                 message = f"the rest was not read: too many quotes do not close. {QUOTES_ARE_TEXT}"
                 yield RecordError(message, f"from line {lines.first}")
                 return
-
-
-def _row(at: int, row: list[str], columns: list[str], options: ReadOptions) -> Record:
-    if len(row) != len(columns):
-        return RecordError(f"expected {len(columns)} cells as in the header, got {len(row)}.", at)
-    return to_document(at, dict(zip(columns, row, strict=True)), options, cells=True)
 
 
 read_csv = partial(_read_table, ",")
