@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,10 +30,9 @@ from longtail.data.limits import READ_ERRORS, TooLargeError, reason, shown, show
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, LongtailError
 from longtail.labels import LabelEncoder
+from longtail.progress import OnProgress, Progress, ignore
 
 Files = Sequence[tuple[Path | str, Format]]
-Progress = Callable[[int, int], None]
-"""Called with the bytes read so far and the bytes in all."""
 
 # Bytes in several files from which starting processes pays, for formats slow and cheap to parse.
 SLOW_FROM, CHEAP_FROM = 8 << 20, 64 << 20
@@ -151,7 +150,7 @@ class Collected:
 def collect(
     files: Files,
     options: ReadOptions,
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     workers: int | None = None,
 ) -> Collected:
     """Read files in their order, in parallel if there are several."""
@@ -159,13 +158,13 @@ def collect(
     if not files:
         raise InputError("expected at least one file to read, got none.")
     total = sum(size_of(path) for path, _ in files)
+    name = Path(files[0][0]).name if len(files) == 1 else f"{len(files)} files"
     done = 0
 
     def tick(count: int) -> None:
         nonlocal done
         done += count
-        if progress is not None:
-            progress(min(done, total), total)
+        progress(Progress(f"reading {name}", min(done, total), total, "bytes"))
 
     if workers is None:
         # Where it pays: transferring texts costs as much as cheap parsing.
@@ -199,8 +198,7 @@ def collect(
         if odd:
             note = f"label names that {what}: {len(odd)} ({shown_names(odd)})."
             collected.report.notes.append(note)
-    if progress is not None:
-        progress(total, total)
+    tick(total)
     return collected
 
 

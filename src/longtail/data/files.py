@@ -11,21 +11,18 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, TextIO, cast
+from typing import IO, BinaryIO, TextIO, cast
 
 from longtail.checks import has_surrogate
 from longtail.data.documents import ReadOptions, Record, RecordError
 from longtail.data.limits import TOO_LONG, bounded_lines, too_large
+from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.runs import whole_file
-
-if TYPE_CHECKING:
-    from longtail.data.textdata import TextData
 
 Tick = Callable[[int], None]
 """Called with the number of bytes just read from disk."""
-Written = Callable[[int, int], None]
-"""Called with the documents written so far and the number of all documents."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 BUFFER = 1 << 20
@@ -129,11 +126,12 @@ def write_lines(
     lines: Callable[[TextData], Iterator[str]],
     data: TextData,
     path: str | Path,
-    written: Written | None = None,
+    progress: OnProgress = ignore,
 ) -> None:
     """Write a text file of what `lines` makes of the documents."""
     with writing(path) as file:
         for number, line in enumerate(lines(data), start=1):
             file.write(line)
-            if written is not None and (number % 500 == 0 or number == len(data)):
-                written(min(number, len(data)), len(data))
+            if number % 500 == 0 or number == len(data):
+                done = min(number, len(data))
+                progress(Progress(f"writing {Path(path).name}", done, len(data)))

@@ -5,17 +5,19 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longtail.data.collect import Collected, Progress, collect, our_errors, size_of
+from longtail.data.collect import Collected, collect, our_errors, size_of
 from longtail.data.documents import PARTS, ReadOptions, ReadReport
 from longtail.data.sources import Source, part_files, refuse_hidden_parts, resolve
 from longtail.data.splits import split
 from longtail.data.textdata import TextData
 from longtail.errors import DataError
+from longtail.progress import OnProgress, Progress, ignore
 
 SHARES = (0.7, 0.1, 0.2)
 
@@ -25,7 +27,7 @@ def read_data(
     format: str | None = None,
     *,
     report: ReadReport | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     workers: int | None = None,
     **options: Any,
 ) -> TextData:
@@ -36,7 +38,7 @@ def read_data(
         format: a name of `list_formats`; default: by the suffix.
         report: filled with what was read, skipped and passed over. Without one, skipped records
             give a warning.
-        progress: called with the bytes read so far and the bytes in all.
+        progress: called with a `longtail.progress.Progress` in bytes.
         workers: processes for several files; default: one per core if the files are large.
         options: the fields of `ReadOptions`, such as on_error="skip".
 
@@ -58,7 +60,7 @@ def load_data(
     random_state: int = 0,
     min_count: int = 0,
     report: ReadReport | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     workers: int | None = None,
     **options: Any,
 ) -> dict[str, TextData]:
@@ -75,9 +77,9 @@ def load_data(
         n_bytes = {part: sum(size_of(path) for path, _ in files[part]) for part in files}
         n_before = 0
 
-        def overall(done: int, _: int) -> None:
-            if progress is not None:
-                progress(n_before + done, sum(n_bytes.values()))
+        def overall(now: Progress) -> None:
+            n_all = sum(n_bytes.values())
+            progress(replace(now, done=n_before + now.done, total=n_all))
 
         for part in files:
             collected = collect(files[part], settings, overall, workers)
@@ -113,7 +115,7 @@ def collect_source(
     source: Source,
     format: str | None,
     options: ReadOptions,
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     workers: int | None = None,
 ) -> Collected:
     """Read the files of a source; its report counts the data files beside them as well."""
