@@ -15,6 +15,8 @@ from longtail.data import FORMATS, TextData, read_data, write_data
 from longtail.data.fields import split_labels
 from longtail.progress import Progress
 
+from .cases import assert_same
+
 # All of Unicode but halves of surrogate pairs, and more often what files stumble over.
 ODD = "\t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\ufeff\u2028\u2029\ufdd0\ufffe\U0010ffff'\",;|[]\\#&<>"
 CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from(ODD)
@@ -39,12 +41,6 @@ def text_data(documents: Documents, ids: bool = True, dates: bool = True) -> Tex
         ids=[identity for *_, identity, _ in documents] if ids else None,
         dates=[date for *_, date in documents] if dates and any(d[3] for d in documents) else None,
     )
-
-
-def assert_same(data: TextData, expected: TextData) -> None:
-    assert data.texts == expected.texts and data.label_names == expected.label_names
-    assert (data.ids, data.dates) == (expected.ids, expected.dates)
-    assert data.Y.shape == expected.Y.shape and (data.Y != expected.Y).nnz == 0
 
 
 @pytest.fixture(scope="module")
