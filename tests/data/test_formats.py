@@ -79,8 +79,8 @@ def test_some_ids_and_others_made_up(tmp_path: Path) -> None:
 
 def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    data = read(path, '{"text": "t", "labels": "a; \\"b;c\\"; d"}', label_separator=";")
-    assert labels_of(data) == [["a", "b;c", "d"]]
+    quoted = json.dumps({"text": "t", "labels": 'a; "b;c"; "say ""x"""'})
+    assert labels_of(read(path, quoted, label_separator=";")) == [["a", "b;c", 'say "x"']]
     content = '{"text": "t", "z": 1, "a": 0, "none": false}\n{"text": "u", "z": true, "a": 1.0}'
     data = read(path, content, label_columns="*")
     assert data.label_names == ("a", "z") and labels_of(data) == [["z"], ["a", "z"]]
@@ -100,6 +100,7 @@ def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
         ("\ufeff" + '{"text": "Größe", "labels": ["ä"]}\r\n', "UTF-8"),
         ('{"text": "Größe", "labels": ["ä"]}', "latin-1"),
         ('{"text": "Größe", "labels": ["ä"]}\n', "utf-16"),
+        ('{"text": "Größe", "labels": ["ä"]}\n', "utf-32"),
         ('{"text": "Größe", "labels": ["ä"]}\n', "cp1252"),
     ],
 )

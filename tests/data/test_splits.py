@@ -228,15 +228,6 @@ def test_a_label_is_in_every_part_where_nothing_hinders_it(
     assert (counts[0] > 0).all()
 
 
-def test_a_label_rarer_than_the_parts_is_trained() -> None:
-    Y = documents([["one"], *[["many"]] * 30, ["two"], ["two"]]).Y
-    for state in range(20):
-        # The first part is the smallest here, so that its share alone would not bring them in.
-        parts = assign_stratified(Y, (5, 14, 14), state)
-        assert parts[0] == 0
-        assert 0 in parts[[31, 32]]
-
-
 def test_folds_get_rare_labels_alike() -> None:
     # 61 labels of one document; folds of 41, 41, 40 documents differ only by what is left over.
     Y = sp.vstack([sp.identity(61, format="csr"), sp.csr_matrix((61, 61))], format="csr")
@@ -390,17 +381,6 @@ def test_folds_over_time_never_train_on_the_future() -> None:
         ([0, 1, 2, 3, 4, 5], [6, 7]),
         ([0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11]),
     ]
-
-
-def test_stratified_folds_hold_each_label_in_each() -> None:
-    Y = long_tail(3000, 200, 2)
-    data = TextData([""] * 3000, Y, tuple(map(str, range(200))))
-    enough = np.asarray(Y.sum(axis=0)).ravel() >= 10
-    stratified, random = (
-        np.mean([(fold.stats().label_counts[enough] > 0).mean() for _, fold in folds(data, 5, how)])
-        for how in ("stratified", "random")
-    )
-    assert stratified == 1 and random < 0.99
 
 
 NO_SHARE, NO_SUM = "shares must be positive numbers", "shares must sum to 1"

@@ -221,7 +221,7 @@ class Source:
         return False
 
     def _has_parts(self) -> bool:
-        from longtail.data.loading import has_parts
+        from longtail.data.sources import has_parts
 
         return has_parts(self.data, self.format)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from longtail.corpora.download import RemoteFile, cache_folder, check_name, fetch, fetch_text
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport, parse_range
-from longtail.data.loading import collect_source, frequent_labels, tell
+from longtail.data.sources import collect_source, frequent_labels, tell
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 from longtail.progress import OnProgress, ignore

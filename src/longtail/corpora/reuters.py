@@ -8,7 +8,7 @@ from pathlib import Path
 
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport
-from longtail.data.loading import collect_source, tell
+from longtail.data.sources import collect_source, tell
 from longtail.data.splits import paper_split
 from longtail.data.textdata import TextData
 from longtail.errors import DataError

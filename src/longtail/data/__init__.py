@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from longtail.data.formats import FORMATS as FORMATS
     from longtail.data.formats import list_formats as list_formats
     from longtail.data.formats import write_data as write_data
-    from longtail.data.loading import load_data as load_data
-    from longtail.data.loading import read_data as read_data
+    from longtail.data.sources import load_data as load_data
+    from longtail.data.sources import read_data as read_data
     from longtail.data.splits import folds as folds
     from longtail.data.splits import folds_by_ids as folds_by_ids
     from longtail.data.splits import paper_split as paper_split
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "documents": ("Document", "ReadOptions", "ReadReport"),
     "formats": ("FORMATS", "list_formats", "write_data"),
-    "loading": ("load_data", "read_data"),
+    "sources": ("load_data", "read_data"),
     "splits": ("folds", "folds_by_ids", "paper_split", "random_split", "split", "split_by_ids"),
     "textdata": ("TextData",),
 }

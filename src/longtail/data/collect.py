@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ from longtail.errors import DataError, InputError, LongtailError
 from longtail.labels import LabelEncoder
 from longtail.progress import OnProgress, Progress, ignore
 
-Files = Sequence[tuple[Path | str, Format]]
+Files = list[tuple[Path | str, Format]]
 
 # Bytes in several files from which starting processes pays, for formats slow and cheap to parse.
 SLOW_FROM, CHEAP_FROM = 8 << 20, 64 << 20

@@ -77,9 +77,10 @@ Records = Generator[Record, None, None]
 """What a reader gives; closing it closes the file."""
 
 
-def reports_problems(
-    parse: Callable[Concatenate[int | str, P], Record],
-) -> Callable[Concatenate[int | str, P], Record]:
+Parse = Callable[Concatenate[int | str, P], Record]
+
+
+def reports_problems(parse: Parse[P]) -> Parse[P]:
     """Make a function of a place and a record return the RecordError that it raises."""
 
     @wraps(parse)

@@ -12,6 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import pyarrow.parquet as pq
+
 from longtail.data.limits import TooLargeError, shown
 from longtail.errors import DataError
 
@@ -117,8 +119,6 @@ def open_parquet(path: str | Path, dictionaries: list[str] | None = None) -> Any
 
     `dictionaries`: columns of strings of which repeated values are to take memory once.
     """
-    import pyarrow.parquet as pq
-
     return pq.ParquetFile(
         path,
         pre_buffer=False,

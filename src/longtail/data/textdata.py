@@ -196,8 +196,8 @@ class TextData:
     def load(cls, path: str | Path) -> TextData:
         """Read a file that `save` wrote, or any other Parquet file with texts and labels."""
         from longtail.data.collect import our_errors
-        from longtail.data.loading import read_data
         from longtail.data.parquet import load_parquet
+        from longtail.data.sources import read_data
 
         with our_errors(path):
             saved = load_parquet(path)
