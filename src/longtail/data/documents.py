@@ -105,16 +105,12 @@ class ReadOptions:
     labels_field: str = setting("labels", "Field or column of the labels.")
     id_field: str = setting("id", "Field or column of the id; it may be absent.")
     date_field: str = setting("date", "Field or column of the date; it may be absent.")
-    label_separator: str | None = setting(
-        None, "Between the labels of one cell or string, such as `;`."
-    )
+    label_separator: str | None = setting(None, "Between the labels of one string, such as `;`.")
     label_columns: str | None = setting(
         None,
         "One column per label, holding 0 and 1: their names with commas, or `*` for all others.",
     )
-    delimiter: str | None = setting(
-        None, "Between the cells of CSV; default a comma, in .tsv files a tab."
-    )
+    delimiter: str | None = setting(None, "Between cells; default a comma, in .tsv files a tab.")
     quote: str = setting(
         "double", "CSV and TSV: `double` quotes enclose cells, or `none`: quotes are text."
     )
@@ -125,15 +121,10 @@ class ReadOptions:
         "raise", "`raise` stops at the first bad record; `skip` leaves it out and counts it."
     )
     keep_unlabelled: bool = setting(
-        False,
-        "Keep documents without labels, as examples of no label, instead of calling them bad.",
+        False, "Keep documents without labels as examples of no label; else they are bad records."
     )
-    years: str | None = setting(
-        None, "Only documents dated in these years, as `2020` or `2020-2021`."
-    )
-    major_topics: bool = setting(
-        False, "MEDLINE: only the headings that are a major topic of the article."
-    )
+    years: str | None = setting(None, "Only documents of these years, `2020` or `2020-2021`.")
+    major_topics: bool = setting(False, "MEDLINE: only the major topics of an article.")
     max_record_mb: float = setting(
         MAX_RECORD_MB,
         "Largest document, line or file of an archive in MB; a larger one is a bad record, so that "

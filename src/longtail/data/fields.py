@@ -31,7 +31,11 @@ NO_CHARACTER = "half of a surrogate pair, which is no character."
 
 @reports_problems
 def to_document(
-    at: int | str, record: Mapping[str, Any], options: ReadOptions, cells: bool = False
+    at: int | str,
+    record: Mapping[str, Any],
+    options: ReadOptions,
+    cells: bool = False,
+    part: str | None = None,
 ) -> Record:
     """The document in a record.
 
@@ -53,7 +57,7 @@ def to_document(
         n_empty = 0
     identity = plain_value(record.get(options.id_field), options.id_field)
     date = plain_value(record.get(options.date_field), options.date_field)
-    return Document("\n".join(texts), labels, identity, date, None, at, n_empty)
+    return Document("\n".join(texts), labels, identity, date, part, at, n_empty)
 
 
 def _whole_characters(text: str, field: str) -> str:

@@ -6,14 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from longtail.data.documents import (
-    PART_NAMES,
-    Document,
-    LabelNames,
-    ReadOptions,
-    RecordError,
-    Records,
-)
+from longtail.data.documents import PART_NAMES, LabelNames, ReadOptions, RecordError, Records
 from longtail.data.fields import check_columns, label_columns, to_document
 from longtail.data.files import Tick
 from longtail.data.limits import shown
@@ -47,8 +40,7 @@ def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> R
                     yield RecordError(f"{expected}, got {shown(labels)}.", at)
                     continue
                 row[field] = [classes[k] for k in numbers]
-            record = to_document(at, row, options, cells=True)
-            yield record._replace(part=part) if isinstance(record, Document) else record
+            yield to_document(at, row, options, cells=True, part=part)
 
 
 def _rows(table: Any, columns: list[str]) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.checks import has_surrogate
+from longtail.data import fields
 from longtail.data.documents import (
     Document,
     LabelNames,
@@ -21,14 +22,6 @@ from longtail.data.documents import (
     RecordError,
     Records,
     reports_problems,
-)
-from longtail.data.fields import (
-    NO_CHARACTER,
-    is_strings,
-    label_columns,
-    plain_value,
-    to_document,
-    used_fields,
 )
 from longtail.data.files import Tick, line_records, open_binary, write_lines, wrong_encoding
 from longtail.data.limits import (
@@ -70,20 +63,20 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _decoder = json.JSONDecoder(object_pairs_hook=_object)
 
 
-def _check_object(value: Any, options: ReadOptions, fields: Collection[str] = ()) -> None:
+def _check_object(value: Any, options: ReadOptions, names: Collection[str] = ()) -> None:
     """Raise unless the value is an object whose used fields, or these, occur once."""
     if not isinstance(value, dict):
         raise RecordError(f"expected a JSON object, got {shown(value)}.")
     if isinstance(value, _Ambiguous):
         for name in value.repeated:
-            if name in (fields or used_fields(value, options)):
+            if name in (names or fields.used_fields(value, options)):
                 raise RecordError(f"the field {shown(name)} occurs twice.")
 
 
 def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """One record per line that is not blank."""
     if options.label_columns is not None:
-        yield LabelNames(tuple(label_columns((), options)))
+        yield LabelNames(tuple(fields.label_columns((), options)))
     yield from line_records(path, options, tick, _parsed)
 
 
@@ -97,7 +90,7 @@ def _parsed(at: int | str, line: str, options: ReadOptions) -> Record:
         # Not JSONDecodeError alone: a whole number of 5,000 digits is a ValueError.
         raise RecordError(f"not valid JSON ({reason(error)}).") from error
     _check_object(record, options)
-    return to_document(at, record, options)
+    return fields.to_document(at, record, options)
 
 
 def _jsonl_lines(data: TextData) -> Iterator[str]:
@@ -244,16 +237,16 @@ def _article(at: int | str, article: Any, options: ReadOptions) -> Record:
     labels = article["meshMajor"] or []
     if not isinstance(title, str) or not isinstance(abstract, str):
         raise RecordError("expected strings in 'title' and 'abstractText'.")
-    if not is_strings(labels):
+    if not fields.is_strings(labels):
         raise RecordError(f"expected a list of strings in 'meshMajor', got {shown(labels)}.")
     text = f"{title} {abstract}".strip()
     if any(MARK in part for part in (text, *labels)):
         raise RecordError(wrong_encoding(options.encoding))
     if any(map(has_surrogate, (text, *labels))):
-        raise RecordError(f"holds {NO_CHARACTER}")
+        raise RecordError(f"holds {fields.NO_CHARACTER}")
     if not abstract.strip() or not (labels or options.keep_unlabelled):
         return PassedOver("no abstract" if labels else "no MeSH headings")
-    identity = plain_value(article["pmid"], "pmid")
+    identity = fields.plain_value(article["pmid"], "pmid")
     if identity is None:
         raise RecordError("the field 'pmid' is empty.")
-    return Document(text, labels, identity, plain_value(article.get("year"), "year"), at=at)
+    return Document(text, labels, identity, fields.plain_value(article.get("year"), "year"), at=at)
