@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from longtail.data import FORMATS, TextData, list_formats, read_data, write_data
@@ -186,11 +189,6 @@ def test_long_cells_and_many_columns(tmp_path: Path) -> None:
 
 
 def test_parquet_columns(tmp_path: Path) -> None:
-    import datetime
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = tmp_path / "a.parquet"
     day = datetime.date(2020, 1, 5)
     columns = {"body": ["one", "two"], "tags": ["a;b", "b"], "n": [1, 2], "day": [day, None]}
@@ -210,8 +208,6 @@ def test_parquet_keeps_labels_without_documents_and_their_order(tmp_path: Path) 
     write_data(data, path)
     assert read_data(path).label_names == ("none", "b", "a")
     # Those are the names of the column `labels`, and of no other.
-    import pyarrow.parquet as pq
-
     table = pq.read_table(path)
     pq.write_table(table.append_column("topics", table["labels"].take([1, 0])), path)
     assert read_data(path, labels_field="topics").label_names == ("a", "b")
@@ -270,13 +266,11 @@ def test_only_some_years(tmp_path: Path) -> None:
 
 
 def test_quotes_that_are_just_text(tmp_path: Path) -> None:
-    path = tmp_path / "quotes.tsv"
-    path.write_text('text\tlabels\n"open quote\ta\n"Hello" he said\tb\nend"\tc\n')
+    texts = ['"open quote', '"Hello" he said', 'end"']
+    path, content = tmp_path / "a.tsv", "".join(f"{text}\ta\n" for text in ["text", *texts])
     with pytest.raises(DataError, match="--quote none"):
-        read_data(path)
-    data = read_data(path, quote="none")
-    assert data.texts == ['"open quote', '"Hello" he said', 'end"']
-    assert data.label_names == ("a", "b", "c")
+        read(path, content.replace("text\ta", "text\tlabels"))
+    assert read_data(path, quote="none").texts == texts
 
 
 def test_json_keys_given_twice(tmp_path: Path) -> None:

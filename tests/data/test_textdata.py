@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -202,9 +204,6 @@ def test_saving_and_loading_restores_everything(
 
 
 def test_loading_what_others_wrote(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = tmp_path / "other.parquet"
     pq.write_table(pa.table({"text": ["one", "two"], "labels": [["b"], ["a"]]}), path)
     loaded = TextData.load(path)
@@ -221,9 +220,6 @@ def test_loading_what_others_wrote(tmp_path: Path) -> None:
 
 
 def test_a_changed_copy_is_read_with_its_new_labels(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     TextData.from_lists(["one"], [["b"]], ["b", "a"]).save(tmp_path / "first.parquet")
     table = pq.read_table(tmp_path / "first.parquet")
     more = pa.table({"text": ["two"], "labels": [["new"]]}, schema=table.schema)
