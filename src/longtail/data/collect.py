@@ -15,8 +15,7 @@ from longtail.data.documents import (
     MAX_EXAMPLES,
     Document,
     LabelNames,
-    LeftOut,
-    PassedOver,
+    Omitted,
     ReadOptions,
     ReadReport,
     Record,
@@ -98,10 +97,8 @@ class Collected:
                     raise DataError(message)
                 report.skipped += 1
                 report.examples = [*report.examples, message][:MAX_EXAMPLES]
-            elif isinstance(record, PassedOver):
-                report.passed_over[record.reason] += 1
-            elif isinstance(record, LeftOut):
-                report.left_out[record.what] += record.times
+            elif isinstance(record, Omitted):
+                getattr(report, record.counter)[record.what] += record.times
             else:
                 self.labels.declare(record.names)
 
@@ -110,9 +107,9 @@ class Collected:
         if self.years is not None:
             year, (first, last) = (document.date or "")[:4], self.years
             if not (len(year) == 4 and year.isdecimal()):
-                return PassedOver("no date")
+                return Omitted("passed_over", "no date")
             if not first <= int(year) <= last:
-                return PassedOver(f"not of the years {first}-{last}")
+                return Omitted("passed_over", f"not of the years {first}-{last}")
         if not document.text.strip():
             message = "the text is empty."
         elif not document.labels and not self.options.keep_unlabelled:

@@ -53,15 +53,10 @@ class RecordError(ValueError):
         self.at = at
 
 
-class PassedOver(NamedTuple):
-    """A valid record that is no document of this kind, such as a citation without abstract."""
+class Omitted(NamedTuple):
+    """Something that is no document, and the counter of the report that it belongs to."""
 
-    reason: str
-
-
-class LeftOut(NamedTuple):
-    """Something that a reader of this format would not expect to lose: a book, a file, a label."""
-
+    counter: Literal["passed_over", "left_out"]
     what: str
     times: int = 1
 
@@ -72,7 +67,7 @@ class LabelNames(NamedTuple):
     names: tuple[str, ...]
 
 
-Record = Document | RecordError | PassedOver | LeftOut | LabelNames
+Record = Document | RecordError | Omitted | LabelNames
 Records = Generator[Record, None, None]
 """What a reader gives; closing it closes the file."""
 

@@ -16,7 +16,7 @@ from longtail.data import fields
 from longtail.data.documents import (
     Document,
     LabelNames,
-    PassedOver,
+    Omitted,
     ReadOptions,
     Record,
     RecordError,
@@ -245,7 +245,7 @@ def _article(at: int | str, article: Any, options: ReadOptions) -> Record:
     if any(map(has_surrogate, (text, *labels))):
         raise RecordError(f"holds {fields.NO_CHARACTER}")
     if not abstract.strip() or not (labels or options.keep_unlabelled):
-        return PassedOver("no abstract" if labels else "no MeSH headings")
+        return Omitted("passed_over", "no abstract" if labels else "no MeSH headings")
     identity = fields.plain_value(article["pmid"], "pmid")
     if identity is None:
         raise RecordError("the field 'pmid' is empty.")

@@ -14,15 +14,7 @@ from typing import Any, BinaryIO
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from longtail.data.documents import (
-    Document,
-    LeftOut,
-    PassedOver,
-    ReadOptions,
-    Record,
-    RecordError,
-    Records,
-)
+from longtail.data.documents import Document, Omitted, ReadOptions, Record, RecordError, Records
 from longtail.data.files import Tick, open_binary
 from longtail.data.limits import TooLargeError, shown
 from longtail.errors import DataError
@@ -43,16 +35,16 @@ def read_medline(path: Path, options: ReadOptions, tick: Tick) -> Records:
     with open_binary(path, tick) as file:
         try:
             for item in _items(file, options.max_record):
-                if isinstance(item, LeftOut):
+                if isinstance(item, Omitted):
                     yield item
                 elif item.tag == ARTICLE:
                     number += 1
                     yield _citation(item, number, options)
                 elif item.tag == BOOK:
-                    yield LeftOut("book (PubmedBookArticle), not an article")
+                    yield Omitted("left_out", "book (PubmedBookArticle), not an article")
                 else:
                     for _ in item.iter("PMID"):
-                        yield PassedOver("a note that a citation was deleted")
+                        yield Omitted("passed_over", "a note that a citation was deleted")
         except ElementTree.ParseError as error:
             line = f"line {error.position[0]}"
             yield RecordError(f"not valid XML ({error}); the rest of the file was not read.", line)
@@ -72,7 +64,7 @@ class _Open:
     """Ended children, as long as no item has begun inside of the element."""
 
 
-def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | LeftOut]:
+def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | Omitted]:
     """The items at any depth and the number of elements beside them, in bounded memory."""
     parser: Any = ElementTree.XMLPullParser(("start", "end"))
     opened: list[_Open] = []
@@ -97,7 +89,7 @@ def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | LeftOut
                             break
                         outer.has_items = True
                         if outer.n_others:
-                            yield LeftOut(OTHER, outer.n_others)
+                            yield Omitted("left_out", OTHER, outer.n_others)
                 opened.append(_Open(element, has_items=not opened))
                 continue
             ended = opened.pop()
@@ -107,7 +99,7 @@ def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | LeftOut
                 yield item
                 item = None
             elif opened and not ended.has_items and opened[-1].has_items:
-                yield LeftOut(OTHER)
+                yield Omitted("left_out", OTHER)
             elif opened and not ended.has_items:
                 opened[-1].n_others += 1
             if opened:
@@ -166,7 +158,7 @@ def _citation(article: ElementTree.Element, number: int, options: ReadOptions) -
     if citation is None or pmid is None or not (pmid.text or "").strip():
         return RecordError("expected a MedlineCitation with a PMID.", f"citation {number}")
     if pmid.get("Version", "1") != "1":
-        return PassedOver("a later version of a citation")
+        return Omitted("passed_over", "a later version of a citation")
     title = _flat(citation.find("Article/ArticleTitle"))
     abstract = " ".join(map(_flat, citation.iterfind("Article/Abstract/AbstractText"))).strip()
     headings = citation.findall("MeshHeadingList/MeshHeading")
@@ -176,7 +168,7 @@ def _citation(article: ElementTree.Element, number: int, options: ReadOptions) -
     names = [_flat(heading.find("DescriptorName")) for heading in headings]
     if not abstract or not (names or options.keep_unlabelled):
         kind = "major topics" if options.major_topics else "MeSH headings"
-        return PassedOver("no abstract" if names else f"no {kind}")
+        return Omitted("passed_over", "no abstract" if names else f"no {kind}")
     date = citation.find("Article/Journal/JournalIssue/PubDate")
     year = YEAR.search(" ".join(date.itertext())) if date is not None else None
     text = f"{title} {abstract}".strip()

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from longtail.checks import has_surrogate
 from longtail.data.archives import check_member_names, open_zip
-from longtail.data.documents import PART_NAMES, Document, LeftOut, ReadOptions, RecordError, Records
+from longtail.data.documents import PART_NAMES, Document, Omitted, ReadOptions, RecordError, Records
 from longtail.data.files import ESCAPE, Tick, wrong_encoding
 from longtail.data.limits import READ_ERRORS, TooLargeError, shown, shown_names
 from longtail.errors import DataError
@@ -64,7 +64,9 @@ def read_nltk(path: Path, options: ReadOptions, tick: Tick) -> Records:
                 yield Document(text, labels, name, None, part, at)
         others = {name.removeprefix(root) for name in files} - named
         if n_others := sum(_is_document(PurePosixPath(name)) for name in others):
-            yield LeftOut("file beside the documents that cats.txt does not name", n_others)
+            yield Omitted(
+                "left_out", "file beside the documents that cats.txt does not name", n_others
+            )
 
 
 def _open_folder(root: Path, limit: int) -> Files:

@@ -13,8 +13,7 @@ from longtail.checks import has_surrogate
 from longtail.data.archives import tar_members
 from longtail.data.documents import (
     Document,
-    LeftOut,
-    PassedOver,
+    Omitted,
     ReadOptions,
     Record,
     RecordError,
@@ -56,7 +55,7 @@ def read_reuters(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """The stories of the ModApte split that have topics, each with its part and date."""
     is_empty = True
     for file in _sgml_files(path, tick):
-        if isinstance(file, LeftOut):
+        if isinstance(file, Omitted):
             yield file
         else:
             is_empty = False
@@ -68,7 +67,7 @@ def read_reuters(path: Path, options: ReadOptions, tick: Tick) -> Records:
 Read = Callable[[int], bytes]
 
 
-def _sgml_files(path: Path, tick: Tick) -> Iterator[tuple[str, Read] | LeftOut]:
+def _sgml_files(path: Path, tick: Tick) -> Iterator[tuple[str, Read] | Omitted]:
     """The SGML files of a folder or an archive; other data in an archive is left out."""
     if path.is_dir():
         for file in sorted(file for file in path.iterdir() if _is_sgml(file.name)):
@@ -84,7 +83,7 @@ def _sgml_files(path: Path, tick: Tick) -> Iterator[tuple[str, Read] | LeftOut]:
             if _is_sgml(name):
                 yield name, read
             elif not name.startswith(".") and Path(name).suffix.lower() not in ABOUT:
-                yield LeftOut("file of the archive that is no .sgm file")
+                yield Omitted("left_out", "file of the archive that is no .sgm file")
 
 
 def _is_sgml(name: str) -> bool:
@@ -139,7 +138,7 @@ def _first(text: str) -> str:
 def _story(at: int | str, attributes: str, body: str, keep_unlabelled: bool) -> Record:
     head = {name.upper(): a or b or c for name, a, b, c in ATTRIBUTE.findall(attributes)}
     if head.get("TOPICS", "").upper() != "YES" or head.get("LEWISSPLIT", "").upper() not in PARTS:
-        return PassedOver("not in the ModApte split")
+        return Omitted("passed_over", "not in the ModApte split")
     if not head.get("NEWID"):
         raise RecordError("expected a story with a NEWID.")
     topics = _inside(body, "TOPICS") or ""
@@ -149,7 +148,7 @@ def _story(at: int | str, attributes: str, body: str, keep_unlabelled: bool) -> 
     labels = sorted({" ".join(_unescape(name).split()) for name in TOPIC.findall(topics)})
     text = _text(body)
     if not labels and not keep_unlabelled:
-        return PassedOver("no topic")
+        return Omitted("passed_over", "no topic")
     part = PARTS[head["LEWISSPLIT"].upper()]
     # The ids of NLTK's copy, which most of the literature uses.
     identity = f"{'training' if part == 'train' else 'test'}/{head['NEWID']}"

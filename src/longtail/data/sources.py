@@ -123,8 +123,9 @@ def load_data(
 def has_parts(source: str | Path, format: str | None = None) -> bool:
     """Whether the source itself divides its documents into training and test parts."""
     with our_errors(source):
-        files = _part_files(source, format)
-        return bool(files) or any(entry.has_parts for _, entry in resolve(source, format))
+        if _part_files(source, format, ReadReport()):
+            return True
+        return any(entry.has_parts for _, entry in resolve(source, format, ReadReport()))
 
 
 def collect_source(
@@ -198,7 +199,7 @@ def frequent_labels(
     return kept
 
 
-def resolve(source: Source, format: str | None = None, report: ReadReport | None = None) -> Files:
+def resolve(source: Source, format: str | None, report: ReadReport) -> Files:
     """The files of a source and their formats; a folder of parts is not one source.
 
     `report` counts the data files in a folder that are not read.
@@ -223,7 +224,7 @@ def resolve(source: Source, format: str | None = None, report: ReadReport | None
     return [(path, entry)]
 
 
-def _resolve_folder(path: Path, format: str | None, report: ReadReport | None) -> Files:
+def _resolve_folder(path: Path, format: str | None, report: ReadReport) -> Files:
     entry = get_format(format) if format else format_of_folder(path)
     entries = sorted(path.iterdir())
     if entry is not None and entry.marks:
@@ -266,12 +267,8 @@ def _each_once(files: Files) -> Files:
     return files
 
 
-def _report_others(
-    root: Path, read: Iterable[Path], formats: set[str], report: ReadReport | None
-) -> None:
+def _report_others(root: Path, read: Iterable[Path], formats: set[str], report: ReadReport) -> None:
     """Count the data files, and folders of them, beside those that are read."""
-    if report is None:
-        return
     others = [e for e in sorted({*root.iterdir()}.difference(read)) if _holds_data(e, formats)]
     # A file such as test.jsonl.zst would be a part if longtail could read it.
     parts = [e for e in others if e.is_file() and format_of_file(e) is None and _part_of(e)[0]]
@@ -297,9 +294,7 @@ def _holds_data(entry: Path, formats: set[str]) -> bool:
     return kind.name in formats or kind.name not in AMBIGUOUS
 
 
-def _part_files(
-    source: str | Path, format: str | None = None, report: ReadReport | None = None
-) -> dict[str, Files]:
+def _part_files(source: str | Path, format: str | None, report: ReadReport) -> dict[str, Files]:
     """The files of every part: train.csv, or shards such as train-0001.csv, or a folder train.
 
     Nothing if the source is no folder, or one whose files are not called by parts.

@@ -95,6 +95,8 @@ def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) ->
                 row = next(rows)
                 if any(map(has_surrogate, row)):
                     message = wrong_encoding(options.encoding)
+                elif columns and row and len(row) != len(columns):
+                    message = f"expected {len(columns)} cells as in the header, got {len(row)}."
             except StopIteration:
                 return
             except csv.Error as error:
@@ -104,9 +106,6 @@ def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) ->
             if message and not columns:
                 raise DataError(f"{path}, line {lines.first}: {message}")
             if message:
-                yield RecordError(message, lines.first)
-            elif columns and row and len(row) != len(columns):
-                message = f"expected {len(columns)} cells as in the header, got {len(row)}."
                 yield RecordError(message, lines.first)
             elif row and not columns:
                 columns = row
