@@ -84,7 +84,11 @@ def line_records(
             elif has_surrogate(line):
                 yield RecordError(wrong_encoding(options.encoding), number)
             elif line.strip():
-                yield parse(number, line, options)
+                try:
+                    record = parse(number, line, options)
+                except RecordError as error:
+                    record = RecordError(str(error), number)
+                yield record
 
 
 def wrong_encoding(encoding: str | None) -> str:

@@ -80,8 +80,7 @@ def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
     yield from line_records(path, options, tick, _parsed)
 
 
-@reports_problems
-def _parsed(at: int | str, line: str, options: ReadOptions) -> Record:
+def _parsed(at: int, line: str, options: ReadOptions) -> Record:
     if has_many_items(line, options.max_record):
         raise RecordError(too_large("the parsed line", options.max_record))
     try:

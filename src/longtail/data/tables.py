@@ -18,7 +18,6 @@ from longtail.data.documents import (
     Record,
     RecordError,
     Records,
-    reports_problems,
 )
 from longtail.data.fields import check_columns, label_columns, split_labels, to_document
 from longtail.data.files import Tick, line_records, open_text, write_lines, wrong_encoding
@@ -144,8 +143,7 @@ def read_libmultilabel(path: Path, options: ReadOptions, tick: Tick) -> Records:
     yield from line_records(path, options, tick, partial(_line, widths=[]))
 
 
-@reports_problems
-def _line(at: int | str, line: str, options: ReadOptions, widths: list[int]) -> Record:
+def _line(at: int, line: str, options: ReadOptions, widths: list[int]) -> Record:
     cells = line.rstrip("\r\n").split("\t", 3)
     if len(cells) not in (2, 3):
         raise RecordError(
