@@ -57,7 +57,7 @@ class Source:
                     self.data,
                     self.format,
                     split_method=self.split,
-                    seed=self.split_seed,
+                    random_state=self.split_seed,
                     min_count=self.min_count,
                     progress=progress,
                     report=report,
