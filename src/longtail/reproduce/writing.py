@@ -18,9 +18,10 @@ from longtail.report import plot_labels, plot_results
 from longtail.report.jinja import render_markdown
 from longtail.report.paper import LAYOUTS, SOURCE, paper_rows, paper_sizes
 from longtail.reproduce.claims import paper_figures, shown
-from longtail.reproduce.recipes import describe_model, uses_chance
+from longtail.reproduce.recipes import describe_model, is_random
 from longtail.reproduce.summary import Summary
 from longtail.reproduce.tables import (
+    by_text,
     claim_rows,
     claim_table,
     confusion_table,
@@ -30,7 +31,7 @@ from longtail.reproduce.tables import (
     paper_table,
     training_table,
 )
-from longtail.runs import check_replaceable
+from longtail.runs.files import check_replaceable
 
 FIGURE, LABELS = ".png", "-labels.png"
 TITLES = {"reuters": "Reuters-21578", "pubmed": "PubMed"}
@@ -67,17 +68,16 @@ def write_results(
     summary: Summary, command: str, out: Path, publish: Path | None
 ) -> tuple[Path, ...]:
     """Tables and figure into the folder and, with another name, wherever they are published."""
-    ends = [".md", ".json", LABELS]
-    if any(row.mean for row in summary.rows.values()):
-        ends.insert(2, FIGURE)
+    has_figure = any(row.mean for row in summary.rows.values())
+    if has_figure:
         _draw(FIGURE, out, publish, lambda path: _plot(summary, path))
+    plain = json.dumps(results_json(summary, command), indent=1) + "\n"
     for stem in _stems(out, publish):
-        for end, text in (
-            (".md", results_markdown(summary, command, stem.name)),
-            (".json", json.dumps(results_json(summary, command), indent=1) + "\n"),
-        ):
+        page = results_markdown(summary, command, stem.name)
+        for end, text in ((".md", page), (".json", plain)):
             with writing(_named(stem, end)) as file:
                 file.write(text)
+    ends = (".md", ".json", *([FIGURE] if has_figure else []), LABELS)
     return tuple(_named(stem, end) for stem in _stems(out, publish) for end in ends)
 
 
@@ -91,7 +91,7 @@ def write_corpus_figure(train: TextData, corpus: str, out: Path, publish: Path |
 def results_markdown(summary: Summary, command: str, stem: str) -> str:
     """The whole page; its figures lie beside it and are called by its own name."""
     rows = summary.rows.items()
-    random = [name for name, row in rows if uses_chance(name, row.recipe)]
+    random = [name for name, row in rows if is_random(name, row.recipe)]
     n_labels = summary.sizes["labels"]["all"]
     in_paper = paper_sizes(summary.paper, "labels")["all"] if summary.paper else n_labels
     tables = [make(summary, layout) for layout in LAYOUTS for make in (figure_table, paper_table)]
@@ -128,9 +128,10 @@ def results_json(summary: Summary, command: str) -> dict[str, Any]:
         for by_measure in plain["difference"].values():
             for values in by_measure.values():
                 values |= {key: 100 * values[key] for key in ("value", "low", "high")}
-        keys = ("missed", "given", "documents")
-        confused = [(missed, wrong, round(n, 3)) for missed, wrong, n in row.confused]
-        plain["confused"] = [dict(zip(keys, each, strict=True)) for each in confused]
+        plain["confused"] = [
+            {"missed": missed, "given": given, "documents": round(n, 3)}
+            for missed, given, n in row.confused
+        ]
         rows[name] = plain
     paper = None
     if summary.paper is not None:
@@ -159,13 +160,11 @@ def _rule(recipe: Mapping[str, Any]) -> str:
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
-    """One thing for all, or each with the rows that it is about."""
-    rows_by: dict[str, list[str]] = {}
-    for what, row in pairs:
-        rows_by.setdefault(what, []).append(shown(row))
-    if len(rows_by) == 1:
-        return next(iter(rows_by))
-    return "; ".join(f"{what} ({', '.join(rows)})" for what, rows in rows_by.items())
+    """One text for all, or each with the rows that it is about."""
+    rows = by_text(pairs)
+    if len(rows) == 1:
+        return next(iter(rows))
+    return "; ".join(f"{text} ({', '.join(names)})" for text, names in rows.items())
 
 
 def _plot(summary: Summary, path: Path) -> None:
