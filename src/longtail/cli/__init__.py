@@ -16,10 +16,11 @@ from longtail.cli import data
 from longtail.cli.predict import predict
 from longtail.cli.reading import Source, reads_data, reads_data_option
 from longtail.cli.reproduce import reproduce
-from longtail.cli.show import AsJson, TrustRemoteCode, print_table, progress_bar
+from longtail.cli.show import AsJson, TrustRemoteCode, print_table, progress_bar, task_of
 from longtail.cli.train import train
 from longtail.errors import InputError, LongtailError, printable
-from longtail.runs import CONFIG_FILE, MADE_BY, check_replaceable, read_config, write_text
+from longtail.runs.files import MADE_BY, check_replaceable, write_text
+from longtail.runs.model import CONFIG_FILE, read_config
 
 app = typer.Typer(
     name="longtail",
@@ -62,13 +63,11 @@ def demo() -> None:
     from longtail.demo import run_demo
 
     console = Console()
-    with progress_bar() as progress:
+    with progress_bar() as bar:
         tasks: dict[str, Any] = {}
 
         def stage(loss: str, done: int, total: int) -> None:
-            if loss not in tasks:
-                tasks[loss] = progress.add_task(f"training with {loss}", total=total)
-            progress.update(tasks[loss], completed=done)
+            tasks.setdefault(loss, task_of(bar, f"training with {loss}"))(done, total)
 
         result = run_demo(stage)
     labels = ", ".join(result.example_labels)
@@ -158,18 +157,18 @@ def report(
     from longtail.classifier import LongTailClassifier
 
     test = source.part_for(runs)
-    found = {}
+    evaluated = {}
     for run in runs:
         classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
         evaluation, scores = classifier.evaluate_scores(test)
         known = test.onto([str(name) for name in classifier.classes_])[0]
-        found[str(run)] = ReportRun(evaluation, known, scores)
+        evaluated[str(run)] = ReportRun(evaluation, known, scores)
     corpus = paper or (source.data if source.data in ("reuters", "pubmed") else None)
     if to is None and out is None and corpus is None:
-        evaluations = {name: run.evaluation for name, run in found.items()}
+        evaluations = {name: run.evaluation for name, run in evaluated.items()}
         typer.echo(to_markdown(label_table(evaluations), bare=True), nl=False)
         return
-    text = render(found, wanted, corpus)
+    text = render(evaluated, wanted, corpus)
     if out is None:
         typer.echo(text, nl=False)
         return

@@ -57,6 +57,18 @@ def progress_bar(*, in_bytes: bool = False, transient: bool = False) -> Any:
     )  # fmt: skip
 
 
+def task_of(bar: Any, description: str) -> Callable[[int, int | None], None]:
+    """Shows what is done of a total; the task appears in the bar with the first call."""
+    tasks: list[Any] = []
+
+    def show(done: int, total: int | None) -> None:
+        if not tasks:
+            tasks.append(bar.add_task(description, total=total))
+        bar.update(tasks[0], completed=done, total=total)
+
+    return show
+
+
 def print_table(evaluations: Any, title: str) -> None:
     """Evaluations side by side: micro- and macro-F1 by groups of labels."""
     from dataclasses import replace
@@ -89,20 +101,19 @@ def training_progress(every_seconds: float = 10.0) -> Iterator[Callable[[Moment]
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[figures]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("training", total=None, told="")
+        task = bar.add_task("training", total=None, figures="")
 
         def show(moment: Moment) -> None:
-            done = (moment.fold - 1) * moment.steps + moment.step
             bar.update(
                 task,
-                completed=done,
+                completed=(moment.fold - 1) * moment.steps + moment.step,
                 total=moment.folds * moment.steps,
-                description=_place(moment),
-                told=_figures(moment),
+                description=_position(moment),
+                figures=_figures(moment),
             )
 
         yield show
@@ -115,19 +126,18 @@ def _plain_lines(every_seconds: float) -> Callable[[Moment], None]:
         now = time.monotonic()
         if now - last[0] >= every_seconds or moment.step == moment.steps:
             last[0] = now
-            line = f"{_place(moment)}, step {moment.step} of {moment.steps}, {_figures(moment)}"
+            line = f"{_position(moment)}, step {moment.step} of {moment.steps}, {_figures(moment)}"
             typer.echo(line, err=True)
 
     return show
 
 
-def _place(moment: Moment) -> str:
+def _position(moment: Moment) -> str:
     fold = f"fold {moment.fold}/{moment.folds} " if moment.folds > 1 else ""
     return fold + (f"epoch {moment.epoch}/{moment.epochs}" if moment.epochs else "solving")
 
 
 def _figures(moment: Moment) -> str:
-    told = f"loss {moment.loss:.4g}"
-    if moment.documents_per_second:
-        told += f", {moment.documents_per_second:,.0f} documents/s"
-    return told + ("" if moment.best is None else f", best {100 * moment.best:.2f}")
+    speed, best = moment.documents_per_second, moment.best
+    figures = f"loss {moment.loss:.4g}" + (f", {speed:,.0f} documents/s" if speed else "")
+    return figures + ("" if best is None else f", best {100 * best:.2f}")
