@@ -41,7 +41,7 @@ def option(
     """A flag as a parameter of a verb; `both`: a switch has also the flag --no-NAME."""
     names = f"{flag(name)}/--no-{flag(name)[2:]}" if both and kind is bool else flag(name)
     settings = typer.Option(names, help=text, rich_help_panel=panel)
-    annotation = Annotated[kind | None if default is None else kind, settings]
+    annotation: Any = Annotated[kind | None if default is None else kind, settings]
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, keyword, default=default, annotation=annotation)
 

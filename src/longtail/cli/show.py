@@ -13,6 +13,7 @@ import typer
 from longtail.errors import printable
 
 if TYPE_CHECKING:
+    from longtail.training.interrupt import Stop
     from longtail.training.loop import Moment
 
 TrustRemoteCode = Annotated[
@@ -79,6 +80,24 @@ def print_table(evaluations: Any, title: str) -> None:
 
     table = replace(label_table(evaluations), title=title)
     Console().print(to_terminal(table, framed=True))
+
+
+@contextmanager
+def stoppable(command: str, kept: str = "") -> Iterator[Stop]:
+    """Stop at the first Ctrl-C or SIGTERM with what is kept and the command that resumes."""
+    from longtail.training.interrupt import StoppedError, stopping
+
+    with stopping() as stop:
+        try:
+            yield stop
+        except StoppedError as stopped:
+            reason = f"{str(stopped).partition('.')[0]}. {kept}" if kept else str(stopped)
+            raise StoppedError(f"{reason} The command: {command}", stopped.exit_code) from None
+        except KeyboardInterrupt:
+            typer.secho(
+                f"\nStopped at once. Resume from the last checkpoint with: {command}", err=True
+            )
+            raise SystemExit(130) from None
 
 
 def print_notes(lines: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -12,16 +13,10 @@ import typer
 
 from longtail.cli.flags import Chosen, check_resumed, takes_settings
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import TrustRemoteCode, print_notes, training_progress
+from longtail.cli.show import TrustRemoteCode, print_notes, stoppable, training_progress
 from longtail.errors import DataError, InputError
-from longtail.runs import (
-    Workspace,
-    check_out,
-    finish_install,
-    read_config,
-    replace_model,
-    whole_folder,
-)
+from longtail.runs.model import check_out, finish_install, read_config, replace_model, whole_folder
+from longtail.runs.workspace import Workspace
 from longtail.training.settings import RUNTIME
 
 WORK = ".longtail-work"
@@ -80,7 +75,19 @@ def train(
     try:
         classifier = LongTailClassifier.from_settings(record.settings)
         _check_fold(fold, classifier.plans()[0].folds)
-        _fit(classifier, source.parts(), work, fold, command, trust_remote_code)
+        parts = source.parts()
+        with stoppable(command) as stop, training_progress() as progress:
+            classifier.fit(
+                parts["train"],
+                validation=parts["validation"],
+                folder=work.folder,
+                resume=True,
+                only_fold=fold,
+                progress=progress,
+                note=lambda text: print_notes([text]),
+                stop=stop,
+                trust_remote_code=trust_remote_code,
+            )
     except Exception as error:
         # A run that failed before anything was learned does not block another attempt.
         if is_first and not isinstance(error, StoppedError):
@@ -110,11 +117,11 @@ def finished_settings(out: Path) -> dict[str, Any] | None:
         return None
     run = config["run"] or {"key": None, "settings": {}}
     work = Workspace.open(out / WORK) if Workspace.is_one(out / WORK) else None
-    record = None if work is None else _read_record(work)
-    if record is not None and record.key != run["key"]:
+    record = work and _read_record(work)
+    if record and record.key != run["key"]:
         return None
     finish_install(out)
-    if work is not None:
+    if work:
         # Left by a process that was killed after its model was whole.
         work.own(wait=True)
         work.remove()
@@ -155,8 +162,7 @@ def _begin(
     if exists:
         _remove(place)
     record = Record(uuid.uuid4().hex, settings)
-    text = json.dumps(record._asdict(), indent=2)
-    work = Workspace.begin(place, {RECORD: text}, join=joins)
+    work = Workspace.begin(place, {RECORD: json.dumps(record._asdict(), indent=2)}, join=joins)
     started = _read_record(work)
     if started is None or started.key != record.key:
         # Another of several processes, one for each fold, was faster.
@@ -183,14 +189,12 @@ def _abandon(work: Workspace, new: Path | None) -> None:
 
     `new`: the folder around it, if that was made for it.
     """
-    try:
+    with suppress(DataError, OSError):
         if not any(work.folder.rglob("*.safetensors")):
             work.own()
             work.remove()
             if new is not None and not any(new.iterdir()):
                 new.rmdir()
-    except (DataError, OSError):
-        return
 
 
 def _read_record(work: Workspace) -> Record | None:
@@ -199,39 +203,6 @@ def _read_record(work: Workspace) -> Record | None:
         return Record(str(record["key"]), dict(record["settings"]))
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _fit(
-    classifier: Any,
-    parts: Any,
-    work: Workspace,
-    fold: int | None,
-    command: str,
-    trust_remote_code: bool,
-) -> None:
-    """Fit in the work folder; if it stops, print how to resume it."""
-    from longtail.training.interrupt import StoppedError, stopping
-
-    with stopping() as stop, training_progress() as progress:
-        try:
-            classifier.fit(
-                parts["train"],
-                validation=parts["validation"],
-                folder=work.folder,
-                resume=True,
-                only_fold=fold,
-                progress=progress,
-                note=lambda text: print_notes([text]),
-                stop=stop,
-                trust_remote_code=trust_remote_code,
-            )
-        except StoppedError as stopped:
-            raise StoppedError(f"{stopped} The command: {command}", stopped.exit_code) from None
-        except KeyboardInterrupt:
-            typer.secho(
-                f"\nStopped at once. Resume from the last checkpoint with: {command}", err=True
-            )
-            raise SystemExit(130) from None
 
 
 def _next(source: Source, out: Path) -> str:
