@@ -28,33 +28,23 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 def progress_bar(*, in_bytes: bool = False, transient: bool = False) -> Any:
     """A bar on the error output, with amount, rate and time left."""
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
     from rich.text import Text
 
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
+    class Rate(progress.ProgressColumn):
+        def render(self, task: progress.Task) -> Text:
             return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
-    amount = (
-        (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(), Rate())
-    )
+    in_bytes_columns = (progress.DownloadColumn(), progress.TransferSpeedColumn())
+    amount = in_bytes_columns if in_bytes else (progress.MofNCompleteColumn(), Rate())
+    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), *amount)
     console = Console(stderr=True)
     # What disappears when done is only for people: a log keeps nothing of it.
     hidden = transient and not console.is_terminal
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), *amount, TimeRemainingColumn(),
-        console=console, transient=transient, disable=hidden,
+    return progress.Progress(
+        *columns, progress.TimeRemainingColumn(), console=console, transient=transient,
+        disable=hidden,
     )  # fmt: skip
 
 
