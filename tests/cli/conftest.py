@@ -54,7 +54,7 @@ class Command:
         """The error of a call, which is one message with these words and no traceback."""
         code, _, err = self(*arguments)
         assert code == 1 and message in err.replace("\n", " "), err
-        assert err.splitlines()[-1].startswith("error: ") and "Traceback" not in err
+        assert f"\n{err}".count("\nerror: ") == 1 and "Traceback" not in err
         return err
 
 
