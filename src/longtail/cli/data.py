@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.reading import Source, reads_data, working
-from longtail.cli.show import AsJson, progress_bar
+from longtail.cli.reading import Source, reads_data
+from longtail.cli.show import AsJson, show_progress
 from longtail.errors import DataError, InputError
 from longtail.runs.files import check_replaceable, read_small
 
@@ -52,14 +52,8 @@ def stats(
     for path in figures:
         check_replaceable(path, overwrite)
     parts, title = source.parts(), Path(source.data).name
-    with progress_bar(transient=True) as bar:
-        task = bar.add_task("looking", total=None)
-        result = describe(
-            parts,
-            cuts=limits,
-            n_pairs=pairs,
-            progress=lambda step: bar.update(task, description=step),
-        )
+    with show_progress() as progress:
+        result = describe(parts, cuts=limits, n_pairs=pairs, progress=progress)
         if plot is not None:
             plot.mkdir(parents=True, exist_ok=True)
             labels_title = f"{title}: labels of the training part"
@@ -198,7 +192,7 @@ def _write(documents: TextData, path: Path, suffix: str = "") -> Path:
 
     if suffix:
         path = path.with_name(f"{path.name}.{suffix.lstrip('.')}")
-    with working(f"writing {path.name}", in_bytes=False) as progress:
+    with show_progress() as progress:
         write_data(documents, path, progress=progress)
     return path
 

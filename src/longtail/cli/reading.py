@@ -10,8 +10,7 @@ import difflib
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.flags import Verb, as_words, flag, option, parse_settings, takes
-from longtail.cli.show import print_notes, progress_bar, task_of
+from longtail.cli.show import print_notes, show_progress
 from longtail.data.documents import ReadOptions, ReadReport
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.runs.files import read_regular, write_text
@@ -56,8 +55,14 @@ class Source:
         if self._is_corpus():
             parts = self._corpus()
         else:
-            split = {"split_method": self.split, "seed": self.split_seed}
-            parts = self._read(load_data, **split, min_count=self.min_count)
+            parts = self._read(
+                load_data,
+                self.format,
+                split_method=self.split,
+                seed=self.split_seed,
+                min_count=self.min_count,
+                **asdict(self.options),
+            )
         for part in needed:
             if part not in parts:
                 raise UnknownNameError("part", part, parts)
@@ -73,7 +78,7 @@ class Source:
                     f"--min-count counts training documents, and {self.data} is taken whole here. "
                     "Leave it out, or divide the data first with `longtail corpus split`."
                 )
-            documents: TextData = self._read(read_data)
+            documents: TextData = self._read(read_data, self.format, **asdict(self.options))
             return documents
         whole = TextData.concat(self.parts().values())
         # Parts may share ids; one file of all of them could not be read back.
@@ -207,18 +212,11 @@ class Source:
 
         return self._is_corpus() or has_parts(self.data, self.format)
 
-    def _read(self, read: Callable[..., Any], **settings: Any) -> Any:
-        """What a function reads with these options, with a bar and notes of what was left out."""
+    def _read(self, read: Callable[..., Any], place: Any, **settings: Any) -> Any:
+        """What a function reads, with a bar and notes of what was left out."""
         report = ReadReport()
-        with working(f"reading {Path(self.data).name}") as progress:
-            documents = read(
-                self.data,
-                self.format,
-                progress=progress,
-                report=report,
-                **settings,
-                **asdict(self.options),
-            )
+        with show_progress() as progress:
+            documents = read(self.data, place, progress=progress, report=report, **settings)
         print_notes(report.lines())
         return documents
 
@@ -236,26 +234,8 @@ class Source:
                 if name not in known:
                     raise InputError(f"the corpus {self.data} has no use for {flag(name)}.")
                 settings[name] = value
-        report = ReadReport()
-        in_bytes = self.data in ("reuters", "pubmed")
-        with progress_bar(in_bytes=in_bytes, transient=True) as bar:
-            parts = load_corpus(
-                self.data,
-                self.path,
-                **settings,
-                progress=task_of(bar, f"reading {self.data}"),
-                download_progress=task_of(bar, f"downloading {self.data}"),
-                report=report,
-            )
-        print_notes(report.lines())
+        parts: dict[str, TextData] = self._read(load_corpus, self.path, **settings)
         return parts
-
-
-@contextmanager
-def working(what: str, in_bytes: bool = True) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar that fills as bytes or documents are done, gone when all are."""
-    with progress_bar(in_bytes=in_bytes, transient=True) as bar:
-        yield task_of(bar, what)
 
 
 def _options() -> list[inspect.Parameter]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +12,8 @@ import typer
 from longtail.errors import printable
 
 if TYPE_CHECKING:
+    from longtail.progress import OnProgress, Progress
     from longtail.training.interrupt import Stop
-    from longtail.training.loop import Moment
 
 TrustRemoteCode = Annotated[
     bool,
@@ -24,40 +23,6 @@ TrustRemoteCode = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-
-def progress_bar(*, in_bytes: bool = False, transient: bool = False) -> Any:
-    """A bar on the error output, with amount, rate and time left."""
-    from rich import progress
-    from rich.console import Console
-    from rich.text import Text
-
-    class Rate(progress.ProgressColumn):
-        def render(self, task: progress.Task) -> Text:
-            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
-
-    in_bytes_columns = (progress.DownloadColumn(), progress.TransferSpeedColumn())
-    amount = in_bytes_columns if in_bytes else (progress.MofNCompleteColumn(), Rate())
-    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), *amount)
-    console = Console(stderr=True)
-    # What disappears when done is only for people: a log keeps nothing of it.
-    hidden = transient and not console.is_terminal
-    return progress.Progress(
-        *columns, progress.TimeRemainingColumn(), console=console, transient=transient,
-        disable=hidden,
-    )  # fmt: skip
-
-
-def task_of(bar: Any, description: str) -> Callable[[int, int | None], None]:
-    """Shows what is done of a total; the task appears in the bar with the first call."""
-    tasks: list[Any] = []
-
-    def show(done: int, total: int | None) -> None:
-        if not tasks:
-            tasks.append(bar.add_task(description, total=total))
-        bar.update(tasks[0], completed=done, total=total)
-
-    return show
 
 
 def print_table(evaluations: Any, title: str) -> None:
@@ -97,56 +62,71 @@ def print_notes(lines: list[str]) -> None:
 
 
 @contextmanager
-def training_progress(every_seconds: float = 10.0) -> Iterator[Callable[[Moment], None]]:
-    """How a training goes: one moving line on a terminal, else a plain line now and then."""
+def show_progress(every_seconds: float = 10.0) -> Iterator[OnProgress]:
+    """A bar per stage on a terminal, gone when done; else a plain line now and then."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _plain_lines(every_seconds)
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
+        BarColumn(),
         TextColumn("{task.fields[figures]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("training", total=None, figures="")
+    with Bars(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, Any] = {}
 
-        def show(moment: Moment) -> None:
-            bar.update(
-                task,
-                completed=(moment.fold - 1) * moment.steps + moment.step,
-                total=moment.folds * moment.steps,
-                description=_position(moment),
-                figures=_figures(moment),
+        def show(progress: Progress) -> None:
+            stage = progress.stage
+            if stage not in tasks:
+                for finished in [task for task in bars.tasks if task.finished]:
+                    bars.remove_task(finished.id)
+                tasks[stage] = bars.add_task(stage, total=None, figures="")
+            total = progress.total and progress.folds * progress.total
+            done = (progress.fold - 1) * (progress.total or 0) + progress.done
+            where = str(progress) if stage in str(progress) else f"{stage}, {progress}"
+            figures = _figures(progress)
+            bars.update(
+                tasks[stage], description=where, completed=done, total=total, figures=figures
             )
 
         yield show
 
 
-def _plain_lines(every_seconds: float) -> Callable[[Moment], None]:
-    last = [-math.inf]
+def _plain_lines(every_seconds: float) -> OnProgress:
+    """A line at the start and the end of every training, and for all work every few seconds."""
+    last = time.monotonic()
+    seen = False
 
-    def show(moment: Moment) -> None:
+    def show(progress: Progress) -> None:
+        nonlocal last, seen
         now = time.monotonic()
-        if now - last[0] >= every_seconds or moment.step == moment.steps:
-            last[0] = now
-            line = f"{_position(moment)}, step {moment.step} of {moment.steps}, {_figures(moment)}"
-            typer.echo(line, err=True)
+        ends = progress.loss is not None and (not seen or progress.done == progress.total)
+        if ends or now - last >= every_seconds:
+            last, seen = now, progress.loss is not None
+            typer.echo(f"{progress}, {_figures(progress)}".removesuffix(", "), err=True)
 
     return show
 
 
-def _position(moment: Moment) -> str:
-    fold = f"fold {moment.fold}/{moment.folds} " if moment.folds > 1 else ""
-    return fold + (f"epoch {moment.epoch}/{moment.epochs}" if moment.epochs else "solving")
+def _figures(progress: Progress) -> str:
+    if progress.total is None:
+        return ""
+    from rich.filesize import decimal
 
-
-def _figures(moment: Moment) -> str:
-    speed, best = moment.documents_per_second, moment.best
-    figures = f"loss {moment.loss:.4g}" + (f", {speed:,.0f} documents/s" if speed else "")
-    return figures + ("" if best is None else f", best {100 * best:.2f}")
+    done, total = progress.done, progress.total
+    if progress.unit == "bytes":
+        figures = f"{decimal(done)} of {decimal(total)}"
+    else:
+        figures = f"{done:,} of {total:,} {progress.unit}"
+    if progress.loss is not None:
+        figures += f", loss {progress.loss:.4g}"
+    if progress.documents_per_second:
+        figures += f", {progress.documents_per_second:,.0f} documents/s"
+    return figures + ("" if progress.best is None else f", best {100 * progress.best:.2f}")

@@ -13,7 +13,7 @@ import typer
 
 from longtail.cli.flags import Chosen, check_resumed, takes_settings
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import TrustRemoteCode, print_notes, stoppable, training_progress
+from longtail.cli.show import TrustRemoteCode, print_notes, show_progress, stoppable
 from longtail.errors import DataError, InputError
 from longtail.runs.model import check_out, finish_install, read_config, replace_model, whole_folder
 from longtail.runs.workspace import Workspace
@@ -76,7 +76,7 @@ def train(
         classifier = LongTailClassifier.from_settings(record.settings)
         _check_fold(fold, classifier.plans()[0].folds)
         parts = source.parts()
-        with stoppable(command) as stop, training_progress() as progress:
+        with stoppable(command) as stop, show_progress() as progress:
             classifier.fit(
                 parts["train"],
                 validation=parts["validation"],

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 from longtail.data import TextData
+from longtail.progress import ignore
 from longtail.reproduce.cells import Cell
 from longtail.reproduce.running import NOTE, attempt
 from longtail.training.interrupt import StoppedError, stopping
@@ -27,7 +28,7 @@ def main() -> int:
         threading.Thread(target=_stop_when_alone, daemon=True).start()
         parts = {path.stem: TextData.load(path) for path in data.glob("*.parquet")}
         try:
-            return int(attempt(cell, parts, stop, None, _note) is not None)
+            return int(attempt(cell, parts, stop, ignore, _note) is not None)
         except StoppedError as stopped:
             print(stopped)
             return stopped.exit_code

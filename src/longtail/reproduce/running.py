@@ -22,10 +22,10 @@ import torch
 
 from longtail.data import TextData
 from longtail.errors import LongtailError
+from longtail.progress import OnProgress, Progress
 from longtail.reproduce.cells import FAILED, LOG, Cell, train_cell
 from longtail.runs.files import staging
 from longtail.training.interrupt import Stop, StoppedError
-from longtail.training.loop import Moment
 
 # Prefix of lines in the log of a process that are shown to the user.
 NOTE = "note: "
@@ -58,10 +58,8 @@ def run_here(
         stop.check(KEPT)
         watch(Event("begins", cell))
 
-        def progress(moment: Moment, cell: Cell = cell) -> None:
-            folds = max(moment.folds, 1)
-            share = min(1.0, (moment.fold - 1 + moment.step / max(moment.steps, 1)) / folds)
-            watch(Event("progress", cell, _position(moment), share))
+        def progress(progress: Progress, cell: Cell = cell) -> None:
+            watch(Event("progress", cell, str(progress), progress.share))
 
         watch(_end(cell, attempt(cell, parts, stop, progress, note)))
 
@@ -70,7 +68,7 @@ def attempt(
     cell: Cell,
     parts: Mapping[str, TextData],
     stop: Stop,
-    progress: Callable[[Moment], None] | None,
+    progress: OnProgress,
     note: Note,
 ) -> str | None:
     """Train a cell; return why it failed, which is also recorded in its folder."""
@@ -188,8 +186,3 @@ def _stop_all(running: Sequence[_Child]) -> None:
 
 def _end(cell: Cell, failure: str | None) -> Event:
     return Event("done", cell) if failure is None else Event("failed", cell, failure)
-
-
-def _position(moment: Moment) -> str:
-    fold = f"fold {moment.fold}/{moment.folds} " if moment.folds > 1 else ""
-    return fold + (f"epoch {moment.epoch}/{moment.epochs}" if moment.epochs else "solving")
