@@ -7,7 +7,7 @@ import shlex
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -22,13 +22,7 @@ from longtail.training.settings import RUNTIME
 WORK = ".longtail-work"
 """The training in progress inside --out; removed when it is finished."""
 RECORD = "run.json"
-
-
-class Record(NamedTuple):
-    """What a training was started with: its key, which its model will carry, and its settings."""
-
-    key: str
-    settings: dict[str, Any]
+"""What it was started with: its key, which its model will carry, and its settings."""
 
 
 @reads_data
@@ -73,7 +67,7 @@ def train(
     words = ["longtail", "train", *source.arguments(split=True), "--out", str(out), "--resume"]
     command = shlex.join([*words, *(["--trust-remote-code"] if trust_remote_code else [])])
     try:
-        classifier = LongTailClassifier.from_settings(record.settings)
+        classifier = LongTailClassifier.from_settings(record["settings"])
         _check_fold(fold, classifier.plans()[0].folds)
         parts = source.parts()
         with stoppable(command) as stop, show_progress() as progress:
@@ -118,7 +112,7 @@ def finished_settings(out: Path) -> dict[str, Any] | None:
     run = config["run"] or {"key": None, "settings": {}}
     work = Workspace.open(out / WORK) if Workspace.is_one(out / WORK) else None
     record = work and _read_record(work)
-    if record and record.key != run["key"]:
+    if record and record["key"] != run["key"]:
         return None
     finish_install(out)
     if work:
@@ -130,7 +124,7 @@ def finished_settings(out: Path) -> dict[str, Any] | None:
 
 def _begin(
     out: Path, settings: dict[str, Any], *, resume: bool, joins: bool, overwrite: bool
-) -> tuple[Workspace, Record, bool]:
+) -> tuple[Workspace, dict[str, Any], bool]:
     """The training in progress in a folder, and whether it was started here or joined.
 
     Raises if something is in the way.
@@ -146,9 +140,9 @@ def _begin(
                 f"{out} cannot be resumed: the record of its settings, {place / RECORD}, is "
                 "missing or damaged. Start over with --overwrite."
             )
-        check_resumed(record.settings, settings, out)
+        check_resumed(record["settings"], settings, out)
         runtime = {name: value for name, value in settings.items() if name in RUNTIME}
-        return work, Record(record.key, {**record.settings, **runtime}), False
+        return work, {**record, "settings": {**record["settings"], **runtime}}, False
     if exists and not overwrite:
         raise DataError(
             f"{out} holds an unfinished training. Resume it with --resume, or start over with "
@@ -161,10 +155,10 @@ def _begin(
         raise DataError(f"{out} holds a trained model. Replace it with --overwrite.")
     if exists:
         _remove(place)
-    record = Record(uuid.uuid4().hex, settings)
-    work = Workspace.begin(place, {RECORD: json.dumps(record._asdict(), indent=2)}, join=joins)
+    record = {"key": uuid.uuid4().hex, "settings": settings}
+    work = Workspace.begin(place, {RECORD: json.dumps(record, indent=2)}, join=joins)
     started = _read_record(work)
-    if started is None or started.key != record.key:
+    if started is None or started["key"] != record["key"]:
         # Another of several processes, one for each fold, was faster.
         work.close()
         return _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
@@ -197,12 +191,10 @@ def _abandon(work: Workspace, new: Path | None) -> None:
                 new.rmdir()
 
 
-def _read_record(work: Workspace) -> Record | None:
+def _read_record(work: Workspace) -> dict[str, Any] | None:
     record = work.read_record(RECORD) or {}
-    try:
-        return Record(str(record["key"]), dict(record["settings"]))
-    except (KeyError, TypeError, ValueError):
-        return None
+    is_whole = "key" in record and isinstance(record.get("settings"), dict)
+    return record if is_whole else None
 
 
 def _next(source: Source, out: Path) -> str:
@@ -211,14 +203,19 @@ def _next(source: Source, out: Path) -> str:
 
 
 def _finish(
-    classifier: Any, source: Source, out: Path, work: Workspace, record: Record, command: str
+    classifier: Any,
+    source: Source,
+    out: Path,
+    work: Workspace,
+    record: dict[str, Any],
+    command: str,
 ) -> None:
     """Save the model in one step, then remove the work folder."""
     from longtail.classifier.saving import write_files
 
     def write(folder: Path) -> None:
         source.remember(folder)
-        write_files(classifier, folder, run=record._asdict())
+        write_files(classifier, folder, run=record)
 
     try:
         work.own(wait=True)

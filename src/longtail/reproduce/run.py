@@ -15,7 +15,12 @@ from longtail.reproduce.cells import FAILED, Cell, Finished, read_begun, read_fi
 from longtail.reproduce.recipes import is_random, plans_of
 from longtail.reproduce.running import Event, Watch, run_apart, run_here
 from longtail.reproduce.summary import Evaluator, Summary
-from longtail.reproduce.writing import check_publish, write_corpus_figure, write_results
+from longtail.reproduce.writing import (
+    check_publish,
+    publish_stem,
+    write_corpus_figure,
+    write_results,
+)
 from longtail.runs.workspace import Workspace
 from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER, Stop
@@ -83,12 +88,13 @@ def reproduce(
         finished, failed = _finished(cells, overwrite), dict[str, dict[int, str]]()
         missing = [cell for cell in cells if (cell.row, cell.seed) not in finished]
         evaluator = Evaluator(parts, corpus)
-        write_corpus_figure(parts["train"], corpus, out, publish)
+        stems = [out / "results", *([publish_stem(publish)] if publish else [])]
+        write_corpus_figure(parts["train"], corpus, stems)
 
         def write() -> Reproduced:
             done = [finished[key] for key in sorted(finished)]
             summary = evaluator.summary(recipes, done, failed, seeds, against)
-            return Reproduced(summary, write_results(summary, command, out, publish))
+            return Reproduced(summary, write_results(summary, command, stems))
 
         # At once, so that no earlier table describes cells that are trained again.
         result = write()
@@ -106,7 +112,9 @@ def reproduce(
             if event.kind in ("done", "failed"):
                 result = write()
 
-        _check_devices(missing)
+        for plan in [plan for cell in missing for plan in plans_of(cell.row, cell.recipe)]:
+            # Raises before training if a device does not exist.
+            device_of(plan.training.device)
         if jobs == 1:
             run_here(missing, parts, stop, handle, note)
         else:
@@ -163,12 +171,6 @@ def _finished(cells: list[Cell], overwrite: bool) -> dict[tuple[str, int], Finis
             "--out."
         )
     return finished
-
-
-def _check_devices(cells: list[Cell]) -> None:
-    """Raise before training if a device does not exist."""
-    for device in {p.training.device for cell in cells for p in plans_of(cell.row, cell.recipe)}:
-        device_of(device)
 
 
 @contextlib.contextmanager

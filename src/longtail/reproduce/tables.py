@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from longtail.evaluation.bootstrap import MEASURES
@@ -85,16 +86,9 @@ def claim_rows(summary: Summary) -> list[dict[str, Any]]:
         return []
     published, rows = Evidence(paper_figures(summary.paper)), []
     for claim in claims_about(summary.paper):
-        ours, paper = claim.evaluate(summary.evidence), claim.evaluate(published)
-        rows.append(
-            {
-                "claim": claim.text,
-                "seen": ours.seen,
-                "because": ours.because,
-                "seen_in_paper": paper.seen,
-                "because_in_paper": paper.because,
-            }
-        )
+        ours, paper = (asdict(claim.evaluate(e)) for e in (summary.evidence, published))
+        in_paper = {f"{key}_in_paper": value for key, value in paper.items()}
+        rows.append({"claim": claim.text, **ours, **in_paper})
     return rows
 
 
