@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from longtail.classifier import LongTailClassifier
-from longtail.classifier.plan import Plan
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, build_loss
@@ -47,16 +45,9 @@ def test_there_are_recipes_for_the_papers_rows_in_its_order() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)
-def test_recipe_is_a_plan(path: Path) -> None:
-    recipe = read_recipe(path)
-    assert all(isinstance(plan, Plan) for plan in LongTailClassifier.from_settings(recipe).plans())
-    if path.stem in LOSSES:
-        assert recipe["loss"] == path.stem
-
-
-@pytest.mark.parametrize("path", FILES, ids=named)
 def test_recipe_trains_on_a_tiny_corpus(path: Path, tmp_path: Path, tiny_bert: Path) -> None:
     recipe = quick(read_recipe(path))
+    assert path.stem not in LOSSES or recipe["loss"] == path.stem
     if any(plan.kind == "encoder" for plan in plans_of("row", recipe)):
         recipe = with_encoder({"row": recipe}, str(tiny_bert))["row"]
     for plan in plans_of("row", recipe):

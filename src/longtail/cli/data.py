@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import AsJson, show_progress
+from longtail.cli.show import AsJson, Overwrite, show_progress
 from longtail.errors import DataError, InputError
 from longtail.runs.files import check_replaceable, read_small
 
@@ -36,9 +36,7 @@ def stats(
     plot: Annotated[
         Path | None, typer.Option(help="Folder for figures: labels.png and documents.png.")
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace figures that longtail did not make.")
-    ] = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Describe the data: sizes, the long tail, linked labels, duplicates, drift, and mu."""

@@ -22,6 +22,9 @@ TrustRemoteCode = Annotated[
         help="Run the code that an encoder's folder brings along. Only for sources you trust.",
     ),
 ]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files that longtail did not make.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 

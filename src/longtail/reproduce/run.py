@@ -85,15 +85,14 @@ def reproduce(
     if publish is not None:
         check_publish(publish, recipes)
     with _exclusive(out):
-        finished, failed = _finished(cells, overwrite), dict[str, dict[int, str]]()
+        evaluator = Evaluator(parts, corpus, recipes, seeds, against)
+        evaluator.finished = finished = _finished(cells, overwrite)
         missing = [cell for cell in cells if (cell.row, cell.seed) not in finished]
-        evaluator = Evaluator(parts, corpus)
         stems = [out / "results", *([publish_stem(publish)] if publish else [])]
         write_corpus_figure(parts["train"], corpus, stems)
 
         def write() -> Reproduced:
-            done = [finished[key] for key in sorted(finished)]
-            summary = evaluator.summary(recipes, done, failed, seeds, against)
+            summary = evaluator.summary()
             return Reproduced(summary, write_results(summary, command, stems))
 
         # At once, so that no earlier table describes cells that are trained again.
@@ -107,7 +106,7 @@ def reproduce(
                 assert done is not None
                 finished[cell.row, cell.seed] = done
             elif event.kind == "failed":
-                failed.setdefault(cell.row, {})[cell.seed] = event.message
+                evaluator.failed[cell.row][cell.seed] = event.message
             watch(event)
             if event.kind in ("done", "failed"):
                 result = write()

@@ -93,7 +93,19 @@ def has_papers_sizes(parts: Mapping[str, TextData], corpus: str) -> bool:
 class Evaluator:
     """Evaluates cells as they are finished, each once."""
 
-    def __init__(self, parts: Mapping[str, TextData], corpus: str) -> None:
+    def __init__(
+        self,
+        parts: Mapping[str, TextData],
+        corpus: str,
+        recipes: Mapping[str, Mapping[str, Any]],
+        n_seeds: int,
+        against: str | None,
+    ) -> None:
+        self.recipes, self.n_seeds, self.against = recipes, n_seeds, against
+        self.finished: dict[tuple[str, int], Finished] = {}
+        """(row, seed) -> result."""
+        self.failed: dict[str, dict[int, str]] = {row: {} for row in recipes}
+        """Row -> seed -> why there is no result."""
         self.corpus, self.paper = corpus, corpus if corpus in CORPORA else None
         self.parts, self.train = parts, parts["train"]
         self.truth = parts["test"].onto(self.train.label_names)[0].Y
@@ -116,23 +128,17 @@ class Evaluator:
             self._evaluated[key] = figures, pairs
         return self._evaluated[key]
 
-    def summary(
-        self,
-        recipes: Mapping[str, Mapping[str, Any]],
-        finished: Sequence[Finished],
-        failed: Mapping[str, Mapping[int, str]],
-        n_seeds: int,
-        against: str | None,
-    ) -> Summary:
+    def summary(self) -> Summary:
         """All rows with what is known of them."""
-        by_row = {row: [cell for cell in finished if cell.row == row] for row in recipes}
-        base = self._mean(by_row[against]) if against and by_row[against] else None
+        finished = [self.finished[key] for key in sorted(self.finished)]
+        by_row = {row: [cell for cell in finished if cell.row == row] for row in self.recipes}
+        base = self._mean(by_row[self.against]) if self.against and by_row[self.against] else None
         confusions = {row: self._confusions(cells) for row, cells in by_row.items() if cells}
         rows = {}
         for row, cells in by_row.items():
-            rows[row] = RowSummary(recipes[row], failed=failed.get(row, {}))
+            rows[row] = RowSummary(self.recipes[row], failed=dict(self.failed[row]))
             if cells:
-                compared = None if row == against else base
+                compared = None if row == self.against else base
                 rows[row] = self._filled(rows[row], cells, confusions[row], compared)
         n_documents, n_labels = self.truth.shape
         return Summary(
@@ -144,8 +150,8 @@ class Evaluator:
                 "documents": _sizes(n_documents, self.groups),
             },
             rows=rows,
-            n_seeds=n_seeds,
-            against=against,
+            n_seeds=self.n_seeds,
+            against=self.against,
             evidence=self._evidence(rows, confusions),
             busy=_busy(finished),
             killed=any(cell.seconds is None for cell in finished),
