@@ -31,7 +31,7 @@ HELP = "A corpus name, a file, a folder of parts (train, validation, test), or h
 PANEL = "Reading the data"
 SPLIT_NAMES = ("random", "stratified", "time")
 MEMORY = "data.json"
-# Method and seed of the split where nothing is said.
+# The default method and seed of a split.
 UNSPLIT = ("random", 0)
 
 
@@ -125,7 +125,7 @@ class Source:
         return self.part(run=runs[0])
 
     def check_split_is_used(self) -> None:
-        """Raise if a split was asked of data that have their parts."""
+        """Raise if a split is requested of data that are divided already."""
         if (self.split, self.split_seed) != UNSPLIT and self._has_parts():
             raise InputError(
                 f"{self.data} is divided into parts already, so --split-method and --split-seed "

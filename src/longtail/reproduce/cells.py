@@ -1,4 +1,4 @@
-"""One cell of a reproduction: a row trained with one seed, in a run folder of its own.
+"""One cell of a reproduction: a row trained with one seed, in its run folder.
 
 FOLDER/finished.json   recipe, fingerprint, spans, hardware, versions, commit, evaluation
 FOLDER/decisions.npz   the decisions on the test part
