@@ -23,8 +23,6 @@ def test_train_evaluate_report(longtail: Command, folder: Path, tmp_path: Path) 
     for loss in ("db", "bce"):
         flags = ("--out", tmp_path / loss, "--loss", loss, "--folds", 1)
         assert "longtail evaluate" in longtail.ok("train", folder, *flags).out
-    found = json.loads(longtail.ok("evaluate", tmp_path / "db", folder, "--json").out)
-    assert 0 < found["overall"]["micro_f1"] <= 1 and {"head", "medium", "tail"} <= set(found)
     assert "tail (" in longtail.ok("evaluate", tmp_path / "db", folder).out
     done = longtail.ok("report", tmp_path / "db", tmp_path / "bce", "--data", folder)
     assert done.out.count("\n") == 4
@@ -166,8 +164,6 @@ def test_a_missing_test_part_is_said_before_training(
     [
         ("train newswires --out x", "neither a known corpus"),
         ("train newswire --out x --loss dbb", "Did you mean 'db'"),
-        ("train newswire --out x --encoder y", "encoder is a setting of the model encoder"),
-        ("train newswire --out x --model svm --loss db", "loss has no effect on the model svm"),
         ("evaluate nowhere newswire", "holds no longtail model"),
         ("evaluate nowhere newswire --part tests", "Did you mean 'test'"),
         ("corpus get reuter --out x", "Did you mean 'reuters'"),

@@ -142,24 +142,18 @@ def _progress(cells: list[Cell], jobs: int) -> Iterator[Callable[[Event], None]]
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    console = Console(stderr=True)
-    counts = Counts(cells, jobs)
-    if not console.is_terminal:
-
-        def echo(event: Event) -> None:
-            if line := counts.add(event):
-                typer.echo(line, err=True)
-
-        yield echo
-        return
+    console, counts = Console(stderr=True), Counts(cells, jobs)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TextColumn("{task.fields[left]}"), console=console) as bar:
+    left = TextColumn("{task.fields[left]}")
+    with Progress(*columns, left, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("starting", total=len(cells), left="")
 
         def show(event: Event) -> None:
             line = counts.add(event)
-            if event.kind == "failed":
-                bar.console.print(line, highlight=False, markup=False, style="red")
+            if line and not console.is_terminal:
+                typer.echo(line, err=True)
+            elif event.kind == "failed":
+                console.print(line, highlight=False, markup=False, style="red")
             done = counts.done + sum(last.share for last in counts.running.values())
             running = [f"{name} {e.message}".strip() for name, e in counts.running.items()]
             bar.update(task, completed=done, description=", ".join(running), left=counts.left())
