@@ -172,9 +172,7 @@ class Evaluator:
             row,
             seeds=seeds,
             mean=_percent(mean),
-            std=_each(lambda *v: float(np.std(v, ddof=1)), *seeds.values())
-            if len(seeds) > 1
-            else {},
+            std=_each(_std, *seeds.values()) if len(seeds) > 1 else {},
             interval=_each(lambda v: tuple(100 * x for x in interval(v, (0.0, 1.0))), mean),
             difference=_each(lambda v, w: difference(v - w), mean, base) if base else {},
             confused=[(*pair, n) for pair, n in _top(confusions)],
@@ -259,3 +257,7 @@ def _each(
 def _percent(figures: Figures) -> Values:
     """The figures of all documents, which come before those of the resamples."""
     return _each(lambda values: 100 * float(values[0]), figures)
+
+
+def _std(*values: float) -> float:
+    return float(np.std(values, ddof=1))
