@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import subprocess
-from functools import partial
 from pathlib import Path
 
-import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from longtail import LongTailClassifier
@@ -79,14 +80,15 @@ def test_every_format_with_and_without_labels(
     elif name == "in.txt":
         path.write_text("\n".join(texts) + "\n")
     elif not labelled:
-        frame = pd.DataFrame({"id": ["a", "b", "c"], "text": texts})
-        save = {
-            "in.csv": frame.to_csv,
-            "in.tsv": partial(frame.to_csv, sep="\t"),
-            "in.jsonl.gz": partial(frame.to_json, orient="records", lines=True),
-            "in.parquet": frame.to_parquet,
-        }[name]
-        save(path) if name == "in.jsonl.gz" else save(path, index=False)
+        table = pa.table({"id": ["a", "b", "c"], "text": texts})
+        if name == "in.parquet":
+            pq.write_table(table, path)
+        elif name == "in.jsonl.gz":
+            path.write_text("\n".join(map(json.dumps, table.to_pylist())))
+        else:
+            rows = [table.column_names, *(list(row.values()) for row in table.to_pylist())]
+            with path.open("w", newline="") as file:
+                csv.writer(file, delimiter="\t" if name == "in.tsv" else ",").writerows(rows)
     lines = longtail.ok("predict", trained, path, *flags).out.splitlines()
     answers = [json.loads(line) for line in lines]
     assert [answer["text"] for answer in answers] == texts
