@@ -31,7 +31,7 @@ from longtail.losses import build_loss
 from longtail.models import Encoder, encoder
 from longtail.models.encoder import EncoderModel
 from longtail.models.tokens import content_key
-from longtail.runs import Workspace
+from longtail.runs.workspace import Workspace
 from longtail.training import Training, checkpoints
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import StoppedError, stopping

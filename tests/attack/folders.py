@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 
 from longtail import LongTailClassifier
 from longtail.errors import LongtailError
-from longtail.runs import CONFIG_FILE, manifest, seal
+from longtail.runs.model import CONFIG_FILE, manifest, seal
 
 from .models import TEXTS, fit_kinds
 from .outcome import OUR_ERROR, RIGHT, Outcome

@@ -24,7 +24,7 @@ import numpy as np
 from longtail import LongTailClassifier
 from longtail.cli import main
 from longtail.data import TextData, write_data
-from longtail.runs import read_config, whole_folder
+from longtail.runs.model import read_config, whole_folder
 
 from .outcome import RIGHT, Outcome
 

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from longtail.errors import DataError
-from longtail.runs import make_folder, read_regular, staging, sync_tree, whole_file, write_text
+from longtail.runs.files import (
+    make_folder,
+    read_regular,
+    staging,
+    sync_tree,
+    whole_file,
+    write_text,
+)
 
 
 def test_a_file_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:
@@ -52,7 +59,7 @@ def test_a_killed_process_leaves_what_was_there(tmp_path: Path) -> None:
     place.write_text("old")
     code = (
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from longtail.runs import whole_file\n"
+        "from longtail.runs.files import whole_file\n"
         "with whole_file(Path(sys.argv[1])) as temporary:\n"
         "    temporary.write_text('half')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

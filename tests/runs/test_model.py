@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from longtail.errors import DataError, InputError
-from longtail.runs import (
+from longtail.runs.files import staging
+from longtail.runs.model import (
     CONFIG_FILE,
     READY,
     check_out,
     manifest,
     replace_model,
     seal,
-    staging,
     whole_folder,
 )
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from longtail.errors import DataError
-from longtail.runs import Workspace, staging
+from longtail.runs.files import staging
+from longtail.runs.workspace import Workspace
 
 PLAN = {"plan.json": "{}"}
 

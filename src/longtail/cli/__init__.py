@@ -19,7 +19,8 @@ from longtail.cli.reproduce import reproduce
 from longtail.cli.show import AsJson, TrustRemoteCode, print_table, progress_bar
 from longtail.cli.train import train
 from longtail.errors import InputError, LongtailError, printable
-from longtail.runs import CONFIG_FILE, MADE_BY, check_replaceable, read_config, write_text
+from longtail.runs.files import MADE_BY, check_replaceable, write_text
+from longtail.runs.model import CONFIG_FILE, read_config
 
 app = typer.Typer(
     name="longtail",

@@ -12,7 +12,7 @@ import typer
 from longtail.cli.reading import Source, reads_data, working
 from longtail.cli.show import AsJson, progress_bar
 from longtail.errors import DataError, InputError
-from longtail.runs import check_replaceable, read_small
+from longtail.runs.files import check_replaceable, read_small
 
 if TYPE_CHECKING:
     from longtail.data import TextData

@@ -18,7 +18,8 @@ import typer
 from longtail.cli.show import print_notes, progress_bar
 from longtail.data.documents import ReadOptions, ReadReport
 from longtail.errors import DataError, InputError, UnknownNameError
-from longtail.runs import read_regular, whole_folder, write_text
+from longtail.runs.files import read_regular, write_text
+from longtail.runs.model import whole_folder
 
 if TYPE_CHECKING:
     from longtail.data import TextData

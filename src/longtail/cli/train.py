@@ -14,14 +14,8 @@ from longtail.cli.flags import Chosen, check_resumed, takes_settings
 from longtail.cli.reading import Source, reads_data
 from longtail.cli.show import TrustRemoteCode, print_notes, training_progress
 from longtail.errors import DataError, InputError
-from longtail.runs import (
-    Workspace,
-    check_out,
-    finish_install,
-    read_config,
-    replace_model,
-    whole_folder,
-)
+from longtail.runs.model import check_out, finish_install, read_config, replace_model, whole_folder
+from longtail.runs.workspace import Workspace
 from longtail.training.settings import RUNTIME
 
 WORK = ".longtail-work"

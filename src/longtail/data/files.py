@@ -17,7 +17,7 @@ from longtail.checks import has_surrogate
 from longtail.data.documents import Problem, ReadOptions
 from longtail.data.limits import TOO_LONG, bounded_lines, too_large
 from longtail.errors import DataError, InputError
-from longtail.runs import whole_file
+from longtail.runs.files import whole_file
 
 Item = TypeVar("Item")
 Tick = Callable[[int], None]

@@ -26,7 +26,7 @@ from longtail.data import TextData
 from longtail.errors import DataError
 from longtail.reproduce.recipes import plans_of
 from longtail.reproduce.surroundings import commit, hardware, versions
-from longtail.runs import Workspace, differences
+from longtail.runs.workspace import Workspace, differences
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.loop import Moment
 from longtail.training.settings import RUNTIME

@@ -15,7 +15,7 @@ from longtail.classifier.plan import Plan
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.models import DEFAULT_MODEL, KIND, MODELS
 from longtail.report import paper_rows
-from longtail.runs import read_small
+from longtail.runs.files import read_small
 from longtail.settings import field_names
 
 PACKAGE = Path(__file__).parents[1]

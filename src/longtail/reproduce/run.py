@@ -23,7 +23,7 @@ from longtail.reproduce.recipes import plans_of, uses_chance
 from longtail.reproduce.running import Event, Watch, check_jobs, run_apart, run_here
 from longtail.reproduce.summary import Evaluator, Summary
 from longtail.reproduce.writing import check_publish, write_corpus_figure, write_results
-from longtail.runs import Workspace
+from longtail.runs.workspace import Workspace
 from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER, Stop
 

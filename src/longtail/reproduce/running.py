@@ -22,7 +22,7 @@ from pathlib import Path
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
 from longtail.reproduce.cells import FAILED, LOG, Cell, train_cell
-from longtail.runs import staging
+from longtail.runs.files import staging
 from longtail.training.interrupt import Stop, StoppedError
 from longtail.training.loop import Moment
 

@@ -30,7 +30,7 @@ from longtail.reproduce.tables import (
     paper_table,
     training_table,
 )
-from longtail.runs import check_replaceable
+from longtail.runs.files import check_replaceable
 
 FIGURE, LABELS = ".png", "-labels.png"
 TITLES = {"reuters": "Reuters-21578", "pubmed": "PubMed"}

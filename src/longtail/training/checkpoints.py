@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from longtail.errors import DataError
-from longtail.runs import Workspace, make_folder, whole_file
+from longtail.runs.files import make_folder, whole_file
+from longtail.runs.workspace import Workspace
 
 STATE = "state"
 SUFFIX = ".safetensors"
