@@ -71,7 +71,6 @@ def test_what_a_terminal_obeys_is_shown_as_an_escape(character: str, shown: str)
     assert printable(f"a{character}b") == f"a{shown}b"
     for kind in (LongtailError, InputError, DataError, NotFittedError):
         assert str(kind(f"a{character}b")) == f"a{shown}b"
-        assert str(kind.__new__(kind, f"a{character}b")) == f"a{shown}b"
     assert character not in str(UnknownNameError(f"x{character}", character, [f"k{character}"]))
     str(DataError(character)).encode("utf-8")
 

@@ -60,8 +60,8 @@ def shown(value: object, most: int = NAME_LIMIT) -> str:
 class LongtailError(Exception):
     """Base of all errors that longtail raises on purpose; its message is printable."""
 
-    def __str__(self) -> str:
-        return printable(super().__str__())
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception's own would call __init__ with the message, and some want other arguments.
@@ -71,7 +71,7 @@ class LongtailError(Exception):
 def _restored(kind: type[LongtailError], args: tuple[object, ...], state: Any) -> LongtailError:
     """The error that was pickled or copied."""
     error = kind.__new__(kind)
-    super(LongtailError, error).__init__(*args)
+    LongtailError.__init__(error, *args)
     error.__dict__.update(state)
     return error
 

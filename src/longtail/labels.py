@@ -173,6 +173,8 @@ class LabelEncoder:
 
     def extend(self, other: LabelEncoder) -> None:
         """Add the documents of another encoder, of another file say, after those of this one."""
+        if not isinstance(other, LabelEncoder):
+            raise InputError(f"expected a LabelEncoder, got {type(other).__name__}.")
         self.declare(other.declared)
         column_of = array("i", [self._column(name) for name in other.index])
         start = len(self.columns)
