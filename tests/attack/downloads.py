@@ -26,7 +26,7 @@ from longtail.corpora import download, pubmed
 from longtail.corpora.download import RemoteFile, fetch
 from longtail.errors import LIMIT, LongtailError
 
-from .outcome import GOOD, OUR_ERROR, RIGHT, Outcome
+from . import GOOD, OUR_ERROR, RIGHT, Outcome
 
 MINIMUM = 500
 PATIENCE = 20.0  # seconds for one case: its limits add up to 3, on a machine with others on it

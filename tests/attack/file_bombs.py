@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .outcome import OUR_ERROR, RIGHT, TOLD, Outcome
+from . import OUR_ERROR, RIGHT, TOLD, Outcome
 
 MEGABYTES = 8
 # Python, numpy, scipy and Arrow map some 1.5 GB before the first byte is read.

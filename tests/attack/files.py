@@ -24,9 +24,9 @@ from typing import Any
 from longtail.data import ReadReport, TextData, load_data, read_data
 from longtail.errors import LongtailError
 
+from . import OUR_ERROR, RIGHT, TOLD, Outcome
 from .file_bombs import BOMBS, detonate
 from .file_samples import Sample, samples
-from .outcome import OUR_ERROR, RIGHT, TOLD, Outcome
 
 MINIMUM = 10_000
 BOMB_EVERY = 250

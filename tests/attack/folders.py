@@ -24,8 +24,8 @@ from longtail import LongTailClassifier
 from longtail.errors import LongtailError
 from longtail.runs.model import CONFIG_FILE, manifest, seal
 
+from . import OUR_ERROR, RIGHT, Outcome
 from .models import TEXTS, fit_kinds
-from .outcome import OUR_ERROR, RIGHT, Outcome
 
 MINIMUM = 3000
 SECONDS = 20

@@ -26,7 +26,7 @@ from longtail.cli import main
 from longtail.data import TextData, write_data
 from longtail.runs.model import read_config, whole_folder
 
-from .outcome import RIGHT, Outcome
+from . import RIGHT, Outcome
 
 # One round of all commands; `reproduce` alone has some 350 operations.
 MINIMUM = 850

@@ -20,7 +20,7 @@ from longtail.errors import LongtailError
 from ..losses.bad_inputs import bad_call, bad_setting, bad_stats
 from ..losses.cases import NAMES
 from ..losses.random_cases import defect, make_case
-from .outcome import OUR_ERROR, RIGHT, Outcome
+from . import OUR_ERROR, RIGHT, Outcome
 
 MINIMUM = 200_000
 

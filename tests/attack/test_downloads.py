@@ -21,9 +21,8 @@ from longtail.corpora import download, load_corpus, pubmed
 from longtail.corpora.download import RemoteFile, fetch, fetch_text
 from longtail.errors import DataError, InputError, LongtailError
 
-from . import downloads
+from . import GOOD, OUR_ERROR, RIGHT, downloads
 from .downloads import Client, Reply, Server, endless, good, headed, redirect, sha256, status
-from .outcome import GOOD, OUR_ERROR, RIGHT
 
 CONTENT = bytes(range(256)) * 400  # 102,400 bytes: several pieces
 OTHER = CONTENT[::-1]

@@ -13,10 +13,9 @@ import pytest
 from longtail.data import ReadReport, TextData, read_data
 from longtail.errors import DataError
 
-from . import files
+from . import GOOD, OUR_ERROR, RIGHT, TOLD, files
 from .file_bombs import detonate
 from .file_samples import samples
-from .outcome import GOOD, OUR_ERROR, RIGHT, TOLD
 
 N_CASES = 600
 

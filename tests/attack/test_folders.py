@@ -10,9 +10,9 @@ import pytest
 
 from longtail import LongTailClassifier
 
+from . import GOOD, OUR_ERROR, RIGHT
 from .folders import answers, attack, judge
 from .models import fit_kinds
-from .outcome import GOOD, OUR_ERROR, RIGHT
 
 
 def test_damaged_folders_answer_right_or_are_refused(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from . import RIGHT
 from .kills import SCENARIOS, attack_scenario
-from .outcome import RIGHT
 
 # Here some of the operations, and all of them in `python -m tests.attack`. Primes, so that the
 # operations of a step that is repeated come in turn.

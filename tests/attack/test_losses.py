@@ -9,8 +9,8 @@ import torch
 
 from longtail.errors import InputError
 
+from . import GOOD, OUR_ERROR, RIGHT
 from .losses import MINIMUM, attack, refused
-from .outcome import GOOD, OUR_ERROR, RIGHT
 
 
 def test_three_seconds_of_attack(tmp_path: Path) -> None:

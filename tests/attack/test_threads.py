@@ -10,8 +10,8 @@ import torch
 from longtail import LongTailClassifier
 from longtail.training import predicting
 
+from . import RIGHT
 from .models import TEXTS, fit_kinds, kinds
-from .outcome import RIGHT
 from .threads import attack_kind
 
 

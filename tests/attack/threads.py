@@ -13,8 +13,8 @@ import torch
 
 from longtail import LongTailClassifier
 
+from . import RIGHT, Outcome
 from .models import TEXTS, fit_kinds
-from .outcome import RIGHT, Outcome
 
 EACH = 2000
 MINIMUM = 8 * EACH

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,11 +19,6 @@ from longtail.errors import DataError, InputError
 
 from ..data import cases
 
-SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
-FILE = SHARED / "corpora" / "pubmed20n0014.xml.gz"
-needs_file = pytest.mark.skipif(
-    not FILE.exists(), reason=f"{FILE.name} is not there: set LONGTAIL_SHARED"
-)
 SMALL = dict(min_count=5, n_validation=10, n_test=20)
 
 
@@ -138,16 +132,15 @@ def test_without_files_it_says_what_to_place_where(
     assert len(read(None)["test"]) == 20
 
 
-@needs_file
-def test_a_real_medline_file() -> None:
+def test_a_real_medline_file(shared: Path) -> None:
     report = ReadReport()
-    data = read_data(FILE, report=report)
+    data = read_data(shared / "pubmed20n0014.xml.gz", report=report)
     assert len(data) == 14_832 and report.passed_over.total() + len(data) == 30_000
     assert report.passed_over == {"no abstract": 15_166, "no MeSH headings": 2}
     assert len(data.label_names) == 9315
     assert data.Y.nnz / len(data) == pytest.approx(10.6053, abs=5e-5)
-    folder = SHARED / "corpora" / "pubmed_mesh"
-    converted = TextData.concat(read_data(folder / f"{p}.jsonl.gz") for p in ("train", "test"))
+    files = [shared / "pubmed_mesh" / f"{part}.jsonl.gz" for part in ("train", "test")]
+    converted = TextData.concat(map(read_data, files))
     expected = {d.id: (" ".join(d.text.split()), set(d.labels)) for d in converted}
     assert {d.id: (d.text, set(d.labels)) for d in data} == expected
 

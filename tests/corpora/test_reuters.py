@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from pathlib import Path
 
@@ -12,48 +11,24 @@ import pytest
 from longtail.corpora import load_corpus, reuters
 from longtail.data import ReadReport, TextData, read_data
 from longtail.errors import DataError
-from longtail.labels import label_groups
 
 from ..data import cases
 
-SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
-ARCHIVE = SHARED / "corpora" / "reuters21578.tar.gz"
-needs_archive = pytest.mark.skipif(
-    not ARCHIVE.exists(), reason=f"{ARCHIVE.name} is not there: set LONGTAIL_SHARED"
-)
 
-
-@pytest.fixture(scope="module")
-def parts() -> dict[str, TextData]:
-    return load_corpus("reuters", ARCHIVE, report=ReadReport())
-
-
-@needs_archive
-def test_documents_labels_and_assignments(parts: dict[str, TextData]) -> None:
-    sizes = {part: len(data) for part, data in parts.items()}
-    assert sizes == {"train": 6769, "validation": 1000, "test": 3019}
+def test_the_papers_reuters(shared: Path) -> None:
+    parts = load_corpus("reuters", shared / "reuters21578.tar.gz", report=ReadReport())
+    assert cases.sizes(parts) == {"train": 6769, "validation": 1000, "test": 3019}
     corpus = TextData.concat(parts.values())
     assert len(corpus.label_names) == 90 and corpus.Y.nnz == 13_328
     per_document = np.diff(parts["test"].Y.indptr)
     assert (per_document == 1).sum() == 2583 and (per_document > 1).sum() == 436
-
-
-@needs_archive
-def test_the_papers_validation_part_quantiles_and_groups(parts: dict[str, TextData]) -> None:
-    expected = (SHARED / "corpora" / "reuters" / "validation_ids.txt").read_text().split()
-    assert set(parts["validation"].ids or ()) == set(expected) and len(expected) == 1000
-    counts = parts["train"].stats().label_counts
-    quantiles = np.quantile(counts, [0.25, 0.33, 0.5, 0.66, 0.75])
-    assert quantiles == pytest.approx([5, 9, 17.5, 33.74, 59.75])
-    assert [int(mask.sum()) for mask in label_groups(counts).values()] == [30, 31, 29]
-
-
-@needs_archive
-def test_texts_and_labels_are_those_of_the_checked_conversion(parts: dict[str, TextData]) -> None:
+    # Of a conversion that was checked, as tests/test_shared.py checks its counts and groups.
+    validation = (shared / "reuters" / "validation_ids.txt").read_text().split()
+    assert set(parts["validation"].ids or ()) == set(validation)
     for part, data in parts.items():
-        checked = read_data(SHARED / "corpora" / "reuters" / f"{part}.jsonl.gz")
+        checked = read_data(shared / "reuters" / f"{part}.jsonl.gz")
         assert data.ids == checked.ids and data.texts == checked.texts
-        assert [d.labels for d in data] == [d.labels for d in checked]
+        assert cases.labels_of(data) == cases.labels_of(checked)
 
 
 TRAIN = {n: ["grain", "wheat"] if n % 3 == 0 else ["gold"] for n in range(2, 42, 2)}
