@@ -9,28 +9,27 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
+import random
 import shutil
-import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from longtail import LongTailClassifier
 from longtail.cli import main
 from longtail.data import TextData, write_data
+from longtail.runs.files import files_in
 from longtail.runs.model import read_config, whole_folder
 
+from ..runs.cases import killed_at
 from . import RIGHT, Outcome
 
 # One round of all commands; `reproduce` alone has some 350 operations.
 MINIMUM = 850
-CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.chmod")
 NOTES = "my notes.txt"
 WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 QUICK = ("--device", "cpu", "--thresholds", "global")
@@ -41,10 +40,8 @@ OTHER = ("--loss", "bce", "--folds", "2", *QUICK)
 
 def documents(n: int = 40) -> TextData:
     """Texts that name their labels."""
-    draw = np.random.default_rng(5)
-    labels = [
-        draw.choice(WORDS, size=draw.integers(1, 4), replace=False).tolist() for _ in range(n)
-    ]
+    draw = random.Random(5)
+    labels = [draw.sample(WORDS, draw.randrange(1, 4)) for _ in range(n)]
     return TextData.from_lists([" ".join([*names, "rose"]) for names in labels], labels, WORDS)
 
 
@@ -62,32 +59,6 @@ def call(*arguments: object) -> tuple[int, str]:
         finally:
             sys.argv = before
     return (code if isinstance(code, int) else 0), printed.getvalue()
-
-
-def killed_at(moment: int, folder: Path, work: Callable[[], Any]) -> bool:
-    """Do the work in another process, which is killed before its n-th operation in a folder."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        seen, inside = 0, str(folder)
-        # A killed process loses nothing that it has written, synced or not.
-        os.fsync = lambda handle: None
-
-        def hook(event: str, arguments: Any) -> None:
-            nonlocal seen
-            if event in CHANGES or (event == "open" and inside in str(arguments[0])):
-                seen += 1
-                if seen == moment:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
-        try:
-            work()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status)
 
 
 @dataclass(frozen=True)
@@ -114,7 +85,7 @@ def attack_scenario(name: str, scratch: Path, every: int = 1) -> Iterator[Outcom
         moment += every
         folder = scratch / f"{name}-{moment}"
         shutil.copytree(template, folder)
-        killed = killed_at(moment, folder, lambda: scenario.act(folder))  # noqa: B023
+        killed = killed_at(moment, partial(scenario.act, folder), folder)
         wrong = scenario.look(folder) or scenario.finish(folder)
         wrong = wrong or (None if (folder / NOTES).read_text() == "mine" else "notes are lost")
         kind = f"{name} killed" if killed else f"{name} not killed"
@@ -124,15 +95,8 @@ def attack_scenario(name: str, scratch: Path, every: int = 1) -> Iterator[Outcom
 
 def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
     """All of them, again and again."""
-    turn = 0
-    while True:
-        for name in SCENARIOS:
-            yield from attack_scenario(name, scratch / str(turn))
-        turn += 1
-
-
-def files_in(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    for number, name in enumerate(cycle(SCENARIOS)):
+        yield from attack_scenario(name, scratch / str(number))
 
 
 # ---- training
@@ -157,10 +121,8 @@ def _loss_of(folder: Path) -> str | None:
     return str(classifier.loss)
 
 
-MODEL_FILES = {
-    "README.md", "data.json", "idf.safetensors", "longtail.json", "model.safetensors",
-    "vocabulary.json",
-}  # fmt: skip
+MODEL_FILES = {"README.md", "data.json", "longtail.json", "vocabulary.json"}
+MODEL_FILES |= {"idf.safetensors", "model.safetensors"}
 
 
 def _finish_training(folder: Path, *start_over: str) -> str | None:
@@ -178,35 +140,41 @@ def _finish_training(folder: Path, *start_over: str) -> str | None:
         code, printed = _train(folder, *SETTINGS, *start_over)
     if _loss_of(folder) != "fl":
         return f"the model has other settings than the training: {_loss_of(folder)}"
-    extra = files_in(folder / "run") - MODEL_FILES - {"kept.txt"}
-    lost = MODEL_FILES - files_in(folder / "run")
-    return f"stray {extra}, lost {lost}" if extra or lost else None
-
-
-def _look_fresh(folder: Path) -> str | None:
-    return None if _loss_of(folder) in (None, "fl") else "neither none nor the new model"
+    others = {*files_in(folder / "run")} ^ MODEL_FILES
+    return f"stray or lost {others}" if others - {"kept.txt"} else None
 
 
 def _prepare_overwrite(folder: Path) -> None:
-    _data(folder)
-    assert _train(folder, *OTHER)[0] == 0
+    _trained(folder, *OTHER)
     (folder / "run" / "kept.txt").write_text("mine")
+
+
+def _look_at_model(folder: Path, *losses: str | None) -> str | None:
+    return None if _loss_of(folder) in losses else "neither the old nor the new model"
 
 
 def _look_overwritten(folder: Path) -> str | None:
     if (folder / "run" / "kept.txt").read_text() != "mine":
         return "a file of the user beside the model is lost"
-    return None if _loss_of(folder) in ("bce", "fl") else "neither the old nor the new model"
+    return _look_at_model(folder, "bce", "fl")
 
 
 # ---- files
 
 
-def _replaced(
-    names: tuple[str, ...], act: Callable[[Path], Any]
-) -> tuple[Callable[[Path], str | None], Callable[[Path], str | None]]:
-    """Each file is the old one or a whole new one; afterwards all are new and nothing is left."""
+def _files(names: tuple[str, ...], prepare: Callable[[Path], None], *arguments: str) -> Scenario:
+    """A command that replaces files: each is the old one or a whole new one, then all are new."""
     whole: dict[str, bytes] = {}
+
+    def before(folder: Path) -> None:
+        prepare(folder)
+        for name in names:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text("old")
+
+    def act(folder: Path) -> tuple[int, str]:
+        with contextlib.chdir(folder):
+            return call(*arguments, "--overwrite")
 
     def look(folder: Path) -> str | None:
         for name in names:
@@ -216,7 +184,7 @@ def _replaced(
         return None
 
     def finish(folder: Path) -> str | None:
-        before = {path for path in files_in(folder) if ".longtail-" not in path}
+        there = {path for path in files_in(folder) if ".longtail-" not in path}
         code, printed = act(folder)
         if code != 0:
             return f"the command fails afterwards: {printed[-200:]}"
@@ -224,51 +192,23 @@ def _replaced(
             content = (folder / name).read_bytes()
             if content != whole.setdefault(name, content) or content == b"old":
                 return f"{name} is not the new one"
-        extra = files_in(folder) - before - set(names)
+        extra = {*files_in(folder)} - there - {*names}
         return f"stray {extra}" if extra else None
 
-    return look, finish
+    return Scenario(before, act, look, finish)
 
 
-def _file_scenario(
-    names: tuple[str, ...], act: Callable[[Path], Any], prepare: Callable[[Path], None] = _data
-) -> Scenario:
-    def before(folder: Path) -> None:
-        prepare(folder)
-        for name in names:
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_text("old")
-
-    return Scenario(before, act, *_replaced(names, act))
+def _convert(name: str) -> Scenario:
+    return _files((name,), _data, "corpus", "convert", "data.jsonl", "--out", name)
 
 
-def _convert(suffix: str) -> Scenario:
-    name = f"out{suffix}"
-
-    def act(folder: Path) -> tuple[int, str]:
-        return call(
-            "corpus", "convert", folder / "data.jsonl", "--out", folder / name, "--overwrite"
-        )
-
-    return _file_scenario((name,), act)
-
-
-def _trained(folder: Path) -> None:
+def _trained(folder: Path, *settings: str) -> None:
     _data(folder)
-    assert _train(folder, *SETTINGS)[0] == 0
+    assert _train(folder, *(settings or SETTINGS))[0] == 0
 
 
 def _report(name: str) -> Scenario:
-    def act(folder: Path) -> tuple[int, str]:
-        with contextlib.chdir(folder):
-            return call("report", "run", "--data", "data.jsonl", "--out", name, "--overwrite")
-
-    return _file_scenario((name,), act, _trained)
-
-
-def _plot(folder: Path) -> tuple[int, str]:
-    with contextlib.chdir(folder):
-        return call("stats", "data.jsonl", "--plot", "figures", "--overwrite")
+    return _files((name,), _trained, "report", "run", "--data", "data.jsonl", "--out", name)
 
 
 # ---- reproduce
@@ -283,10 +223,9 @@ def _prepare_recipes(folder: Path) -> None:
 
 
 def _reproduce(folder: Path) -> tuple[int, str]:
+    command = "reproduce data.jsonl --recipes recipes --out runs --seeds 1"
     with contextlib.chdir(folder):
-        return call(
-            "reproduce", "data.jsonl", "--recipes", "recipes", "--out", "runs", "--seeds", "1"
-        )
+        return call(*command.split())
 
 
 def _look_reproduced(folder: Path) -> str | None:
@@ -295,11 +234,9 @@ def _look_reproduced(folder: Path) -> str | None:
     return None
 
 
-REPRODUCED = {
-    ".longtail", "results.md", "results.json", "results.png", "results-labels.png",
-    *(f"{row}/seed-0/{name}"
-      for row in ("bce", "fl") for name in (".longtail", "finished.json", "decisions.npz")),
-}  # fmt: skip
+REPRODUCED = {".longtail", "results.md", "results.json", "results.png", "results-labels.png"}
+for _cell in ("bce/seed-0", "fl/seed-0"):
+    REPRODUCED |= {f"{_cell}/{name}" for name in (".longtail", "finished.json", "decisions.npz")}
 
 
 def _finish_reproduced(folder: Path) -> str | None:
@@ -309,13 +246,16 @@ def _finish_reproduced(folder: Path) -> str | None:
     rows = json.loads((folder / "runs" / "results.json").read_text())["rows"]
     if not all(row["mean"] for row in rows.values()):
         return "a row has no result"
-    there = files_in(folder / "runs")
-    return None if there == REPRODUCED else f"stray or lost {there ^ REPRODUCED}"
+    others = {*files_in(folder / "runs")} ^ REPRODUCED
+    return f"stray or lost {others}" if others else None
 
 
 SCENARIOS: dict[str, Scenario] = {
     "train": Scenario(
-        _data, lambda folder: _train(folder, *SETTINGS), _look_fresh, _finish_training
+        _data,
+        lambda folder: _train(folder, *SETTINGS),
+        lambda folder: _look_at_model(folder, None, "fl"),
+        _finish_training,
     ),
     "train --overwrite": Scenario(
         _prepare_overwrite,
@@ -323,11 +263,14 @@ SCENARIOS: dict[str, Scenario] = {
         _look_overwritten,
         lambda folder: _finish_training(folder, "--overwrite"),
     ),
-    "convert to jsonl": _convert(".jsonl"),
-    "convert to csv.gz": _convert(".csv.gz"),
-    "convert to parquet": _convert(".parquet"),
+    "convert to jsonl": _convert("out.jsonl"),
+    "convert to csv.gz": _convert("out.csv.gz"),
+    "convert to parquet": _convert("out.parquet"),
     "report as html": _report("report.html"),
     "report as markdown": _report("report.md"),
-    "stats --plot": _file_scenario(("figures/labels.png", "figures/documents.png"), _plot),
+    "stats --plot": _files(
+        ("figures/labels.png", "figures/documents.png"),
+        *(_data, "stats", "data.jsonl", "--plot", "figures"),
+    ),
     "reproduce": Scenario(_prepare_recipes, _reproduce, _look_reproduced, _finish_reproduced),
 }

@@ -6,20 +6,16 @@ import errno
 import json
 import os
 import resource
-import signal
-import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from longtail.errors import DataError, InputError
-from longtail.runs.files import staging
+from longtail.runs.files import files_in, staging
 from longtail.runs.model import (
     CONFIG_FILE,
     READY,
@@ -30,7 +26,8 @@ from longtail.runs.model import (
     whole_folder,
 )
 
-CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir")
+from .cases import killed_at
+
 OLD_FILES = ("model.safetensors", "fold-0/head.json", "fold-7/head.json")
 NEW_FILES = ("model.safetensors", "fold-0/head.json", "fold-0/extra.json")
 
@@ -55,35 +52,6 @@ def version_of(folder: Path) -> str:
     for name in config["files"]:
         assert (place / name).read_text() == f"{config['version']} {name}"
     return str(config["version"])
-
-
-def files_in(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
-def killed_at(moment: int, work: Callable[[], None]) -> bool:
-    """Do the work in another process, which is killed before its n-th change to the disk."""
-    with warnings.catch_warnings():
-        # Later Pythons warn of threads, of which the child uses none.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        seen = 0
-
-        def hook(event: str, _: Any) -> None:
-            nonlocal seen
-            if event in CHANGES:
-                seen += 1
-                if seen == moment:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
-        try:
-            work()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status)
 
 
 @pytest.fixture
