@@ -8,14 +8,10 @@ from pathlib import Path
 import pytest
 
 from longtail.errors import DataError
-from longtail.runs.files import staging
+from longtail.runs.files import files_in, staging
 from longtail.runs.workspace import Workspace
 
 PLAN = {"plan.json": "{}"}
-
-
-def files_in(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(params=["new", "empty"])
@@ -35,7 +31,7 @@ def test_it_removes_what_it_lists_and_nothing_else(folder: Path) -> None:
     (folder / "state.safetensors").write_text("mine")
     assert space.others() == ["fold-0/notes.txt", "state.safetensors"]
     space.remove()
-    assert files_in(folder) == {"fold-0/notes.txt", "state.safetensors"}
+    assert files_in(folder) == ["fold-0/notes.txt", "state.safetensors"]
     assert not Workspace.is_one(folder)
 
 
@@ -96,7 +92,7 @@ def test_who_works_there_is_not_disturbed(folder: Path) -> None:
         third.share()
 
 
-def test_who_is_late_joins_or_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_late_joins_or_is_refused(folder: Path) -> None:
     first = Workspace.begin(folder, PLAN)
     with pytest.raises(DataError, match="another process has just begun"):
         Workspace.begin(folder, {"plan.json": "other"})
