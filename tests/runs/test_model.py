@@ -190,7 +190,7 @@ def test_a_failure_leaves_the_old_model_or_nothing(
     with pytest.raises((DataError, InputError), match=message):
         replace_model(model, write)
     assert version_of(model) == "old" and files_in(model) == before
-    with pytest.raises((DataError, InputError), match="Full|as it was"):
+    with pytest.raises((DataError, InputError), match=r"Full|as it was"):
         replace_model(model.with_name("other"), write)
     assert os.listdir(model.parent) == [model.name]
 

@@ -14,17 +14,16 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from longtail.errors import DataError, InputError
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.runs.files import whole_file
 
-# Called with the bytes received, fewer again after a retry, and the size of the file or None.
-Progress = Callable[[int, int | None], None]
 # Pieces of a body, each with the size of the file or None.
 Pieces = Generator[tuple[bytes, int | None], None, None]
 
@@ -92,7 +91,7 @@ def cache_folder() -> Path:
 def fetch(
     file: RemoteFile,
     corpus: str,
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     title: str = "",
     *,
     strict: bool = True,
@@ -110,7 +109,7 @@ def fetch(
             return _verified(target, file, strict)
         for url in file.urls:
             try:
-                _download(url, file, target, progress or (lambda done, total: None))
+                _download(url, file, target, progress)
                 return target
             except _AttemptError as error:
                 failures.append(f"  {url}: {error}")
@@ -158,7 +157,7 @@ def _verified(path: Path, file: RemoteFile, strict: bool) -> Path:
     return path
 
 
-def _download(url: str, file: RemoteFile, target: Path, progress: Progress) -> None:
+def _download(url: str, file: RemoteFile, target: Path, progress: OnProgress) -> None:
     """Put the body of a url into place; a connection that breaks is tried again."""
     algorithm, expected = file.checksum.lower().split(":")
     for retries_left in range(RETRIES, -1, -1):
@@ -172,7 +171,7 @@ def _download(url: str, file: RemoteFile, target: Path, progress: Progress) -> N
                 for piece, total in pieces:
                     out.write(piece)
                     digest.update(piece)
-                    progress(out.tell(), total)
+                    progress(Progress(f"downloading {file.name}", out.tell(), total, "bytes"))
                 if digest.hexdigest() != expected:
                     raise _AttemptError("checksum differs")
             return
