@@ -167,9 +167,9 @@ def test_when_all_fail_the_message_names_all_and_the_place(server: Server, tmp_p
     }
     began = time.monotonic()
     with pytest.raises(DataError) as caught:
-        fetch(remote(*reasons, size=len(CONTENT)), "wire", title="The wire corpus", strict=False)
+        fetch(remote(*reasons, size=len(CONTENT)), "wire")
     lines = str(caught.value).split("\n")
-    assert lines[0] == "The wire corpus could not be downloaded:"
+    assert lines[0] == "texts.gz could not be downloaded:"
     assert lines[1:-1] == [f"  {url}: {reason}" for url, reason in reasons.items()]
     target = tmp_path / "cache" / "wire" / "texts.gz"
     assert f"place it as {target}, or set LONGTAIL_CACHE" in lines[-1]
@@ -301,7 +301,21 @@ def test_a_checksum_beside_a_file(server: Server, text: str) -> None:
 
 
 FILES = ["1-999999999", "0", "0-3", "10000", "9" * 5000, "1-" + "9" * 5000, "\u0661" * 30]
-BASELINES = ["../x", "/etc/", "..", "\x00", "x?y=", "x#", "-", "x" * 300, "http://x/"]
+BASELINES = ["../x", "/etc/", "..", "\x00", "x?y=", "x#", "-", "x" * 201, "http://x/", "a/b", "."]
+BASELINES += [
+    "",
+    "a\\b",
+    "C:x",
+    "a\nb",
+    " x",
+    "x ",
+    ".x",
+    "~",
+    "%2e",
+    "\u202ex",
+    "\ud800",
+    "\x1b[2J",
+]
 
 
 @pytest.mark.parametrize(

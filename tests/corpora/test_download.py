@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,8 @@ import pytest
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
 from longtail.errors import DataError, InputError
 
-CONTENT = b"the right bytes"
-CHECKSUM = f"sha256:{sha256(CONTENT).hexdigest()}"
 REFUSED = "http://127.0.0.1:1/texts.gz"  # no server listens there
+FILE = RemoteFile("texts.gz", (REFUSED,), "md5:" + "0" * 32)
 
 
 @pytest.fixture(autouse=True)
@@ -32,33 +30,16 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "wire" / "texts.gz"
 
 
-FILE = RemoteFile("texts.gz", (REFUSED,), CHECKSUM)
-
-
-def failure(file: RemoteFile = FILE, strict: bool = True) -> str:
+def failure() -> str:
     with pytest.raises(DataError) as caught:
-        fetch(file, "wire", strict=strict)
+        fetch(FILE, "wire")
     return str(caught.value)
 
 
-@pytest.mark.parametrize("checksum", ["", "sha256:12", "f" * 64, "crc:" + "f" * 64])
-def test_a_checksum_that_can_verify_nothing(checksum: str) -> None:
-    with pytest.raises(InputError, match=r"checksum of texts\.gz must be"):
-        RemoteFile("texts.gz", (), checksum)
-
-
-def test_a_file_placed_by_hand_is_used_or_refused(path: Path) -> None:
-    unknown = RemoteFile("texts.gz", (), CHECKSUM)
-    message, other = failure(unknown), b"other bytes"
-    assert "no address is known" in message and f"place it as {path}" in message
-    path.parent.mkdir(parents=True)
-    path.write_bytes(CONTENT)
-    assert fetch(unknown, "wire") == fetch(FILE, "wire") == path
-    path.write_bytes(other)
-    message = failure()
-    for words in (str(path), CHECKSUM, f"sha256:{sha256(other).hexdigest()}", "delete or move it"):
-        assert words in message
-    assert fetch(FILE, "wire", strict=False) == path and path.read_bytes() == other
+def test_a_file_placed_by_hand_is_used(path: Path) -> None:
+    assert f"place it as {path}" in failure()
+    path.write_bytes(b"the same documents, packed again")
+    assert fetch(FILE, "wire") == path
 
 
 def test_a_folder_that_cannot_be_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,42 +81,18 @@ def test_a_machine_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"  {REFUSED}: network is unreachable\n" in failure()
 
 
-BAD_NAMES = ["", ".", "..", "../x", "a/b", "/etc/x", "a\\b", "C:x", "a\0b", "a\nb", " x", "x "]
-BAD_NAMES += [".hidden", "~", "-rf", "nul", "CON.gz", "com1", "x" * 201, "x?y", "%2e"]
-
-
-@pytest.mark.parametrize("name", [*BAD_NAMES, "\u202ex", "\ud800", "\x1b[2J", None, 3])
-def test_names_that_leave_the_cache(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="name of a file in the cache must be") as caught:
-        RemoteFile(name, (REFUSED,), CHECKSUM)
-    assert len(str(caught.value)) < 700
-    with pytest.raises(InputError, match="name of a corpus in the cache must be"):
-        fetch(FILE, name)
-    assert list(tmp_path.iterdir()) == []
-    for sound in ("x" * 200, "console.gz"):
-        assert RemoteFile(sound, (), CHECKSUM).name == sound
-
-
-@pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere")])
-def test_a_target_that_is_no_file(path: Path, make: Callable[[Path], None], strict: bool) -> None:
+def test_a_target_that_is_no_file(path: Path, make: Callable[[Path], None]) -> None:
     path.parent.mkdir(parents=True)
     make(path)
-    assert f"cannot read {path}: it is a folder, a device or a link" in failure(strict=strict)
+    assert f"cannot read {path}: it is a folder, a device or a link" in failure()
     assert os.path.lexists(path)
 
 
 def test_links_that_the_user_made_are_followed(tmp_path: Path, path: Path) -> None:
     disk = tmp_path / "second disk"
     (disk / "wire").mkdir(parents=True)
-    (disk / "file").write_bytes(CONTENT)
+    (disk / "file").write_text("bytes")
     (tmp_path / "cache").symlink_to(disk)
     path.symlink_to(disk / "file")
-    assert fetch(FILE, "wire").read_bytes() == CONTENT
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="the administrator may read and write anything")
-def test_a_file_that_may_not_be_read(path: Path) -> None:
-    path.parent.mkdir(parents=True)
-    path.touch(mode=0)
-    assert "cannot read" in failure()
+    assert fetch(FILE, "wire").read_text() == "bytes"

@@ -6,7 +6,6 @@ on the disk. A download that breaks leaves nothing behind.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -16,9 +15,8 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from longtail.errors import DataError, InputError
 from longtail.progress import OnProgress, Progress, ignore
@@ -37,9 +35,6 @@ REDIRECTS = 10
 LARGEST = 16 << 30  # bytes of a file whose size is not known beforehand
 TEXT_LIMIT = 4096  # bytes of a text such as a checksum
 
-# No separators, no drive letters, no name that begins with a dot or a hyphen, no device of Windows.
-_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(\.|$))[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}")
-
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ConnectionRefusedError, "connection refused"),
     (socket.gaierror, "host name not found"),
@@ -50,32 +45,13 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file on the web: its name in the cache, mirrors tried in order, and how to verify it."""
+class RemoteFile(NamedTuple):
+    """A file on the web."""
 
-    name: str
-    urls: tuple[str, ...]
-    checksum: str
+    name: str  # in the cache
+    urls: tuple[str, ...]  # mirrors, tried in order
+    checksum: str  # "sha256:" or "md5:" and hex digits
     size: int | None = None
-
-    def __post_init__(self) -> None:
-        check_name(self.name, "the name of a file")
-        if not re.fullmatch(r"sha256:[0-9a-fA-F]{64}|md5:[0-9a-fA-F]{32}", self.checksum):
-            raise InputError(
-                f"the checksum of {self.name} must be 'sha256:' and 64 hex digits or 'md5:' and "
-                f"32, but is {self.checksum!r}."
-            )
-
-
-def check_name(name: str, what: str) -> str:
-    """The name of a file or folder, if it stays in the folder that it is put into."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InputError(
-            f"{what} in the cache must be at most 200 letters, digits and . _ + -, must not begin "
-            f"with one of the last three, and must not be the name of a device, got {name!r:.300}."
-        )
-    return name
 
 
 def cache_folder() -> Path:
@@ -88,42 +64,37 @@ def cache_folder() -> Path:
         raise InputError(f"LONGTAIL_CACHE={chosen} is no folder: {error}") from error
 
 
-def fetch(
-    file: RemoteFile,
-    corpus: str,
-    progress: OnProgress = ignore,
-    title: str = "",
-    *,
-    strict: bool = True,
-) -> Path:
+def fetch(file: RemoteFile, corpus: str, progress: OnProgress = ignore) -> Path:
     """The path of the file in the cache, downloaded if it is not there yet.
 
-    A file that is there is never overwritten: with another checksum it is refused, or, with
-    `strict=False`, used as it is (the same archive packed again has another checksum). The cache,
-    a corpus in it and a file may be symbolic links.
+    A file that is there is used as it is, whatever its checksum: the same archive packed again has
+    another one. The cache, a corpus in it and a file may be symbolic links.
     """
-    target = cache_folder() / check_name(corpus, "the name of a corpus") / file.name
+    target = cache_folder() / corpus / file.name
     failures = []
     try:
         if os.path.lexists(target):
-            return _verified(target, file, strict)
+            if target.is_file():
+                return target
+            raise DataError(
+                f"cannot read {target}: it is a folder, a device or a link that leads nowhere."
+            )
         for url in file.urls:
             try:
                 _download(url, file, target, progress)
                 return target
             except _AttemptError as error:
-                failures.append(f"  {url}: {error}")
+                failures.append(f"  {url}: {error}\n")
     except OSError as error:
         at = error.filename if error.filename not in (None, str(target)) else ""
         raise DataError(
             f"cannot write {target}: {error.strerror or error}{at and f' ({at})'}. Free some space "
             "or fix the permissions there, or set LONGTAIL_CACHE to another folder."
         ) from error
-    tried = "\n".join(failures or ["  no address is known for it"])
     raise DataError(
-        f"{title or file.name} could not be downloaded:\n{tried}\n"
+        f"{file.name} could not be downloaded:\n{''.join(failures)}"
         "Download the file with a browser, or copy it from another machine, and place it as "
-        f"{target}, or set LONGTAIL_CACHE to a folder that holds {Path(corpus) / file.name}"
+        f"{target}, or set LONGTAIL_CACHE to a folder that holds {corpus}/{file.name}"
     )
 
 
@@ -135,26 +106,6 @@ def fetch_text(url: str) -> str:
     except _AttemptError as error:
         raise DataError(f"cannot download {url}: {error}.") from error
     return content.decode("utf-8", "replace")
-
-
-def _verified(path: Path, file: RemoteFile, strict: bool) -> Path:
-    algorithm, expected = file.checksum.lower().split(":")
-    try:
-        if not path.is_file():  # opening a FIFO would block until somebody writes to it
-            raise OSError(errno.EINVAL, "it is a folder, a device or a link that leads nowhere")
-        if not strict:
-            return path
-        with path.open("rb") as opened:
-            actual = hashlib.file_digest(opened, algorithm).hexdigest()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
-    if actual != expected:
-        raise DataError(
-            f"{path} is not the expected file: its checksum is {algorithm}:{actual}, expected "
-            f"{algorithm}:{expected}. It was left as it is: delete or move it, and the next call "
-            "downloads the right one."
-        )
-    return path
 
 
 def _download(url: str, file: RemoteFile, target: Path, progress: OnProgress) -> None:
@@ -203,9 +154,6 @@ class _Watch:
 
     def connected(self, opened: socket.socket) -> None:
         self.sockets.append(opened)
-        self.check()
-
-    def check(self) -> None:
         if self.reason:
             raise _AttemptError(self.reason)
 
@@ -218,7 +166,8 @@ class _Watch:
             yield
         finally:
             timer.cancel()
-        self.check()
+        if self.reason:
+            raise _AttemptError(self.reason)
 
     def _cut(self, reason: str) -> None:
         self.reason = reason

@@ -46,7 +46,7 @@ def load(
     if path is None:
         path = cache_folder() / "reuters" / NLTK_ARCHIVE
         if not path.is_file():
-            path = fetch(ARCHIVE, "reuters", progress, "Reuters-21578", strict=False)
+            path = fetch(ARCHIVE, "reuters", progress)
     options = ReadOptions(encoding=encoding, on_error=on_error, max_record_mb=max_record_mb)
     beside = ReadReport()
     collected = collect(resolve(path, None, beside), options, progress)
