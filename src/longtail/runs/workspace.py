@@ -27,7 +27,6 @@ class Workspace:
 
     def __init__(self, folder: Path, lock: files.Lock, prefix: str = "") -> None:
         self.folder, self._lock, self._prefix = folder, lock, prefix
-        self._known = set(self.names())
 
     @classmethod
     def begin(cls, folder: Path, first: Mapping[str, str], *, join: bool = False) -> Workspace:
@@ -142,13 +141,12 @@ class Workspace:
         files.sync(self.path)
 
     def _list(self, *names: str) -> None:
-        new = {
-            self._prefix + name: None for name in names if self._prefix + name not in self._known
-        }
+        listed = set(self.names())
+        new = [name for name in names if self._prefix + name not in listed]
         if new:
-            os.write(self._lock.handle, "".join(f"{name}\n" for name in new).encode("utf-8"))
+            lines = "".join(f"{self._prefix}{name}\n" for name in new)
+            os.write(self._lock.handle, lines.encode("utf-8"))
             os.fsync(self._lock.handle)
-            self._known.update(new)
 
     def names(self) -> list[str]:
         """What longtail wrote here, in the order in which it was first written."""
