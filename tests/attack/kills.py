@@ -13,11 +13,10 @@ import random
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from longtail import LongTailClassifier
 from longtail.cli import main
@@ -47,32 +46,25 @@ def documents(n: int = 40) -> TextData:
 
 def call(*arguments: object) -> tuple[int, str]:
     """The command as a user calls it: exit code and all that it printed."""
-    printed = io.StringIO()
-    code: object = 0
-    before = sys.argv
+    printed, before = io.StringIO(), sys.argv
     sys.argv = ["longtail", *map(str, arguments)]
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        try:
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             main()
-        except SystemExit as stop:
-            code = stop.code
-        finally:
-            sys.argv = before
-    return (code if isinstance(code, int) else 0), printed.getvalue()
+    except SystemExit as stop:
+        return int(stop.code or 0), printed.getvalue()
+    finally:
+        sys.argv = before
+    return 0, printed.getvalue()
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """A command to be killed.
+class Scenario(NamedTuple):
+    """A command to be killed."""
 
-    `prepare` makes what is there before; `act` is the command; `look` says what is wrong right
-    after the kill, and `finish` runs the command again and says what is wrong then (None: nothing).
-    """
-
-    prepare: Callable[[Path], None]
-    act: Callable[[Path], Any]
-    look: Callable[[Path], str | None]
-    finish: Callable[[Path], str | None]
+    prepare: Callable[[Path], None]  # what is there before
+    act: Callable[[Path], tuple[int, str]]  # the command
+    look: Callable[[Path], None]  # asserts right after the kill
+    finish: Callable[[Path], None]  # runs the command again, and asserts
 
 
 def attack_scenario(name: str, scratch: Path, every: int = 1) -> Iterator[Outcome]:
@@ -86,10 +78,15 @@ def attack_scenario(name: str, scratch: Path, every: int = 1) -> Iterator[Outcom
         folder = scratch / f"{name}-{moment}"
         shutil.copytree(template, folder)
         killed = killed_at(moment, partial(scenario.act, folder), folder)
-        wrong = scenario.look(folder) or scenario.finish(folder)
-        wrong = wrong or (None if (folder / NOTES).read_text() == "mine" else "notes are lost")
+        verdict = RIGHT
+        try:
+            scenario.look(folder)
+            scenario.finish(folder)
+            assert (folder / NOTES).read_text() == "mine", "notes are lost"
+        except AssertionError as error:
+            verdict = str(error)
         kind = f"{name} killed" if killed else f"{name} not killed"
-        yield Outcome(kind, wrong or RIGHT, f"{name}, operation {moment}")
+        yield Outcome(kind, verdict, f"{name}, operation {moment}")
         shutil.rmtree(folder)
 
 
@@ -97,6 +94,11 @@ def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
     """All of them, again and again."""
     for number, name in enumerate(cycle(SCENARIOS)):
         yield from attack_scenario(name, scratch / str(number))
+
+
+def check_files(folder: Path, expected: set[str]) -> None:
+    others = {*files_in(folder)} ^ expected
+    assert not others, f"stray or lost {others}"
 
 
 # ---- training
@@ -112,6 +114,16 @@ def _train(folder: Path, *flags: str) -> tuple[int, str]:
     return call("train", folder / "data.jsonl", "--out", folder / "run", *flags)
 
 
+def _trained(folder: Path, *settings: str) -> None:
+    _data(folder)
+    assert _train(folder, *(settings or SETTINGS))[0] == 0
+
+
+def _trained_otherwise(folder: Path) -> None:
+    _trained(folder, *OTHER)
+    (folder / "run" / "kept.txt").write_text("mine")
+
+
 def _loss_of(folder: Path) -> str | None:
     """The loss of the whole model in a folder, which must answer; None if there is no model."""
     if read_config(whole_folder(folder / "run")) is None:
@@ -121,42 +133,28 @@ def _loss_of(folder: Path) -> str | None:
     return str(classifier.loss)
 
 
-MODEL_FILES = {"README.md", "data.json", "longtail.json", "vocabulary.json"}
-MODEL_FILES |= {"idf.safetensors", "model.safetensors"}
+def _look_trained(folder: Path) -> None:
+    assert _loss_of(folder) in (None, "fl"), "neither none nor the new model"
 
 
-def _finish_training(folder: Path, *start_over: str) -> str | None:
+def _look_overwritten(folder: Path) -> None:
+    assert (folder / "run" / "kept.txt").read_text() == "mine", "a file of the user is lost"
+    assert _loss_of(folder) in ("bce", "fl"), "neither the old nor the new model"
+
+
+def _finish_training(folder: Path, *start_over: str) -> None:
     """Resume as the command printed it; where there is nothing to resume, start again."""
     before = _loss_of(folder)
     code, printed = _train(folder, "--resume")
-    if code != 0:
-        if "nothing to resume" not in printed:
-            return f"resuming is refused: {printed[-200:]}"
+    # Killed before the new training was begun: --resume says that the old one is finished.
+    not_begun = start_over and before == "bce" and code == 0 and _loss_of(folder) == "bce"
+    if not_begun or "nothing to resume" in printed:
         code, printed = _train(folder, *SETTINGS, *start_over)
-    if code != 0:
-        return f"starting again is refused: {printed[-200:]}"
-    if start_over and before == "bce" and _loss_of(folder) == "bce":
-        # Killed before the new training was begun: --resume says that the old one is finished.
-        code, printed = _train(folder, *SETTINGS, *start_over)
-    if _loss_of(folder) != "fl":
-        return f"the model has other settings than the training: {_loss_of(folder)}"
-    others = {*files_in(folder / "run")} ^ MODEL_FILES
-    return f"stray or lost {others}" if others - {"kept.txt"} else None
-
-
-def _prepare_overwrite(folder: Path) -> None:
-    _trained(folder, *OTHER)
-    (folder / "run" / "kept.txt").write_text("mine")
-
-
-def _look_at_model(folder: Path, *losses: str | None) -> str | None:
-    return None if _loss_of(folder) in losses else "neither the old nor the new model"
-
-
-def _look_overwritten(folder: Path) -> str | None:
-    if (folder / "run" / "kept.txt").read_text() != "mine":
-        return "a file of the user beside the model is lost"
-    return _look_at_model(folder, "bce", "fl")
+    assert code == 0, f"refused: {printed[-200:]}"
+    assert _loss_of(folder) == "fl", f"another model than the training: {_loss_of(folder)}"
+    names = {"README.md", "data.json", "longtail.json", "vocabulary.json"}
+    names |= {"idf.safetensors", "model.safetensors", *(["kept.txt"] if start_over else [])}
+    check_files(folder / "run", names)
 
 
 # ---- files
@@ -176,35 +174,25 @@ def _files(names: tuple[str, ...], prepare: Callable[[Path], None], *arguments: 
         with contextlib.chdir(folder):
             return call(*arguments, "--overwrite")
 
-    def look(folder: Path) -> str | None:
+    def look(folder: Path) -> None:
         for name in names:
             content = (folder / name).read_bytes()
-            if content != b"old" and name in whole and content != whole[name]:
-                return f"{name} is neither the old nor the new one"
-        return None
+            assert content in (b"old", whole.get(name, content)), f"{name} is neither old nor new"
 
-    def finish(folder: Path) -> str | None:
+    def finish(folder: Path) -> None:
         there = {path for path in files_in(folder) if ".longtail-" not in path}
         code, printed = act(folder)
-        if code != 0:
-            return f"the command fails afterwards: {printed[-200:]}"
+        assert code == 0, f"the command fails afterwards: {printed[-200:]}"
         for name in names:
             content = (folder / name).read_bytes()
-            if content != whole.setdefault(name, content) or content == b"old":
-                return f"{name} is not the new one"
-        extra = {*files_in(folder)} - there - {*names}
-        return f"stray {extra}" if extra else None
+            assert b"old" != content == whole.setdefault(name, content), f"{name} is not new"
+        check_files(folder, there | {*names})
 
     return Scenario(before, act, look, finish)
 
 
 def _convert(name: str) -> Scenario:
     return _files((name,), _data, "corpus", "convert", "data.jsonl", "--out", name)
-
-
-def _trained(folder: Path, *settings: str) -> None:
-    _data(folder)
-    assert _train(folder, *(settings or SETTINGS))[0] == 0
 
 
 def _report(name: str) -> Scenario:
@@ -228,37 +216,28 @@ def _reproduce(folder: Path) -> tuple[int, str]:
         return call(*command.split())
 
 
-def _look_reproduced(folder: Path) -> str | None:
+def _look_reproduced(folder: Path) -> None:
     for path in folder.rglob("results.json"):
         json.loads(path.read_text())
-    return None
 
 
-REPRODUCED = {".longtail", "results.md", "results.json", "results.png", "results-labels.png"}
-for _cell in ("bce/seed-0", "fl/seed-0"):
-    REPRODUCED |= {f"{_cell}/{name}" for name in (".longtail", "finished.json", "decisions.npz")}
-
-
-def _finish_reproduced(folder: Path) -> str | None:
+def _finish_reproduced(folder: Path) -> None:
     code, printed = _reproduce(folder)
-    if code != 0:
-        return f"the command fails afterwards: {printed[-200:]}"
+    assert code == 0, f"the command fails afterwards: {printed[-200:]}"
     rows = json.loads((folder / "runs" / "results.json").read_text())["rows"]
-    if not all(row["mean"] for row in rows.values()):
-        return "a row has no result"
-    others = {*files_in(folder / "runs")} ^ REPRODUCED
-    return f"stray or lost {others}" if others else None
+    assert all(row["mean"] for row in rows.values()), "a row has no result"
+    names = {".longtail", "results.md", "results.json", "results.png", "results-labels.png"}
+    for cell in ("bce/seed-0", "fl/seed-0"):
+        names |= {f"{cell}/{name}" for name in (".longtail", "finished.json", "decisions.npz")}
+    check_files(folder / "runs", names)
 
 
-SCENARIOS: dict[str, Scenario] = {
+SCENARIOS = {
     "train": Scenario(
-        _data,
-        lambda folder: _train(folder, *SETTINGS),
-        lambda folder: _look_at_model(folder, None, "fl"),
-        _finish_training,
+        _data, lambda folder: _train(folder, *SETTINGS), _look_trained, _finish_training
     ),
     "train --overwrite": Scenario(
-        _prepare_overwrite,
+        _trained_otherwise,
         lambda folder: _train(folder, *SETTINGS, "--overwrite"),
         _look_overwritten,
         lambda folder: _finish_training(folder, "--overwrite"),
