@@ -29,35 +29,28 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # Left out by `make quick`: tests that start processes, compile, draw, fit many models, read large
 # files, or use an encoder.
 SLOW_FOLDERS = ("attack", "cli", "examples", "reproduce")
-SLOW_FILES = (
-    "classifier/test_odd_labels.py",
-    "classifier/test_odd_texts.py",
-    "classifier/test_predict.py",
-    "corpora/test_pubmed.py",
-    "data/test_corpus_formats.py",
-    "data/test_damaged_files.py",
-    "data/test_limits.py",
-    "data/test_parallel.py",
-    "losses/test_distributed.py",
-    "losses/test_kernels.py",
-    "losses/test_torch_manners.py",
-    "models/test_new_kind.py",
-    "report/test_figures.py",
-    "report/test_page.py",
-    "runs/test_model.py",
-    "test_documents.py",
-    "test_imports.py",
-    "thresholds/test_selection.py",
-    "training/test_processes.py",
-)
+SLOW_FILES = {
+    "classifier": ("odd_labels", "odd_texts", "predict"),
+    "corpora": ("pubmed",),
+    "data": ("corpus_formats", "damaged_files", "limits", "parallel"),
+    "losses": ("distributed", "kernels", "torch_manners"),
+    "models": ("new_kind",),
+    "report": ("figures", "page"),
+    "runs": ("model",),
+    "": ("documents", "imports"),
+    "thresholds": ("selection",),
+    "training": ("processes",),
+}
 SLOW_FIXTURES = {"children", "tiny_bert", "tiny_tokenizer", "shared"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        path = item.path.relative_to(Path(__file__).parent)
+        folder, name = path.parts[-2:] if len(path.parts) > 1 else ("", path.name)
+        in_slow_file = name.removeprefix("test_").removesuffix(".py") in SLOW_FILES.get(folder, ())
         fixtures = set(getattr(item, "fixturenames", ()))
-        if path.startswith(SLOW_FOLDERS) or path in SLOW_FILES or fixtures & SLOW_FIXTURES:
+        if folder in SLOW_FOLDERS or in_slow_file or fixtures & SLOW_FIXTURES:
             item.add_marker("slow")
 
 

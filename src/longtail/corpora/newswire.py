@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from longtail.data.textdata import TextData
 from longtail.errors import InputError, UnknownNameError
-from longtail.labels import LabelEncoder
 from longtail.progress import OnProgress, Progress, ignore
 
 
@@ -272,13 +271,12 @@ def load(
     )
     n_validation, n_test = (round(n * total / sizes["n_documents"]) for n in sizes["held_out"])
     edges = (0, total - n_validation - n_test, total - n_test, total)
-    stories, encoder = [], LabelEncoder(wire.label_names())
+    stories = []
     for number, story in enumerate(wire, start=1):
         stories.append(story)
-        encoder.add(story.labels)
         if number % 100 == 0:
             progress(Progress("generating documents", number, total))
-    texts, ids = [story.text for story in stories], tuple(story.id for story in stories)
-    data = TextData(texts, *encoder.finish(), ids)
+    ids, texts, labels = zip(*stories, strict=True)
+    data = TextData.from_lists(texts, labels, wire.label_names(), ids=ids)
     parts = ("train", "validation", "test")
     return {part: data[slice(*ends)] for part, ends in zip(parts, pairwise(edges), strict=True)}
