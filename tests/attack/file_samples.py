@@ -6,10 +6,7 @@ by which the verdict knows the records that are intact in damaged bytes.
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-import json
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,39 +67,13 @@ def _file(format: str, name: str, content: bytes, documents: Documents = DOCUMEN
     return Sample(format, {name: content}, name, documents)
 
 
-def _lines(format: str, name: str, lines: list[bytes], head: bytes = b"") -> Sample:
-    """One file with a record per line."""
-    content = head + b"\n".join(lines) + b"\n"
-    return replace(_file(format, name, content), pieces=lines)
-
-
-def _jsonl() -> Sample:
-    rows = [{"id": i, "text": t, "labels": list(n)} for t, n, i in DOCUMENTS]
-    return _lines(
-        "jsonl", "a.jsonl", [json.dumps(row, ensure_ascii=False).encode() for row in rows]
-    )
-
-
-def _table(suffix: str, delimiter: str) -> Sample:
-    def line(row: list[str]) -> bytes:
-        stream = io.StringIO()
-        csv.writer(stream, delimiter=delimiter, lineterminator="").writerow(row)
-        return stream.getvalue().encode()
-
-    rows = [line([i, t, json.dumps(n)]) for t, n, i in DOCUMENTS]
-    return _lines(suffix, f"a.{suffix}", rows, line(["id", "text", "labels"]) + b"\n")
-
-
-def _libmultilabel() -> Sample:
-    lines = [f"{i}\t{' '.join(n)}\t{t}".encode() for t, n, i in DOCUMENTS]
-    return _lines("libmultilabel", "a.txt", lines)
-
-
-def _parquet() -> Sample:
+def _written(format: str, name: str) -> Sample:
+    """A file as longtail writes it."""
     texts, labels, ids = zip(*DOCUMENTS, strict=True)
-    with tempfile.TemporaryDirectory() as name:
-        write_data(TextData.from_lists(texts, labels, ids=ids), Path(name) / "a.parquet")
-        return _file("parquet", "a.parquet", (Path(name) / "a.parquet").read_bytes())
+    with tempfile.TemporaryDirectory() as folder:
+        write_data(TextData.from_lists(texts, labels, ids=ids), Path(folder) / name, format)
+        content = (Path(folder) / name).read_bytes()
+    return Sample(format, {name: content}, name, DOCUMENTS, content.split(b"\n")[:-1])
 
 
 def _bioasq() -> Sample:
@@ -179,16 +150,16 @@ def samples() -> dict[str, Sample]:
     """All of them by name, gzipped ones too."""
     stories = _reuters()
     packable = {
-        "jsonl": _jsonl(),
-        "csv": _table("csv", ","),
-        "tsv": _table("tsv", "\t"),
-        "libmultilabel": _libmultilabel(),
+        "jsonl": _written("jsonl", "a.jsonl"),
+        "csv": _written("csv", "a.csv"),
+        "tsv": _written("tsv", "a.tsv"),
+        "libmultilabel": _written("libmultilabel", "a.txt"),
         "bioasq": _bioasq(),
         "medline": _medline(),
         "reuters tar": _file("reuters", "a.tar", cases.tar_of(stories.files), stories.documents),
     }
     others = {
-        "parquet": _parquet(),
+        "parquet": _written("parquet", "a.parquet"),
         "reuters folder": stories,
         "nltk folder": _nltk(),
         "nltk zip": _zip(_nltk()),
