@@ -227,7 +227,7 @@ def test_from_http_to_https_and_never_back(
         pubmed.published_md5(f"{secure.url}/x")
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
     with pytest.raises(DataError, match="/good: certificate not trusted"):
-        fetch_text(f"{secure.url}/good")
+        fetch_text(f"{secure.url}/good", "")
 
 
 @pytest.mark.parametrize("kind", ["TLS", *downloads.DRIPS])

@@ -98,13 +98,13 @@ def fetch(file: RemoteFile, corpus: str, progress: OnProgress = ignore) -> Path:
     )
 
 
-def fetch_text(url: str) -> str:
-    """A short text from the web, such as a checksum."""
+def fetch_text(url: str, hint: str) -> str:
+    """A short text from the web, such as a checksum; `hint`: what to do if that fails."""
     try:
         with closing(_receive(url, None, TEXT_LIMIT)) as pieces:
             content = b"".join(piece for piece, _ in pieces)
     except _AttemptError as error:
-        raise DataError(f"cannot download {url}: {error}.") from error
+        raise DataError(f"cannot download {url}: {error}. {hint}") from error
     return content.decode("utf-8", "replace")
 
 

@@ -126,12 +126,8 @@ def _download(files: str, baseline: str, progress: OnProgress) -> list[Path]:
 def published_md5(url: str) -> str:
     """NLM puts `MD5(name)= digits` beside every file."""
     path = cache_folder() / "pubmed" / url.rpartition("/")[2]
-    try:
-        text = fetch_text(f"{url}.md5").strip()
-    except DataError as error:
-        raise DataError(
-            f"{error} Check the network and that the file exists, or place it as {path}."
-        ) from error
+    hint = f"Check the network and that the file exists, or place it as {path}."
+    text = fetch_text(f"{url}.md5", hint).strip()
     digits = text.rpartition(" ")[2].lower()
     if not re.fullmatch("[0-9a-f]{32}", digits):
         raise DataError(
