@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import unicodedata
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from longtail.errors import LIMIT, LongtailError
 
 RIGHT, OUR_ERROR, TOLD = "right", "our error", "told"
 GOOD = (RIGHT, OUR_ERROR, TOLD)
@@ -22,3 +26,19 @@ class Outcome(NamedTuple):
     kind: str
     verdict: str
     detail: str = ""
+
+
+def verdict_on(call: Callable[[], Any]) -> tuple[str, Any]:
+    """RIGHT and the result of a call, OUR_ERROR, or what is wrong with its error."""
+    try:
+        return RIGHT, call()
+    except LongtailError as error:
+        message = str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # those of Rust too
+        return f"raw {type(error).__name__}: {error}"[:200], None
+    if not 20 < len(message) <= LIMIT:
+        return f"a message of {len(message)} characters", None
+    odd = any(unicodedata.category(c) in ("Cc", "Cs") and c != "\n" for c in message)
+    return "a message that is not printable" if odd else OUR_ERROR, None

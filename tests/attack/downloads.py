@@ -14,7 +14,6 @@ import socketserver
 import ssl
 import threading
 import time
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -25,9 +24,8 @@ import pytest
 
 from longtail.corpora import download, pubmed
 from longtail.corpora.download import RemoteFile, fetch
-from longtail.errors import LIMIT, LongtailError
 
-from . import GOOD, OUR_ERROR, RIGHT, Outcome
+from . import GOOD, OUR_ERROR, RIGHT, Outcome, verdict_on
 
 MINIMUM = 500
 PATIENCE = 20.0  # seconds for one case: its limits add up to 3, on a machine with others on it
@@ -273,16 +271,9 @@ def verdict_of(
 ) -> str:
     """RIGHT, OUR_ERROR, or what is wrong with what the call did."""
     began = time.monotonic()
-    try:
-        verdict = RIGHT if call() == expected else "wrong content"
-    except LongtailError as error:
-        message = str(error).replace("\n", "")
-        odd = any(unicodedata.category(c) in ("Cc", "Cs") for c in message[:LIMIT])
-        verdict = "a message that is not printable" if odd else OUR_ERROR
-        if len(message) > LIMIT:
-            verdict = "a message without bound"
-    except Exception as error:
-        return f"{type(error).__name__} is not ours"
+    verdict, content = verdict_on(call)
+    if verdict == RIGHT and content != expected:
+        return "wrong content"
     if time.monotonic() - began > limit:
         return f"took more than {limit:g} seconds"
     left = [path.name for path in cache.rglob("*") if not path.is_dir() or path.name[0] == "."]

@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data import ReadReport, TextData, load_data, read_data
-from longtail.errors import LongtailError
 
 from ..data.cases import write_files
-from . import OUR_ERROR, RIGHT, TOLD, Outcome
+from . import RIGHT, TOLD, Outcome, verdict_on
 from .file_bombs import BOMBS, detonate
 from .file_samples import Sample, samples
 
@@ -119,22 +118,18 @@ def one_case(name: str, table: dict[str, Sample], seed: str, scratch: Path) -> O
     folder = write_files(scratch / "case", files)
     report = ReadReport()
     before, start = _peak(), time.process_time()
-    result: TextData | LongtailError
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = read(folder / sample.source, sample.format, report=report, **options)
-    except LongtailError as error:
-        result = error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return Outcome(kind, f"raw {type(error).__name__}: {error}"[:200], detail)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ended, data = verdict_on(
+            lambda: read(folder / sample.source, sample.format, report=report, **options)
+        )
     seconds, grown = time.process_time() - start, _peak() - before
     if seconds > SECONDS or grown > MEGABYTES:
         return Outcome(kind, f"took {seconds:.1f} s and {grown:.0f} MB", detail)
-    plain = set(options) <= {"on_error", "keep_unlabelled"}
-    return Outcome(kind, verdict(sample, files, result, report, plain), detail)
+    if ended == RIGHT:
+        plain = set(options) <= {"on_error", "keep_unlabelled"}
+        ended = verdict(sample, files, data, report, plain)
+    return Outcome(kind, ended, detail)
 
 
 def read_parts(source: Path, format: str, **options: Any) -> TextData:
@@ -149,14 +144,11 @@ def _peak() -> float:
 def verdict(
     sample: Sample,
     files: dict[str, bytes],
-    result: TextData | LongtailError,
+    result: TextData,
     report: ReadReport,
     plain: bool,
 ) -> str:
     """Records that are intact in the damaged bytes must be read, or something reported."""
-    if isinstance(result, LongtailError):
-        message = str(result)
-        return OUR_ERROR if 0 < len(message) < 4200 else f"a message of {len(message)} characters"
     if report.skipped or report.passed_over or report.left_out:
         return TOLD
     if report.documents != len(result):

@@ -24,11 +24,10 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from longtail import LongTailClassifier
-from longtail.errors import LongtailError
 from longtail.runs.files import files_in
 from longtail.runs.model import CARD_FILE, CONFIG_FILE, manifest, seal
 
-from . import OUR_ERROR, RIGHT, Outcome
+from . import RIGHT, Outcome, verdict_on
 from .files import damaged
 from .models import TEXTS, fit_kinds
 
@@ -161,17 +160,10 @@ def answers(folder: Path) -> np.ndarray:
 
 def judge(folder: Path, expected: np.ndarray | None) -> str:
     """The verdict on a folder; `expected`: what it must answer, None: anything."""
-    try:
-        with limited(SECONDS):
-            given = answers(folder)
-    except LongtailError as error:
-        shown = str(error)
-        bad = len(shown) > 5000 or any(ord(c) < 32 and c != "\n" for c in shown)
-        return "an unprintable or endless message" if bad else OUR_ERROR
-    except StuckError:
-        return "it hangs"
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"[:200]
+    with limited(SECONDS):
+        verdict, given = verdict_on(lambda: answers(folder))
+    if verdict != RIGHT:
+        return verdict
     if list(folder.rglob("RAN")):
         return "foreign code was run"
     if expected is not None and not np.array_equal(given, expected):

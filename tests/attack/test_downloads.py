@@ -300,11 +300,11 @@ def raw_error(text: str) -> LongtailError:
         (b"right", ["texts.gz"], RIGHT),
         (b"right", ["texts.gz", ".longtail-0"], "left files behind"),
         (b"wrong", [], "wrong content"),
-        (DataError("ours"), [], OUR_ERROR),
-        (DataError("ours"), ["tmpabc"], "left files behind"),
-        (KeyError("x"), [], "KeyError is not ours"),
-        (raw_error("x" * 10**7), [], "a message without bound"),
-        (raw_error("\x1b[2J"), [], "a message that is not printable"),
+        (DataError("an error of ours, with words"), [], OUR_ERROR),
+        (DataError("an error of ours, with words"), ["tmpabc"], "left files behind"),
+        (KeyError("x"), [], "raw KeyError: 'x'"),
+        (raw_error("x" * 10**7), [], "a message of 10000000 characters"),
+        (raw_error("\x1b[2J" * 9), [], "a message that is not printable"),
     ],
 )
 def test_every_verdict_can_occur(
