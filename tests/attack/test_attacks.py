@@ -16,7 +16,7 @@ import torch
 from longtail import LongTailClassifier
 from longtail.data import ReadReport, read_data
 from longtail.errors import InputError
-from longtail.training import predicting
+from longtail.training import steps
 
 from ..data.cases import write_files
 from . import GOOD, OUR_ERROR, RIGHT, TOLD, Outcome, downloads, files, folders, losses
@@ -148,7 +148,7 @@ def test_a_network_that_is_switched_is_seen(
     fitted: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prediction that switches the shared network, as predictions once did."""
-    predict = predicting._predict
+    predict = steps._predict
 
     def switching(network: torch.nn.Module, *arguments: Any) -> object:
         try:
@@ -157,7 +157,7 @@ def test_a_network_that_is_switched_is_seen(
             network.train()(**arguments[0].batch([0]))
             network.eval()
 
-    monkeypatch.setattr(predicting, "_predict", switching)
+    monkeypatch.setattr(steps, "_predict", switching)
     outcomes = attack_kind("encoder", fitted["encoder"], 800, seed=0)
     assert any(outcome.verdict != RIGHT for outcome in outcomes)
 
