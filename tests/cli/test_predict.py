@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from longtail import LongTailClassifier
+from longtail.data import TextData, write_data
 
 from .conftest import PROGRAM, Command
 
@@ -35,10 +38,10 @@ def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: P
     records = [{"key": k, "body": f"wheat {k}"} for k in range(600)]
     with gzip.open(tmp_path / "in.jsonl.gz", "wt") as out:
         out.writelines(json.dumps(record) + "\n" for record in records)
-    flags = ("--text-field", "body", "--id-field", "key", "--top-k", 3)
+    flags = ("--text-field", "body", "--id-field", "key", "--top-k", "3")
     done = longtail("predict", trained, tmp_path / "in.jsonl.gz", *flags)
     found = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["id"] for one in found] == list(range(600))
+    assert [one["id"] for one in found] == [str(k) for k in range(600)]
     for one in found:
         scores = [pair["score"] for pair in one["top"]]
         assert len(scores) == 3 and scores == sorted(scores, reverse=True)
@@ -47,11 +50,12 @@ def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"text": "a"}\nnot json\n', "in.jsonl, line 2: expected a JSON object"),
-        (b'{"body": "a"}\n', "Name the field with --text-field"),
-        (b'{"text": 3}\n', "expected an object with a text"),
-        (b'{"text": "caf\xe9"}\n', "line 1 is not valid UTF-8"),
-        (b"[" * 100_000, "expected a JSON object"),
+        (b'{"text": "a"}\nnot json\n', "in.jsonl, line 2: not valid JSON"),
+        (b'{"body": "a"}\n', "Name yours with text_field (--text-field)"),
+        (b'{"text": 3}\n', "expected a string in field 'text', got 3"),
+        (b'{"text": "caf\xe9"}\n', "line 1: not valid UTF-8"),
+        (b"[" * 100_000, "not valid JSON (nested too deeply)"),
+        (b'{"text": "copper \\ud800 rose"}\n', "half of a surrogate pair"),
     ],
 )
 def test_bad_lines_are_named(
@@ -61,15 +65,46 @@ def test_bad_lines_are_named(
     assert len(longtail.fails(message, "predict", trained, tmp_path / "in.jsonl")) < 1000
 
 
-def test_what_is_no_text_is_not_read_as_text(
-    longtail: Command, trained: Path, tmp_path: Path
+@pytest.mark.parametrize("name", ["in.csv", "in.tsv", "in.jsonl.gz", "in.parquet", "in.txt"])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_every_format_with_and_without_labels(
+    longtail: Command, trained: Path, tmp_path: Path, name: str, labelled: bool
 ) -> None:
-    (tmp_path / "in.csv").write_text("text,labels\na,b\n")
-    longtail.fails("longtail corpus convert", "predict", trained, tmp_path / "in.csv")
+    texts = ["Earnings figures rose", 'Wheat, "corn"\tand oats', "Oil"]
+    data = TextData.from_lists(texts, [["earn"], ["wheat", "corn"], ["oil"]], ids=["a", "b", "c"])
+    path, flags = tmp_path / name, []
+    write_data(data, path)
+    if name == "in.txt" and labelled:
+        flags, texts[1] = ["--format", "libmultilabel"], " ".join(texts[1].split())
+    elif name == "in.txt":
+        path.write_text("\n".join(texts) + "\n")
+    elif not labelled:
+        frame = pd.DataFrame({"id": ["a", "b", "c"], "text": texts})
+        save = {
+            "in.csv": frame.to_csv,
+            "in.tsv": partial(frame.to_csv, sep="\t"),
+            "in.jsonl.gz": partial(frame.to_json, orient="records", lines=True),
+            "in.parquet": frame.to_parquet,
+        }[name]
+        save(path) if name == "in.jsonl.gz" else save(path, index=False)
+    lines = longtail.ok("predict", trained, path, *flags).out.splitlines()
+    answers = [json.loads(line) for line in lines]
+    assert [answer["text"] for answer in answers] == texts
+    if name != "in.txt" or labelled:
+        assert [answer["id"] for answer in answers] == ["a", "b", "c"]
+    expected = LongTailClassifier.from_pretrained(trained).predict_labels(texts)
+    assert [answer["labels"] for answer in answers] == expected
+
+
+def test_what_cannot_be_read_is_explained(longtail: Command, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text('{"text": "wheat"}\n')
-    assert "--jsonl" in longtail.ok("predict", trained, tmp_path / "in.txt").err
-    longtail.fails("--jsonl", "predict", trained, tmp_path / "in.txt", "--text-field", "body")
-    longtail.fails("is no file", "predict", trained, tmp_path / "missing.txt")
+    assert "--format jsonl" in longtail.ok("predict", trained, tmp_path / "in.txt").err
+    longtail.fails("no such file", "predict", trained, tmp_path / "missing.txt")
+    (tmp_path / "in.csv").write_text("body,labels\nwheat,b\n")
+    longtail.fails("expected a column 'text'", "predict", trained, tmp_path / "in.csv")
+    (tmp_path / "in.jsonl").write_text('{"text": "wheat"}\n{}\n{"text": "oil"}\n')
+    done = longtail.ok("predict", trained, tmp_path / "in.jsonl", "--on-error", "skip")
+    assert len(done.out.splitlines()) == 2 and "1 bad record was skipped" in done.err
 
 
 def test_a_slow_producer_is_answered_at_once(trained: Path) -> None:
@@ -116,12 +151,4 @@ def test_a_line_without_end_is_refused_in_bounded_memory(
     assert "--max-record-mb" in err
     longtail.ok("predict", trained, place, "--max-record-mb", 4)
     place.write_bytes(place.read_bytes()[:50] + b"damage" + place.read_bytes()[60:])
-    longtail.fails("cannot be read after line", "predict", trained, place)
-
-
-def test_half_of_a_surrogate_pair_is_shown_as_its_code(trained: Path, tmp_path: Path) -> None:
-    place = tmp_path / "texts.jsonl"
-    place.write_text('{"text": "copper \\ud800 rose"}\n')
-    done = subprocess.run([*PREDICT, trained, place], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "\\ud800" in done.stdout
+    longtail.fails("cannot be read any further", "predict", trained, place)

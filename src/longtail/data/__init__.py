@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from longtail.data.formats import FORMATS as FORMATS
     from longtail.data.formats import list_formats as list_formats
     from longtail.data.formats import write_data as write_data
+    from longtail.data.sources import iter_texts as iter_texts
     from longtail.data.sources import load_data as load_data
     from longtail.data.sources import read_data as read_data
     from longtail.data.splits import folds as folds
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "documents": ("Document", "ReadOptions", "ReadReport"),
     "formats": ("FORMATS", "list_formats", "write_data"),
-    "sources": ("load_data", "read_data"),
+    "sources": ("iter_texts", "load_data", "read_data"),
     "splits": ("folds", "folds_by_ids", "paper_split", "random_split", "split", "split_by_ids"),
     "textdata": ("TextData",),
 }

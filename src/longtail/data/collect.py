@@ -56,6 +56,25 @@ def our_errors(source: object) -> Iterator[None]:
         raise DataError(f"{shown(str(source), 200)} cannot be read ({reason(error)}).") from error
 
 
+def usable(
+    records: Iterable[Record], source: object, unit: str, options: ReadOptions, report: ReadReport
+) -> Iterator[Document | LabelNames]:
+    """Documents and names of labels; a problem is raised or counted, as the options say."""
+    for record in records:
+        if isinstance(record, RecordError):
+            at = f"{unit} {record.at}" if isinstance(record.at, int) else record.at
+            message = f"{source}, {at}: {record}"
+            if options.on_error == "raise":
+                raise DataError(message)
+            report.skipped += 1
+            report.examples = [*report.examples, message][:MAX_EXAMPLES]
+        elif isinstance(record, Omitted):
+            getattr(report, record.counter)[record.what] += record.times
+        else:
+            report.documents += isinstance(record, Document)
+            yield record
+
+
 @dataclass
 class Collected:
     """Documents as they come, labels already encoded; `data` makes TextData of them."""
@@ -76,31 +95,20 @@ class Collected:
     def extend(self, records: Iterable[Record], source: object, unit: str) -> None:
         """Take the records of a file; a problem is raised or counted, as the options say."""
         report = self.report
-        for record in records:
-            if isinstance(record, Document):
-                record = self._checked(record)
-            if isinstance(record, Document):
-                if record.id is not None:
-                    self.known_ids.add(record.id)
-                self.labels.add(record.labels)
-                if record.n_empty_labels:
-                    report.left_out["empty label between separators"] += record.n_empty_labels
-                self.texts.append(record.text)
-                self.ids.append(record.id)
-                self.dates.append(record.date)
-                self.parts.append(record.part)
-                report.documents += 1
-            elif isinstance(record, RecordError):
-                at = f"{unit} {record.at}" if isinstance(record.at, int) else record.at
-                message = f"{source}, {at}: {record}"
-                if self.options.on_error == "raise":
-                    raise DataError(message)
-                report.skipped += 1
-                report.examples = [*report.examples, message][:MAX_EXAMPLES]
-            elif isinstance(record, Omitted):
-                getattr(report, record.counter)[record.what] += record.times
-            else:
+        checked = (self._checked(one) if isinstance(one, Document) else one for one in records)
+        for record in usable(checked, source, unit, self.options, report):
+            if isinstance(record, LabelNames):
                 self.labels.declare(record.names)
+                continue
+            if record.id is not None:
+                self.known_ids.add(record.id)
+            self.labels.add(record.labels)
+            if record.n_empty_labels:
+                report.left_out["empty label between separators"] += record.n_empty_labels
+            self.texts.append(record.text)
+            self.ids.append(record.id)
+            self.dates.append(record.date)
+            self.parts.append(record.part)
 
     def _checked(self, document: Document) -> Record:
         """The document, or why it is not kept."""

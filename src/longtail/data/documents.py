@@ -97,7 +97,7 @@ class ReadOptions:
         "text",
         "Field or column of the text; several, as in `title,abstract`, are joined by a newline.",
     )
-    labels_field: str = setting("labels", "Field or column of the labels.")
+    labels_field: str | None = setting("labels", "Field or column of the labels.")
     id_field: str = setting("id", "Field or column of the id; it may be absent.")
     date_field: str = setting("date", "Field or column of the date; it may be absent.")
     label_separator: str | None = setting(None, "Between the labels of one string, such as `;`.")

@@ -72,8 +72,10 @@ def check_columns(columns: Sequence[str], options: ReadOptions, source: object) 
     for name in label_columns(columns, options):
         if name not in there:
             raise DataError(f"{source}: {_no_label_column(name, columns)}")
-    in_one_field = [options.labels_field] if options.label_columns is None else []
-    for name in options.text_fields + in_one_field:
+    required = list(options.text_fields)
+    if options.label_columns is None and options.labels_field is not None:
+        required.append(options.labels_field)
+    for name in required:
         if name not in there:
             raise DataError(
                 f"{source}: expected a column {name!r}, the columns are: {shown_names(columns)}. "
@@ -90,7 +92,8 @@ def check_columns(columns: Sequence[str], options: ReadOptions, source: object) 
 def used_fields(columns: Iterable[str], options: ReadOptions) -> set[str]:
     """The fields that documents are made of; there may be others, large ones too."""
     used = {*options.text_fields, options.id_field, options.date_field}
-    return used.union(label_columns(columns, options) or [options.labels_field])
+    in_one_field = [options.labels_field] if options.labels_field is not None else []
+    return used.union(label_columns(columns, options) or in_one_field)
 
 
 def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
@@ -140,6 +143,8 @@ def _labels(
     record: Mapping[str, Any], options: ReadOptions, cells: bool
 ) -> tuple[Sequence[str], int]:
     field, separator = options.labels_field, options.label_separator
+    if field is None:
+        return [], 0
     labels, n_empty = record.get(field), 0
     if isinstance(labels, str) and separator is not None:
         labels, n_empty = split_labels(labels, separator)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ Tick = Callable[[int], None]
 
 GZIP_MAGIC = b"\x1f\x8b"
 BUFFER = 1 << 20
+STANDARD_INPUT = Path("-")
 # Python's surrogateescape gives up at bytes below 128, which UTF-16 can have wrong as well.
 ESCAPE = "longtail.escape"
 codecs.register_error(ESCAPE, lambda error: ("\udc80", error.end))  # type: ignore[attr-defined]
@@ -52,6 +54,10 @@ class _Unpacked(gzip.GzipFile):
 @contextmanager
 def open_binary(path: Path, tick: Tick) -> Iterator[BinaryIO]:
     """The bytes of a file, unpacked if it is gzipped, whatever its name says."""
+    if path == STANDARD_INPUT:
+        # Not counted: as many bytes as somebody else writes.
+        yield sys.stdin.buffer
+        return
     with io.BufferedReader(_CountedFile(path, tick), BUFFER) as raw:
         if raw.peek(2)[:2] == GZIP_MAGIC:
             with _Unpacked(fileobj=raw) as unpacked:
@@ -74,16 +80,23 @@ def open_text(
 
 
 def line_records(
-    path: Path, options: ReadOptions, tick: Tick, parse: Callable[[int, str, ReadOptions], Record]
+    path: Path,
+    options: ReadOptions,
+    tick: Tick,
+    parse: Callable[[int, str, ReadOptions], Record],
+    blank: bool = False,
 ) -> Iterator[Record]:
-    """What `parse` makes of every line that is not blank; a problem for an unreadable one."""
+    """What `parse` makes of every line; a problem for an unreadable one.
+
+    `blank`: also of lines without characters.
+    """
     with open_text(path, options.encoding, tick) as file:
         for number, line in enumerate(bounded_lines(file, options.max_record), start=1):
             if line is TOO_LONG:
                 yield RecordError(too_large("the line", options.max_record), number)
             elif has_surrogate(line):
                 yield RecordError(wrong_encoding(options.encoding), number)
-            elif line.strip():
+            elif blank or line.strip():
                 try:
                     record = parse(number, line, options)
                 except RecordError as error:

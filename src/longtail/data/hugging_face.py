@@ -26,12 +26,12 @@ def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> R
             )
         used = check_columns(table.column_names, options, source)
         classes = None
-        if options.label_columns is None:
+        if options.label_columns is None and field is not None:
             classes = _class_names(table.features.get(field))
         yield LabelNames(tuple(classes or label_columns(table.column_names, options)))
         for number, row in enumerate(_rows(table, used), start=1):
             at = f"{split or 'row'} {number}"
-            if classes is not None:
+            if classes is not None and field is not None:
                 labels = row[field]
                 numbers = labels if isinstance(labels, list) else [labels]
                 if not all(isinstance(k, int) and 0 <= k < len(classes) for k in numbers):

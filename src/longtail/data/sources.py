@@ -5,15 +5,25 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longtail.data.collect import Collected, Files, collect, our_errors, size_of
-from longtail.data.documents import PART_NAMES, PARTS, ReadOptions, ReadReport
+from longtail.data.collect import (
+    Collected,
+    Files,
+    collect,
+    file_records,
+    our_errors,
+    size_of,
+    usable,
+)
+from longtail.data.documents import PART_NAMES, PARTS, Document, ReadOptions, ReadReport
+from longtail.data.files import STANDARD_INPUT
 from longtail.data.formats import format_of_file, format_of_folder, get_format, list_formats
 from longtail.data.hugging_face import PREFIX
 from longtail.data.limits import shown, shown_names
@@ -66,6 +76,28 @@ def read_data(
         data = collected.data()
     tell(collected.report, report)
     return data
+
+
+def iter_texts(
+    source: Source, format: str | None = None, *, report: ReadReport, **options: Any
+) -> Iterator[Document]:
+    """Documents one by one in constant memory, their labels not read: what `predict` is for.
+
+    `source` may be "-", the standard input. Arguments as for `read_data`.
+    """
+    settings = ReadOptions(**{"labels_field": None, **options})
+    with our_errors(source):
+        files = resolve(source, format, report)
+
+    def documents() -> Iterator[Document]:
+        for path, entry in files:
+            reading = file_records(path, entry, settings, lambda count: None)
+            with our_errors(path), closing(reading) as records:
+                for record in usable(records, path, entry.unit, settings, report):
+                    if isinstance(record, Document):
+                        yield record
+
+    return documents()
 
 
 def load_data(
@@ -211,6 +243,8 @@ def resolve(source: Source, format: str | None, report: ReadReport) -> Files:
     if str(source).startswith(PREFIX):
         return [(str(source), get_format("huggingface"))]
     path = Path(source)
+    if path == STANDARD_INPUT:
+        return [(path, get_format(format or "text"))]
     if path.is_dir():
         return _resolve_folder(path, format, report)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Tables: CSV and TSV with a header, and LibMultiLabel's TSV without one."""
+"""Tables: CSV and TSV with a header, LibMultiLabel's TSV without one, and plain lines."""
 
 from __future__ import annotations
 
@@ -136,6 +136,15 @@ def _table_lines(delimiter: str, data: TextData) -> Iterator[str]:
 
 write_csv = partial(write_lines, partial(_table_lines, ","))
 write_tsv = partial(write_lines, partial(_table_lines, "\t"))
+
+
+def read_text(path: Path, options: ReadOptions, tick: Tick) -> Records:
+    """One text without labels per line, blank lines included."""
+
+    def parse(at: int, line: str, options: ReadOptions) -> Record:
+        return Document(line.rstrip("\r\n"), (), at=at)
+
+    yield from line_records(path, options, tick, parse, blank=True)
 
 
 def read_libmultilabel(path: Path, options: ReadOptions, tick: Tick) -> Records:
