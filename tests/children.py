@@ -32,7 +32,7 @@ from longtail.models import Encoder, encoder
 from longtail.models.encoder import EncoderModel
 from longtail.models.tokens import content_key
 from longtail.progress import Progress
-from longtail.runs import Workspace
+from longtail.runs.workspace import Workspace
 from longtail.training import Training, checkpoints
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import StoppedError, stopping

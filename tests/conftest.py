@@ -20,55 +20,45 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 # A shared machine may be slow at any moment: no test fails for its time, and the same examples run
 # everywhere. HYPOTHESIS_PROFILE=explore draws new ones.
-slow_is_fine = [HealthCheck.too_slow]
-settings.register_profile(
-    "steady", deadline=None, derandomize=True, suppress_health_check=slow_is_fine
-)
-settings.register_profile("explore", deadline=None, suppress_health_check=slow_is_fine)
-settings.register_profile("quick", settings.get_profile("steady"), max_examples=10)
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", patient)
+settings.register_profile("steady", patient, derandomize=True)
+settings.register_profile("quick", patient, derandomize=True, max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 # Left out by `make quick`: tests that start processes, compile, draw, fit many models, read large
 # files, or use an encoder.
 SLOW_FOLDERS = ("attack", "cli", "examples", "reproduce")
-SLOW_FILES = (
-    "classifier/test_odd_labels.py",
-    "classifier/test_odd_texts.py",
-    "classifier/test_predict.py",
-    "corpora/test_pubmed.py",
-    "data/test_corpus_formats.py",
-    "data/test_damaged_files.py",
-    "data/test_limits.py",
-    "data/test_parallel.py",
-    "losses/test_distributed.py",
-    "losses/test_kernels.py",
-    "losses/test_torch_manners.py",
-    "models/test_new_kind.py",
-    "report/test_figures.py",
-    "report/test_page.py",
-    "runs/test_model.py",
-    "test_documents.py",
-    "test_imports.py",
-    "thresholds/test_selection.py",
-    "training/test_processes.py",
-)
+SLOW_FILES = {
+    "classifier": ("odd_labels", "odd_texts", "predict"),
+    "corpora": ("pubmed",),
+    "data": ("corpus_formats", "damaged_files", "limits", "parallel"),
+    "losses": ("distributed", "kernels", "torch_manners"),
+    "models": ("new_kind",),
+    "report": ("figures", "page"),
+    "runs": ("model",),
+    "": ("documents", "imports"),
+    "thresholds": ("selection",),
+    "training": ("processes",),
+}
 SLOW_FIXTURES = {"children", "tiny_bert", "tiny_tokenizer", "shared"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        path = item.path.relative_to(Path(__file__).parent)
+        folder, name = path.parts[-2:] if len(path.parts) > 1 else ("", path.name)
+        in_slow_file = name.removeprefix("test_").removesuffix(".py") in SLOW_FILES.get(folder, ())
         fixtures = set(getattr(item, "fixturenames", ()))
-        if path.startswith(SLOW_FOLDERS) or path in SLOW_FILES or fixtures & SLOW_FIXTURES:
+        if folder in SLOW_FOLDERS or in_slow_file or fixtures & SLOW_FIXTURES:
             item.add_marker("slow")
 
 
 TINY_WORDS = ("and", "copper", "fell", "nickel", "of", "rose", "the", "tin", "wheat", "zinc")
 
 
-@pytest.fixture(scope="session")
-def tiny_tokenizer() -> Callable[[], Any]:
-    """Makes a Hugging Face tokenizer that knows TINY_WORDS: [CLS] words [SEP]."""
+def make_tokenizer() -> Any:
+    """A Hugging Face tokenizer that knows TINY_WORDS: [CLS] words [SEP]."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
@@ -76,52 +66,58 @@ def tiny_tokenizer() -> Callable[[], Any]:
     from transformers import PreTrainedTokenizerFast
 
     special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
-
-    def make() -> Any:
-        words = [*special.values(), *TINY_WORDS]
-        core = Tokenizer(WordLevel({word: k for k, word in enumerate(words)}, unk_token="[UNK]"))
-        core.pre_tokenizer = Whitespace()
-        core.post_processor = TemplateProcessing(
-            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-        )
-        names = {f"{name}_token": token for name, token in special.items()}
-        return PreTrainedTokenizerFast(tokenizer_object=core, **names)
-
-    return make
+    words = [*special.values(), *TINY_WORDS]
+    core = Tokenizer(WordLevel({word: k for k, word in enumerate(words)}, unk_token="[UNK]"))
+    core.pre_tokenizer = Whitespace()
+    core.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = {f"{name}_token": token for name, token in special.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=core, **names)
 
 
-@pytest.fixture(scope="session")
-def tiny_bert(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Callable[[], Any]) -> Path:
-    """The folder of a BERT with random weights that reads TINY_WORDS: no download."""
+def save_bert(folder: Path, **settings: Any) -> Path:
+    """A BERT with random weights that reads TINY_WORDS: no download."""
     import torch
     from transformers import BertConfig, BertModel
 
-    folder: Path = tmp_path_factory.mktemp("tiny-bert")
-    tiny_tokenizer().save_pretrained(folder)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=4 + len(TINY_WORDS),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=32,
-    )
-    BertModel(config).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    sizes["max_position_embeddings"] = 32
+    config = BertConfig(vocab_size=4 + len(TINY_WORDS), **sizes, **settings)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        BertModel(config).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> Callable[[], Any]:
+    return make_tokenizer
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny BERT."""
+    return save_bert(tmp_path_factory.mktemp("tiny-bert"))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The corpora beside the project."""
+    folder = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[2] / "shared"))
+    if not (folder / "corpora").is_dir():
+        pytest.skip("no corpora: set LONGTAIL_SHARED to a folder that has them")
+    return folder / "corpora"
 
 
 class Children:
     """Jobs of children.py, each in a process."""
 
     def __init__(self, encoder: Path) -> None:
-        program = Path(__file__).with_name("children.py")
-        self.server = subprocess.Popen(
-            [sys.executable, str(program), str(encoder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, str(Path(__file__).with_name("children.py")), str(encoder)]
+        pipe = subprocess.PIPE
+        self.server = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
     def start(self, job: str, **settings: Any) -> int:
         """Start a job; return its process id."""

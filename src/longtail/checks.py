@@ -56,8 +56,8 @@ def check_number(
 
 
 def check_bool(name: str, value: Any) -> None:
-    """Raise unless the value is True or False."""
-    if not isinstance(value, bool):
+    """Raise unless the value is True or False, of Python or numpy."""
+    if type(value).__name__ != "bool":  # numpy's has the same name
         raise InputError(f"{name} must be true or false, got {value!r}.")
 
 

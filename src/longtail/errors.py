@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
-import reprlib
 from bisect import bisect
 from collections.abc import Iterable
-from itertools import accumulate, takewhile
-from typing import Any, Self
+from itertools import accumulate
+from typing import Any
 
 LIMIT = 4000  # characters of a message: two screens, whatever the file or the server sent
 NAME_LIMIT = 200  # characters of an unknown name that are shown
@@ -32,50 +31,41 @@ def printable(text: str, limit: int = LIMIT) -> str:
     The end stays, since that is where a message says what to do. Never longer than the limit, or
     than the note of what was left out where the limit has no room for more.
     """
-    if len(text) <= limit:
-        shown = _UNPRINTABLE.sub(_escape, text)
-        if len(shown) <= limit:
-            return shown
-    # Pieces, since an escape must not be cut; of a text of 10 MB no more than the limit is read.
-    room = max(limit - len(_left_out(len(text))), 0)
-    first = _fitting(text[:limit], room * 3 // 4)
-    rest = text[len(first) :]
-    last = _fitting(reversed(rest[-limit:] if limit else ""), room - sum(map(len, first)))[::-1]
-    return "".join([*first, _left_out(len(rest) - len(last)), *last])
-
-
-def _left_out(number: int) -> str:
-    return f" ... ({number:,} more characters) ... "
-
-
-def _fitting(characters: Iterable[str], room: int) -> list[str]:
-    """As many of the characters, escaped, as there is room for."""
-    escaped = [_UNPRINTABLE.sub(_escape, character) for character in characters]
-    ends = accumulate(map(len, escaped))
-    return escaped[: sum(1 for _ in takewhile(lambda end: end <= room, ends))]
+    kept = min(len(text), limit)
+    while True:
+        # The text is cut before it is escaped: no escape is cut, and of 10 MB little is read.
+        first, last = text[: (kept * 3 + 3) // 4], text[len(text) - kept // 4 :]
+        left_out = len(text) - len(first) - len(last)
+        note = f" ... ({left_out:,} more characters) ... " if left_out else ""
+        escaped = [_UNPRINTABLE.sub(_escape, part) for part in (first, last)]
+        excess = sum(map(len, escaped)) + len(note) - limit
+        if excess <= 0 or kept == 0:
+            return note.join(escaped)
+        kept = max(kept - max(excess // 6, 1), 0)  # an escape has up to six characters
 
 
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
+def shown(value: object, most: int = NAME_LIMIT) -> str:
+    """repr for a message: never longer than a few lines, never an error itself."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of 5,000 digits has none, nor may a broken object
+        text = f"an object of type {type(value).__name__}"
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 class LongtailError(Exception):
     """Base of all errors that longtail raises on purpose; its message is printable."""
 
-    def __new__(cls, *args: object, **_: object) -> Self:
-        # Here too: an error of another process is made without calling its __init__.
-        return super().__new__(cls, *map(_printable_argument, args))
-
     def __init__(self, *args: object) -> None:
-        super().__init__(*map(_printable_argument, args))
+        super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception's own would call __init__ with the message, and some want other arguments.
         return _restored, (type(self), self.args, self.__dict__)
-
-
-def _printable_argument(value: object) -> object:
-    return printable(value) if isinstance(value, str) else value
 
 
 def _restored(kind: type[LongtailError], args: tuple[object, ...], state: Any) -> LongtailError:
@@ -95,21 +85,9 @@ class UnknownNameError(LongtailError, ValueError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         names = sorted(map(str, known))
-        shown = _shown(name)
-        near = _nearest(name if isinstance(name, str) else shown, names)
+        near = _nearest(name if isinstance(name, str) else shown(name), names)
         hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
-        super().__init__(f"unknown {kind} {shown}. {hint}Known: {_listed(names)}.")
-
-
-_shortened = reprlib.Repr()
-_shortened.maxstring = _shortened.maxother = NAME_LIMIT
-
-
-def _shown(name: object) -> str:
-    try:
-        return _shortened.repr(name)
-    except ValueError:  # Python refuses to write out an integer of more than 4,300 digits
-        return f"<{type(name).__name__}>"
+        super().__init__(f"unknown {kind} {shown(name)}. {hint}Known: {_listed(names)}.")
 
 
 def _nearest(name: str, names: list[str]) -> list[str]:
@@ -117,8 +95,7 @@ def _nearest(name: str, names: list[str]) -> list[str]:
     # many names, those around this one in the alphabet.
     candidates = [known for known in names if len(known) <= NAME_LIMIT]
     first = min(bisect(candidates, name) - MOST_COMPARED // 2, len(candidates) - MOST_COMPARED)
-    first = max(first, 0)
-    some = candidates[first : first + MOST_COMPARED]
+    some = candidates[max(first, 0) :][:MOST_COMPARED]
     return difflib.get_close_matches(name[:NAME_LIMIT], some, n=3, cutoff=0.5)
 
 
@@ -126,7 +103,7 @@ def _listed(names: list[str]) -> str:
     """The names, as many as fit, and how many more there are."""
     cut = [printable(name[: 2 * NAME_LIMIT], NAME_LIMIT) for name in names[:KNOWN_LIMIT]]
     ends = accumulate(len(name) + 2 for name in cut)
-    fitting = max(sum(1 for _ in takewhile(lambda end: end <= KNOWN_LIMIT, ends)), 1)
+    fitting = max(bisect(list(ends), KNOWN_LIMIT), 1)
     more = f" and {len(names) - fitting:,} more" if len(names) > fitting else ""
     return ", ".join(cut[:fitting]) + more
 

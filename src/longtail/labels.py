@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from longtail.checks import check_integer, check_number
-from longtail.errors import InputError
+from longtail.errors import InputError, shown
 
 FloatArray = NDArray[np.float64]
 GROUP_NAMES = ("head", "medium", "tail")
@@ -68,7 +68,7 @@ class LabelStats:
                 "label, and pass their total number as n_samples."
             )
         check_number("mu", self.mu)
-        names = None if self.label_names is None else _unique_names(self.label_names)
+        names = None if self.label_names is None else check_unique(self.label_names)
         if names is not None and len(names) != counts.size:
             raise InputError(
                 f"expected {counts.size} label names, one per count, got {len(names)}."
@@ -142,7 +142,7 @@ class LabelEncoder:
     """
 
     def __init__(self, label_names: Sequence[str] | None = None) -> None:
-        self.label_names = None if label_names is None else _unique_names(label_names)
+        self.label_names = None if label_names is None else check_unique(label_names)
         self.index = {name: column for column, name in enumerate(self.label_names or ())}
         self.declared: tuple[str, ...] = ()
         self.columns = array("i")
@@ -220,17 +220,12 @@ def encode_labels(
     return encoder.finish()
 
 
-def check_unique(label_names: Sequence[str]) -> None:
-    """Raise if a label has two columns."""
-    _unique_names(label_names)
-
-
-def _unique_names(label_names: Iterable[str]) -> tuple[str, ...]:
-    """Label names as a tuple, each once."""
+def check_unique(label_names: Iterable[str]) -> tuple[str, ...]:
+    """Label names as a tuple; raise if a label has two columns."""
     names = _names(label_names)
     if len(set(names)) != len(names):
-        twice = next(name for name, n in Counter(names).items() if n > 1)
-        raise InputError(f"the label name {twice!r} is given twice. Name each label once.")
+        repeated = next(name for name, n in Counter(names).items() if n > 1)
+        raise InputError(f"the label name {repeated!r} is given twice. Name each label once.")
     return names
 
 
@@ -275,15 +270,6 @@ def label_groups(
         raise InputError(f"the first cut must not exceed the second, got {low} and {high}.")
     tail, head = counts < low, counts > high
     return {"head": head, "medium": ~(head | tail), "tail": tail}
-
-
-def shown(value: object, most: int = 200) -> str:
-    """repr for a message: never longer than a few lines, never an error itself."""
-    try:
-        text = repr(value)
-    except Exception:  # an integer of 5,000 digits has none, nor may a broken object
-        text = f"an object of type {type(value).__name__}"
-    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def _numbers(values: Any, wanted: str, hint: str = "") -> FloatArray:

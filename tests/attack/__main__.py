@@ -12,60 +12,52 @@ import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 # Threads of libraries would wait for each other in processes that are forked, and share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from .outcome import GOOD, Outcome
+from . import GOOD, Outcome
 
 # Share of the time of each; the least number of cases is the attack's own.
-SHARES = {
-    "kills": 0.25,
-    "folders": 0.2,
-    "files": 0.15,
-    "losses": 0.25,
-    "threads": 0.1,
-    "downloads": 0.05,
-}
+SHARES = dict(kills=0.25, folders=0.2, files=0.15, losses=0.25, threads=0.1, downloads=0.05)
 
 
 def run(name: str, seconds: float, least: int, seed: int) -> list[Outcome]:
     """The outcomes of one attack."""
     module = importlib.import_module(f"{__package__}.{name}")
     least = module.MINIMUM if least < 0 else least
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     end = time.monotonic() + seconds
     shown = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="longtail-attack-") as scratch:
         for outcome in module.attack(seed, Path(scratch)):
-            found.append(outcome)
+            outcomes.append(outcome)
             if outcome.verdict not in GOOD:
                 print(f"BROKEN {outcome.kind}: {outcome.verdict} ({outcome.detail})", flush=True)
             now = time.monotonic()
             if now - shown > 30:
                 shown = now
-                print(f"{name}: {len(found):,} cases", file=sys.stderr, flush=True)
-            if now >= end and len(found) >= least:
+                print(f"{name}: {len(outcomes):,} cases", file=sys.stderr, flush=True)
+            if now >= end and len(outcomes) >= least:
                 break
-    return found
+    return outcomes
 
 
 def table(outcomes: dict[str, list[Outcome]]) -> str:
     """Cases by attack, kind and verdict."""
-    lines = [f"{'attack':<11}{'kind':<44}" + "".join(f"{v:>11}" for v in (*GOOD, "BROKEN"))]
-    for name, found in outcomes.items():
-        for kind in sorted({one.kind for one in found}):
-            verdicts = Counter(one.verdict for one in found if one.kind == kind)
-            good = [verdicts[v] for v in GOOD]
-            counts = (*good, verdicts.total() - sum(good))
-            lines.append(f"{name:<11}{kind[:43]:<44}" + "".join(f"{n:>11,}" for n in counts))
-    total = Counter(one.verdict for found in outcomes.values() for one in found)
-    good = [total[v] for v in GOOD]
-    counts = (*good, total.total() - sum(good))
-    lines.append(f"{'all':<55}" + "".join(f"{n:>11,}" for n in counts))
+    columns = (*GOOD, "BROKEN")
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for name, cases in outcomes.items():
+        for case in sorted(cases):
+            verdict = case.verdict if case.verdict in GOOD else "BROKEN"
+            counts[name, case.kind][verdict] += 1
+    counts["all", ""] = sum(counts.values(), Counter())
+    lines = [f"{'attack':<11}{'kind':<44}" + "".join(f"{column:>11}" for column in columns)]
+    for (name, kind), row in counts.items():
+        lines.append(f"{name:<11}{kind[:43]:<44}" + "".join(f"{row[c]:>11,}" for c in columns))
     return "\n".join(lines)
 
 

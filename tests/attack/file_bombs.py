@@ -17,11 +17,13 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .outcome import OUR_ERROR, RIGHT, TOLD, Outcome
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from . import OUR_ERROR, RIGHT, TOLD, Outcome
 
 MEGABYTES = 8
 # Python, numpy, scipy and Arrow map some 1.5 GB before the first byte is read.
@@ -31,6 +33,7 @@ SECONDS = 60
 MOST_GROWN = 60 * MEGABYTES
 ROOT = Path(__file__).parents[2]
 GOOD_LINE = b'{"text": "good", "labels": ["x"]}\n'
+HEAD = b"text,labels\ngood,x\n"
 
 
 def _gz(head: bytes, piece: bytes = b"", n_pieces: int = 0, tail: bytes = b"") -> bytes:
@@ -55,34 +58,20 @@ def _zip(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes
     return buffer.getvalue()
 
 
-def _parquet(columns: dict[str, Any], **options: Any) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _parquet(text: Any, labels: Any, ids: Any = None, **options: Any) -> bytes:
+    columns = {"text": text, "labels": labels} | ({"id": ids} if ids else {})
     buffer = io.BytesIO()
     pq.write_table(pa.table(columns), buffer, **options)
     return buffer.getvalue()
 
 
 def _repeated(value: str, n: int) -> Any:
-    import pyarrow as pa
-
     return pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array([value]))
 
 
-def many_attributes() -> bytes:
-    names = b"".join(b' a%d="x"' % k for k in range(800_000))
-    return _gz(b"<PubmedArticleSet><PubmedArticle" + names + b"/>")
-
-
-def wrapped_citations() -> bytes:
-    one = b"<PubmedArticle><MedlineCitation><PMID>1</PMID></MedlineCitation></PubmedArticle>"
-    return _gz(b"<a><b>", one * 10_000, 40, b"</b></a>")
-
-
-def attribute_defaults() -> bytes:
-    subset = b'<!DOCTYPE a [<!ATTLIST b c CDATA "' + b"x" * 100_000 + b'">]><a>'
-    return _gz(subset, b"<b/>", 1_000_000)
+def _parquet_list() -> bytes:
+    bounds = pa.array([0, 1_000_000], pa.int32())
+    return _parquet(["good"], pa.ListArray.from_arrays(bounds, _repeated("x" * 100_000, 1_000_000)))
 
 
 def laughs() -> bytes:
@@ -110,59 +99,32 @@ def zip_wrong_size() -> bytes:
     return bytes(content)
 
 
-def repeated_text(n_rows: int) -> bytes:
-    return _parquet({"text": _repeated("x" * (4 << 20), n_rows), "labels": [["a"]] * n_rows})
-
-
-def parquet_page() -> bytes:
-    columns = {"text": ["good", "x" * (1 << 29)], "labels": [["a"], ["b"]]}
-    return _parquet(columns, compression="zstd", use_dictionary=False)
-
-
-def parquet_many_pages() -> bytes:
-    # A batch may not unpack all of these pages, of rows that are no documents.
-    columns = {"text": [""] * 256, "labels": [["a"]] * 256, "id": ["x" * (7 << 20)] * 256}
-    return _parquet(columns, compression="zstd", use_dictionary=False, write_batch_size=1)
-
-
-def parquet_list() -> bytes:
-    import pyarrow as pa
-
-    bounds = pa.array([0, 1_000_000], pa.int32())
-    lists = pa.ListArray.from_arrays(bounds, _repeated("x" * 100_000, 1_000_000))
-    return _parquet({"text": ["good"], "labels": lists})
-
-
-def parquet_delta() -> bytes:
-    columns = {"text": ["x" * (4 << 20)] * 50, "labels": [["a"]] * 50}
-    encoding = {"text": "DELTA_BYTE_ARRAY"}
-    return _parquet(columns, use_dictionary=False, column_encoding=encoding)
-
-
 MEGA, X = 1 << 20, b"x" * (1 << 20)
 CATS = b"training/1 x\n"
 STORY = b'<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" NEWID="1"><TOPICS>'
 SET = b"<PubmedArticleSet><PubmedArticle"
+CITATION = b"<PubmedArticle><MedlineCitation><PMID>1</PMID></MedlineCitation></PubmedArticle>"
+ATTRIBUTE = b'<!DOCTYPE a [<!ATTLIST b c CDATA "' + b"x" * 100_000 + b'">]><a>'
+PLAIN = dict(use_dictionary=False)
+ZSTD = dict(compression="zstd", **PLAIN)
 # Name of the file -> a function that makes its content.
 BOMBS: dict[str, Callable[[], bytes]] = {
     "long_line.jsonl.gz": lambda: _gz(GOOD_LINE + b'{"text": "', X, 512, b'"}\n' + GOOD_LINE),
-    "long_cell.csv.gz": lambda: _gz(
-        b'text,labels\ngood,x\n"', (b"x" * 1023 + b"\n") * 1024, 512, b'",y\n'
-    ),
+    "long_cell.csv.gz": lambda: _gz(HEAD + b'"', (b"x" * 1023 + b"\n") * 1024, 512, b'",y\n'),
     "brackets.jsonl": lambda: b"[" * MEGA + b"\n" + GOOD_LINE,
-    "brackets_in_a_cell.csv": lambda: (
-        b"text,labels\ngood,x\nbad," + b"[" * MEGA + b"]" * MEGA + b"\n"
-    ),
-    "lists_in_a_cell.csv": lambda: b'text,labels\ngood,x\nbad,"[' + b"[]," * 2_500_000 + b'[]]"\n',
+    "brackets_in_a_cell.csv": lambda: HEAD + b"bad," + b"[" * MEGA + b"]" * MEGA + b"\n",
+    "lists_in_a_cell.csv": lambda: HEAD + b'bad,"[' + b"[]," * 2_500_000 + b'[]]"\n',
     "brackets_in_bioasq.json": lambda: b'{"x": ' + b"[" * MEGA,
     "endless_article.json.gz": lambda: _gz(b'{"articles": [{"pmid": 1, "abstractText": "', X, 512),
     "endless_citation.xml.gz": lambda: _gz(SET + b"><MedlineCitation><PMID>", X, 512),
     "endless_attribute.xml.gz": lambda: _gz(SET + b' a="', X, 512),
-    "many_attributes.xml.gz": many_attributes,
-    "wrapped_citations.xml.gz": wrapped_citations,
+    "many_attributes.xml.gz": lambda: _gz(
+        SET, b"".join(b' a%d="x"' % k for k in range(800_000)), 1, b"/>"
+    ),
+    "wrapped_citations.xml.gz": lambda: _gz(b"<a><b>", CITATION * 10_000, 40, b"</b></a>"),
     "many_values.json.gz": lambda: _gz(b'{"articles": [{"x": [', b"{}," * 100_000, 25, b"{}]}]}"),
     "deep_xml.xml.gz": lambda: _gz(b"<a>" * 1_000_000),
-    "attribute_defaults.xml.gz": attribute_defaults,
+    "attribute_defaults.xml.gz": lambda: _gz(ATTRIBUTE, b"<b/>", 1_000_000),
     "laughs.xml": laughs,
     "tar_long_name.tar.gz": lambda: _gz(
         _tar_header("././@LongLink", tarfile.GNUTYPE_LONGNAME, 1 << 30), X, 1024
@@ -180,22 +142,25 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     ),
     "sgml_tags.sgm": lambda: STORY + b"<D>" * 500_000 + b"<TEXT" * 500_000 + b"</REUTERS>",
     # Each of these lines opens a quote, whether or not one is open.
-    "csv_quotes.csv": lambda: b"text,labels\ngood,x\n" + b'q","\n' * 200_000,
-    "zip_named_often.zip": lambda: _zip(
-        {"cats.txt": CATS * 100_000, "training/1": b"x" * (7 << 20)}
-    ),
+    "csv_quotes.csv": lambda: HEAD + b'q","\n' * 200_000,
+    "zip_named_often.zip": lambda: _zip({"cats.txt": CATS * 100_000, "training/1": X * 7}),
     "zip_overlapping.zip": zip_overlapping,
     "zip_wrong_size.zip": zip_wrong_size,
     "zip_bzip2.zip": lambda: _zip(
         {"cats.txt": CATS, "training/1": bytes(1 << 28)}, zipfile.ZIP_BZIP2
     ),
-    "parquet_dictionary.parquet": partial(repeated_text, 50),
+    "parquet_dictionary.parquet": lambda: _parquet(_repeated("x" * 4 * MEGA, 50), [["a"]] * 50),
     # 4 TB of documents, each within the limit: they must fill the memory and end in our error.
-    "parquet_memory.parquet": partial(repeated_text, 10**6),
-    "parquet_page.parquet": parquet_page,
-    "parquet_many_pages.parquet": parquet_many_pages,
-    "parquet_list.parquet": parquet_list,
-    "parquet_delta.parquet": parquet_delta,
+    "parquet_memory.parquet": lambda: _parquet(_repeated("x" * 4 * MEGA, 10**6), [["a"]] * 10**6),
+    "parquet_page.parquet": lambda: _parquet(["good", "x" * (1 << 29)], [["a"], ["b"]], **ZSTD),
+    # A batch may not unpack all of these pages, of rows that are no documents.
+    "parquet_many_pages.parquet": lambda: _parquet(
+        [""] * 256, [["a"]] * 256, ["x" * 7 * MEGA] * 256, **ZSTD, write_batch_size=1
+    ),
+    "parquet_list.parquet": _parquet_list,
+    "parquet_delta.parquet": lambda: _parquet(
+        ["x" * 4 * MEGA] * 50, [["a"]] * 50, **PLAIN, column_encoding={"text": "DELTA_BYTE_ARRAY"}
+    ),
 }
 CHILD = """
 import json, resource, sys, warnings

@@ -1,22 +1,22 @@
 """Small valid files of every format that longtail reads, with the documents in them.
 
-A sample is a set of files, since some sources are folders; `pieces` are the bytes of its records,
+A sample is a set of files, since some sources are folders; `pieces` are the lines of its records,
 by which the verdict knows the records that are intact in damaged bytes.
 """
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-import json
-import tarfile
 import tempfile
-import zipfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
+
+from longtail.data import TextData, write_data
+from longtail.runs.files import files_in
+
+from ..data import cases
 
 TEXTS = (
     "Copper rose, nickel fell.",
@@ -59,94 +59,58 @@ def _documents(texts: Any, labels: Any, prefix: str = "") -> Documents:
 
 
 DOCUMENTS = _documents(TEXTS, LABELS)
+TITLED = _documents([f"Title {k}. {text}" for k, text in enumerate(TEXTS, start=1)], LABELS)
 PLAIN_DOCUMENTS = _documents(PLAIN, PLAIN_LABELS, "training/")
 
 
-def _file(format: str, name: str, pieces: list[bytes], head: bytes = b"") -> Sample:
-    """One file with a record per line."""
-    return Sample(format, {name: head + b"\n".join(pieces) + b"\n"}, name, DOCUMENTS, pieces)
+def _file(format: str, name: str, content: bytes, documents: Documents = DOCUMENTS) -> Sample:
+    return Sample(format, {name: content}, name, documents)
 
 
-def _jsonl() -> Sample:
-    rows = [{"id": i, "text": t, "labels": list(n)} for t, n, i in DOCUMENTS]
-    lines = [json.dumps(row, ensure_ascii=False).encode() for row in rows]
-    return _file("jsonl", "a.jsonl", lines)
-
-
-def _table(suffix: str, delimiter: str) -> Sample:
-    def line(row: list[str]) -> bytes:
-        stream = io.StringIO()
-        csv.writer(stream, delimiter=delimiter, lineterminator="").writerow(row)
-        return stream.getvalue().encode()
-
-    rows = [line([i, t, json.dumps(n)]) for t, n, i in DOCUMENTS]
-    return _file(suffix, f"a.{suffix}", rows, line(["id", "text", "labels"]) + b"\n")
-
-
-def _libmultilabel() -> Sample:
-    lines = [f"{i}\t{' '.join(n)}\t{t}".encode() for t, n, i in DOCUMENTS]
-    return _file("libmultilabel", "a.txt", lines)
-
-
-def _parquet() -> Sample:
-    from longtail.data import TextData, write_data
-
+def _written(format: str, name: str) -> Sample:
+    """A file as longtail writes it."""
     texts, labels, ids = zip(*DOCUMENTS, strict=True)
-    with tempfile.TemporaryDirectory() as name:
-        write_data(TextData.from_lists(texts, labels, ids=ids), Path(name) / "a.parquet")
-        content = (Path(name) / "a.parquet").read_bytes()
-    return Sample("parquet", {"a.parquet": content}, "a.parquet", DOCUMENTS)
+    with tempfile.TemporaryDirectory() as folder:
+        write_data(TextData.from_lists(texts, labels, ids=ids), Path(folder) / name, format)
+        content = (Path(folder) / name).read_bytes()
+    return Sample(format, {name: content}, name, DOCUMENTS, content.split(b"\n")[:-1])
 
 
 def _bioasq() -> Sample:
-    articles = [
-        {"pmid": i, "title": "", "abstractText": t, "meshMajor": list(n), "year": "2020"}
-        for t, n, i in DOCUMENTS
+    rows = [
+        cases.article(int(i), abstractText=text, meshMajor=list(names))
+        for text, names, i in DOCUMENTS
     ]
-    pieces = [json.dumps(article, ensure_ascii=False).encode() for article in articles]
-    content = b'{"articles": [' + b",\n".join(pieces) + b"]}"
-    return Sample("bioasq", {"a.json": content}, "a.json", DOCUMENTS, pieces)
+    return _file("bioasq", "a.json", cases.bioasq(*rows), TITLED)
 
 
 def _medline() -> Sample:
-    heading = "<MeshHeading><DescriptorName>{}</DescriptorName></MeshHeading>"
-    pieces = [
-        f'<PubmedArticle><MedlineCitation><PMID Version="1">{number}</PMID><Article>'
-        "<Journal><JournalIssue><PubDate><Year>2020</Year></PubDate></JournalIssue></Journal>"
-        f"<Abstract><AbstractText>{escape(text)}</AbstractText></Abstract></Article>"
-        f"<MeshHeadingList>{''.join(heading.format(escape(n)) for n in names)}</MeshHeadingList>"
-        "</MedlineCitation></PubmedArticle>".encode()
-        for text, names, number in DOCUMENTS
+    citations = [
+        cases.citation(
+            int(i),
+            abstract=f"<Abstract><AbstractText>{escape(text)}</AbstractText></Abstract>",
+            headings="".join(cases.heading(escape(name)) for name in names),
+        )
+        for text, names, i in DOCUMENTS
     ]
-    content = b'<?xml version="1.0" encoding="utf-8"?>\n<PubmedArticleSet>\n'
-    content += b"\n".join(pieces) + b"\n</PubmedArticleSet>\n"
-    return Sample("medline", {"a.xml": content}, "a.xml", DOCUMENTS, pieces)
+    return _file("medline", "a.xml", cases.xml(*citations), TITLED)
 
 
 def _reuters() -> Sample:
-    pieces = [
-        f'<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" NEWID="{number.split("/")[1]}">\n'
-        f"<DATE>26-FEB-1987</DATE>\n<TOPICS>{''.join(f'<D>{n}</D>' for n in names)}</TOPICS>\n"
-        f"<TEXT><BODY>{text.replace('&', '&amp;').replace('<', '&lt;')}\n REUTER\n&#3;</BODY>"
-        "</TEXT>\n</REUTERS>".encode("latin-1")
-        for text, names, number in PLAIN_DOCUMENTS
+    documents = [(f"T\n{text}", names, i) for text, names, i in PLAIN_DOCUMENTS]
+    stories = [
+        cases.story(
+            int(i.split("/")[1]),
+            names,
+            text=f"<TITLE>T</TITLE>\n<BODY>{escape(text)}\n REUTER\n&#3;</BODY>",
+        )
+        for text, names, i in PLAIN_DOCUMENTS
     ]
-    head = b'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n'
     files = {
-        "reut2-000.sgm": head + b"\n".join(pieces[:3]) + b"\n",
-        "reut2-001.sgm": head + b"\n".join(pieces[3:]) + b"\n",
+        "reut2-000.sgm": cases.sgml(*stories[:3]),
+        "reut2-001.sgm": cases.sgml(*stories[3:]),
     }
-    return Sample("reuters", files, "", PLAIN_DOCUMENTS, pieces)
-
-
-def _tar(sample: Sample) -> Sample:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, content in sample.files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return replace(sample, files={"a.tar": buffer.getvalue()}, source="a.tar")
+    return Sample("reuters", files, "", documents)
 
 
 def _nltk() -> Sample:
@@ -156,11 +120,10 @@ def _nltk() -> Sample:
 
 
 def _zip(sample: Sample) -> Sample:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in sample.files.items():
-            archive.writestr(f"reuters/{name}", content)
-    return replace(sample, files={"a.zip": buffer.getvalue()}, source="a.zip")
+    members = {f"reuters/{name}": content for name, content in sample.files.items()}
+    with tempfile.TemporaryDirectory() as name:
+        content = cases.zip_of(Path(name) / "a.zip", members).read_bytes()
+    return replace(sample, files={"a.zip": content}, source="a.zip")
 
 
 def _hugging_face() -> Sample:
@@ -171,8 +134,7 @@ def _hugging_face() -> Sample:
     with tempfile.TemporaryDirectory() as name:
         datasets.disable_progress_bars()
         datasets.DatasetDict({"train": rows}).save_to_disk(name)
-        paths = [path for path in Path(name).rglob("*") if path.is_file()]
-        files = {str(path.relative_to(name)): path.read_bytes() for path in paths}
+        files = {file: (Path(name) / file).read_bytes() for file in files_in(Path(name))}
     return Sample("huggingface", files, "", DOCUMENTS)
 
 
@@ -186,18 +148,19 @@ def _gzipped(sample: Sample) -> Sample:
 
 def samples() -> dict[str, Sample]:
     """All of them by name, gzipped ones too."""
+    stories = _reuters()
     packable = {
-        "jsonl": _jsonl(),
-        "csv": _table("csv", ","),
-        "tsv": _table("tsv", "\t"),
-        "libmultilabel": _libmultilabel(),
+        "jsonl": _written("jsonl", "a.jsonl"),
+        "csv": _written("csv", "a.csv"),
+        "tsv": _written("tsv", "a.tsv"),
+        "libmultilabel": _written("libmultilabel", "a.txt"),
         "bioasq": _bioasq(),
         "medline": _medline(),
-        "reuters tar": _tar(_reuters()),
+        "reuters tar": _file("reuters", "a.tar", cases.tar_of(stories.files), stories.documents),
     }
     others = {
-        "parquet": _parquet(),
-        "reuters folder": _reuters(),
+        "parquet": _written("parquet", "a.parquet"),
+        "reuters folder": stories,
         "nltk folder": _nltk(),
         "nltk zip": _zip(_nltk()),
         "huggingface": _hugging_face(),

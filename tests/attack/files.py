@@ -17,80 +17,61 @@ import shutil
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from longtail.data import ReadReport, TextData, load_data, read_data
-from longtail.errors import LongtailError
 
+from ..data.cases import write_files
+from . import RIGHT, TOLD, Outcome, verdict_on
 from .file_bombs import BOMBS, detonate
 from .file_samples import Sample, samples
-from .outcome import OUR_ERROR, RIGHT, TOLD, Outcome
 
 MINIMUM = 10_000
 BOMB_EVERY = 250
 SECONDS, MEGABYTES = 2.0, 200
 Chance = random.Random
-Damage = Callable[[bytes, bytes, Chance], bytes]
-
-
-def _place(content: bytes, chance: Chance) -> tuple[int, int]:
-    start = chance.randrange(len(content) + 1)
-    return start, min(len(content), start + chance.choice([1, 1, 2, 8, 60]))
-
-
-def flip(content: bytes, other: bytes, chance: Chance) -> bytes:
-    damaged = bytearray(content)
-    for _ in range(chance.choice([1, 1, 1, 3, 20]) if damaged else 0):
-        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
-    return bytes(damaged)
-
-
-def overwrite(content: bytes, other: bytes, chance: Chance) -> bytes:
-    start, stop = _place(content, chance)
-    noise = chance.choice([bytes(stop - start), chance.randbytes(stop - start), b'"' * 3, b"\n"])
-    return content[:start] + noise + content[stop:]
-
-
-def insert(content: bytes, other: bytes, chance: Chance) -> bytes:
-    start, _ = _place(content, chance)
-    odd = [b"\0", b"\n", b"\r", b'"', b"\t", b",", b"[", b"{", b"<", b"&", b"\xff", b"\xef\xbb\xbf"]
-    odd += [b"\xed\xa0\x80", b"\\ud800", b"&#0;", b"</", b"]]>", b"\x1a", b"9" * 5000, b"[" * 3000]
-    return content[:start] + chance.choice(odd) * chance.choice([1, 1, 5]) + content[start:]
-
-
-def delete(content: bytes, other: bytes, chance: Chance) -> bytes:
-    start, stop = _place(content, chance)
-    return content[:start] + content[stop:]
-
-
-def repeat(content: bytes, other: bytes, chance: Chance) -> bytes:
-    start = chance.randrange(len(content) + 1)
-    stop = min(len(content), start + chance.choice([4, 50, 400]))
-    return content[:stop] + content[start:]
-
-
-def truncate(content: bytes, other: bytes, chance: Chance) -> bytes:
-    return content[: chance.randrange(len(content) + 1)]
-
-
-def splice(content: bytes, other: bytes, chance: Chance) -> bytes:
-    return content[: chance.randrange(len(content) + 1)] + other[chance.randrange(len(other) + 1) :]
-
-
-def append(content: bytes, other: bytes, chance: Chance) -> bytes:
-    return content + chance.choice([other, content, b"\x1f\x8b" + other[2:], bytes(600), b"x"])
-
-
-def unharmed(content: bytes, other: bytes, chance: Chance) -> bytes:
-    return content
-
-
-DAMAGES: tuple[Damage, ...] = (
-    *(flip, flip, overwrite, insert, insert, delete),
-    *(repeat, truncate, splice, append, unharmed),
+INSERTED = (
+    *(b"\0", b"\n", b"\r", b'"', b"\t", b",", b"[", b"{", b"<", b"&", b"\xff", b"\xef\xbb\xbf"),
+    *(b"\xed\xa0\x80", b"\\ud800", b"&#0;", b"</", b"]]>", b"\x1a", b"9" * 5000, b"[" * 3000),
 )
+DAMAGES = (
+    *("flip", "flip", "overwrite", "insert", "insert", "delete"),
+    *("repeat", "truncate", "splice", "append", "unharmed"),
+)
+
+
+def damaged(how: str, content: bytes, other: bytes, chance: Chance) -> bytes:
+    """The content with one kind of damage; `other` is the content of another file."""
+    start = chance.randrange(len(content) + 1)
+    stop = min(len(content), start + chance.choice([1, 1, 2, 8, 60, 400]))
+    match how:
+        case "flip":
+            flipped = bytearray(content)
+            for _ in range(chance.choice([1, 1, 1, 3, 20]) if content else 0):
+                flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+            return bytes(flipped)
+        case "overwrite":
+            size = stop - start
+            noise = chance.choice([bytes(size), chance.randbytes(size), b'"' * 3, b"\n"])
+            return content[:start] + noise + content[stop:]
+        case "insert":
+            odd = chance.choice(INSERTED) * chance.choice([1, 1, 5])
+            return content[:start] + odd + content[start:]
+        case "delete":
+            return content[:start] + content[stop:]
+        case "repeat":
+            return content[:stop] + content[start:]
+        case "truncate":
+            return content[:start]
+        case "splice":
+            return content[:start] + other[chance.randrange(len(other) + 1) :]
+        case "append":
+            rest = [other, content, b"\x1f\x8b" + other[2:], bytes(600), b"x"]
+            return content + chance.choice(rest)
+    return content
 
 
 def odd_options(chance: Chance) -> dict[str, Any]:
@@ -116,56 +97,39 @@ def odd_options(chance: Chance) -> dict[str, Any]:
 
 def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
     """Endless cases; the same for the same seed."""
-    chance = Chance(seed)
-    table = samples()
-    bombs = list(BOMBS)
-    number = 0
-    while True:
-        number += 1
+    chance, table, bombs = Chance(seed), samples(), list(BOMBS)
+    for number in count(1):
         if number % BOMB_EVERY == 0:
             yield detonate(bombs[number // BOMB_EVERY % len(bombs)], chance, scratch)
-            continue
-        name = chance.choice(list(table))
-        yield one_case(name, table, f"{seed}:{number}", scratch)
+        else:
+            yield one_case(chance.choice(list(table)), table, f"{seed}:{number}", scratch)
 
 
 def one_case(name: str, table: dict[str, Sample], seed: str, scratch: Path) -> Outcome:
     """Damage one file of a sample, read it, and give a verdict."""
-    chance = Chance(seed)
-    sample = table[name]
+    chance, sample = Chance(seed), table[name]
     other = chance.choice(list(chance.choice(list(table.values())).files.values()))
-    damage = chance.choice(DAMAGES)
-    target = chance.choice(list(sample.files))
+    how, target = chance.choice(DAMAGES), chance.choice(list(sample.files))
     options = odd_options(chance)
-    files = {**sample.files, target: damage(sample.files[target], other, chance)}
-    kind = f"{name}, {damage.__name__}"
+    files = {**sample.files, target: damaged(how, sample.files[target], other, chance)}
     read = chance.choice([read_data, read_data, read_data, read_parts])
-    detail = f"seed {seed!r}, {target}, {options}, {read.__name__}"
-    folder = scratch / "case"
-    shutil.rmtree(folder, ignore_errors=True)
-    for path, content in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(content)
+    kind, detail = f"{name}, {how}", f"seed {seed!r}, {target}, {options}, {read.__name__}"
+    shutil.rmtree(scratch / "case", ignore_errors=True)
+    folder = write_files(scratch / "case", files)
     report = ReadReport()
     before, start = _peak(), time.process_time()
-    result: TextData | LongtailError
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = read(folder / sample.source, sample.format, report=report, **options)
-    except LongtailError as error:
-        result = error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return Outcome(kind, f"raw {type(error).__name__}: {error}"[:200], detail)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ended, data = verdict_on(
+            lambda: read(folder / sample.source, sample.format, report=report, **options)
+        )
     seconds, grown = time.process_time() - start, _peak() - before
-    if seconds > SECONDS:
-        return Outcome(kind, f"took {seconds:.1f} s", detail)
-    if grown > MEGABYTES:
-        return Outcome(kind, f"took {grown:.0f} MB", detail)
-    plain = set(options) <= {"on_error", "keep_unlabelled"}
-    return Outcome(kind, verdict(sample, files, result, report, plain), detail)
+    if seconds > SECONDS or grown > MEGABYTES:
+        return Outcome(kind, f"took {seconds:.1f} s and {grown:.0f} MB", detail)
+    if ended == RIGHT:
+        plain = set(options) <= {"on_error", "keep_unlabelled"}
+        ended = verdict(sample, files, data, report, plain)
+    return Outcome(kind, ended, detail)
 
 
 def read_parts(source: Path, format: str, **options: Any) -> TextData:
@@ -180,14 +144,11 @@ def _peak() -> float:
 def verdict(
     sample: Sample,
     files: dict[str, bytes],
-    result: TextData | LongtailError,
+    result: TextData,
     report: ReadReport,
     plain: bool,
 ) -> str:
     """Records that are intact in the damaged bytes must be read, or something reported."""
-    if isinstance(result, LongtailError):
-        message = str(result)
-        return OUR_ERROR if 0 < len(message) < 4200 else f"a message of {len(message)} characters"
     if report.skipped or report.passed_over or report.left_out:
         return TOLD
     if report.documents != len(result):
@@ -216,25 +177,25 @@ def verdict(
 
 def records_in(sample: Sample, files: dict[str, bytes]) -> int:
     """How many records a reader of the format must account for, by other means than longtail's."""
-    content = b"".join(files.values())
-    text = content.decode("utf-8", "replace")
-    if sample.format in ("jsonl", "libmultilabel"):
-        return sum(bool(line.strip()) for line in text.split("\n"))
-    if sample.format in ("csv", "tsv"):
-        delimiter = "," if sample.format == "csv" else "\t"
-        with contextlib.suppress(csv.Error):
-            rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-            return sum(bool(row) for row in rows) - 1
-        return 0
-    if sample.format == "bioasq":
-        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-            return len(json.loads(text)["articles"])
-        return 0
-    if sample.format == "medline":
-        return len(re.findall(r"<PubmedArticle[\s>]", text))
-    if sample.format == "reuters":
-        # The start of the element, or what is left of its end, anywhere.
-        return max(text.count("</REUTERS>"), len(re.findall(r"<REUTERS\b", text)))
-    if sample.format == "nltk" and "cats.txt" in files:
-        return sum(bool(line.split()) for line in files["cats.txt"].split(b"\n"))
+    text = b"".join(files.values()).decode("utf-8", "replace")
+    match sample.format:
+        case "jsonl" | "libmultilabel":
+            return sum(bool(line.strip()) for line in text.split("\n"))
+        case "csv" | "tsv":
+            delimiter = "," if sample.format == "csv" else "\t"
+            with contextlib.suppress(csv.Error):
+                rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+                return sum(map(bool, rows)) - 1
+            return 0
+        case "bioasq":
+            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                return len(json.loads(text)["articles"])
+            return 0
+        case "medline":
+            return len(re.findall(r"<PubmedArticle[\s>]", text))
+        case "reuters":
+            # The start of the element, or what is left of its end, anywhere.
+            return max(text.count("</REUTERS>"), len(re.findall(r"<REUTERS\b", text)))
+        case "nltk" if "cats.txt" in files:
+            return sum(bool(line.split()) for line in files["cats.txt"].split(b"\n"))
     return len(sample.documents)

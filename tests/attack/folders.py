@@ -7,12 +7,15 @@ differ, but nothing else may happen: no other exception, no hang, no code, no ab
 from __future__ import annotations
 
 import json
+import operator
 import os
 import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import reduce
+from itertools import cycle
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,11 +24,12 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from longtail import LongTailClassifier
-from longtail.errors import LongtailError
-from longtail.runs import CONFIG_FILE, manifest, seal
+from longtail.runs.files import files_in
+from longtail.runs.model import CARD_FILE, CONFIG_FILE, manifest, seal
 
+from . import RIGHT, Outcome, verdict_on
+from .files import damaged
 from .models import TEXTS, fit_kinds
-from .outcome import OUR_ERROR, RIGHT, Outcome
 
 MINIMUM = 3000
 SECONDS = 20
@@ -54,108 +58,65 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def files_of(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "README.md")
+# Names that some library might look for.
+ADDED = (
+    *("modeling_x.py", "pytorch_model.bin", "adapter_config.json", "added_tokens.json"),
+    *("special_tokens_map.json", "vocab.txt", "model-00001-of-00002.safetensors", "merges.txt"),
+    *("model.safetensors.index.json", "chat_template.jinja", "config.json", "tokenizer.json"),
+    *("notes.txt", "sitecustomize.py", "generation_config.json"),
+)
+ACCIDENTS = ("flip", "truncate", "insert", "overwrite", "digit", "removed", "replaced", "added")
 
 
-# ---- what happens to a folder by accident
-
-
-def flip(path: Path, draw: random.Random) -> None:
-    content = bytearray(path.read_bytes())
-    for _ in range(draw.choice((1, 1, 3, 20))):
-        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-    path.write_bytes(content)
-
-
-def cut(path: Path, draw: random.Random) -> None:
+def damage(how: str, path: Path, draw: random.Random) -> None:
+    """What happens to a file by accident."""
     content = path.read_bytes()
-    path.write_bytes(content[: draw.randrange(len(content))])
-
-
-def extend(path: Path, draw: random.Random) -> None:
-    content = path.read_bytes()
-    place = draw.randrange(len(content) + 1)
-    path.write_bytes(content[:place] + draw.randbytes(draw.choice((1, 8, 500))) + content[place:])
-
-
-def digit(path: Path, draw: random.Random) -> None:
-    """Another digit in a number, the length the same: JSON stays JSON."""
-    content = bytearray(path.read_bytes())
-    places = [k for k, byte in enumerate(content) if chr(byte).isdigit()]
-    if places:
-        content[draw.choice(places)] = ord(draw.choice("0123456789"))
-    path.write_bytes(content)
-
-
-def remove(path: Path, draw: random.Random) -> None:
-    path.unlink()
-
-
-def replace(path: Path, draw: random.Random) -> None:
-    """A pipe, a link, a folder or a device in the place of a file."""
-    content = path.read_bytes()
-    path.unlink()
-    how = draw.randrange(4)
-    if how == 0:
-        os.mkfifo(path)
-    elif how == 1:
-        path.mkdir()
-    elif how == 2:
-        path.symlink_to("/dev/zero")
+    if how == "added":
+        place = path.with_name(draw.choice(ADDED))
+        if not place.exists():
+            place.write_text(draw.choice((BAIT, "{}", '{"[PAD]": 5}', "copper", "")))
+    elif how == "removed":
+        path.unlink()
+    elif how == "replaced":
+        elsewhere = path.rename(path.with_name("elsewhere"))
+        make = draw.choice((os.mkfifo, Path.mkdir, _link_to("/dev/zero"), _link_to("elsewhere")))
+        make(path)
+        if not path.is_file():
+            elsewhere.unlink()
+    elif how == "digit":
+        # Another digit in a number, the length the same: JSON stays JSON.
+        numbers = [k for k, byte in enumerate(content) if chr(byte).isdigit()]
+        k = draw.choice(numbers or [0])
+        path.write_bytes(content[:k] + draw.choice("0123456789").encode() + content[k + 1 :])
     else:
-        other = path.with_name("elsewhere")
-        other.write_bytes(content)
-        path.symlink_to(other)
+        path.write_bytes(damaged(how, content, content, draw))
 
 
-def add(path: Path, draw: random.Random) -> None:
-    """A file beside, by a name that some library might look for."""
-    name = draw.choice((
-        "modeling_x.py", "pytorch_model.bin", "adapter_config.json", "added_tokens.json",
-        "special_tokens_map.json", "vocab.txt", "model-00001-of-00002.safetensors",
-        "model.safetensors.index.json", "chat_template.jinja", "config.json", "tokenizer.json",
-        "notes.txt", "sitecustomize.py", "merges.txt", "generation_config.json",
-    ))  # fmt: skip
-    place = path.with_name(name)
-    if not place.exists():
-        place.write_text(draw.choice((BAIT, "{}", '{"[PAD]": 5}', "copper", "")))
-
-
-ACCIDENTS: dict[str, Callable[[Path, random.Random], None]] = {
-    "bits": flip,
-    "cut": cut,
-    "extended": extend,
-    "digit": digit,
-    "removed": remove,
-    "replaced": replace,
-    "added": add,
-}
+def _link_to(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
 
 
 # ---- what somebody does who mends the checksums
 
+CODE_KEYS = ("auto_map", "attn_implementation", "_attn_implementation", "use_kernels")
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [path] if path else []
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The keys that lead to every value in a JSON file."""
+    if path:
+        yield path
     if isinstance(value, (dict, list)):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        found += [way for key, item in items for way in places(item, (*path, key))]
-    return found
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(item, (*path, key))
 
 
 def edit_json(path: Path, draw: random.Random) -> None:
     """An odd value somewhere in a JSON file, or a setting that would load code."""
     content = json.loads(path.read_text("utf-8"))
-    *way, last = draw.choice(places(content) or [("x",)])
-    target = content
-    for key in way:
-        target = target[key]
-    target[last] = draw.choice(ODD)
+    *keys, last = draw.choice([*places(content)] or [("x",)])
+    reduce(operator.getitem, keys, content)[last] = draw.choice(ODD)
     if isinstance(content, dict) and draw.random() < 0.3:
-        key = draw.choice(
-            ("auto_map", "attn_implementation", "_attn_implementation", "use_kernels")
-        )
+        key = draw.choice(CODE_KEYS)
         auto = {"AutoModel": "modeling_x.Bait", "AutoConfig": "modeling_x.Bait"}
         content[key] = auto if key == "auto_map" else draw.choice(("kernels/x", "x/y:z", True))
         path.with_name("modeling_x.py").write_text(BAIT)
@@ -163,28 +124,28 @@ def edit_json(path: Path, draw: random.Random) -> None:
 
 
 def edit_tensors(path: Path, draw: random.Random) -> None:
-    """Another shape, another type, or numbers that are none."""
+    """Another shape, another type, another name, or numbers that are none."""
     tensors = load_file(path)
     name = draw.choice(sorted(tensors))
-    how = draw.randrange(5)
-    if how == 0:
-        tensors[name] = tensors[name][..., :-1].copy()
-    elif how == 1:
-        tensors[name] = tensors[name].astype(np.float16)
-    elif how == 2:
-        tensors[name] = np.full_like(tensors[name], np.nan)
-    elif how == 3:
-        tensors[f"{name}x"] = tensors.pop(name)
-    else:
-        tensors[name] = np.repeat(tensors[name], 2, axis=0)
+    tensor = tensors.pop(name)
+    edits: dict[str, Callable[[], np.ndarray]] = {
+        "cut": lambda: tensor[..., :-1].copy(),
+        "half": lambda: tensor.astype(np.float16),
+        "nan": lambda: np.full_like(tensor, np.nan),
+        "renamed": lambda: tensor,
+        "repeated": lambda: np.repeat(tensor, 2, axis=0),
+    }
+    how = draw.choice(list(edits))
+    tensors[f"{name}x" if how == "renamed" else name] = edits[how]()
     save_file(tensors, path)
 
 
-def mend(folder: Path) -> None:
-    """Write the list of files anew, as somebody would who wants the folder to load."""
+def mend(folder: Path, *, with_list: bool = True) -> None:
+    """Mend the checksums, as somebody would who wants the folder to load."""
     config = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
-    listed = {n: e for n, e in manifest(folder).items() if n != CONFIG_FILE}
-    (folder / CONFIG_FILE).write_text(json.dumps(seal({**config, "files": listed})), "utf-8")
+    if with_list:
+        config = {**config, "files": manifest(folder)}
+    (folder / CONFIG_FILE).write_text(json.dumps(seal(config)), "utf-8")
 
 
 # ---- judging
@@ -199,20 +160,13 @@ def answers(folder: Path) -> np.ndarray:
 
 def judge(folder: Path, expected: np.ndarray | None) -> str:
     """The verdict on a folder; `expected`: what it must answer, None: anything."""
-    try:
-        with limited(SECONDS):
-            found = answers(folder)
-    except LongtailError as error:
-        shown = str(error)
-        bad = len(shown) > 5000 or any(ord(c) < 32 and c != "\n" for c in shown)
-        return "an unprintable or endless message" if bad else OUR_ERROR
-    except StuckError:
-        return "it hangs"
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"[:200]
+    with limited(SECONDS):
+        verdict, given = verdict_on(lambda: answers(folder))
+    if verdict != RIGHT:
+        return verdict
     if list(folder.rglob("RAN")):
         return "foreign code was run"
-    if expected is not None and not np.array_equal(found, expected):
+    if expected is not None and not np.array_equal(given, expected):
         return "it answers differently"
     return RIGHT
 
@@ -221,30 +175,21 @@ def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
     """Folders of every kind in turn, damaged by accident and with mended checksums."""
     originals = fit_kinds(scratch / "fitted")
     expected = {kind: answers(folder) for kind, folder in originals.items()}
-    number = 0
-    while True:
-        for kind, original in originals.items():
-            number += 1
-            draw = random.Random(f"{seed} {number}")
-            folder = scratch / "damaged"
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(original, folder)
-            path = draw.choice(files_of(folder))
-            detail = f"seed {seed}, case {number}, {kind}, {path.relative_to(folder)}"
-            if draw.random() < 0.6:
-                how = draw.choice(sorted(ACCIDENTS))
-                ACCIDENTS[how](path, draw)
-                yield Outcome(f"accident: {how}", judge(folder, expected[kind]), f"{detail}, {how}")
-            else:
-                (edit_tensors if path.suffix == ".safetensors" else edit_json)(path, draw)
-                with_list = path.name != CONFIG_FILE or draw.random() < 0.5
-                try:
-                    mend(folder) if with_list else _reseal(folder)
-                except (ValueError, TypeError, KeyError):
-                    continue
-                yield Outcome("mended checksums", judge(folder, None), detail)
-
-
-def _reseal(folder: Path) -> None:
-    config = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
-    (folder / CONFIG_FILE).write_text(json.dumps(seal(config)), "utf-8")
+    for number, kind in enumerate(cycle(originals), start=1):
+        draw = random.Random(f"{seed} {number}")
+        folder = scratch / "damaged"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(originals[kind], folder)
+        path = folder / draw.choice([name for name in files_in(folder) if name != CARD_FILE])
+        detail = f"seed {seed}, case {number}, {kind}, {path.relative_to(folder)}"
+        if draw.random() < 0.6:
+            how = draw.choice(ACCIDENTS)
+            damage(how, path, draw)
+            yield Outcome(f"accident: {how}", judge(folder, expected[kind]), f"{detail}, {how}")
+            continue
+        (edit_tensors if path.suffix == ".safetensors" else edit_json)(path, draw)
+        try:
+            mend(folder, with_list=path.name != CONFIG_FILE or draw.random() < 0.5)
+        except (ValueError, TypeError, KeyError):
+            continue
+        yield Outcome("mended checksums", judge(folder, None), detail)

@@ -9,28 +9,26 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
+import random
 import shutil
-import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple
 
 from longtail import LongTailClassifier
 from longtail.cli import main
 from longtail.data import TextData, write_data
-from longtail.runs import read_config, whole_folder
+from longtail.runs.files import files_in
+from longtail.runs.model import read_config, whole_folder
 
-from .outcome import RIGHT, Outcome
+from ..runs.cases import killed_at
+from . import RIGHT, Outcome
 
 # One round of all commands; `reproduce` alone has some 350 operations.
 MINIMUM = 850
-CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.chmod")
 NOTES = "my notes.txt"
 WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 QUICK = ("--device", "cpu", "--thresholds", "global")
@@ -41,67 +39,32 @@ OTHER = ("--loss", "bce", "--folds", "2", *QUICK)
 
 def documents(n: int = 40) -> TextData:
     """Texts that name their labels."""
-    draw = np.random.default_rng(5)
-    labels = [
-        draw.choice(WORDS, size=draw.integers(1, 4), replace=False).tolist() for _ in range(n)
-    ]
+    draw = random.Random(5)
+    labels = [draw.sample(WORDS, draw.randrange(1, 4)) for _ in range(n)]
     return TextData.from_lists([" ".join([*names, "rose"]) for names in labels], labels, WORDS)
 
 
 def call(*arguments: object) -> tuple[int, str]:
     """The command as a user calls it: exit code and all that it printed."""
-    printed = io.StringIO()
-    code: object = 0
-    before = sys.argv
+    printed, before = io.StringIO(), sys.argv
     sys.argv = ["longtail", *map(str, arguments)]
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        try:
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             main()
-        except SystemExit as stop:
-            code = stop.code
-        finally:
-            sys.argv = before
-    return (code if isinstance(code, int) else 0), printed.getvalue()
+    except SystemExit as stop:
+        return int(stop.code or 0), printed.getvalue()
+    finally:
+        sys.argv = before
+    return 0, printed.getvalue()
 
 
-def killed_at(moment: int, folder: Path, work: Callable[[], Any]) -> bool:
-    """Do the work in another process, which is killed before its n-th operation in a folder."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        seen, inside = 0, str(folder)
-        # A killed process loses nothing that it has written, synced or not.
-        os.fsync = lambda handle: None
+class Scenario(NamedTuple):
+    """A command to be killed."""
 
-        def hook(event: str, arguments: Any) -> None:
-            nonlocal seen
-            if event in CHANGES or (event == "open" and inside in str(arguments[0])):
-                seen += 1
-                if seen == moment:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
-        try:
-            work()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status)
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A command to be killed.
-
-    `prepare` makes what is there before; `act` is the command; `look` says what is wrong right
-    after the kill, and `finish` runs the command again and says what is wrong then (None: nothing).
-    """
-
-    prepare: Callable[[Path], None]
-    act: Callable[[Path], Any]
-    look: Callable[[Path], str | None]
-    finish: Callable[[Path], str | None]
+    prepare: Callable[[Path], None]  # what is there before
+    act: Callable[[Path], tuple[int, str]]  # the command
+    look: Callable[[Path], None]  # asserts right after the kill
+    finish: Callable[[Path], None]  # runs the command again, and asserts
 
 
 def attack_scenario(name: str, scratch: Path, every: int = 1) -> Iterator[Outcome]:
@@ -114,25 +77,28 @@ def attack_scenario(name: str, scratch: Path, every: int = 1) -> Iterator[Outcom
         moment += every
         folder = scratch / f"{name}-{moment}"
         shutil.copytree(template, folder)
-        killed = killed_at(moment, folder, lambda: scenario.act(folder))  # noqa: B023
-        wrong = scenario.look(folder) or scenario.finish(folder)
-        wrong = wrong or (None if (folder / NOTES).read_text() == "mine" else "notes are lost")
+        killed = killed_at(moment, partial(scenario.act, folder), folder)
+        verdict = RIGHT
+        try:
+            scenario.look(folder)
+            scenario.finish(folder)
+            assert (folder / NOTES).read_text() == "mine", "notes are lost"
+        except AssertionError as error:
+            verdict = str(error)
         kind = f"{name} killed" if killed else f"{name} not killed"
-        yield Outcome(kind, wrong or RIGHT, f"{name}, operation {moment}")
+        yield Outcome(kind, verdict, f"{name}, operation {moment}")
         shutil.rmtree(folder)
 
 
 def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
     """All of them, again and again."""
-    turn = 0
-    while True:
-        for name in SCENARIOS:
-            yield from attack_scenario(name, scratch / str(turn))
-        turn += 1
+    for number, name in enumerate(cycle(SCENARIOS)):
+        yield from attack_scenario(name, scratch / str(number))
 
 
-def files_in(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+def check_files(folder: Path, expected: set[str]) -> None:
+    others = {*files_in(folder)} ^ expected
+    assert not others, f"stray or lost {others}"
 
 
 # ---- training
@@ -148,6 +114,16 @@ def _train(folder: Path, *flags: str) -> tuple[int, str]:
     return call("train", folder / "data.jsonl", "--out", folder / "run", *flags)
 
 
+def _trained(folder: Path, *settings: str) -> None:
+    _data(folder)
+    assert _train(folder, *(settings or SETTINGS))[0] == 0
+
+
+def _trained_otherwise(folder: Path) -> None:
+    _trained(folder, *OTHER)
+    (folder / "run" / "kept.txt").write_text("mine")
+
+
 def _loss_of(folder: Path) -> str | None:
     """The loss of the whole model in a folder, which must answer; None if there is no model."""
     if read_config(whole_folder(folder / "run")) is None:
@@ -157,118 +133,70 @@ def _loss_of(folder: Path) -> str | None:
     return str(classifier.loss)
 
 
-MODEL_FILES = {
-    "README.md", "data.json", "idf.safetensors", "longtail.json", "model.safetensors",
-    "vocabulary.json",
-}  # fmt: skip
+def _look_trained(folder: Path) -> None:
+    assert _loss_of(folder) in (None, "fl"), "neither none nor the new model"
 
 
-def _finish_training(folder: Path, *start_over: str) -> str | None:
+def _look_overwritten(folder: Path) -> None:
+    assert (folder / "run" / "kept.txt").read_text() == "mine", "a file of the user is lost"
+    assert _loss_of(folder) in ("bce", "fl"), "neither the old nor the new model"
+
+
+def _finish_training(folder: Path, *start_over: str) -> None:
     """Resume as the command printed it; where there is nothing to resume, start again."""
     before = _loss_of(folder)
     code, printed = _train(folder, "--resume")
-    if code != 0:
-        if "nothing to resume" not in printed:
-            return f"resuming is refused: {printed[-200:]}"
+    # Killed before the new training was begun: --resume says that the old one is finished.
+    not_begun = start_over and before == "bce" and code == 0 and _loss_of(folder) == "bce"
+    if not_begun or "nothing to resume" in printed:
         code, printed = _train(folder, *SETTINGS, *start_over)
-    if code != 0:
-        return f"starting again is refused: {printed[-200:]}"
-    if start_over and before == "bce" and _loss_of(folder) == "bce":
-        # Killed before the new training was begun: --resume says that the old one is finished.
-        code, printed = _train(folder, *SETTINGS, *start_over)
-    if _loss_of(folder) != "fl":
-        return f"the model has other settings than the training: {_loss_of(folder)}"
-    extra = files_in(folder / "run") - MODEL_FILES - {"kept.txt"}
-    lost = MODEL_FILES - files_in(folder / "run")
-    return f"stray {extra}, lost {lost}" if extra or lost else None
-
-
-def _look_fresh(folder: Path) -> str | None:
-    return None if _loss_of(folder) in (None, "fl") else "neither none nor the new model"
-
-
-def _prepare_overwrite(folder: Path) -> None:
-    _data(folder)
-    assert _train(folder, *OTHER)[0] == 0
-    (folder / "run" / "kept.txt").write_text("mine")
-
-
-def _look_overwritten(folder: Path) -> str | None:
-    if (folder / "run" / "kept.txt").read_text() != "mine":
-        return "a file of the user beside the model is lost"
-    return None if _loss_of(folder) in ("bce", "fl") else "neither the old nor the new model"
+    assert code == 0, f"refused: {printed[-200:]}"
+    assert _loss_of(folder) == "fl", f"another model than the training: {_loss_of(folder)}"
+    names = {"README.md", "data.json", "longtail.json", "vocabulary.json"}
+    names |= {"idf.safetensors", "model.safetensors", *(["kept.txt"] if start_over else [])}
+    check_files(folder / "run", names)
 
 
 # ---- files
 
 
-def _replaced(
-    names: tuple[str, ...], act: Callable[[Path], Any]
-) -> tuple[Callable[[Path], str | None], Callable[[Path], str | None]]:
-    """Each file is the old one or a whole new one; afterwards all are new and nothing is left."""
+def _files(names: tuple[str, ...], prepare: Callable[[Path], None], *arguments: str) -> Scenario:
+    """A command that replaces files: each is the old one or a whole new one, then all are new."""
     whole: dict[str, bytes] = {}
 
-    def look(folder: Path) -> str | None:
-        for name in names:
-            content = (folder / name).read_bytes()
-            if content != b"old" and name in whole and content != whole[name]:
-                return f"{name} is neither the old nor the new one"
-        return None
-
-    def finish(folder: Path) -> str | None:
-        before = {path for path in files_in(folder) if ".longtail-" not in path}
-        code, printed = act(folder)
-        if code != 0:
-            return f"the command fails afterwards: {printed[-200:]}"
-        for name in names:
-            content = (folder / name).read_bytes()
-            if content != whole.setdefault(name, content) or content == b"old":
-                return f"{name} is not the new one"
-        extra = files_in(folder) - before - set(names)
-        return f"stray {extra}" if extra else None
-
-    return look, finish
-
-
-def _file_scenario(
-    names: tuple[str, ...], act: Callable[[Path], Any], prepare: Callable[[Path], None] = _data
-) -> Scenario:
     def before(folder: Path) -> None:
         prepare(folder)
         for name in names:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text("old")
 
-    return Scenario(before, act, *_replaced(names, act))
-
-
-def _convert(suffix: str) -> Scenario:
-    name = f"out{suffix}"
-
     def act(folder: Path) -> tuple[int, str]:
-        return call(
-            "corpus", "convert", folder / "data.jsonl", "--out", folder / name, "--overwrite"
-        )
+        with contextlib.chdir(folder):
+            return call(*arguments, "--overwrite")
 
-    return _file_scenario((name,), act)
+    def look(folder: Path) -> None:
+        for name in names:
+            content = (folder / name).read_bytes()
+            assert content in (b"old", whole.get(name, content)), f"{name} is neither old nor new"
+
+    def finish(folder: Path) -> None:
+        there = {path for path in files_in(folder) if ".longtail-" not in path}
+        code, printed = act(folder)
+        assert code == 0, f"the command fails afterwards: {printed[-200:]}"
+        for name in names:
+            content = (folder / name).read_bytes()
+            assert b"old" != content == whole.setdefault(name, content), f"{name} is not new"
+        check_files(folder, there | {*names})
+
+    return Scenario(before, act, look, finish)
 
 
-def _trained(folder: Path) -> None:
-    _data(folder)
-    assert _train(folder, *SETTINGS)[0] == 0
+def _convert(name: str) -> Scenario:
+    return _files((name,), _data, "corpus", "convert", "data.jsonl", "--out", name)
 
 
 def _report(name: str) -> Scenario:
-    def act(folder: Path) -> tuple[int, str]:
-        with contextlib.chdir(folder):
-            return call("report", "run", "--data", "data.jsonl", "--out", name, "--overwrite")
-
-    return _file_scenario((name,), act, _trained)
-
-
-def _plot(folder: Path) -> tuple[int, str]:
-    with contextlib.chdir(folder):
-        return call("stats", "data.jsonl", "--plot", "figures", "--overwrite")
+    return _files((name,), _trained, "report", "run", "--data", "data.jsonl", "--out", name)
 
 
 # ---- reproduce
@@ -283,51 +211,45 @@ def _prepare_recipes(folder: Path) -> None:
 
 
 def _reproduce(folder: Path) -> tuple[int, str]:
+    command = "reproduce data.jsonl --recipes recipes --out runs --seeds 1"
     with contextlib.chdir(folder):
-        return call(
-            "reproduce", "data.jsonl", "--recipes", "recipes", "--out", "runs", "--seeds", "1"
-        )
+        return call(*command.split())
 
 
-def _look_reproduced(folder: Path) -> str | None:
+def _look_reproduced(folder: Path) -> None:
     for path in folder.rglob("results.json"):
         json.loads(path.read_text())
-    return None
 
 
-REPRODUCED = {
-    ".longtail", "results.md", "results.json", "results.png", "results-labels.png",
-    *(f"{row}/seed-0/{name}"
-      for row in ("bce", "fl") for name in (".longtail", "finished.json", "decisions.npz")),
-}  # fmt: skip
-
-
-def _finish_reproduced(folder: Path) -> str | None:
+def _finish_reproduced(folder: Path) -> None:
     code, printed = _reproduce(folder)
-    if code != 0:
-        return f"the command fails afterwards: {printed[-200:]}"
+    assert code == 0, f"the command fails afterwards: {printed[-200:]}"
     rows = json.loads((folder / "runs" / "results.json").read_text())["rows"]
-    if not all(row["mean"] for row in rows.values()):
-        return "a row has no result"
-    there = files_in(folder / "runs")
-    return None if there == REPRODUCED else f"stray or lost {there ^ REPRODUCED}"
+    assert all(row["mean"] for row in rows.values()), "a row has no result"
+    names = {".longtail", "results.md", "results.json", "results.png", "results-labels.png"}
+    for cell in ("bce/seed-0", "fl/seed-0"):
+        names |= {f"{cell}/{name}" for name in (".longtail", "finished.json", "decisions.npz")}
+    check_files(folder / "runs", names)
 
 
-SCENARIOS: dict[str, Scenario] = {
+SCENARIOS = {
     "train": Scenario(
-        _data, lambda folder: _train(folder, *SETTINGS), _look_fresh, _finish_training
+        _data, lambda folder: _train(folder, *SETTINGS), _look_trained, _finish_training
     ),
     "train --overwrite": Scenario(
-        _prepare_overwrite,
+        _trained_otherwise,
         lambda folder: _train(folder, *SETTINGS, "--overwrite"),
         _look_overwritten,
         lambda folder: _finish_training(folder, "--overwrite"),
     ),
-    "convert to jsonl": _convert(".jsonl"),
-    "convert to csv.gz": _convert(".csv.gz"),
-    "convert to parquet": _convert(".parquet"),
+    "convert to jsonl": _convert("out.jsonl"),
+    "convert to csv.gz": _convert("out.csv.gz"),
+    "convert to parquet": _convert("out.parquet"),
     "report as html": _report("report.html"),
     "report as markdown": _report("report.md"),
-    "stats --plot": _file_scenario(("figures/labels.png", "figures/documents.png"), _plot),
+    "stats --plot": _files(
+        ("figures/labels.png", "figures/documents.png"),
+        *(_data, "stats", "data.jsonl", "--plot", "figures"),
+    ),
     "reproduce": Scenario(_prepare_recipes, _reproduce, _look_reproduced, _finish_reproduced),
 }

@@ -15,12 +15,10 @@ from typing import Any
 
 import torch
 
-from longtail.errors import LongtailError
-
 from ..losses.bad_inputs import bad_call, bad_setting, bad_stats
 from ..losses.cases import NAMES
 from ..losses.random_cases import defect, make_case
-from .outcome import OUR_ERROR, RIGHT, Outcome
+from . import RIGHT, Outcome, verdict_on
 
 MINIMUM = 200_000
 
@@ -50,10 +48,5 @@ def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
 
 def refused(call: Callable[[], Any]) -> str:
     """The verdict on a call that must end in an error of ours, with a message."""
-    try:
-        result = call()
-    except LongtailError as error:
-        return OUR_ERROR if len(str(error)) > 20 else f"an error that says only {error}"
-    except Exception as error:
-        return f"raw {type(error).__name__}: {str(error)[:80]}"
-    return f"damaged input accepted: {str(result)[:60]}"
+    verdict, result = verdict_on(call)
+    return f"damaged input accepted: {str(result)[:60]}" if verdict == RIGHT else verdict

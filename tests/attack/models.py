@@ -5,39 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-
 from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
+
+from ..conftest import save_bert
 
 TEXTS = ["copper rose", "wheat fell", "copper and nickel rose", "wheat rose again"] * 6
 LABELS = [["copper"], ["wheat"], ["copper", "nickel"], ["wheat"]] * 6
-
-
-def make_encoder(folder: Path, dropout: float = 0.5) -> Path:
-    """A BERT with random weights and much dropout, which knows the words of TEXTS."""
-    words = ["[PAD]", "[UNK]", *sorted({word for text in TEXTS for word in text.split()})]
-    core = Tokenizer(WordLevel({word: k for k, word in enumerate(words)}, unk_token="[UNK]"))
-    core.pre_tokenizer = Whitespace()
-    PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]"
-    ).save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=16,
-        hidden_dropout_prob=dropout,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        BertModel(config).save_pretrained(folder)
-    return folder
 
 
 def kinds(encoder: Path) -> dict[str, dict[str, Any]]:
@@ -63,8 +36,8 @@ def kinds(encoder: Path) -> dict[str, dict[str, Any]]:
 
 def fit_kinds(scratch: Path) -> dict[str, Path]:
     """Kind -> the folder of a fitted and saved classifier."""
-    scratch.mkdir(parents=True, exist_ok=True)
-    encoder = make_encoder(scratch / "tiny-bert")
+    # Much dropout, which a network in training mode would show.
+    encoder = save_bert(scratch / "tiny-bert", hidden_dropout_prob=0.5)
     folders = {}
     for number, (kind, arguments) in enumerate(kinds(encoder).items()):
         folders[kind] = scratch / f"model-{number}"

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ import torch
 
 from longtail import LongTailClassifier
 
+from . import RIGHT, Outcome
 from .models import TEXTS, fit_kinds
-from .outcome import RIGHT, Outcome
 
 EACH = 2000
 MINIMUM = 8 * EACH
@@ -24,11 +25,8 @@ THREADS = 4
 def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
     """Rounds of a few hundred predictions with each kind of model."""
     folders = fit_kinds(scratch / "fitted")
-    round_ = 0
-    while True:
-        for kind, folder in folders.items():
-            round_ += 1
-            yield from attack_kind(kind, folder, 250, seed + round_)
+    for number, kind in enumerate(cycle(folders), start=1):
+        yield from attack_kind(kind, folders[kind], 250, seed + number)
 
 
 def attack_kind(kind: str, folder: Path, n: int, seed: int) -> Iterator[Outcome]:

@@ -19,7 +19,7 @@ from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.models import ModelKind, ModelSettings
 from longtail.models.base import FitContext, MakeLoss, Scale, TextModel
-from longtail.runs import CONFIG_FILE, seal
+from longtail.runs.model import CONFIG_FILE, seal
 from longtail.training import Training
 
 TEXTS = ["copper rose", "wheat fell", "copper and nickel rose", "wheat rose again"] * 6

@@ -15,7 +15,7 @@ import longtail
 from longtail import LongTailClassifier
 from longtail.classifier.saving import FORMAT
 from longtail.errors import DataError, LongtailError
-from longtail.runs import CONFIG_FILE, seal
+from longtail.runs.model import CONFIG_FILE, seal
 
 from .cases import NAMES, TEXTS, change
 

@@ -22,7 +22,7 @@ from longtail.classifier.saving import write_files
 from longtail.data import TextData
 from longtail.errors import DataError, InputError
 from longtail.models.encoder import EncoderModel
-from longtail.runs import CONFIG_FILE, check_out
+from longtail.runs.model import CONFIG_FILE, check_out
 
 from .cases import CPU, LABELS, NAMES, TEXTS, change, files_limited_to
 from .conftest import Make

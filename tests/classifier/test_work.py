@@ -18,7 +18,7 @@ from longtail.classifier.work import Work
 from longtail.data import TextData
 from longtail.errors import DataError, InputError
 from longtail.models import Encoder
-from longtail.runs import Workspace
+from longtail.runs.workspace import Workspace
 from longtail.training import Training
 from longtail.training.interrupt import Stop, StoppedError
 

@@ -10,63 +10,42 @@ import os
 import socket
 import subprocess
 import sys
-from hashlib import sha256
+from collections.abc import Callable
 from pathlib import Path
 
-import pooch
 import pytest
 
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
 from longtail.errors import DataError, InputError
 
-CONTENT = b"the right bytes"
-CHECKSUM = f"sha256:{sha256(CONTENT).hexdigest()}"
 REFUSED = "http://127.0.0.1:1/texts.gz"  # no server listens there
+FILE = RemoteFile("texts.gz", (REFUSED,), "md5:" + "0" * 32)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that the file goes to."""
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the file goes to, the folder of which is not there yet."""
     monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    return tmp_path / "cache" / "wire"
+    return tmp_path / "cache" / "wire" / "texts.gz"
 
 
-def remote(*urls: str) -> RemoteFile:
-    return RemoteFile("texts.gz", urls, CHECKSUM)
-
-
-def failure(strict: bool = True) -> str:
+def failure() -> str:
     with pytest.raises(DataError) as caught:
-        fetch(remote(REFUSED), "wire", strict=strict)
+        fetch(FILE, "wire")
     return str(caught.value)
 
 
-@pytest.mark.parametrize("checksum", ["", "sha256:12", "f" * 64, "crc:" + "f" * 64])
-def test_a_checksum_that_can_verify_nothing(checksum: str) -> None:
-    with pytest.raises(InputError, match=r"checksum of texts\.gz must be"):
-        RemoteFile("texts.gz", (), checksum)
+def test_a_file_placed_by_hand_is_used(path: Path) -> None:
+    assert f"place it as {path}" in failure()
+    path.write_bytes(b"the same documents, packed again")
+    assert fetch(FILE, "wire") == path
 
 
-def test_a_file_placed_by_hand_is_used_or_refused(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"no address is known .*\n.* place it as"):
-        fetch(remote(), "wire")
-    path, other = folder / "texts.gz", b"other bytes"
-    folder.mkdir(parents=True)
-    path.write_bytes(CONTENT)
-    assert fetch(remote(), "wire") == fetch(remote(REFUSED), "wire") == path
-    path.write_bytes(other)
+def test_a_folder_that_cannot_be_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.parents[1].write_text("a file where a folder should be")
     message = failure()
-    for words in (str(path), CHECKSUM, f"sha256:{sha256(other).hexdigest()}", "delete or move it"):
-        assert words in message
-    assert fetch(remote(REFUSED), "wire", strict=False) == path and path.read_bytes() == other
-
-
-def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cache").write_text("a file where a folder should be")
-    message = failure()
-    assert f"cannot write {tmp_path}/cache/wire/texts.gz: " in message
-    assert "set LONGTAIL_CACHE to another folder" in message
+    assert f"cannot write {path}: " in message and "set LONGTAIL_CACHE to another" in message
     monkeypatch.setenv("LONGTAIL_CACHE", "/tmp/" + "x" * 1000)
     message = failure()
     assert "File name too long" in message and len(message) <= 4000
@@ -74,22 +53,24 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    system = Path(pooch.os_cache("longtail"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    usual = Path.home() / ".cache" / "longtail"
     paths = {str(tmp_path): tmp_path, "~/texts": Path.home() / "texts", "near": tmp_path / "near"}
-    for value, path in {**paths, "": system}.items():
+    for value, expected in {**paths, "": usual}.items():
         monkeypatch.setenv("LONGTAIL_CACHE", value)
-        assert cache_folder() == path
+        assert cache_folder() == expected
     monkeypatch.setenv("LONGTAIL_CACHE", "~no-such-user/texts")
     with pytest.raises(InputError, match="LONGTAIL_CACHE=~no-such-user/texts is no folder"):
         cache_folder()
     monkeypatch.delenv("LONGTAIL_CACHE")
-    assert cache_folder() == system
+    assert cache_folder() == usual
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "longtail"
 
 
 def test_importing_is_light() -> None:
-    code = "import sys, longtail.corpora; print({'pooch', 'requests'} & set(sys.modules))"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout == "set()\n"
+    code = "import sys, longtail.corpora; sys.exit('requests' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_machine_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,48 +81,18 @@ def test_a_machine_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"  {REFUSED}: network is unreachable\n" in failure()
 
 
-BAD_NAMES = ["", ".", "..", "../x", "a/b", "/etc/x", "a\\b", "C:x", "a\0b", "a\nb", " x", "x "]
-BAD_NAMES += [".hidden", "~", "-rf", "nul", "CON.gz", "com1", "x" * 201, "x?y", "%2e"]
-
-
-@pytest.mark.parametrize("name", [*BAD_NAMES, "\u202ex", "\ud800", "\x1b[2J", None, 3])
-def test_names_that_leave_the_cache(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="name of a file in the cache must be") as caught:
-        RemoteFile(name, (REFUSED,), CHECKSUM)
-    assert len(str(caught.value)) < 700
-    with pytest.raises(InputError, match="name of a corpus in the cache must be"):
-        fetch(remote(REFUSED), name)
-    assert list(tmp_path.iterdir()) == []
-    assert RemoteFile("x" * 200, (), CHECKSUM).name == "x" * 200
-
-
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("kind", ["folder", "fifo", "dangling link"])
-def test_a_target_that_is_no_file(tmp_path: Path, folder: Path, kind: str, strict: bool) -> None:
-    path = folder / "texts.gz"
-    folder.mkdir(parents=True)
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "fifo":
-        os.mkfifo(path)
-    else:
-        path.symlink_to(tmp_path / "nowhere")
-    assert f"cannot read {path}: it is a folder, a device or a link" in failure(strict)
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere")])
+def test_a_target_that_is_no_file(path: Path, make: Callable[[Path], None]) -> None:
+    path.parent.mkdir(parents=True)
+    make(path)
+    assert f"cannot read {path}: it is a folder, a device or a link" in failure()
     assert os.path.lexists(path)
 
 
-def test_links_that_the_user_made_are_followed(tmp_path: Path, folder: Path) -> None:
+def test_links_that_the_user_made_are_followed(tmp_path: Path, path: Path) -> None:
     disk = tmp_path / "second disk"
     (disk / "wire").mkdir(parents=True)
-    (disk / "file").write_bytes(CONTENT)
+    (disk / "file").write_text("bytes")
     (tmp_path / "cache").symlink_to(disk)
-    (disk / "wire" / "texts.gz").symlink_to(disk / "file")
-    assert fetch(remote(REFUSED), "wire").read_bytes() == CONTENT
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="the administrator may read and write anything")
-def test_a_file_that_may_not_be_read(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "texts.gz").write_bytes(CONTENT)
-    (folder / "texts.gz").chmod(0)
-    assert "cannot read" in failure()
+    path.symlink_to(disk / "file")
+    assert fetch(FILE, "wire").read_text() == "bytes"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
-import os
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,11 +17,8 @@ from longtail.corpora import load_corpus, pubmed
 from longtail.data import ReadReport, TextData, read_data
 from longtail.errors import DataError, InputError
 
-SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
-FILE = SHARED / "corpora" / "pubmed20n0014.xml.gz"
-needs_file = pytest.mark.skipif(
-    not FILE.exists(), reason=f"{FILE.name} is not there: set LONGTAIL_SHARED"
-)
+from ..data import cases
+
 SMALL = dict(min_count=5, n_validation=10, n_test=20)
 
 
@@ -41,45 +36,33 @@ def year_of(number: int) -> int:
     return 2019 + number % 3
 
 
+def medline_headings(number: int) -> str:
+    major = "Y" if number % 2 else "N"
+    return "".join(
+        cases.heading(name, major if k == 0 else "N") for k, name in enumerate(labels_of(number))
+    )
+
+
 @pytest.fixture
 def bioasq(tmp_path: Path) -> Path:
-    articles = [
-        dict(pmid=str(n), title=f"Title {n}.", abstractText=f"Abstract {n}.", journal="J")
-        | dict(year=str(year_of(n)), meshMajor=labels_of(n))
-        for n in range(150)
-    ]
     path = tmp_path / "allMeSH.json"
-    lines = ",\n".join(map(json.dumps, articles))
-    path.write_text('{"articles": [\n' + lines + "\n]}")
+    articles = [cases.article(n, year=str(year_of(n)), meshMajor=labels_of(n)) for n in range(150)]
+    path.write_bytes(cases.bioasq(*articles))
     return path
-
-
-def citation(number: int) -> str:
-    major = "Y" if number % 2 else "N"
-    headings = "".join(
-        f'<MeshHeading><DescriptorName MajorTopicYN="{major if k == 0 else "N"}">{name}'
-        "</DescriptorName></MeshHeading>"
-        for k, name in enumerate(labels_of(number))
-    )
-    return (
-        f'<PubmedArticle><MedlineCitation><PMID Version="1">{number}</PMID><Article><Journal>'
-        f"<JournalIssue><PubDate><Year>{year_of(number)}</Year></PubDate></JournalIssue></Journal>"
-        f"<ArticleTitle>Title {number}.</ArticleTitle><Abstract><AbstractText>Abstract {number}."
-        f"</AbstractText></Abstract></Article><MeshHeadingList>{headings}</MeshHeadingList>"
-        "</MedlineCitation></PubmedArticle>"
-    )
 
 
 @pytest.fixture
 def medline(tmp_path: Path) -> Path:
     """The same documents as MEDLINE, in three files."""
-    folder = tmp_path / "medline"
-    folder.mkdir()
-    for k in range(3):
-        citations = "".join(map(citation, range(50 * k, 50 * k + 50)))
-        content = f"<PubmedArticleSet>{citations}</PubmedArticleSet>".encode()
-        (folder / f"pubmed26n000{k}.xml.gz").write_bytes(gzip.compress(content))
-    return folder
+    citations = [
+        cases.citation(n, headings=medline_headings(n), date=f"<Year>{year_of(n)}</Year>")
+        for n in range(150)
+    ]
+    files = {
+        f"pubmed26n000{k}.xml.gz": gzip.compress(cases.xml(*citations[50 * k : 50 * k + 50]))
+        for k in range(3)
+    }
+    return cases.write_files(tmp_path / "medline", files)
 
 
 def test_both_sources_give_the_same_corpus(bioasq: Path, medline: Path) -> None:
@@ -149,28 +132,17 @@ def test_without_files_it_says_what_to_place_where(
     assert len(read(None)["test"]) == 20
 
 
-@needs_file
-def test_a_real_medline_file() -> None:
+def test_a_real_medline_file(shared: Path) -> None:
     report = ReadReport()
-    data = read_data(FILE, report=report)
+    data = read_data(shared / "pubmed20n0014.xml.gz", report=report)
     assert len(data) == 14_832 and report.passed_over.total() + len(data) == 30_000
     assert report.passed_over == {"no abstract": 15_166, "no MeSH headings": 2}
-    assert len(data.label_names) == 9315 and data.Y.nnz / len(data) == pytest.approx(
-        10.6053, abs=5e-5
-    )
-    converted = TextData.concat(
-        read_data(SHARED / "corpora" / "pubmed_mesh" / f"{part}.jsonl.gz")
-        for part in ("train", "test")
-    )
-    texts = {document.id: " ".join(document.text.split()) for document in converted}
-    labels = {document.id: set(document.labels) for document in converted}
-    assert {document.id: document.text for document in data} == texts
-    assert {document.id: set(document.labels) for document in data} == labels
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    assert len(data.label_names) == 9315
+    assert data.Y.nnz / len(data) == pytest.approx(10.6053, abs=5e-5)
+    files = [shared / "pubmed_mesh" / f"{part}.jsonl.gz" for part in ("train", "test")]
+    converted = TextData.concat(map(read_data, files))
+    expected = {d.id: (" ".join(d.text.split()), set(d.labels)) for d in converted}
+    assert {d.id: (d.text, set(d.labels)) for d in data} == expected
 
 
 def test_baseline_files_by_number(
@@ -181,7 +153,8 @@ def test_baseline_files_by_number(
         digest = hashlib.md5(file.read_bytes()).hexdigest()
         (medline / f"{file.name}.md5").write_text(f"MD5({file.name})= {digest}\n")
     monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
-    handler = partial(QuietHandler, directory=str(medline))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(medline))
+    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setattr(pubmed, "BASELINE", f"http://127.0.0.1:{server.server_port}/")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -14,56 +11,24 @@ import pytest
 from longtail.corpora import load_corpus, reuters
 from longtail.data import ReadReport, TextData, read_data
 from longtail.errors import DataError
-from longtail.labels import label_groups
 
-SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
-ARCHIVE = SHARED / "corpora" / "reuters21578.tar.gz"
-needs_archive = pytest.mark.skipif(
-    not ARCHIVE.exists(), reason=f"{ARCHIVE.name} is not there: set LONGTAIL_SHARED"
-)
+from ..data import cases
 
 
-@pytest.fixture(scope="module")
-def parts() -> dict[str, TextData]:
-    return load_corpus("reuters", ARCHIVE, report=ReadReport())
-
-
-@needs_archive
-def test_documents_labels_and_assignments(parts: dict[str, TextData]) -> None:
-    sizes = {part: len(data) for part, data in parts.items()}
-    assert sizes == {"train": 6769, "validation": 1000, "test": 3019}
+def test_the_papers_reuters(shared: Path) -> None:
+    parts = load_corpus("reuters", shared / "reuters21578.tar.gz", report=ReadReport())
+    assert cases.sizes(parts) == {"train": 6769, "validation": 1000, "test": 3019}
     corpus = TextData.concat(parts.values())
     assert len(corpus.label_names) == 90 and corpus.Y.nnz == 13_328
     per_document = np.diff(parts["test"].Y.indptr)
     assert (per_document == 1).sum() == 2583 and (per_document > 1).sum() == 436
-
-
-@needs_archive
-def test_the_papers_validation_part_quantiles_and_groups(parts: dict[str, TextData]) -> None:
-    expected = (SHARED / "corpora" / "reuters" / "validation_ids.txt").read_text().split()
-    assert set(parts["validation"].ids or ()) == set(expected) and len(expected) == 1000
-    counts = parts["train"].stats().label_counts
-    quantiles = np.quantile(counts, [0.25, 0.33, 0.5, 0.66, 0.75])
-    assert quantiles == pytest.approx([5, 9, 17.5, 33.74, 59.75])
-    assert [int(mask.sum()) for mask in label_groups(counts).values()] == [30, 31, 29]
-
-
-@needs_archive
-def test_texts_and_labels_are_those_of_the_checked_conversion(parts: dict[str, TextData]) -> None:
+    # Of a conversion that was checked, as tests/test_shared.py checks its counts and groups.
+    validation = (shared / "reuters" / "validation_ids.txt").read_text().split()
+    assert set(parts["validation"].ids or ()) == set(validation)
     for part, data in parts.items():
-        checked = read_data(SHARED / "corpora" / "reuters" / f"{part}.jsonl.gz")
+        checked = read_data(shared / "reuters" / f"{part}.jsonl.gz")
         assert data.ids == checked.ids and data.texts == checked.texts
-        assert [d.labels for d in data] == [d.labels for d in checked]
-
-
-def story(number: int, split: str, topics: list[str], text: str) -> str:
-    names = "".join(f"<D>{name}</D>" for name in topics)
-    return (
-        f'<REUTERS TOPICS="YES" LEWISSPLIT="{split}" CGISPLIT="X" OLDID="1" NEWID="{number}">\n'
-        f"<DATE>26-FEB-1987 15:01:01.79</DATE>\n<TOPICS>{names}</TOPICS>\n"
-        f"<TEXT>&#2;\n<TITLE>{text.upper()}</TITLE><BODY>{text} rose.\n Reuter\n&#3;</BODY>"
-        "</TEXT>\n</REUTERS>\n"
-    )
+        assert cases.labels_of(data) == cases.labels_of(checked)
 
 
 TRAIN = {n: ["grain", "wheat"] if n % 3 == 0 else ["gold"] for n in range(2, 42, 2)}
@@ -73,30 +38,21 @@ TEST = {101: ["gold"], 103: ["grain", "tin"], 105: ["tin"], 107: ["wheat"]}
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """A small Reuters: labels seen in one part only, and the story that NLTK does not have."""
-    stories = [story(n, "TRAIN", [*t, "cpu"], f"text {n}") for n, t in TRAIN.items()]
-    stories.append(story(1199, "TRAIN", ["gold"], "the odd one"))
-    stories += [story(n, "TEST", t, f"text {n}") for n, t in TEST.items()]
-    content = "<!DOCTYPE lewis SYSTEM 'lewis.dtd'>\n" + "".join(reversed(stories))
+    stories = [cases.story(n, (*topics, "cpu")) for n, topics in TRAIN.items()]
+    stories.append(cases.story(1199, ("gold",)))
+    stories += [cases.story(n, tuple(topics), "TEST") for n, topics in TEST.items()]
     path = tmp_path / "reuters21578.tar.gz"
-    with tarfile.open(path, "w:gz") as tar:
-        info = tarfile.TarInfo("reut2-000.sgm")
-        info.size = len(content)
-        tar.addfile(info, io.BytesIO(content.encode("latin-1")))
+    path.write_bytes(cases.tar_of({"reut2-000.sgm": cases.sgml(*reversed(stories))}, "w:gz"))
     return path
 
 
 @pytest.fixture
 def nltk_zip(tmp_path: Path) -> Path:
-    path = tmp_path / "reuters.zip"
-    with zipfile.ZipFile(path, "w") as file:
-        lines = []
-        for folder, labels in (("training", TRAIN), ("test", TEST)):
-            for number, names in labels.items():
-                file.writestr(f"reuters/{folder}/{number}", f"TEXT {number}\n  text rose.")
-                extra = ["cpu"] if folder == "training" else []
-                lines.append(f"{folder}/{number} {' '.join([*names, *extra])}")
-        file.writestr("reuters/cats.txt", "\n".join(lines))
-    return path
+    labels = {f"training/{number}": [*names, "cpu"] for number, names in TRAIN.items()}
+    labels |= {f"test/{number}": names for number, names in TEST.items()}
+    files = {f"reuters/{name}": f"TEXT OF {name}\n  text rose." for name in labels}
+    cats = "\n".join(f"{name} {' '.join(names)}" for name, names in labels.items())
+    return cases.zip_of(tmp_path / "reuters.zip", {**files, "reuters/cats.txt": cats})
 
 
 def test_only_labels_of_both_parts_count(archive: Path, nltk_zip: Path) -> None:
@@ -119,9 +75,9 @@ def test_a_copy_in_the_cache_is_used(
     folder.mkdir(parents=True)
     monkeypatch.setenv("LONGTAIL_CACHE", str(folder.parent))
     archive.rename(folder / archive.name)
-    assert load_corpus("reuters")["test"].texts[0] == "TEXT 101\ntext 101 rose."
+    assert load_corpus("reuters")["test"].texts[0] == "TITLE 101\nBody 101."
     nltk_zip.rename(folder / nltk_zip.name)
-    assert load_corpus("reuters")["test"].texts[0] == "TEXT 101\n  text rose."
+    assert load_corpus("reuters")["test"].texts[0] == "TEXT OF test/101\n  text rose."
 
 
 def test_another_corpus_is_refused(tmp_path: Path) -> None:
@@ -134,19 +90,21 @@ def test_limits_and_what_is_left_out(archive: Path, nltk_zip: Path) -> None:
     with pytest.raises(DataError, match=r"the file is larger than 0\.001 MB.*max_record_mb"):
         load_corpus("reuters", archive, max_record_mb=0.001)
     with zipfile.ZipFile(nltk_zip, "a") as packed:
-        named = next(name for name in packed.namelist() if "training/" in name)
-        packed.writestr(f"{named.rpartition('/')[0]}/9999", "a text without a category")
+        packed.writestr("reuters/training/9999", "a text without a category")
     report = ReadReport()
     load_corpus("reuters", nltk_zip, report=report)
     assert report.left_out == {"file beside the documents that cats.txt does not name": 1}
 
 
-def test_errors_of_python_end_as_ours(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for error, message in ((MemoryError(), "more memory"), (OverflowError("big"), r"\(big\)")):
+@pytest.mark.parametrize(
+    ("error", "message"), [(MemoryError(), "more memory"), (OverflowError("big"), r"\(big\)")]
+)
+def test_errors_of_python_end_as_ours(
+    archive: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise error
 
-        def fail(*arguments: object, error: Exception = error) -> None:
-            raise error
-
-        monkeypatch.setattr(reuters, "paper_split", fail)
-        with pytest.raises(DataError, match=f"the corpus reuters.*{message}"):
-            load_corpus("reuters", archive, report=ReadReport())
+    monkeypatch.setattr(reuters, "paper_split", fail)
+    with pytest.raises(DataError, match=f"the corpus reuters.*{message}"):
+        load_corpus("reuters", archive, report=ReadReport())

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from longtail.errors import DataError
-from longtail.runs import Workspace, staging
+from longtail.runs.files import files_in, staging
+from longtail.runs.workspace import Workspace, differences
 
 PLAN = {"plan.json": "{}"}
-
-
-def files_in(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(params=["new", "empty"])
@@ -33,8 +31,11 @@ def test_it_removes_what_it_lists_and_nothing_else(folder: Path) -> None:
     (folder / "fold-0" / "notes.txt").write_text("mine")
     (folder / "state.safetensors").write_text("mine")
     assert space.others() == ["fold-0/notes.txt", "state.safetensors"]
+    for name in ("state.safetensors", "notes.txt"):
+        space.within("fold-0").discard(name)
+    assert "fold-0/state.safetensors" not in files_in(folder)
     space.remove()
-    assert files_in(folder) == {"fold-0/notes.txt", "state.safetensors"}
+    assert files_in(folder) == ["fold-0/notes.txt", "state.safetensors"]
     assert not Workspace.is_one(folder)
 
 
@@ -95,7 +96,7 @@ def test_who_works_there_is_not_disturbed(folder: Path) -> None:
         third.share()
 
 
-def test_who_is_late_joins_or_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_late_joins_or_is_refused(folder: Path) -> None:
     first = Workspace.begin(folder, PLAN)
     with pytest.raises(DataError, match="another process has just begun"):
         Workspace.begin(folder, {"plan.json": "other"})
@@ -126,3 +127,22 @@ def test_a_closed_workspace_writes_to_no_other_file(folder: Path, tmp_path: Path
         with pytest.raises(ValueError, match="no longer held"):
             space.share()
     assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1, "b": 2}, []),
+        ({"a": {"b": [1, {"c": 2}]}}, {"a": {"b": [1, {"c": 3}]}}, ["c was 2, now 3"]),
+        ({"a": [1]}, {"a": [1, 2]}, ["a was [1], now [1, 2]"]),
+        ({}, {"a": "x" * 99, "ignored": 1}, [f"a was None, now '{'x' * 59}..."]),
+        ({}, dict.fromkeys("abcde", 1), [f"{key} was None, now 1" for key in "abcde"]),
+        (
+            {},
+            dict.fromkeys("abcdef", 1),
+            [*(f"{k} was None, now 1" for k in "abcde"), "and 1 more"],
+        ),
+    ],
+)
+def test_what_differs_is_named(before: Any, now: Any, expected: list[str]) -> None:
+    assert differences(before, now, ignored=["ignored"]) == expected

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from longtail.data import TextData
 from longtail.errors import DataError, InputError
-from longtail.runs import read_small
+from longtail.runs.files import read_small
 
 NAMES = "names"
 # Labels with fewer training documents than LIMIT get COPIES of their text. Out of fold on Reuters,

@@ -20,15 +20,8 @@ from longtail.classifier.saving import FORMAT
 from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.models import build_model, parse_model
-from longtail.runs import (
-    CARD_FILE,
-    CONFIG_FILE,
-    check_regular,
-    checksum,
-    read_regular,
-    seal,
-    whole_folder,
-)
+from longtail.runs.files import check_regular, read_regular
+from longtail.runs.model import CARD_FILE, CONFIG_FILE, checksum, seal, whole_folder
 from longtail.thresholds import Thresholds
 from longtail.training import Training
 from longtail.training.devices import device_of

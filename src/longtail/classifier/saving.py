@@ -12,7 +12,7 @@ import numpy as np
 from longtail import __version__
 from longtail.classifier.card import model_card
 from longtail.classifier.plan import to_plain
-from longtail.runs import CARD_FILE, CONFIG_FILE, check_out, manifest, replace_model, seal
+from longtail.runs.model import CARD_FILE, CONFIG_FILE, check_out, manifest, replace_model, seal
 
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier

@@ -20,7 +20,8 @@ from safetensors import SafetensorError
 
 from longtail.errors import DataError, InputError
 from longtail.models.base import TextModel
-from longtail.runs import Lock, Workspace, differences, staging, sync_tree
+from longtail.runs.files import Lock, staging, sync_tree
+from longtail.runs.workspace import Workspace, differences
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import n_processes
 from longtail.training.interrupt import NEVER, Stop

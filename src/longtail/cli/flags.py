@@ -24,7 +24,7 @@ from longtail.models import (
     check_used,
     nested_params,
 )
-from longtail.runs import differences
+from longtail.runs.workspace import differences
 from longtail.settings import Settings, field_names
 from longtail.training.settings import RUNTIME, Training
 

@@ -1,34 +1,29 @@
-"""Fetch the files of public corpora into a cache: pooch, with limits on size, time and redirects.
+"""Fetch the files of public corpora into a cache, with limits on size, time and redirects.
 
-pooch verifies the checksum and `runs.files` puts the file into place once it is on the disk. The
-downloader that pooch calls is here. A download that breaks leaves nothing behind.
+requests does the asking, and `runs.files` puts a file with the right checksum into place once it is
+on the disk. A download that breaks leaves nothing behind.
 """
 
 from __future__ import annotations
 
-import errno
-import logging
+import hashlib
 import os
-import queue
 import re
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from longtail.errors import DataError, InputError
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.runs.files import whole_file
 
-# Called with the bytes received, fewer again after a retry, and the size of the file or None.
 # Pieces of a body, each with the size of the file or None.
 Pieces = Generator[tuple[bytes, int | None], None, None]
-Connected = Callable[[socket.socket], None]
 
 TIMEOUTS = (10, 30)  # seconds: to connect, and between two pieces of the body
 SLOW_SECONDS = 60.0  # an answer must begin within these, and then bring in as many
@@ -40,10 +35,6 @@ REDIRECTS = 10
 LARGEST = 16 << 30  # bytes of a file whose size is not known beforehand
 TEXT_LIMIT = 4096  # bytes of a text such as a checksum
 
-# No separators, no drive letters, no name that begins with a dot or a hyphen.
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}")
-_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # on Windows, in any folder
-
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ConnectionRefusedError, "connection refused"),
     (socket.gaierror, "host name not found"),
@@ -54,155 +45,86 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file on the web: its name in the cache, mirrors tried in order, and how to verify it."""
+class RemoteFile(NamedTuple):
+    """A file on the web."""
 
-    name: str
-    urls: tuple[str, ...]
-    checksum: str
+    name: str  # in the cache
+    urls: tuple[str, ...]  # mirrors, tried in order
+    checksum: str  # "sha256:" or "md5:" and hex digits
     size: int | None = None
-
-    def __post_init__(self) -> None:
-        check_name(self.name, "the name of a file")
-        if not re.fullmatch(r"sha256:[0-9a-fA-F]{64}|md5:[0-9a-fA-F]{32}", self.checksum):
-            raise InputError(
-                f"the checksum of {self.name} must be 'sha256:' and 64 hex digits or 'md5:' and "
-                f"32, but is {self.checksum!r}."
-            )
-
-
-def check_name(name: str, what: str) -> str:
-    """The name of a file or folder, if it stays in the folder that it is put into."""
-    if not (isinstance(name, str) and _NAME.fullmatch(name)) or _DEVICE.fullmatch(name):
-        raise InputError(
-            f"{what} in the cache must be at most 200 letters, digits and . _ + -, must not begin "
-            f"with one of the last three, and must not be the name of a device, got {name!r:.300}."
-        )
-    return name
 
 
 def cache_folder() -> Path:
-    """The folder of downloaded corpora: LONGTAIL_CACHE, or where the system keeps caches."""
+    """The folder of downloaded corpora: LONGTAIL_CACHE, or `longtail` where caches are kept."""
     chosen = os.environ.get("LONGTAIL_CACHE")
-    if chosen:
-        try:
-            return Path(chosen).expanduser().absolute()
-        except RuntimeError as error:  # ~name of an unknown user
-            raise InputError(f"LONGTAIL_CACHE={chosen} is no folder: {error}") from error
-    import pooch  # type: ignore[import-untyped, unused-ignore]
-
-    return Path(pooch.os_cache("longtail")).absolute()
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "longtail"
+    try:
+        return Path(chosen or usual).expanduser().absolute()
+    except RuntimeError as error:  # ~name of an unknown user
+        raise InputError(f"LONGTAIL_CACHE={chosen} is no folder: {error}") from error
 
 
-def fetch(
-    file: RemoteFile,
-    corpus: str,
-    progress: OnProgress = ignore,
-    title: str = "",
-    *,
-    strict: bool = True,
-) -> Path:
+def fetch(file: RemoteFile, corpus: str, progress: OnProgress = ignore) -> Path:
     """The path of the file in the cache, downloaded if it is not there yet.
 
-    A file that is there is never overwritten: with another checksum it is refused, or, with
-    `strict=False`, used as it is (the same archive packed again has another checksum). The cache,
-    a corpus in it and a file may be symbolic links.
+    A file that is there is used as it is, whatever its checksum: the same archive packed again has
+    another one. The cache, a corpus in it and a file may be symbolic links.
     """
-    target = cache_folder() / check_name(corpus, "the name of a corpus") / file.name
+    target = cache_folder() / corpus / file.name
     failures = []
     try:
         if os.path.lexists(target):
-            return _verified(target, file, strict)
-        for url in file.urls:
-            reason = _download(url, file, target, progress)
-            if reason is None:
+            if target.is_file():
                 return target
-            failures.append(f"  {url}: {reason}")
+            raise DataError(
+                f"cannot read {target}: it is a folder, a device or a link that leads nowhere."
+            )
+        for url in file.urls:
+            try:
+                _download(url, file, target, progress)
+                return target
+            except _AttemptError as error:
+                failures.append(f"  {url}: {error}\n")
     except OSError as error:
         at = error.filename if error.filename not in (None, str(target)) else ""
         raise DataError(
             f"cannot write {target}: {error.strerror or error}{at and f' ({at})'}. Free some space "
             "or fix the permissions there, or set LONGTAIL_CACHE to another folder."
         ) from error
-    tried = "\n".join(failures or ["  no address is known for it"])
     raise DataError(
-        f"{title or file.name} could not be downloaded:\n{tried}\n"
+        f"{file.name} could not be downloaded:\n{''.join(failures)}"
         "Download the file with a browser, or copy it from another machine, and place it as "
-        f"{target}, or set LONGTAIL_CACHE to a folder that holds {Path(corpus) / file.name}"
+        f"{target}, or set LONGTAIL_CACHE to a folder that holds {corpus}/{file.name}"
     )
 
 
-def fetch_text(url: str) -> str:
-    """A short text from the web, such as a checksum."""
+def fetch_text(url: str, hint: str) -> str:
+    """A short text from the web, such as a checksum; `hint`: what to do if that fails."""
     try:
         with closing(_receive(url, None, TEXT_LIMIT)) as pieces:
             content = b"".join(piece for piece, _ in pieces)
     except _AttemptError as error:
-        raise DataError(f"cannot download {url}: {error.reason}.") from error
+        raise DataError(f"cannot download {url}: {error}. {hint}") from error
     return content.decode("utf-8", "replace")
 
 
-def _verified(path: Path, file: RemoteFile, strict: bool) -> Path:
-    import pooch
-
+def _download(url: str, file: RemoteFile, target: Path, progress: OnProgress) -> None:
+    """Put the body of a url into place; a connection that breaks is tried again."""
     algorithm, expected = file.checksum.lower().split(":")
-    try:
-        if not path.is_file():  # opening a FIFO would block until somebody writes to it
-            raise OSError(errno.EINVAL, "it is a folder, a device or a link that leads nowhere")
-        if not strict:
-            return path
-        actual = pooch.file_hash(str(path), alg=algorithm)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
-    if actual != expected:
-        raise DataError(
-            f"{path} is not the expected file: its checksum is {algorithm}:{actual}, expected "
-            f"{algorithm}:{expected}. It was left as it is: delete or move it, and the next call "
-            "downloads the right one."
-        )
-    return path
-
-
-def _download(url: str, file: RemoteFile, target: Path, progress: OnProgress) -> str | None:
-    """Put the file into place from this url; otherwise the reason why not, in a few words."""
-    import pooch
-
-    complete = False
-
-    def report(done: int, total: int | None) -> None:
-        progress(Progress(f"downloading {file.name}", done, total, "bytes"))
-
-    def downloader(url: str, output_file: str, _pooch: object) -> None:
-        nonlocal complete
-        _save(url, output_file, file.size, report)
-        complete = True
-
-    # pooch prints every download, and its logger does not notice setLevel once it has been used.
-    silence = logging.Filter("nothing has this name")
-    pooch.get_logger().addFilter(silence)
-    try:
-        with whole_file(target) as path:
-            pooch.retrieve(url, file.checksum, path.name, path.parent, None, downloader)
-        return None
-    except _AttemptError as error:
-        return error.reason
-    except ValueError:  # how pooch reports a wrong checksum, but also any mistake in `progress`
-        if not complete:
-            raise
-        return "checksum differs"
-    finally:
-        pooch.get_logger().removeFilter(silence)
-
-
-def _save(url: str, path: str, size: int | None, report: Callable[..., None]) -> None:
-    """Write the body of a url to a file; a connection that breaks is tried again."""
     for retries_left in range(RETRIES, -1, -1):
+        digest = hashlib.new(algorithm)
         try:
-            with open(path, "wb") as out, closing(_receive(url, size, LARGEST)) as pieces:
+            with (
+                whole_file(target) as path,
+                path.open("wb") as out,
+                closing(_receive(url, file.size, LARGEST)) as pieces,
+            ):
                 for piece, total in pieces:
                     out.write(piece)
-                    report(out.tell(), total)
+                    digest.update(piece)
+                    progress(Progress(f"downloading {file.name}", out.tell(), total, "bytes"))
+                if digest.hexdigest() != expected:
+                    raise _AttemptError("checksum differs")
             return
         except _AttemptError as error:
             if not (error.retry and retries_left):
@@ -215,88 +137,94 @@ class _AttemptError(Exception):
 
     def __init__(self, reason: str, retry: bool = False) -> None:
         super().__init__(reason)
-        self.reason = reason
         self.retry = retry
 
 
-def _receive(url: str, size: int | None, largest: int) -> Pieces:
-    """The body of a url as a thread receives it; raise if it does not begin, or comes too slowly.
+class _Watch:
+    """Cuts the connections of a request that does not begin, or comes too slowly.
 
-    The thread's connections are cut then: the time limit of a socket starts over with every byte,
-    and what reads a header or the size of a chunk returns only when it is complete.
+    The time limit of a socket starts over with every byte, and what reads a header or the size of a
+    chunk returns only when it is complete.
     """
-    arrived: queue.Queue[tuple[bytes, int | None] | _AttemptError | None] = queue.Queue(maxsize=16)
-    sockets: list[socket.socket] = []
-    stopped = threading.Event()
 
-    def connected(opened: socket.socket) -> None:
-        sockets.append(opened)
-        if stopped.is_set():
-            raise _AttemptError("stopped")
+    def __init__(self) -> None:
+        self.sockets: list[socket.socket] = []
+        self.reason = ""  # why they were cut
+        self.seconds, self.required = SLOW_SECONDS, SLOW_RATE * SLOW_SECONDS
 
-    def receive() -> None:
+    def connected(self, opened: socket.socket) -> None:
+        self.sockets.append(opened)
+        if self.reason:
+            raise _AttemptError(self.reason)
+
+    @contextmanager
+    def limit(self, seconds: float, reason: str) -> Iterator[None]:
+        timer = threading.Timer(seconds, self._cut, [f"{reason} {SLOW_SECONDS:g} seconds"])
+        timer.daemon = True
+        timer.start()
         try:
-            with closing(_request(url, size, largest, connected)) as pieces:
-                for piece in pieces:
-                    arrived.put(piece)
-                    if stopped.is_set():
-                        return
-            arrived.put(None)
-        except Exception as error:  # also ValueErrors of odd addresses and headers
-            arrived.put(_failure(error))
+            yield
+        finally:
+            timer.cancel()
+        if self.reason:
+            raise _AttemptError(self.reason)
 
-    threading.Thread(target=receive, daemon=True).start()
-    reason = f"no answer within {SLOW_SECONDS:g} seconds"
-    required, deadline = 0.0, time.monotonic() + SLOW_SECONDS
-    try:
-        while item := arrived.get(timeout=max(0.0, deadline - time.monotonic())):
-            if isinstance(item, _AttemptError):
-                raise item
-            yield item
-            required -= len(item[0])
-            if required <= 0:
-                reason = f"slower than {SLOW_RATE} bytes a second over {SLOW_SECONDS:g} seconds"
-                required, deadline = SLOW_RATE * SLOW_SECONDS, time.monotonic() + SLOW_SECONDS
-    except queue.Empty:
-        raise _AttemptError(reason) from None
-    finally:
-        stopped.set()
-        for opened in sockets:
+    def _cut(self, reason: str) -> None:
+        self.reason = reason
+        for opened in self.sockets:
             with suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
-        while not arrived.empty():  # the thread may wait for space in the queue
-            arrived.get()
+
+    def read(self, body: Any) -> bytes:
+        """The next piece of a body; only the time of waiting for it counts."""
+        began = time.monotonic()
+        with self.limit(self.seconds, f"slower than {SLOW_RATE} bytes a second over"):
+            piece: bytes = body.read1(PIECE, decode_content=False)
+        self.seconds -= time.monotonic() - began
+        self.required -= len(piece)
+        if self.required <= 0:
+            self.seconds, self.required = SLOW_SECONDS, SLOW_RATE * SLOW_SECONDS
+        return piece
 
 
-def _request(url: str, size: int | None, largest: int, connected: Connected) -> Pieces:
+def _receive(url: str, size: int | None, largest: int) -> Pieces:
     """The body of a url as it arrives, after an empty piece."""
-    done = 0
+    watch, done = _Watch(), 0
     # As stored: a server that compresses, or calls a .gz file compressed, changes the checksum.
     headers = {"Accept-Encoding": "identity"}
-    with (
-        _session(connected) as session,
-        session.get(url, headers=headers, stream=True, timeout=TIMEOUTS) as response,
-    ):
-        if response.status_code != 200:
-            raise _AttemptError(f"HTTP {response.status_code}")
-        length = response.headers.get("Content-Length", "")
-        total = int(length) if re.fullmatch(r"[0-9]{1,18}", length) else size
-        limit = largest if total is None else total
-        if size not in (None, total):
-            raise _AttemptError(f"has {total} bytes, expected {size}")
-        if limit > largest:
-            raise _AttemptError(f"has {total} bytes, more than the limit of {largest}")
-        yield b"", total
-        while piece := response.raw.read1(PIECE, decode_content=False):
-            done += len(piece)
-            if done > limit:
-                raise _AttemptError(f"sends more than the {limit} bytes that were expected")
-            yield piece, total
-    if total is not None and done < total:
-        raise _AttemptError("connection broken", retry=True)
+    try:
+        with _session(watch) as session:
+            with watch.limit(SLOW_SECONDS, "no answer within"):
+                response = session.get(url, headers=headers, stream=True, timeout=TIMEOUTS)
+            with response:
+                total = _size_of(response, size, largest)
+                yield b"", total
+                while piece := watch.read(response.raw):
+                    done += len(piece)
+                    limit = largest if total is None else total
+                    if done > limit:
+                        raise _AttemptError(f"sends more than the {limit} bytes that were expected")
+                    yield piece, total
+        if total is not None and done < total:
+            raise _AttemptError("connection broken", retry=True)
+    except Exception as error:  # also ValueErrors of odd addresses and headers
+        raise (_AttemptError(watch.reason) if watch.reason else _failure(error)) from None
 
 
-def _session(connected: Connected) -> Any:
+def _size_of(response: Any, size: int | None, largest: int) -> int | None:
+    """The size of a body that may be read, None where it is not known."""
+    if response.status_code != 200:
+        raise _AttemptError(f"HTTP {response.status_code}")
+    length = response.headers.get("Content-Length", "")
+    total = int(length) if re.fullmatch(r"[0-9]{1,18}", length) else size
+    if size not in (None, total):
+        raise _AttemptError(f"has {total} bytes, expected {size}")
+    if total is not None and total > largest:
+        raise _AttemptError(f"has {total} bytes, more than the limit of {largest}")
+    return total
+
+
+def _session(watch: _Watch) -> Any:
     """A session of requests with few redirects, never from https to http."""
     import requests
     from requests.adapters import HTTPAdapter  # type: ignore[import-untyped, unused-ignore]
@@ -321,7 +249,7 @@ def _session(connected: Connected) -> Any:
             class Connection(pool.ConnectionCls):  # type: ignore[misc, name-defined, unused-ignore]
                 def connect(self) -> None:
                     super().connect()
-                    connected(self.sock)
+                    watch.connected(self.sock)
 
             pool.ConnectionCls = Connection
             return pool
@@ -335,15 +263,12 @@ def _session(connected: Connected) -> Any:
 
 
 def _failure(error: Exception) -> _AttemptError:
-    """A short reason for people, from the exceptions that requests and urllib3 have wrapped.
-
-    A new exception without a traceback, which would keep sockets open.
-    """
+    """A short reason for people, from the exceptions that requests and urllib3 have wrapped."""
     import requests  # type: ignore[import-untyped, unused-ignore]
     from urllib3.exceptions import ProtocolError
 
     if isinstance(error, _AttemptError):
-        return _AttemptError(error.reason, error.retry)
+        return error
     if isinstance(error, requests.TooManyRedirects):
         return _AttemptError(f"more than {REDIRECTS} redirects")
     causes: list[BaseException] = [error]

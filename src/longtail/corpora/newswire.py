@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from longtail.data.textdata import TextData
 from longtail.errors import InputError, UnknownNameError
-from longtail.labels import LabelEncoder
 from longtail.progress import OnProgress, Progress, ignore
 
 
@@ -55,13 +54,13 @@ class Story(NamedTuple):
     labels: tuple[str, ...]
 
 
-class Newswire(Sequence[Story]):
+class Newswire:
     """The stories 0..n_documents-1 over n_labels labels; `newswire[k]` computes story k.
 
     Args:
         n_documents, n_labels: sizes; neither needs memory.
         mean_labels: labels per document on average; many documents have one.
-        seed: the same seed gives the same stories on every machine.
+        random_state: the seed; the same one gives the same stories on every machine.
 
     Example:
         >>> wire = Newswire(n_documents=10_000_000, n_labels=1_000_000)
@@ -74,7 +73,7 @@ class Newswire(Sequence[Story]):
         n_documents: int = 10_788,
         n_labels: int = 90,
         mean_labels: float = 1.24,
-        seed: int = 0,
+        random_state: int = 0,
     ) -> None:
         if n_documents < 1 or n_labels < 1 or not 1 <= mean_labels <= max(1, n_labels / 2):
             raise InputError(
@@ -83,25 +82,18 @@ class Newswire(Sequence[Story]):
                 f"mean_labels={mean_labels}."
             )
         self.n_documents, self.n_labels = n_documents, n_labels
-        self.mean_labels, self.seed = mean_labels, seed
+        self.mean_labels, self.random_state = mean_labels, random_state
         self._exponent = _exponent(n_documents * mean_labels, n_labels)
-        self._start = random.Random(seed).random()
+        self._start = random.Random(random_state).random()
 
     def __len__(self) -> int:
         return self.n_documents
 
-    @overload
-    def __getitem__(self, index: int) -> Story: ...
+    def __getitem__(self, index: int) -> Story:
+        return self._story(range(self.n_documents)[index])
 
-    @overload
-    def __getitem__(self, index: slice) -> list[Story]: ...
-
-    def __getitem__(self, index: int | slice) -> Story | list[Story]:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(self.n_documents))]
-        if not -self.n_documents <= index < self.n_documents:
-            raise IndexError(f"story {index} of {self.n_documents}")
-        return self._story(index % self.n_documents)
+    def __iter__(self) -> Iterator[Story]:
+        return map(self._story, range(self.n_documents))
 
     def label_name(self, label: int) -> str:
         """The name of a label by its frequency rank: named topics first, then topics by place."""
@@ -116,7 +108,7 @@ class Newswire(Sequence[Story]):
         return label % (len(FAMILIES) if label < N_NAMED else N_NAMED)
 
     def _story(self, number: int) -> Story:
-        rng = random.Random(self.seed * 1_000_003 + number * 2 + 1)
+        rng = random.Random(self.random_state * 1_000_003 + number * 2 + 1)
         # Golden-ratio steps spread every label evenly over the stories, the rare ones too.
         labels = self._labels(self._rank((self._start + number * GOLDEN) % 1.0), rng)
         text = _write(rng, [self._subject(label, rng) for label in labels])
@@ -279,13 +271,12 @@ def load(
     )
     n_validation, n_test = (round(n * total / sizes["n_documents"]) for n in sizes["held_out"])
     edges = (0, total - n_validation - n_test, total - n_test, total)
-    stories, encoder = [], LabelEncoder(wire.label_names())
+    stories = []
     for number, story in enumerate(wire, start=1):
         stories.append(story)
-        encoder.add(story.labels)
         if number % 100 == 0:
             progress(Progress("generating documents", number, total))
-    texts, ids = [story.text for story in stories], tuple(story.id for story in stories)
-    data = TextData(texts, *encoder.finish(), ids)
+    ids, texts, labels = zip(*stories, strict=True)
+    data = TextData.from_lists(texts, labels, wire.label_names(), ids=ids)
     parts = ("train", "validation", "test")
     return {part: data[slice(*ends)] for part, ends in zip(parts, pairwise(edges), strict=True)}

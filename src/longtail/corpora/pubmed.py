@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail.corpora.download import RemoteFile, cache_folder, check_name, fetch, fetch_text
+from longtail.corpora.download import RemoteFile, cache_folder, fetch, fetch_text
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport, parse_range
 from longtail.data.sources import collect_source, frequent_labels, tell
 from longtail.data.textdata import TextData
@@ -103,7 +103,12 @@ def _download(files: str, baseline: str, progress: OnProgress) -> list[Path]:
     first, last = parse_range(str(files), "files", "7 or 1100-1120")
     if not 1 <= first <= last <= LAST_FILE:
         raise InputError(f"files must be numbers from 1 to {LAST_FILE}, got {files!r}.")
-    check_name(f"{baseline}0001.xml.gz", "what begins with baseline (--set baseline=...)")
+    # No separators, and no name that begins with a dot or a hyphen: it stays in the cache.
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}", baseline):
+        raise InputError(
+            "baseline (--set baseline=...) must be at most 200 letters, digits and . _ + -, and "
+            f"must not begin with one of the last three, got {baseline!r:.300}."
+        )
     paths = []
     for number in range(first, last + 1):
         name = f"{baseline}{number:04d}.xml.gz"
@@ -118,12 +123,8 @@ def _download(files: str, baseline: str, progress: OnProgress) -> list[Path]:
 def published_md5(url: str) -> str:
     """NLM puts `MD5(name)= digits` beside every file."""
     path = cache_folder() / "pubmed" / url.rpartition("/")[2]
-    try:
-        text = fetch_text(f"{url}.md5").strip()
-    except DataError as error:
-        raise DataError(
-            f"{error} Check the network and that the file exists, or place it as {path}."
-        ) from error
+    hint = f"Check the network and that the file exists, or place it as {path}."
+    text = fetch_text(f"{url}.md5", hint).strip()
     digits = text.rpartition(" ")[2].lower()
     if not re.fullmatch("[0-9a-f]{32}", digits):
         raise DataError(

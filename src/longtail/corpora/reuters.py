@@ -45,7 +45,7 @@ def load(
     if path is None:
         path = cache_folder() / "reuters" / NLTK_ARCHIVE
         if not path.is_file():
-            path = fetch(ARCHIVE, "reuters", progress, "Reuters-21578", strict=False)
+            path = fetch(ARCHIVE, "reuters", progress)
     options = ReadOptions(encoding=encoding, on_error=on_error, max_record_mb=max_record_mb)
     collected = collect_source(path, None, options, progress)
     data = collected.data()

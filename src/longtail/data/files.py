@@ -20,7 +20,7 @@ from longtail.data.limits import TOO_LONG, bounded_lines, too_large
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 from longtail.progress import OnProgress, Progress, ignore
-from longtail.runs import whole_file
+from longtail.runs.files import whole_file
 
 Tick = Callable[[int], None]
 """Called with the number of bytes just read from disk."""

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from longtail.checks import check_integer
-from longtail.errors import InputError
-from longtail.labels import shown
+from longtail.errors import InputError, shown
 from longtail.losses import BalancedLoss
 from longtail.losses.balanced import Batch, balanced_sum
 from longtail.losses.targets import check_dense, read_targets

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.checks import check_bool, check_choice, check_number
-from longtail.errors import InputError
-from longtail.labels import shown
+from longtail.errors import InputError, shown
 from longtail.losses import functional
 from longtail.losses.balanced import Batch, kernels_usable, weigh
 from longtail.losses.bounds import any_huge, bounded, suspicious, with_limits

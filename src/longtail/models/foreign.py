@@ -14,7 +14,7 @@ from typing import Any
 
 from longtail.errors import DataError
 from longtail.models.weights import shapes_in
-from longtail.runs import read_regular
+from longtail.runs.files import read_regular
 
 # Settings by which transformers fetches compiled code by name, and what is built in instead.
 KERNELS = re.compile(r"_?(attn|experts)_implementation(_internal)?|kernel_config|use_kernels")

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 
 from longtail.checks import replace_surrogates
 from longtail.errors import InputError
-from longtail.runs import whole_file
+from longtail.runs.files import whole_file
 from longtail.training.encoded import EncodedTokens
 
 CHUNK = 4096

@@ -16,7 +16,7 @@ from longtail.report.latex import to_latex_document
 from longtail.report.page import build_page
 from longtail.report.paper import LAYOUTS, paper_rows
 from longtail.report.renderers import to_document
-from longtail.runs import MADE_BY
+from longtail.runs.files import MADE_BY
 
 TITLE = "Multi-label classification by frequency of the labels"
 SUFFIXES = {".md": "markdown", ".tex": "latex", ".json": "json", ".html": "html"}

@@ -27,8 +27,7 @@ from longtail.errors import DataError
 from longtail.progress import OnProgress, ignore
 from longtail.reproduce.recipes import plans_of
 from longtail.reproduce.surroundings import commit, hardware, versions
-from longtail.runs import differences
-from longtail.runs.workspace import Workspace
+from longtail.runs.workspace import Workspace, differences
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.settings import RUNTIME
 

@@ -7,36 +7,32 @@ is on the disk. What killed processes leave behind carries a mark, and is remove
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
 import stat
+import tempfile
 import uuid
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from longtail.errors import DataError, InputError
 
+# In every private folder and workspace: who made it and, in a workspace, the list of its files.
 MARK = ".longtail"
-"""In every private folder and workspace: who made it and, in a workspace, the list of its files."""
-MADE_BY = "Made by longtail"
-"""In reports and figures, which a later one may replace."""
+MADE_BY = "Made by longtail"  # in reports and figures, which a later one may replace
 PRIVATE = re.compile(r"\.longtail-([0-9a-f]{32})")
-FIRST_LINE = re.compile(r"longtail [0-9a-f]{32}\n")
+FIRST_LINE = re.compile(r"longtail ([0-9a-f]{32})\n")
 
 
-def sync_file(path: Path) -> None:
-    """Wait until a file is on the disk; an error of a delayed write comes up here."""
-    with open(path, "rb") as written:
-        os.fsync(written.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk; an error of a delayed write comes up here."""
+    # Not every folder can be synced.
+    with contextlib.suppress(OSError) if path.is_dir() else contextlib.nullcontext():
+        handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
@@ -45,12 +41,21 @@ def sync_folder(folder: Path) -> None:
 
 def sync_tree(folder: Path) -> None:
     """Everything in a folder onto the disk."""
-    for path in folder.rglob("*"):
-        if path.is_dir():
-            sync_folder(path)
-        else:
-            sync_file(path)
-    sync_folder(folder)
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+
+
+def files_in(folder: Path) -> list[str]:
+    """The names of all files in a folder and those within, relative to it, sorted."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path.relative_to(folder).as_posix() for path in files]
+
+
+def is_inside(folder: Path, name: str) -> bool:
+    """Whether a name on a list is that of something in the folder, also where it holds links."""
+    parts = PurePosixPath(name).parts
+    safe = parts and ".." not in parts and parts[0] != "/"
+    return bool(safe) and (folder / name).parent.resolve().is_relative_to(folder.resolve())
 
 
 def make_folder(folder: Path) -> None:
@@ -86,17 +91,11 @@ class Lock:
 
     def acquire(self, *, shared: bool = False, wait: bool = False) -> bool:
         """Take it, or change how it is held; False if somebody else has it."""
+        mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
         try:
-            import fcntl
-        except ImportError:
-            return True
-        how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
-        try:
-            fcntl.flock(self.handle, how)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+            fcntl.flock(self.handle, mode)
+        except OSError as error:
+            return not isinstance(error, BlockingIOError)
         return True
 
     def is_current(self) -> bool:
@@ -151,19 +150,25 @@ def remove_left_overs(parent: Path) -> None:
         for entry in list(os.scandir(parent)):
             if PRIVATE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
                 with contextlib.suppress(OSError), Lock(Path(entry.path)) as lock:
-                    if lock.acquire() and lock.is_current() and _is_private(Path(entry.path)):
-                        remove_private(Path(entry.path))
+                    if lock.acquire() and lock.is_current() and _is_private(lock.path):
+                        remove_private(lock.path)
 
 
 def _is_private(folder: Path) -> bool:
     """Whether longtail made this folder; the mark may be missing where nothing else is there."""
-    key = PRIVATE.fullmatch(folder.name)
-    if key is None:
-        return False
-    mark = f"longtail {key[1]}\n"
+    mark = f"longtail {folder.name.removeprefix('.longtail-')}\n"
     names = os.listdir(folder)
-    found = read_regular(folder / MARK).decode("ascii", "replace") if MARK in names else ""
-    return found.startswith(mark) or (set(names) <= {MARK} and mark.startswith(found))
+    content = read_regular(folder / MARK).decode("ascii", "replace") if MARK in names else ""
+    return content.startswith(mark) or (set(names) <= {MARK} and mark.startswith(content))
+
+
+def key_of(folder: Path) -> str | None:
+    """The key in the mark of a folder that longtail made; None for any other folder."""
+    try:
+        mark = FIRST_LINE.match(read_regular(folder / MARK).decode("ascii", "replace"))
+    except OSError:
+        return None
+    return mark and mark[1]
 
 
 def remove_private(folder: Path) -> None:
@@ -187,12 +192,15 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     # A link stays a link: what it leads to is replaced.
     place = Path(os.path.realpath(path))
     place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_dir():
+        raise IsADirectoryError(f"{place} is a folder")
     if place.exists() and not place.is_file():
-        if place.is_dir():
-            raise IsADirectoryError(f"{place} is a folder")
         # A device or pipe, such as /dev/stdout, is written to and never replaced.
-        with _written_through(place) as temporary:
+        with tempfile.TemporaryDirectory() as folder:
+            temporary = Path(folder) / place.name
             yield temporary
+            with temporary.open("rb") as source, place.open("wb") as target:
+                shutil.copyfileobj(source, target)
         return
     with staging(place.parent) as private:
         temporary = private / place.name
@@ -201,9 +209,9 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             shutil.copymode(place, temporary)
         else:
             use_usual_modes(private)
-        sync_file(temporary)
+        sync(temporary)
         os.replace(temporary, place)
-        sync_folder(place.parent)
+        sync(place.parent)
 
 
 def use_usual_modes(private: Path) -> None:
@@ -215,17 +223,6 @@ def use_usual_modes(private: Path) -> None:
             path.chmod(usual)
 
 
-@contextmanager
-def _written_through(device: Path) -> Iterator[Path]:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        temporary = Path(folder) / device.name
-        yield temporary
-        with temporary.open("rb") as source, device.open("wb") as target:
-            shutil.copyfileobj(source, target)
-
-
 def check_replaceable(path: Path, overwrite: bool) -> None:
     """Raise if writing to a file would lose something: it is there, and longtail did not make it.
 
@@ -234,9 +231,9 @@ def check_replaceable(path: Path, overwrite: bool) -> None:
     if not path.is_file() or overwrite:
         return
     with path.open("rb") as opened:
-        while piece := opened.read(1 << 20):
-            if MADE_BY.encode() in piece:
-                return
+        lines = iter(lambda: opened.readline(1 << 20), b"")
+        if any(MADE_BY.encode() in line for line in lines):
+            return
     raise InputError(
         f"{path} is there already, and longtail did not make it. Replace it with --overwrite, or "
         "choose another name."
@@ -245,11 +242,8 @@ def check_replaceable(path: Path, overwrite: bool) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a whole text file in UTF-8, the same bytes on every system; raises OSError."""
-    with (
-        whole_file(path) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="\n") as opened,
-    ):
-        opened.write(text)
+    with whole_file(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))
 
 
 def read_regular(path: Path, links_within: Path | None = None) -> bytes:
@@ -272,19 +266,9 @@ def read_small(path: Path, limit: int = 64_000_000) -> str:
 
 def check_regular(path: Path, links_within: Path | None = None) -> os.stat_result:
     """The status of a regular file; raises OSError for anything else, before it is opened."""
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode) and links_within is not None:
-        target = path.resolve()
-        if target.is_relative_to(links_within.resolve()):
-            found = target.lstat()
-    if not stat.S_ISREG(found.st_mode):
+    status = path.lstat()
+    if links_within is not None and path.resolve().is_relative_to(links_within.resolve()):
+        status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{path} is not a regular file")
-    return found
-
-
-def has_mark(folder: Path) -> bool:
-    """Whether longtail made this folder."""
-    try:
-        return bool(FIRST_LINE.match(read_regular(folder / MARK).decode("ascii", "replace")))
-    except OSError:
-        return False
+    return status

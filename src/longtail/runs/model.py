@@ -11,56 +11,34 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from longtail.errors import DataError
-from longtail.runs.files import (
-    MARK,
-    Lock,
-    check_regular,
-    has_mark,
-    read_regular,
-    remove_left_overs,
-    remove_private,
-    staging,
-    sync_file,
-    sync_folder,
-    sync_tree,
-    use_usual_modes,
-    whole_file,
-)
+from longtail.runs import files
 
+# Makes a folder a model; written last, and has the list of all other files.
 CONFIG_FILE = "longtail.json"
-"""Makes a folder a model; written last, and has the list of all other files."""
-CARD_FILE = "README.md"
-"""The model card, which people edit: a changed one is no damage."""
-READY = ".longtail-ready"
-"""A whole model on its way into the folder around it."""
-CHUNK = 1 << 20
+CARD_FILE = "README.md"  # the model card, which people edit: a changed one is no damage
+READY = ".longtail-ready"  # a whole model on its way into the folder around it
 
-Manifest = dict[str, dict[str, Any]]
-"""Name -> size and sha256 of every file of a model."""
+Manifest = dict[str, dict[str, Any]]  # name -> size and sha256 of every file of a model
 
 
 def checksum(path: Path) -> str:
     """The sha256 of a file, as hex digits."""
-    found = hashlib.sha256()
     with open(path, "rb") as opened:
-        while chunk := opened.read(CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def manifest(folder: Path) -> Manifest:
     """Size and checksum of every file in a folder but those of `runs` itself."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    names = {path.relative_to(folder).as_posix(): path for path in files}
     return {
-        name: {"size": path.stat().st_size, "sha256": checksum(path)}
-        for name, path in names.items()
-        if name not in (MARK, CONFIG_FILE)
+        name: {"size": (folder / name).stat().st_size, "sha256": checksum(folder / name)}
+        for name in files.files_in(folder)
+        if name not in (files.MARK, CONFIG_FILE)
     }
 
 
@@ -75,9 +53,9 @@ def seal(config: Mapping[str, Any]) -> dict[str, Any]:
 def read_config(folder: Path, links_within: Path | None = None) -> dict[str, Any] | None:
     """The configuration of the model in this very folder; None if it is not ours or damaged."""
     try:
-        found = json.loads(read_regular(folder / CONFIG_FILE, links_within))
-        sealed = seal(found)["checksum"] == found["checksum"]
-        return found if sealed and isinstance(found["files"], dict) else None
+        config = json.loads(files.read_regular(folder / CONFIG_FILE, links_within))
+        is_sealed = seal(config)["checksum"] == config["checksum"]
+        return config if is_sealed and isinstance(config["files"], dict) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -85,7 +63,7 @@ def read_config(folder: Path, links_within: Path | None = None) -> dict[str, Any
 def whole_folder(folder: Path) -> Path:
     """Where the whole model is: in the folder, or ready to take its place there."""
     ready = folder / READY
-    is_ours = not ready.is_symlink() and has_mark(ready)
+    is_ours = not ready.is_symlink() and files.key_of(ready)
     return ready if is_ours and (ready / CONFIG_FILE).is_file() else folder
 
 
@@ -124,27 +102,15 @@ def replace_model(folder: Path, write: Callable[[Path], None]) -> None:
     """
     is_new = not folder.exists()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with Lock(folder) as lock:
-            lock.acquire(wait=True)
-            _finish_install(folder)
-            with staging(folder) as private:
+        with _installing(folder):
+            with files.staging(folder) as private:
                 write(private)
                 _check_names(folder, private)
-                use_usual_modes(private)
-                sync_tree(private)
+                files.use_usual_modes(private)
+                files.sync_tree(private)
                 os.rename(private, folder / READY)
-            sync_folder(folder)
+            files.sync(folder)
             _install(folder)
-    except Exception as error:
-        # Tokenizers report a full disk as a bare Exception, safetensors as its own kind.
-        if (
-            isinstance(error, OSError)
-            or type(error) is Exception
-            or type(error).__name__ == "SafetensorError"
-        ):
-            raise DataError(_not_saved(folder, error)) from error
-        raise
     finally:
         if is_new:
             with contextlib.suppress(OSError):
@@ -153,19 +119,27 @@ def replace_model(folder: Path, write: Callable[[Path], None]) -> None:
 
 def finish_install(folder: Path) -> None:
     """Do what a killed process did not get to: give the files of a ready model their places."""
+    with _installing(folder):
+        files.remove_left_overs(folder)
+
+
+@contextmanager
+def _installing(folder: Path) -> Iterator[None]:
+    """Hold a folder alone, once what a killed process was installing has its place."""
     try:
-        with Lock(folder) as lock:
+        folder.mkdir(parents=True, exist_ok=True)
+        with files.Lock(folder) as lock:
             lock.acquire(wait=True)
-            _finish_install(folder)
-            remove_left_overs(folder)
-    except OSError as error:
-        raise DataError(_not_saved(folder, error)) from error
-
-
-def _finish_install(folder: Path) -> None:
-    if whole_folder(folder) != folder:
-        _check_names(folder, folder / READY)
-        _install(folder)
+            if whole_folder(folder) != folder:
+                _check_names(folder, folder / READY)
+                _install(folder)
+            yield
+    except Exception as error:
+        # Tokenizers report a full disk as a bare Exception, safetensors as its own kind.
+        full_disk = type(error) is Exception or type(error).__name__ == "SafetensorError"
+        if full_disk or isinstance(error, OSError):
+            raise DataError(_not_saved(folder, error)) from error
+        raise
 
 
 def _not_saved(folder: Path, error: Exception) -> str:
@@ -180,8 +154,7 @@ def _not_saved(folder: Path, error: Exception) -> str:
 
 def _check_names(folder: Path, source: Path) -> None:
     """Raise if a file of the new model would take the place of one that is not longtail's."""
-    files = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
-    others = files - _listed(source).keys() - {CONFIG_FILE, MARK}
+    others = set(files.files_in(source)) - _listed(source).keys() - {CONFIG_FILE, files.MARK}
     if others:
         raise DataError(f"{source / min(others)} is no part of the model that is saved. Move it.")
     ours = {*_listed(folder), *([CONFIG_FILE] if read_config(folder) else [])}
@@ -201,21 +174,23 @@ def _install(folder: Path) -> None:
     ready = folder / READY
     old, new = _listed(folder), _listed(ready)
     _keep_changed(folder, old, new)
-    with staging(folder) as private:
+    with files.staging(folder) as private:
         for name in new:
             _put(ready / name, folder / name, private / "file")
         for name in old.keys() - new.keys():
             # What the model before had more, such as further folds; not if somebody changed it.
             if _is_file(folder / name, old[name]):
                 (folder / name).unlink()
-                _remove_empty_parents(folder, name)
+                with contextlib.suppress(OSError):
+                    # Up to the first that is not empty, as this folder is not.
+                    os.removedirs((folder / name).parent)
         _put(ready / CONFIG_FILE, folder / CONFIG_FILE, private / "file")
     for parent in {(folder / name).parent for name in (*new, CONFIG_FILE)}:
-        sync_folder(parent)
-    done = folder / f".longtail-{_key(ready)}"
+        files.sync(parent)
+    done = folder / f".longtail-{files.key_of(ready)}"
     os.rename(ready, done)
     with contextlib.suppress(OSError):
-        remove_private(done)
+        files.remove_private(done)
 
 
 def _keep_changed(folder: Path, old: Manifest, new: Manifest) -> None:
@@ -230,7 +205,7 @@ def _keep_changed(folder: Path, old: Manifest, new: Manifest) -> None:
         copies = [path.with_name(f"{path.name}.{n}.bak") for n in range(1, 1000)]
         if not any(copy.is_file() and checksum(copy) == checksum(path) for copy in copies):
             free = next(copy for copy in copies if not os.path.lexists(copy))
-            with whole_file(free) as temporary:
+            with files.whole_file(free) as temporary:
                 shutil.copy2(path, temporary)
 
 
@@ -245,43 +220,25 @@ def _put(source: Path, place: Path, temporary: Path) -> None:
     except OSError:
         # Not every file system has links.
         shutil.copy2(source, temporary)
-        sync_file(temporary)
+        files.sync(temporary)
     os.replace(temporary, place)
 
 
 def _listed(folder: Path) -> Manifest:
     """The files of the model in this very folder by its own list, none of them outside of it."""
-    config = read_config(folder)
-    if config is None:
-        return {}
-    inside = folder.resolve()
+    config = read_config(folder) or {"files": {}}
     return {
         name: entry
         for name, entry in config["files"].items()
-        if name
-        and name not in (CONFIG_FILE, MARK)
-        and isinstance(entry, dict)
-        and not PurePosixPath(name).is_absolute()
-        and ".." not in PurePosixPath(name).parts
-        and (folder / name).parent.resolve().is_relative_to(inside)
+        if isinstance(entry, dict) and name not in (CONFIG_FILE, files.MARK)
+        if files.is_inside(folder, name)
     }
 
 
 def _is_file(path: Path, entry: Mapping[str, Any]) -> bool:
     """Whether the very file that the list describes is there."""
     try:
-        found = check_regular(path)
-        return found.st_size == entry.get("size") and checksum(path) == entry.get("sha256")
+        size = files.check_regular(path).st_size
+        return size == entry.get("size") and checksum(path) == entry.get("sha256")
     except OSError:
         return False
-
-
-def _key(folder: Path) -> str:
-    return read_regular(folder / MARK).decode("ascii")[len("longtail ") :][:32]
-
-
-def _remove_empty_parents(folder: Path, name: str) -> None:
-    for within in PurePosixPath(name).parents:
-        if within.name:
-            with contextlib.suppress(OSError):
-                (folder / within).rmdir()

@@ -5,27 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from errno import ENOTEMPTY
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-from longtail.errors import DataError
-from longtail.runs.files import (
-    MARK,
-    PRIVATE,
-    Lock,
-    check_regular,
-    has_mark,
-    remove_left_overs,
-    staging,
-    sync_file,
-    sync_folder,
-    sync_tree,
-    whole_file,
-    write_text,
-)
+from longtail.errors import DataError, shown
+from longtail.runs import files
+
+# Differences of settings that are named, and characters of each value.
+MAX_SHOWN, MAX_LENGTH = 5, 60
 
 
 class Workspace:
@@ -36,72 +25,35 @@ class Workspace:
     whoever finishes or removes it.
     """
 
-    def __init__(self, folder: Path, lock: Lock, prefix: str = "") -> None:
+    def __init__(self, folder: Path, lock: files.Lock, prefix: str = "") -> None:
         self.folder, self._lock, self._prefix = folder, lock, prefix
-        self._known = set(self.names())
 
     @classmethod
-    def begin(cls, folder: Path, files: Mapping[str, str], *, join: bool = False) -> Workspace:
+    def begin(cls, folder: Path, first: Mapping[str, str], *, join: bool = False) -> Workspace:
         """Make the folder, which must be empty or not there, with its first files all at once.
 
         It is held shared. `join`: if another process was faster, that one's is opened.
         """
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            make = cls._begin_inside if folder.is_dir() else cls._begin_beside
-            lock = make(folder, files)
+            return cls(folder, _make(folder, first))
         except OSError as error:
-            if cls.is_one(folder) and join:
-                found = cls.open(folder)
-                found.share()
-                return found
-            if cls.is_one(folder):
+            if not cls.is_one(folder):
+                raise DataError(
+                    f"cannot begin in {folder}: {error.strerror or error}. Choose an empty folder, "
+                    "or one that is not there yet."
+                ) from error
+            if not join:
                 raise DataError(
                     f"another process has just begun in {folder}. Choose another folder."
                 ) from error
-            raise DataError(
-                f"cannot begin in {folder}: {error.strerror or error}. Choose an empty folder, or "
-                "one that is not there yet."
-            ) from error
-        return cls(folder, lock)
-
-    @staticmethod
-    def _begin_beside(folder: Path, files: Mapping[str, str]) -> Lock:
-        with staging(folder.parent) as private:
-            for name, text in files.items():
-                (private / name).write_text(text, "utf-8")
-            with (private / MARK).open("a", encoding="utf-8") as listed:
-                listed.writelines(f"{name}\n" for name in files)
-            sync_tree(private)
-            lock = Lock(private / MARK)
-            lock.acquire(shared=True)
-            lock.path = folder / MARK
-            os.rename(private, folder)
-        sync_folder(folder.parent)
-        return lock
-
-    @staticmethod
-    def _begin_inside(folder: Path, files: Mapping[str, str]) -> Lock:
-        """In an empty folder that is there already: it may be a mounted volume, or a link."""
-        others = [path for path in folder.iterdir() if not PRIVATE.fullmatch(path.name)]
-        if any(not path.is_dir() or path.is_symlink() or any(path.iterdir()) for path in others):
-            raise OSError(ENOTEMPTY, "it is not empty")
-        with staging(folder) as private:
-            mark = private / "mark"
-            mark.write_text("".join([f"longtail {uuid4().hex}\n", *(f"{n}\n" for n in files)]))
-            sync_file(mark)
-            # Fails, other than a rename, if another process was faster.
-            os.link(mark, folder / MARK)
-        lock = Lock(folder / MARK)
-        lock.acquire(shared=True)
-        for name, text in files.items():
-            write_text(folder / name, text)
-        return lock
+        space = cls.open(folder)
+        space.share()
+        return space
 
     @staticmethod
     def is_one(folder: Path) -> bool:
         """Whether longtail made this folder."""
-        return not folder.is_symlink() and has_mark(folder)
+        return not folder.is_symlink() and files.key_of(folder) is not None
 
     @classmethod
     def open(cls, folder: Path) -> Workspace:
@@ -115,25 +67,24 @@ class Workspace:
                 f"{folder} was not made by longtail, and is left as it is. Choose another folder."
             )
         try:
-            return cls(folder, Lock(folder / MARK))
+            return cls(folder, files.Lock(folder / files.MARK))
         except OSError as error:
             raise DataError(f"{folder} cannot be used: {error}. Choose another folder.") from error
 
     def share(self) -> None:
         """Hold it together with others who work here; waits for one who has it alone."""
-        self._lock.acquire(shared=True, wait=True)
-        self._check_current()
+        self._acquire(shared=True, wait=True)
 
     def own(self, *, wait: bool = False) -> None:
         """Hold it alone; an error if another process works here."""
-        if not self._lock.acquire(wait=wait):
+        self._acquire(shared=False, wait=wait)
+
+    def _acquire(self, *, shared: bool, wait: bool) -> None:
+        if not self._lock.acquire(shared=shared, wait=wait):
             raise DataError(
                 f"another process is at work in {self.folder}. Wait until it has ended, or choose "
                 "another folder."
             )
-        self._check_current()
-
-    def _check_current(self) -> None:
         if not self._lock.is_current():
             raise DataError(
                 f"another process has just finished or removed {self.folder}. Try once more."
@@ -156,7 +107,7 @@ class Workspace:
         """The path of a file to write, which is now on the list; its folder is made."""
         path = self.path / name
         # First of all: what is not on the list is never removed, not even an empty folder.
-        self._list([self._prefix + name])
+        self._list(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -175,7 +126,7 @@ class Workspace:
     def write(self, name: str, content: bytes) -> None:
         """Write a file, all or nothing."""
         try:
-            with whole_file(self.file(name)) as temporary:
+            with files.whole_file(self.file(name)) as temporary:
                 temporary.write_bytes(content)
         except OSError as error:
             raise DataError(
@@ -185,43 +136,39 @@ class Workspace:
 
     def adopt(self, private: Path, name: str) -> None:
         """Rename a private folder to a name here, all of its files being on the list by then."""
-        files = sorted(path for path in private.rglob("*") if path.is_file())
-        names = [path.relative_to(private).as_posix() for path in files]
-        self._list([f"{self._prefix}{name}/{one}" for one in names])
+        self._list(*(f"{name}/{file}" for file in files.files_in(private)))
         os.rename(private, self.path / name)
-        sync_folder(self.path)
+        files.sync(self.path)
 
-    def _list(self, names: list[str]) -> None:
-        new = [name for name in names if name not in self._known]
+    def _list(self, *names: str) -> None:
+        listed = set(self.names())
+        new = [name for name in names if self._prefix + name not in listed]
         if new:
-            os.write(self._lock.handle, "".join(f"{name}\n" for name in new).encode("utf-8"))
+            lines = "".join(f"{self._prefix}{name}\n" for name in new)
+            os.write(self._lock.handle, lines.encode("utf-8"))
             os.fsync(self._lock.handle)
-            self._known.update(new)
 
     def names(self) -> list[str]:
         """What longtail wrote here, in the order in which it was first written."""
-        text = (self.folder / MARK).read_bytes().decode("utf-8", "replace")
+        text = (self.folder / files.MARK).read_bytes().decode("utf-8", "replace")
         # A last line without its end is of a process that was killed before it wrote the file.
         return text.split("\n")[1:-1]
 
     def others(self) -> list[str]:
         """Files here that longtail did not write."""
-        ours = {*self.names(), MARK}
-        found = []
-        for path in sorted(self.folder.rglob("*")):
-            name = path.relative_to(self.folder)
-            if name.as_posix() in ours or path.is_dir():
-                continue
-            if not any(PRIVATE.fullmatch(part) for part in name.parts):
-                found.append(name.as_posix())
-        return found
+        ours = {*self.names(), files.MARK}
+        return [
+            path.relative_to(self.folder).as_posix()
+            for path in sorted(self.folder.rglob("*"))
+            if path.relative_to(self.folder).as_posix() not in ours
+            and not path.is_dir()
+            and not any(map(files.PRIVATE.fullmatch, path.relative_to(self.folder).parts))
+        ]
 
     def discard(self, name: str) -> None:
-        """Remove a file that is on the list, here or in `name` and the folders within."""
-        start = self._prefix + name
-        for one in self.names():
-            if one == start or one.startswith(f"{start}/"):
-                self._unlink(one)
+        """Remove a file if it is on the list."""
+        if self._prefix + name in self.names():
+            self._unlink(self._prefix + name)
 
     def remove(self) -> None:
         """Remove what longtail wrote here, and the folder if nothing else is in it.
@@ -229,18 +176,18 @@ class Workspace:
         The first files of `begin` go first, so that nobody resumes what is half removed.
         """
         self.clear()
-        (self.folder / MARK).unlink(missing_ok=True)
+        (self.folder / files.MARK).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
         self.close()
 
     def clear(self, *, but: Collection[str] = ()) -> None:
         """Remove what longtail wrote here, except for files of these names."""
-        names = [name for name in self.names() if name not in but]
-        for name in names:
-            self._unlink(name)
+        for name in self.names():
+            if name not in but:
+                self._unlink(name)
         for path, folders, _ in os.walk(self.folder, topdown=False):
-            remove_left_overs(Path(path))
+            files.remove_left_overs(Path(path))
             for name in folders:
                 # Only an empty one can be removed; a link is not followed.
                 with contextlib.suppress(OSError):
@@ -249,7 +196,57 @@ class Workspace:
     def _unlink(self, name: str) -> None:
         path = self.folder / name
         with contextlib.suppress(OSError):
-            inside = path.parent.resolve().is_relative_to(self.folder.resolve())
-            if inside and ".." not in PurePosixPath(name).parts:
-                check_regular(path)
+            if files.is_inside(self.folder, name) and files.check_regular(path):
                 path.unlink()
+
+
+def _make(folder: Path, first: Mapping[str, str]) -> files.Lock:
+    """Make the folder of a workspace with its mark and its first files; raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # A folder that is there stays: it may be a mounted volume, or a link.
+    is_new = not folder.is_dir()
+    inside = [] if is_new else [p for p in folder.iterdir() if not files.PRIVATE.fullmatch(p.name)]
+    if any(not path.is_dir() or path.is_symlink() or any(path.iterdir()) for path in inside):
+        raise OSError(ENOTEMPTY, "it is not empty")
+    with files.staging(folder.parent if is_new else folder) as private:
+        for name, text in first.items():
+            (private / name).write_text(text, "utf-8")
+        with (private / files.MARK).open("a", encoding="utf-8") as listed:
+            listed.writelines(f"{name}\n" for name in first)
+        files.sync_tree(private)
+        lock = files.Lock(private / files.MARK)
+        lock.acquire(shared=True)
+        lock.path = folder / files.MARK
+        if is_new:
+            os.rename(private, folder)
+        else:
+            # Fails, other than a rename, if another process was faster.
+            for name in (files.MARK, *first):
+                os.link(private / name, folder / name)
+    files.sync(folder.parent if is_new else folder)
+    return lock
+
+
+def differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], ignored: Collection[str] = ()
+) -> list[str]:
+    """What differs between two settings, as "epochs was 3, now 5"; `ignored`: what may differ."""
+    changes = [
+        f"{name} was {shown(old, MAX_LENGTH)}, now {shown(new, MAX_LENGTH)}"
+        for name, old, new in _changed(before, now)
+        if name not in ignored
+    ]
+    more = len(changes) - MAX_SHOWN
+    return [*changes[:MAX_SHOWN], f"and {more} more"] if more > 0 else changes
+
+
+def _changed(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The innermost values that differ, with the key of each."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in sorted({*before, *now}):
+            yield from _changed(before.get(key), now.get(key), key)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for old, new in zip(before, now, strict=True):
+            yield from _changed(old, new, name)
+    elif before != now:
+        yield name, before, now

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longtail.errors import InputError
-from longtail.runs import MADE_BY, whole_file
+from longtail.runs.files import MADE_BY, whole_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
