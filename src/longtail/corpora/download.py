@@ -1,12 +1,12 @@
 """Fetch the files of public corpora into a cache, with limits on size, time and redirects.
 
-requests does the asking, and `runs.files` puts a file with the right checksum into place once it is
-on the disk. A download that breaks leaves nothing behind.
+pooch checks what requests receives, and `runs.files` puts a file with the right checksum into place
+once it is on the disk. A download that breaks leaves nothing behind.
 """
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import os
 import re
 import socket
@@ -56,10 +56,11 @@ class RemoteFile(NamedTuple):
 
 def cache_folder() -> Path:
     """The folder of downloaded corpora: LONGTAIL_CACHE, or `longtail` where caches are kept."""
+    import pooch
+
     chosen = os.environ.get("LONGTAIL_CACHE")
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "longtail"
     try:
-        return Path(chosen or usual).expanduser().absolute()
+        return Path(chosen or pooch.os_cache("longtail")).expanduser().absolute()
     except RuntimeError as error:  # ~name of an unknown user
         raise InputError(f"LONGTAIL_CACHE={chosen} is no folder: {error}") from error
 
@@ -110,26 +111,35 @@ def fetch_text(url: str, hint: str) -> str:
 
 def _download(url: str, file: RemoteFile, target: Path, progress: OnProgress) -> None:
     """Put the body of a url into place; a connection that breaks is tried again."""
-    algorithm, expected = file.checksum.lower().split(":")
-    for retries_left in range(RETRIES, -1, -1):
-        digest = hashlib.new(algorithm)
-        try:
-            with (
-                whole_file(target) as path,
-                path.open("wb") as out,
-                closing(_receive(url, file.size, LARGEST)) as pieces,
-            ):
-                for piece, total in pieces:
-                    out.write(piece)
-                    digest.update(piece)
-                    progress(Progress(f"downloading {file.name}", out.tell(), total, "bytes"))
-                if digest.hexdigest() != expected:
-                    raise _AttemptError("checksum differs")
-            return
-        except _AttemptError as error:
-            if not (error.retry and retries_left):
-                raise
-        time.sleep(PAUSE)
+    import pooch
+
+    complete = False
+
+    def downloader(url: str, path: str, _: object) -> None:
+        nonlocal complete
+        for retries_left in range(RETRIES, -1, -1):
+            try:
+                with open(path, "wb") as out, closing(_receive(url, file.size, LARGEST)) as pieces:
+                    for piece, total in pieces:
+                        out.write(piece)
+                        progress(Progress(f"downloading {file.name}", out.tell(), total, "bytes"))
+                complete = True
+                return
+            except _AttemptError as error:
+                if not (error.retry and retries_left):
+                    raise
+            time.sleep(PAUSE)
+
+    # pooch prints every download, and its logger does not notice setLevel once it has been used.
+    silence = logging.Filter("nothing has this name")
+    pooch.get_logger().addFilter(silence)
+    try:
+        with whole_file(target) as path:
+            pooch.retrieve(url, file.checksum, path.name, path.parent, downloader=downloader)
+    except ValueError as error:  # how pooch reports a wrong checksum, but also any of `progress`
+        raise (_AttemptError("checksum differs") if complete else error) from error
+    finally:
+        pooch.get_logger().removeFilter(silence)
 
 
 class _AttemptError(Exception):

@@ -7,7 +7,6 @@ is on the disk. What killed processes leave behind carries a mark, and is remove
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -91,6 +90,8 @@ class Lock:
 
     def acquire(self, *, shared: bool = False, wait: bool = False) -> bool:
         """Take it, or change how it is held; False if somebody else has it."""
+        import fcntl  # not on Windows, where everything but locks still imports
+
         mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
         try:
             fcntl.flock(self.handle, mode)
