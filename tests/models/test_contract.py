@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from longtail.classifier.plan import to_plain
 from longtail.errors import InputError, UnknownNameError
 from longtail.models import (
     MODELS,
@@ -21,7 +22,6 @@ from longtail.models import (
     kind_of,
     parse_model,
     parse_models,
-    plain_model,
 )
 from longtail.training import Training
 
@@ -101,7 +101,7 @@ def test_forms_of_a_model() -> None:
     assert parse_model("svm") == Svm() and parse_model({"C": 3.0}) == Bag(C=3.0)
     nested = parse_model({"kind": "bag", "hidden": 4, "epochs": 3, "training": {"ema": 0.5}})
     assert nested == Bag(4, training=Training(epochs=3, ema=0.5))
-    assert parse_model(plain_model(nested)) == nested
+    assert parse_model(to_plain(nested)) == nested
     settings = Bag()
     copy = parse_model(settings)
     assert copy == settings and copy is not settings

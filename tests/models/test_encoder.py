@@ -139,7 +139,7 @@ def test_a_classifier_can_be_the_encoder_of_another(
     first.save(tmp_path)
     second = EncoderModel(Encoder(str(tmp_path), pooling))
     second.load_pretrained([*NAMES, "one more"])
-    bodies = [model._pretrained().base_model.embeddings for model in (first, second)]
+    bodies = [model._pretrained.base_model.embeddings for model in (first, second)]
     assert torch.equal(*(body.word_embeddings.weight for body in bodies))
     second.to_device(CPU)
     assert second.scores(TEXTS).shape == (len(TEXTS), len(NAMES) + 1)

@@ -141,7 +141,7 @@ def test_kernels_by_name_are_refused(encoder: Path, setting: dict[str, Any]) -> 
 def test_built_in_attention_may_be_chosen(encoder: Path, choice: str | None) -> None:
     edit_json(encoder / "config.json", attn_implementation=choice)
     model = load_encoder(encoder)
-    assert model._pretrained().config._attn_implementation == (choice or "sdpa")
+    assert model._pretrained.config._attn_implementation == (choice or "sdpa")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_sizes_that_the_weights_do_not_have(encoder: Path, sizes: dict[str, int]
 
 def test_a_tokenizer_of_another_encoder(encoder: Path) -> None:
     model = load_encoder(encoder)
-    model._pretrained().resize_token_embeddings(5)
+    model._pretrained.resize_token_embeddings(5)
     with pytest.raises(DataError, match=r"5 token embeddings: they do not belong together"):
         model.encode(["copper wheat zinc"])
 

@@ -17,6 +17,7 @@ from longtail.errors import InputError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, MultiLabelLoss, build_loss
 from longtail.models import (
+    KIND,
     MODELS,
     Bag,
     ModelSettings,
@@ -25,7 +26,6 @@ from longtail.models import (
     kind_of,
     parse_model,
     parse_models,
-    plain_model,
 )
 from longtail.settings import Settings
 from longtail.thresholds import OBJECTIVES, list_methods
@@ -188,7 +188,7 @@ def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
 def to_plain(value: Any, name: str = "") -> Any:
     """The value with numpy numbers as Python's, tuples as lists and paths as strings, for JSON."""
     if isinstance(value, ModelSettings):
-        return to_plain(plain_model(value), name)
+        return to_plain({KIND: kind_of(value), **value.to_dict()}, name)
     if isinstance(value, Settings):
         return to_plain(value.to_dict(), name)
     if value is None or isinstance(value, (bool, int, str)):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from longtail.data import TextData
@@ -15,7 +15,7 @@ from longtail.models.base import FitContext, MakeLoss
 from longtail.models.features import TextFeatures
 from longtail.models.network import NetworkModel
 from longtail.models.settings import Bag
-from longtail.models.weights import check_shapes
+from longtail.models.weights import load_network
 from longtail.training.devices import device_of
 from longtail.training.encoded import EncodedBags
 from longtail.training.linear import solve_linear
@@ -48,18 +48,16 @@ class BagModel(NetworkModel):
         )
 
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
-        if self.settings.hidden:
-            super().fit(data, loss, training, context)
-        else:
-            self._solve(data, loss, training, context)
+        fit = super().fit if self.settings.hidden else self._solve
+        fit(data, loss, training, context)
 
     def resolved(self, training: Training) -> Training:
         return super().resolved(training) if self.settings.hidden else training
 
     def prepare(self, data: TextData, context: FitContext) -> EncodedBags:
-        features = self._features.fit_transform(data.texts)
+        encoded = EncodedBags(self._features.fit_transform(data.texts))
         self.network = self._make_network(len(data.label_names))
-        return EncodedBags(features)
+        return encoded
 
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> EncodedBags:
         return EncodedBags(self._features.transform(texts))
@@ -93,11 +91,9 @@ class BagModel(NetworkModel):
             progress=progress,
             chunks=checkpoints,
         )
-        network = LinearNetwork(features.shape[1], len(data.label_names))
-        with torch.no_grad():
-            network.words.weight.copy_(head.weight.T)
-            network.bias.copy_(head.bias)
-        self.network = network
+        self.network = self._make_network(len(data.label_names))
+        weights = {"words.weight": head.weight.T, "bias": head.bias}
+        self.network.load_state_dict(weights)
         self.to_device(device)
 
     def save(self, folder: Path) -> None:
@@ -107,13 +103,10 @@ class BagModel(NetworkModel):
 
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
         self._features.load(folder)
-        # On no device: sizes are checked against the file before any memory is allocated.
+        # Sizes are compared with those of the file before any memory is allocated.
         with torch.device("meta"):
-            network = self._make_network(n_labels)
-        expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-        check_shapes(folder / WEIGHTS_FILE, expected)
-        network.load_state_dict(load_file(folder / WEIGHTS_FILE), assign=True)
-        self.network = network
+            self.network = self._make_network(n_labels)
+        load_network(self.network, folder / WEIGHTS_FILE)
         self.to_device(device)
 
     def _make_network(self, n_labels: int) -> nn.Module:

@@ -56,6 +56,8 @@ class TextModel(ABC):
     """Whether `encode` gives the same for all folds."""
     trust_remote_code = False
     """Whether a pretrained encoder may bring code that is run; set by the caller only."""
+    works_in_pipeline = False
+    """Whether `transformers.pipeline` loads the saved folder."""
 
     @abstractmethod
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
@@ -74,7 +76,11 @@ class TextModel(ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write all that `load` needs."""
+        """Write all that `load` needs.
+
+        `safetensors.numpy.save_file` writes the bytes of an array as they are, in whatever order:
+        pass arrays through `np.ascontiguousarray`.
+        """
 
     @abstractmethod
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
@@ -83,8 +89,3 @@ class TextModel(ABC):
     def resolved(self, training: Training) -> Training:
         """The training with this model's defaults filled in."""
         return training
-
-    @property
-    def works_in_pipeline(self) -> bool:
-        """Whether `transformers.pipeline` loads the saved folder."""
-        return False

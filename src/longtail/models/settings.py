@@ -100,6 +100,8 @@ class Encoder(ModelSettings):
     dropout: float = setting(0.1, "Dropout probability of the pooled vector.")
 
     def __post_init__(self) -> None:
+        if isinstance(self.encoder, Path):  # as many write a folder
+            self.encoder = str(self.encoder)
         if not isinstance(self.encoder, str):
             raise InputError(f"encoder must be a name or a path, got {self.encoder!r}.")
         check_choice("pooling", self.pooling, POOLINGS)
