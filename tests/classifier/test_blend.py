@@ -18,7 +18,7 @@ from longtail.classifier.blend import _weighted_sum, blend_weights, fit_plans
 from longtail.classifier.card import model_card
 from longtail.classifier.crossfit import Fitted, Run, fit_plan
 from longtail.classifier.plan import Plan, fingerprint
-from longtail.classifier.work import Work
+from longtail.classifier.work import open_work
 from longtail.data import TextData
 from longtail.errors import InputError
 from longtail.models import build_model
@@ -56,7 +56,7 @@ def test_a_blend_is_the_weighted_sum_of_its_members(folds: int) -> None:
     members = [fit_plan(plan, documents(), validation) for plan in plans(folds)]
     blend = fit_blend(folds)
     weights, intercept = blend.ensemble.weights, blend.ensemble.intercept
-    assert len(weights) == blend.ensemble.n_members == 3 and blend.ensemble.scale == "logit"
+    assert len(weights) == 3 and blend.ensemble.scale == "logit"
     assert len(blend.ensemble.models) == 3 * folds
     texts = ["copper fell", "wheat", ""]
     parts = [member.ensemble.scores(texts) for member in members if member is not None]
@@ -81,7 +81,6 @@ def test_saved_and_loaded_ensembles_give_the_same_scores(tmp_path: Path) -> None
 
 def test_an_interrupted_blend_resumes(tmp_path: Path) -> None:
     data, folder = documents(), tmp_path / "work"
-    work = Work(folder)
 
     def kill_in_the_third(moment: Moment) -> None:
         assert moment.folds == 9
@@ -90,26 +89,25 @@ def test_an_interrupted_blend_resumes(tmp_path: Path) -> None:
 
     with (
         pytest.raises(RuntimeError, match="killed"),
-        work.begin(fingerprint(plans(), data, None), resume=False),
+        open_work(folder, fingerprint(plans(), data, None), False) as work,
     ):
         fit_plans(plans(), data, None, Run(work, progress=kill_in_the_third))
     finished = [path for path in folder.rglob("model") if path.is_dir()]
     assert len(finished) == 6
     before = {path: path.stat().st_mtime_ns for each in finished for path in each.rglob("*.safe*")}
-    with work.begin(fingerprint(plans(), data, None), resume=True):
+    with open_work(folder, fingerprint(plans(), data, None), True) as work:
         fitted = fit_plans(plans(), data, None, Run(work))
     assert fitted is not None and fitted.ensemble.weights == fit_blend().ensemble.weights
     assert before and all(path.stat().st_mtime_ns == time for path, time in before.items())
     other = fingerprint((*plans()[:2], Plan(Bag(ngrams=3), "bce", folds=3)), data, None)
-    with pytest.raises(InputError, match="ngrams was 2, now 3"), work.begin(other, resume=True):
+    with pytest.raises(InputError, match="ngrams was 2, now 3"), open_work(folder, other, True):
         pass
-    with work.begin(other, resume=False):
+    with open_work(folder, other, False):
         assert not list(folder.rglob("member-*"))
 
 
 def test_a_single_fold(tmp_path: Path) -> None:
-    work = Work(tmp_path)
-    with work.begin(fingerprint(plans(), documents(), None), resume=True):
+    with open_work(tmp_path, fingerprint(plans(), documents(), None), True) as work:
         assert fit_plans(plans(), documents(), None, Run(work, only_fold=1)) is None
     finished = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("model"))
     assert finished == [f"member-{k}/fold-1/model" for k in range(3)]
@@ -123,7 +121,7 @@ def test_overrides_of_the_members(blended: LongTailClassifier) -> None:
     assert encoder.training.epochs == 2 and encoder.training.device == "cpu"
     assert bag.training == CPU and bag.model == Bag(min_df=1) and svm.model == Svm()
     assert {(plan.folds, plan.label_texts) for plan in blended.plans_} == {(2, "names")}
-    assert len(blended.ensemble_.models) == 6 and blended.ensemble_.n_members == 3
+    assert len(blended.ensemble_.models) == 6 and len(blended.ensemble_.weights) == 3
 
 
 def test_a_saved_blend_with_overrides_loads(blended: LongTailClassifier, tmp_path: Path) -> None:
@@ -144,7 +142,7 @@ def test_the_loss_and_the_training_of_a_member_have_an_effect(tiny_bert: Path) -
         training = Training(epochs=epochs, batch_size=8)
         models = [Encoder(str(tiny_bert), training=training, **overrides), "bag"]
         classifier = LongTailClassifier(models, training=CPU, folds=2).fit(TEXTS, LABELS)
-        return next(classifier.ensemble_.members()).scores(TEXTS)
+        return np.stack([model.scores(TEXTS) for model in classifier.ensemble_.models[:2]])
 
     plain = scores()
     assert np.array_equal(plain, scores(loss="db"))

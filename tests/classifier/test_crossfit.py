@@ -18,7 +18,7 @@ from longtail.classifier import ensemble as ensemble_module
 from longtail.classifier.crossfit import Fitted, Run, fit_plan
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.plan import Plan, fingerprint
-from longtail.classifier.work import Work
+from longtail.classifier.work import open_work
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
 from longtail.models import Encoder
@@ -112,12 +112,14 @@ def test_sparse_scores_are_the_highest_of_the_dense_ones(Y: np.ndarray, kept: in
         np.testing.assert_array_equal(np.sort(values)[::-1], best)
 
 
-def test_the_highest_scores() -> None:
+def test_the_highest_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble_module, "KEPT_LABELS", 2)
     scores = np.array([[0.0, -1.0, 3.0, 2.0], [5.0, 0.0, 0.0, -2.0]], dtype=np.float32)
-    two = ensemble_module.highest(scores, kept=2)
+    two = ensemble_module.highest(scores)
     assert two[0].indices.tolist() == [2, 3] and two[0].data.tolist() == [3.0, 2.0]
     assert 0 in two[1].indices and two.nnz == 4
-    one = ensemble_module.highest(scores, np.array([1, 3]), kept=1)
+    monkeypatch.setattr(ensemble_module, "KEPT_LABELS", 1)
+    one = ensemble_module.highest(scores, np.array([1, 3]))
     assert one.toarray().tolist() == [[0, 0, 0, 2.0], [0, 0, 0, 0]] and one.indices[1] == 1
     assert ensemble_module.highest(scores, np.zeros(0, dtype=np.int64)).nnz == 0
 
@@ -227,9 +229,8 @@ def test_texts_are_encoded_once(
 def test_single_folds_are_collected(tiny_bert: Path, tmp_path: Path) -> None:
     data, plan = documents(), encoder_plan(tiny_bert)
     expected = fit(plan, data)
-    work = Work(tmp_path / "folds")
     moments: list[Moment] = []
-    with work.begin(fingerprint([plan], data, None), resume=True):
+    with open_work(tmp_path, fingerprint([plan], data, None), True) as work:
         run = {"work": work, "progress": moments.append}
         for fold in (2, 0):
             assert fit_plan(plan, data, run=Run(only_fold=fold, **run)) is None

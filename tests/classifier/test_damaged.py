@@ -86,7 +86,7 @@ def test_every_missing_or_truncated_file_is_named(copied: Path) -> None:
 def test_damage_that_keeps_the_length(name: str, copied: Path) -> None:
     path = copied / name
     path.write_bytes(b"{" * path.stat().st_size)
-    with pytest.raises(DataError, match=rf"{name} was damaged or changed.*Copy it again"):
+    with pytest.raises(DataError, match=rf"{name} was damaged or changed.*Copy the model again"):
         LongTailClassifier.from_pretrained(copied)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from longtail.classifier.stopping import score_by_name
+from longtail.classifier.crossfit import score_by_name
 from longtail.errors import UnknownNameError
 from longtail.labels import LabelStats
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,7 @@ from safetensors.torch import load_file
 
 from longtail.classifier.crossfit import Run, fit_plan
 from longtail.classifier.plan import Plan, fingerprint
-from longtail.classifier.work import Work
-from longtail.data import TextData
+from longtail.classifier.work import Work, open_work
 from longtail.errors import DataError, InputError
 from longtail.models import Encoder
 from longtail.runs import Workspace
@@ -34,15 +34,13 @@ pytestmark = pytest.mark.usefixtures("remember")
 
 
 def begin(
-    work: Work | Path, plan: Plan, data: TextData = DATA, resume: bool = True
-) -> AbstractContextManager[None]:
-    work = Work(work) if isinstance(work, Path) else work
-    return work.begin(fingerprint([plan], data, None), resume)
+    folder: Path, plan: Plan, resume: bool = True, note: Callable[[str], None] = print
+) -> AbstractContextManager[Work]:
+    return open_work(folder, fingerprint([plan], DATA, None), resume, note)
 
 
 def fit_in(folder: Path, plan: Plan) -> None:
-    work = Work(folder)
-    with begin(work, plan):
+    with begin(folder, plan) as work:
         fit_plan(plan, DATA, run=Run(work))
 
 
@@ -131,11 +129,13 @@ def test_processes_side_by_side(children: Children, undisturbed: Any, tmp_path: 
 
 def test_waiting_can_be_stopped(tmp_path: Path) -> None:
     plan, stop = remembering(2), Stop()
-    first = Work(tmp_path)
-    second = Work(tmp_path, lambda text: setattr(stop, "signal", signal.SIGINT))
+
+    def note(text: str) -> None:
+        stop.signal = signal.SIGINT
+
     with (
-        begin(first, plan),
-        begin(second, plan),
+        begin(tmp_path, plan) as first,
+        begin(tmp_path, plan, note=note) as second,
         first.claimed(0),
         pytest.raises(StoppedError, match="Finished folds are kept"),
         second.claimed(0, stop),
@@ -166,7 +166,7 @@ def test_other_documents_are_refused(tmp_path: Path) -> None:
     for other in (*prints, fingerprint([plan], first, last)):
         with (
             pytest.raises(InputError, match=r"started with other documents or labels.*--overwrite"),
-            Work(tmp_path).begin(other, resume=True),
+            open_work(tmp_path, other, True),
         ):
             pass
 
@@ -267,8 +267,7 @@ def test_a_model_that_cannot_be_saved(tmp_path: Path) -> None:
             (folder / "half").write_text("half")
             raise OSError(28, "No space left on device")
 
-    work = Work(tmp_path)
-    with begin(work, remembering()):
+    with begin(tmp_path, remembering()) as work:
         with pytest.raises(DataError, match=r"the model of fold 0 .*No space left.*--resume"):
             work.finish(0, Unsaved(Remember()))
         assert not any((tmp_path / "fold-0").iterdir())  # no half of a model
@@ -287,8 +286,8 @@ def test_distributed_processes_do_not_share_a_folder(
 
 
 def test_without_a_folder_nothing_is_kept() -> None:
-    work, model = Work(None), Remembering(Remember())
-    with work.begin({}, resume=False), work.claimed(0):
+    model = Remembering(Remember())
+    with open_work(None, {}, False) as work, work.claimed(0):
         assert work.checkpoints(0, 1.0) is None
         assert not work.load_finished(0, model, 2, CPU)
         work.finish(0, model)

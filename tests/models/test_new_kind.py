@@ -53,7 +53,7 @@ def test_it_is_cross_fitted_saved_loaded_and_served(tmp_path: Path) -> None:
 
 def test_it_is_blended(tmp_path: Path) -> None:
     blend = LongTailClassifier([Centroid(sharpness=4.0), Bag(min_df=1)], folds=2).fit(TEXTS, LABELS)
-    assert blend.ensemble_.n_members == 2 and len(blend.ensemble_.models) == 4
+    assert len(blend.ensemble_.weights) == 2 and len(blend.ensemble_.models) == 4
     blend.save_pretrained(tmp_path / "run")
     loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
     assert loaded.predict_labels(TEXTS[:4]) == LABELS[:4] == blend.predict_labels(TEXTS[:4])

@@ -33,6 +33,7 @@ def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
     """The card as Markdown; `name`: the folder or the repository of the model."""
     counts, facts = classifier.label_stats_.label_counts, classifier.facts_
     rarest = np.argsort(counts, kind="stable")
+    models = classifier.ensemble_.models
     return render_markdown(
         "card.md.j2",
         version=__version__,
@@ -42,7 +43,8 @@ def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
         thresholds=classifier.thresholds_,
         shared=_shared(classifier.thresholds_),
         name=Markup(_quoted(name or "path/to/this/folder")),
-        pipeline=works_in_pipeline(classifier),
+        # One encoder with its own head, which plain transformers can load.
+        pipeline=len(models) == 1 and models[0].works_in_pipeline,
         stats=classifier.label_stats_,
         facts=facts,
         per_document=counts.sum() / classifier.label_stats_.n_samples,
@@ -56,21 +58,14 @@ def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
     )
 
 
-def works_in_pipeline(classifier: LongTailClassifier) -> bool:
-    """Whether plain transformers can load the folder: one encoder with its own head."""
-    models = classifier.ensemble_.models
-    return len(models) == 1 and models[0].works_in_pipeline
-
-
 def _front_matter(base_model: str | None) -> str:
     """What the Hugging Face hub reads. Language and data are not known here, and left out."""
     facts: dict[str, Any] = {
         "library_name": "longtail",
         "pipeline_tag": "text-classification",
         "tags": ["longtail", "multi-label", "long-tail", "text-classification"],
+        **({"base_model": base_model} if base_model else {}),
     }
-    if base_model is not None:
-        facts["base_model"] = base_model
     return yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
 
 
@@ -94,13 +89,12 @@ def _members(classifier: LongTailClassifier) -> list[dict[str, Any]]:
 
 def _settings(plan: Plan) -> dict[str, str]:
     """The settings of the model, with the names of local folders instead of their paths."""
-    overrides = field_names(ModelSettings)
-    shown = {}
-    for key, value in plan.model.to_dict().items():
-        if key not in overrides:
-            is_path = isinstance(value, str) and Path(value).is_absolute()
-            shown[key] = Path(value).name if is_path else str(value)
-    return shown
+    shown = {key: str(value) for key, value in plan.model.to_dict().items()}
+    return {
+        key: Path(value).name if Path(value).is_absolute() else value
+        for key, value in shown.items()
+        if key not in field_names(ModelSettings)
+    }
 
 
 def _shared(thresholds: Thresholds) -> str | None:

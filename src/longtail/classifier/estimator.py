@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from longtail.classifier.inputs import (
 )
 from longtail.classifier.loading import load_classifier
 from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params
-from longtail.classifier.saving import save_classifier
-from longtail.classifier.work import Work
+from longtail.classifier.saving import write_files
+from longtail.classifier.work import open_work
 from longtail.data import TextData, random_split
 from longtail.errors import InputError, NotFittedError
 from longtail.evaluation import Evaluation, evaluate
@@ -39,6 +39,7 @@ from longtail.labels import LabelStats
 from longtail.metrics import count, top_k
 from longtail.metrics.inputs import check_k
 from longtail.models import DEFAULT_MODEL, ModelSettings, nested_params, parse_model
+from longtail.runs import check_out, replace_model
 from longtail.thresholds import Objective, Thresholds
 from longtail.training import Training
 from longtail.training.interrupt import NEVER, Stop
@@ -185,12 +186,12 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             data, validation = random_split(
                 data, float(self.validation_fraction), self.random_state
             )
-        work = Work(None if folder is None else Path(folder), note)
-        run = Run(work, only_fold, progress, note, stop, trust_remote_code)
+        path = None if folder is None else Path(folder)
         joins = resume or only_fold is not None
-        with work.begin(fingerprint(plans, data, validation), joins), FIT_LOCK:
+        with open_work(path, fingerprint(plans, data, validation), joins, note) as work, FIT_LOCK:
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)
+            run = Run(work, only_fold, progress, note, stop, trust_remote_code)
             fitted = fit_plans(plans, data, validation, run)
         if fitted is not None:
             self._set_fitted(plans, data, fitted)
@@ -296,7 +297,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A model that is there already is replaced; other files in the folder stay.
         """
         self._check_fitted()
-        save_classifier(self, folder)
+        replace_model(check_out(folder), partial(write_files, self))
 
     @classmethod
     def from_pretrained(
@@ -337,14 +338,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             token: default: that of `hf auth login`. revision: a branch, created if needed.
         """
         self._check_fitted()
-        return push_classifier(
-            self,
-            repo_id,
-            private=private,
-            token=token,
-            revision=revision,
-            commit_message=commit_message,
-        )
+        return push_classifier(self, repo_id, private, token, revision, commit_message)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -12,18 +12,18 @@ import numpy as np
 from longtail import __version__
 from longtail.classifier.card import model_card
 from longtail.classifier.plan import to_plain
-from longtail.runs import CARD_FILE, CONFIG_FILE, check_out, manifest, replace_model, seal
+from longtail.runs import CARD_FILE, CONFIG_FILE, manifest, seal
 
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
 FORMAT = 4
 """Of the folder: raised when an older longtail could no longer read it."""
-
-
-def save_classifier(classifier: LongTailClassifier, folder: str | Path) -> None:
-    """Write everything that `load_classifier` needs, all or nothing."""
-    replace_model(check_out(folder), lambda staged: write_files(classifier, staged))
+WEIGHTS_AND_TOKENIZER = (
+    "*.safetensors", "*.model", "tokenizer*", "vocab*", "merges*", "special_tokens_map.json",
+    "added_tokens.json", "chat_template*",
+)  # fmt: skip
+"""Files of an encoder beside its configuration."""
 
 
 def write_files(
@@ -37,9 +37,12 @@ def write_files(
     `name`: what its card calls it. `run`: key and settings of the training that made it.
     """
     classifier.ensemble_.save(folder)
-    _write(folder / CARD_FILE, model_card(classifier, name))
+    # The same line ends on all systems, as checksums require.
+    card = model_card(classifier, name)
+    (folder / CARD_FILE).write_text(card, "utf-8", newline="\n")
     config = seal(_config(classifier) | {"run": run, "files": manifest(folder)})
-    _write(folder / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False))
+    text = json.dumps(config, indent=2, ensure_ascii=False)
+    (folder / CONFIG_FILE).write_text(text, "utf-8", newline="\n")
 
 
 def _config(classifier: LongTailClassifier) -> dict[str, Any]:
@@ -59,9 +62,3 @@ def _config(classifier: LongTailClassifier) -> dict[str, Any]:
         "thresholds": classifier.thresholds_.to_dict(),
         "facts": classifier.facts_.to_dict(),
     }
-
-
-def _write(path: Path, text: str) -> None:
-    # The same line ends on all systems, as checksums require.
-    with open(path, "w", encoding="utf-8", newline="\n") as opened:
-        opened.write(text)

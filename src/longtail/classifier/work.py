@@ -32,62 +32,61 @@ OURS = re.compile(rf"{re.escape(PLAN_FILE)}|(member-\d+/)?fold-\d+/.*")
 POLL_SECONDS = 0.5
 
 
+@contextmanager
+def open_work(
+    folder: Path | None,
+    fingerprint: dict[str, Any],
+    resume: bool,
+    note: Callable[[str], None] = lambda text: None,
+) -> Iterator[Work]:
+    """Make the folder, or check that it belongs to the same fit, and hold it.
+
+    Several processes, one for each fold, may begin at once with `resume`. Without it, an earlier
+    fit in the folder is removed; a folder with anything else in it is refused.
+    """
+    if folder is None:
+        yield Work()
+        return
+    if n_processes() > 1:
+        raise InputError(
+            "a training with a folder is one process: several would overwrite each other's "
+            "files. On several GPUs train one fold in each process (--fold 0 --device cuda:0, "
+            "--fold 1 --device cuda:1, ...)."
+        )
+    if Workspace.is_one(folder) and not resume:
+        _remove_earlier(folder)
+    if Workspace.is_one(folder):
+        space = Workspace.open(folder)
+        space.share()
+    else:
+        space = Workspace.begin(folder, {}, join=resume)
+    try:
+        if not (folder / PLAN_FILE).exists():
+            space.write_record(PLAN_FILE, fingerprint)
+        _check_same(space.read_record(PLAN_FILE), fingerprint, folder)
+        yield Work(space, note)
+    finally:
+        space.close()
+
+
 class Work:
     """Checkpoints and finished folds of a fit; without a folder nothing is kept."""
 
     def __init__(
-        self, folder: Path | None = None, note: Callable[[str], None] = lambda text: None
+        self, space: Workspace | None = None, note: Callable[[str], None] = lambda text: None
     ) -> None:
-        self.folder, self._note = folder, note
-        self._space: Workspace | None = None
+        self._space, self._note = space, note
 
     def member(self, number: int) -> Work:
         """The part of one model of a blend."""
-        name = f"member-{number}"
-        part = Work(None if self.folder is None else self.folder / name, self._note)
-        part._space = None if self._space is None else self._space.within(name)
-        return part
+        return Work(self._space and self._space.within(f"member-{number}"), self._note)
 
     @property
     def kept(self) -> str:
         """What remains if the fit stops between two folds."""
-        if self.folder is None:
+        if self._space is None:
             return "Nothing was saved: the training has no folder."
         return "Finished folds are kept: resume with --resume."
-
-    @contextmanager
-    def begin(self, fingerprint: dict[str, Any], resume: bool) -> Iterator[None]:
-        """Make the folder, or check that it belongs to the same fit, and hold it.
-
-        Several processes, one for each fold, may begin at once with `resume`. Without it, an
-        earlier fit in the folder is removed; a folder with anything else in it is refused.
-        """
-        if self.folder is None:
-            yield
-            return
-        if n_processes() > 1:
-            raise InputError(
-                "a training with a folder is one process: several would overwrite each other's "
-                "files. On several GPUs train one fold in each process (--fold 0 --device cuda:0, "
-                "--fold 1 --device cuda:1, ...)."
-            )
-        self._space = space = self._open(self.folder, resume)
-        try:
-            if not (self.folder / PLAN_FILE).exists():
-                space.write_record(PLAN_FILE, fingerprint)
-            _check_same(space.read_record(PLAN_FILE), fingerprint, self.folder)
-            yield
-        finally:
-            space.close()
-
-    def _open(self, folder: Path, resume: bool) -> Workspace:
-        if Workspace.is_one(folder) and not resume:
-            _remove_earlier(folder)
-        if not Workspace.is_one(folder):
-            return Workspace.begin(folder, {}, join=resume)
-        space = Workspace.open(folder)
-        space.share()
-        return space
 
     def checkpoints(self, fold: int, minutes: float) -> Checkpoints | None:
         """The checkpoints of a fold."""
