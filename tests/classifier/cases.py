@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from longtail import LongTailClassifier
 from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.models import ModelKind, ModelSettings
@@ -85,6 +86,18 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     config = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
     edit(config)
     (folder / CONFIG_FILE).write_text(json.dumps(seal(config)), "utf-8")
+
+
+def reload(classifier: LongTailClassifier, folder: Path) -> LongTailClassifier:
+    """The classifier, saved and loaded: it predicts the same."""
+    classifier.save_pretrained(folder)
+    loaded = LongTailClassifier.from_pretrained(folder)
+    scores = classifier.decision_function(TEXTS)
+    assert np.array_equal(loaded.decision_function(TEXTS), scores)
+    assert loaded.predict_labels(TEXTS) == classifier.predict_labels(TEXTS)
+    assert loaded.plans_ == classifier.plans_ and loaded.facts_ == classifier.facts_
+    assert loaded.get_params() == classifier.get_params()
+    return loaded
 
 
 @contextmanager

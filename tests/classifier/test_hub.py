@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +57,7 @@ def test_upload_and_download(hub: Hub, encoder: LongTailClassifier, tmp_path: Pa
     assert "LongTailClassifier.from_pretrained('somebody/news')" in card
     assert yaml.safe_load(card.split("---")[1])["library_name"] == "longtail"
     # Other files are not downloaded.
-    files["pytorch_model.bin"] = b"\x80\x02evil"
-    files["modeling.py"] = b"raise SystemExit"
+    files |= {"pytorch_model.bin": b"\x80\x02evil", "modeling.py": b"raise SystemExit"}
     downloaded = LongTailClassifier.from_pretrained("somebody/news")
     assert np.array_equal(downloaded.decision_function(TEXTS), encoder.decision_function(TEXTS))
     names = {path.name for path in (tmp_path / "cache").rglob("*")}
@@ -93,14 +93,9 @@ def test_files_of_the_earlier_model_are_removed(
     blended.push_to_hub("somebody/news", token=TOKEN)
     files = hub.repositories["somebody/news"].branches["main"]
     assert "member-0/fold-1/model.safetensors" in files
-    files |= {
-        "notes.txt": b"mine",
-        "fold-0/config.json": b"{}",
-        "merges.txt": b"",
-        "vocab.json": b"",
-    }
+    files |= dict.fromkeys(("notes.txt", "fold-0/config.json", "merges.txt"), b"mine")
     encoder.push_to_hub("somebody/news", token=TOKEN)
-    assert not [name for name in files if name.startswith(("fold-", "member-", "merges", "vocab"))]
+    assert not [name for name in files if name.startswith(("fold-", "member-", "merges"))]
     assert files["notes.txt"] == b"mine"
     downloaded = LongTailClassifier.from_pretrained("somebody/news")
     assert np.array_equal(downloaded.decision_function(TEXTS), encoder.decision_function(TEXTS))
@@ -120,8 +115,10 @@ def test_branches(hub: Hub, encoder: LongTailClassifier, cross_fitted: LongTailC
 def test_a_private_model_needs_a_token(hub: Hub, encoder: LongTailClassifier) -> None:
     encoder.push_to_hub("somebody/secret", token=TOKEN, private=True)
     assert hub.repositories["somebody/secret"].private
-    with pytest.raises(DataError, match=r"or it is private. Check the name. Log in"):
-        LongTailClassifier.from_pretrained("somebody/secret")
+    for name in ("somebody/secret", "somebody/nothing"):
+        message = f"no folder {name} here.*no such model, or it is private. Check the name. Log in"
+        with pytest.raises(DataError, match=message):
+            LongTailClassifier.from_pretrained(name)
     downloaded = LongTailClassifier.from_pretrained("somebody/secret", token=TOKEN)
     assert downloaded.classes_.tolist() == encoder.classes_.tolist()
 
@@ -143,12 +140,6 @@ def test_refused_uploads(
         encoder.push_to_hub(name, token=token)
     assert "save_pretrained" in str(raised.value)
     assert hub.repositories == {}
-
-
-def test_a_model_that_does_not_exist(hub: Hub) -> None:
-    expected = "no folder somebody/nothing here, and .*no such model, or it is private"
-    with pytest.raises(DataError, match=expected):
-        LongTailClassifier.from_pretrained("somebody/nothing")
 
 
 @pytest.mark.parametrize(
@@ -175,14 +166,6 @@ def test_a_hub_that_fails(
     with pytest.raises(DataError, match=message):
         encoder.push_to_hub("somebody/news", token=TOKEN)
     assert (hub.requests == []) is (fault != "status 500")
-
-
-def test_a_repository_without_a_longtail_model(hub: Hub, encoder: LongTailClassifier) -> None:
-    encoder.push_to_hub("somebody/news", token=TOKEN)
-    files = hub.repositories["somebody/news"].branches["main"]
-    del files[CONFIG_FILE]
-    with pytest.raises(DataError, match="holds no longtail model"):
-        LongTailClassifier.from_pretrained("somebody/news")
 
 
 def test_nothing_is_uploaded_before_fitting(hub: Hub) -> None:
@@ -226,17 +209,14 @@ def test_a_revision_stays_in_the_cache(
     assert hub.requests == []
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 418, 500])
+@pytest.mark.parametrize("status", [400, 403, 500])
 def test_an_error_of_ten_megabytes_is_shortened(
     hub: Hub, encoder: LongTailClassifier, status: int
 ) -> None:
     hub.failing, hub.message = status, "\x1b[2Jno \u202e" * 1_000_000
-    for call in (
-        lambda: LongTailClassifier.from_pretrained("somebody/news"),
-        lambda: encoder.push_to_hub("somebody/news", token=TOKEN),
-    ):
+    for call in (LongTailClassifier.from_pretrained, partial(encoder.push_to_hub, token=TOKEN)):
         with pytest.raises(DataError) as caught:
-            call()
+            call("somebody/news")
         message = str(caught.value)
         assert len(message) < 1000 and "\x1b" not in message and "\u202e" not in message
 

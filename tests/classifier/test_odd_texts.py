@@ -14,7 +14,7 @@ from longtail import Bag, LongTailClassifier, Svm, Training
 from longtail.data import TextData
 from longtail.errors import InputError
 
-from .cases import LABELS, TEXTS
+from .cases import CPU, LABELS, TEXTS, reload
 from .conftest import Make
 
 MODELS: dict[str, Any] = {
@@ -48,61 +48,40 @@ ODD = {
 ANY = st.text(alphabet=st.characters(), max_size=40) | st.sampled_from(sorted(ODD.values()))
 
 
-def odd_texts(name: str) -> list[str]:
-    """All of them; character n-grams of a megabyte take seconds."""
-    return [text for text in ODD.values() if name != "characters" or len(text) < 10_000]
-
-
 def new(name: str, make: Make, folds: int) -> LongTailClassifier:
     classifier = make(epochs=2, folds=folds)
     if name == "encoder":
         return classifier
-    return classifier.set_params(model=MODELS[name], training=Training(device="cpu"))
+    return classifier.set_params(model=MODELS[name], training=CPU)
 
 
 @pytest.fixture(scope="module")
-def fitted(make: Make) -> dict[str, LongTailClassifier]:
-    """One of each, fitted to plain texts."""
-    return {name: new(name, make, folds=1).fit(TEXTS, LABELS) for name in KINDS}
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_every_text_gets_scores(name: str, fitted: dict[str, LongTailClassifier]) -> None:
-    classifier = fitted[name]
-    texts = odd_texts(name)
-    scores = classifier.decision_function(texts)
-    assert scores.shape == (len(texts), 3) and np.isfinite(scores).all()
-    assert np.array_equal(classifier.decision_function(texts), scores)
-    assert classifier.predict(texts).shape == scores.shape
-    assert [len(best) for best in classifier.top_k(texts, 2)] == [2] * len(texts)
+def bag(make: Make) -> LongTailClassifier:
+    return new("bag", make, folds=1).fit(TEXTS, LABELS)
 
 
 @given(texts=st.lists(ANY, max_size=5))
-def test_scores_do_not_depend_on_the_other_texts(
-    fitted: dict[str, LongTailClassifier], texts: list[str]
-) -> None:
-    classifier = fitted["bag"]
-    scores = classifier.decision_function(texts)
+def test_scores_do_not_depend_on_the_other_texts(bag: LongTailClassifier, texts: list[str]) -> None:
+    scores = bag.decision_function(texts)
     assert scores.shape == (len(texts), 3) and np.isfinite(scores).all()
-    assert np.array_equal(classifier.decision_function(texts), scores)
+    assert np.array_equal(bag.decision_function(texts), scores)
     for row, text in enumerate(texts):
-        assert np.allclose(classifier.decision_function([text])[0], scores[row], atol=1e-5)
-    assert len(classifier.predict_labels(texts)) == len(texts)
+        assert np.allclose(bag.decision_function([text])[0], scores[row], atol=1e-5)
+    assert len(bag.predict_labels(texts)) == len(bag.top_k(texts)) == len(texts)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_training_on_unusual_texts(name: str, make: Make, tmp_path: Path) -> None:
-    odd = odd_texts(name)
+    # Character n-grams of a megabyte take seconds.
+    odd = [text for text in ODD.values() if name != "characters" or len(text) < 10_000]
     texts = [*TEXTS, *odd]
     labels = [*LABELS, *([["copper"], []] * len(odd))[: len(odd)]]
-    first = new(name, make, folds=2).fit(texts, labels)
+    first, again = (new(name, make, folds=2).fit(texts, labels) for _ in range(2))
     scores = first.decision_function(texts)
-    assert np.isfinite(scores).all()
-    first.save_pretrained(tmp_path / "run")
-    loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert np.array_equal(loaded.decision_function(texts), scores)
-    again = new(name, make, folds=2).fit(texts, labels)
+    assert scores.shape == (len(texts), 3) and np.isfinite(scores).all()
     assert np.array_equal(again.decision_function(texts), scores)
+    loaded = reload(first, tmp_path / "run")
+    assert np.array_equal(loaded.decision_function(texts), scores)
     assert first.evaluate(TextData.from_lists(texts, labels)).overall.n_documents == len(texts)
 
 

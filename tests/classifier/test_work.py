@@ -143,6 +143,14 @@ def test_waiting_can_be_stopped(tmp_path: Path) -> None:
         pass
 
 
+def refuse(
+    folder: Path, message: str, plan: Plan | None = None, data: Any = DATA, resume: bool = True
+) -> None:
+    prints = fingerprint([plan or remembering(2)], data, None)
+    with pytest.raises((InputError, DataError), match=message), open_work(folder, prints, resume):
+        pass
+
+
 def test_a_stop_without_a_folder() -> None:
     stop = Stop()
     stop.signal = signal.SIGTERM
@@ -151,24 +159,20 @@ def test_a_stop_without_a_folder() -> None:
 
 
 def test_other_documents_are_refused(tmp_path: Path) -> None:
-    plan = remembering(2)
     for _ in range(2):
-        with begin(tmp_path, plan):
+        with begin(tmp_path, remembering(2)):
             pass
-    first, last = DATA.select([0, 1, 2, 3]), DATA.select([4, 5])
-    others = [
+    message = r"started with other documents or labels.*--overwrite"
+    for other in (
         numbered([[1, 0], [0, 1], [1, 1], [1, 0], [0, 1], [0, 1]]),
         DATA.select([1, 0, 2, 3, 4, 5]),
         DATA.select([0, 1, 2]),
         DATA.onto(["label-1", "label-0"])[0],
-    ]
-    prints = [fingerprint([plan], data, None) for data in others]
-    for other in (*prints, fingerprint([plan], first, last)):
-        with (
-            pytest.raises(InputError, match=r"started with other documents or labels.*--overwrite"),
-            open_work(tmp_path, other, True),
-        ):
-            pass
+    ):
+        refuse(tmp_path, message, data=other)
+    parts = fingerprint([remembering(2)], DATA[:4], DATA[4:])
+    with pytest.raises(InputError, match=message), open_work(tmp_path, parts, True):
+        pass
 
 
 def test_other_settings_are_named(tiny_bert: Path, tmp_path: Path) -> None:
@@ -179,19 +183,13 @@ def test_other_settings_are_named(tiny_bert: Path, tmp_path: Path) -> None:
     with begin(tmp_path, plan()):
         pass
     for other, changes in (
-        (plan(training={"learning_rate": 2e-4}), ["learning_rate was 0.0001, now 0.0002"]),
-        (plan(loss="bce", folds=2), ["folds was 1, now 2", "loss was 'db', now 'bce'"]),
-        (plan(max_length=9), ["max_length was 512, now 9"]),
-        (plan(loss_settings={"gamma": 1.5}), ["gamma was None, now 1.5"]),
-        (plan(random_state=4), ["random_state was 0, now 4"]),
+        (plan(training={"learning_rate": 2e-4}), "learning_rate was 0.0001, now 0.0002"),
+        (plan(loss="bce", folds=2), "folds was 1, now 2; .*loss was 'db', now 'bce'"),
+        (plan(max_length=9), "max_length was 512, now 9"),
+        (plan(loss_settings={"gamma": 1.5}), "gamma was None, now 1.5"),
+        (plan(random_state=4), "random_state was 0, now 4"),
     ):
-        with (
-            pytest.raises(InputError, match="was started with other settings") as caught,
-            begin(tmp_path, other),
-        ):
-            pass
-        assert all(change in str(caught.value) for change in changes), caught.value
-        assert "Resume with the same, or start over with --overwrite" in str(caught.value)
+        refuse(tmp_path, f"was started with other settings: .*{changes}.*--overwrite", other)
     # Where it is computed and how often it is saved may change.
     with begin(tmp_path, plan(training={"device": "cpu", "checkpoint_minutes": 1.0})):
         pass
@@ -201,12 +199,8 @@ def test_starting_over(tmp_path: Path) -> None:
     folder, plan = tmp_path / "folds", remembering(2)
     fit_in(folder, plan)
     assert (folder / "fold-1" / "model").is_dir()
-    with (
-        begin(folder, plan),
-        pytest.raises(DataError, match="another process is at work"),
-        begin(folder, remembering(3), resume=False),
-    ):
-        pass
+    with begin(folder, plan):
+        refuse(folder, "another process is at work", remembering(3), resume=False)
     with begin(folder, remembering(3), resume=False):
         assert sorted(path.name for path in folder.iterdir()) == [".longtail", "plan.json"]
 
@@ -218,11 +212,7 @@ def test_other_files_are_not_removed(resume: bool, tmp_path: Path) -> None:
     for path in (file, tmp_path / "plan.json"):
         path.write_text("years of work")
     for folder in (tmp_path, tmp_path / "plan.json", tmp_path / "plan.json" / "below"):
-        with (
-            pytest.raises(DataError, match="Choose an empty folder"),
-            begin(folder, remembering(), resume=resume),
-        ):
-            pass
+        refuse(folder, "Choose an empty folder", resume=resume)
     assert file.read_text() == (tmp_path / "plan.json").read_text() == "years of work"
 
 
@@ -234,24 +224,17 @@ def test_a_folder_with_other_files_is_not_started_over(tmp_path: Path) -> None:
     Workspace.begin(cell, {"finished.json": "result"}).close()
     before = sorted(tmp_path.rglob("*"))
     for folder, name in ((training, r"fold-0/notes\.txt"), (cell, r"finished\.json")):
-        with (
-            pytest.raises(DataError, match=rf"something other than a training \({name}\)"),
-            begin(folder, remembering(3), resume=False),
-        ):
-            pass
+        message = rf"something other than a training \({name}\)"
+        refuse(folder, message, remembering(3), resume=False)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"plan": "{}"}'])
 def test_a_damaged_plan(content: str, tmp_path: Path) -> None:
-    with begin(tmp_path, remembering()):
+    with begin(tmp_path, remembering(2)):
         pass
     (tmp_path / "plan.json").write_text(content)
-    with (
-        pytest.raises(DataError, match=r"plan\.json is damaged.*--overwrite"),
-        begin(tmp_path, remembering()),
-    ):
-        pass
+    refuse(tmp_path, r"plan\.json is damaged.*--overwrite")
 
 
 def test_a_damaged_model(tmp_path: Path) -> None:
@@ -278,11 +261,7 @@ def test_distributed_processes_do_not_share_a_folder(
 ) -> None:
     """They would wait for each other's locks for ever."""
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with (
-        pytest.raises(InputError, match=r"one fold in each process \(--fold 0"),
-        begin(tmp_path, remembering()),
-    ):
-        pass
+    refuse(tmp_path, r"one fold in each process \(--fold 0")
 
 
 def test_without_a_folder_nothing_is_kept() -> None:

@@ -36,7 +36,7 @@ class Ensemble:
     """The folds of each member of the blend, member by member."""
     known: NDArray[np.bool_]
     weights: tuple[float, ...] = (1.0,)
-    """Of each member."""
+    """Of each member; at least one is above 0."""
     intercept: float = 0.0
 
     @property
@@ -66,10 +66,14 @@ class Ensemble:
             part = texts[start : start + size]
             rows = slice(start, start + len(part))
             inputs = encoded and encoded.select(np.arange(rows.start, rows.stop))
-            total = np.full((len(part), self.known.shape[1]), self.intercept, dtype=np.float32)
+            total: Any = np.float32(self.intercept)
             for number, weight in enumerate(self.weights):
                 if weight:
-                    total += np.float32(weight) * self._member_scores(number, part, inputs)
+                    # In place: a block of scores may be all that fits in memory.
+                    scores = self._member_scores(number, part, inputs)
+                    scores *= np.float32(weight)
+                    scores += total
+                    total = scores
             yield rows, total
 
     def _member_scores(self, number: int, texts: Sequence[str], encoded: Any) -> Floats:

@@ -167,7 +167,8 @@ def _restore(
     unknown, n_files = config["unknown"], len(config["files"])
     weights = tuple(float(weight) for weight in config["weights"])
     n_folds, rest = divmod(len(unknown), len(weights))
-    if rest or len(weights) != len(classifier.plans_) or not 1 <= len(unknown) <= n_files:
+    n_members = len(classifier.plans_) if any(weights) else 0
+    if rest or len(weights) != n_members or not 1 <= len(unknown) <= n_files:
         raise ValueError(f"{len(unknown)} models in {n_files} files, {len(weights)} weights")
     if classifier.thresholds_.n_labels != len(names):
         raise ValueError(f"{classifier.thresholds_.n_labels} thresholds of {len(names)} labels")
