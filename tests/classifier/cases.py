@@ -28,6 +28,7 @@ LABELS = [["copper"], ["wheat"], ["copper", "nickel"], ["wheat"]] * 6
 NAMES = ["copper", "nickel", "wheat"]
 DATA = TextData.from_lists(TEXTS, LABELS)
 CPU = Training(device="cpu")
+WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 LEAK = 1000.0
 
 
@@ -79,6 +80,15 @@ def numbered(Y: Any) -> TextData:
     matrix = sp.csr_matrix(np.asarray(Y, dtype=np.float32))
     names = tuple(f"label-{k}" for k in range(matrix.shape[1]))
     return TextData([str(k) for k in range(matrix.shape[0])], matrix, names)
+
+
+def documents(n: int = 30) -> TextData:
+    """Texts of several lengths that name their labels."""
+    rng = np.random.default_rng(2)
+    labels = [rng.choice(WORDS, size=rng.integers(1, 3), replace=False).tolist() for _ in range(n)]
+    filler = [["rose"] * int(rng.integers(0, 6)) for _ in range(n)]
+    texts = [" ".join(words + rest) for words, rest in zip(labels, filler, strict=True)]
+    return TextData.from_lists(texts, labels, WORDS)
 
 
 def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:

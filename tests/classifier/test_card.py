@@ -24,52 +24,34 @@ from longtail.thresholds import cross_validated_score
 from .cases import DATA, LABELS, NAMES, TEXTS
 from .conftest import Make
 
-FRONT = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
-
 
 def front_matter(card: str) -> Any:
-    match = FRONT.match(card)
-    assert match is not None
-    return yaml.safe_load(match[1])
-
-
-def table_rows(card: str, heading: str) -> list[list[str]]:
-    """The cells of the last table of a section."""
-    section = card.split(f"## {heading}\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-def test_the_metadata_of_the_hub(encoder: LongTailClassifier) -> None:
-    metadata = front_matter(model_card(encoder))
-    assert metadata["library_name"] == "longtail"
-    assert metadata["pipeline_tag"] == "text-classification"
-    assert {"multi-label", "long-tail"} <= set(metadata["tags"])
-    # Language and data are not known.
-    assert set(metadata) == {"library_name", "pipeline_tag", "tags"}
+    return yaml.safe_load(card.split("---\n")[1])
 
 
 def test_the_text(encoder: LongTailClassifier, cross_fitted: LongTailClassifier) -> None:
     card = model_card(encoder)
-    assert "distribution-balanced loss" in card
-    assert "one model, and a validation part" in card
-    assert "| Documents | 22 |" in card and "| Labels | 3 |" in card
-    assert "on average, at most 2 |" in card
-    assert "Of 3 labels, 1 had fewer than 10 training documents" in card
+    for words in (
+        "distribution-balanced loss",
+        "one model, and a validation part",
+        "| Documents | 22 |",
+        "| Labels | 3 |",
+        "on average, at most 2 |",
+        "Of 3 labels, 1 had fewer than 10 training documents",
+        f"longtail {__version__}",
+    ):
+        assert words in card
     assert re.search(r"how many they have: nickel \(\d\); ", card)
-    assert f"longtail {__version__}" in card
-    assert "no others" in card and "same language" in card
     assert "2 models, each trained without a fold" in model_card(cross_fitted)
 
 
 def test_the_figures_are_those_of_the_held_out_documents(cross_fitted: LongTailClassifier) -> None:
     card = model_card(cross_fitted)
-    rows = {row[0]: row[1:] for row in table_rows(card, "Results")}
     assert cross_fitted.held_out_ is not None
     for name, scores in cross_fitted.held_out_.groups().items():
-        expected = [f"{100 * f:.1f} %" for f in (scores.micro_f1, scores.macro_f1)]
-        shown = ["\N{EN DASH}"] * 2 if scores.is_empty else expected
-        assert rows[name] == [str(scores.n_labels), *shown]
+        figures = [f"{100 * f:.1f} %" for f in (scores.micro_f1, scores.macro_f1)]
+        shown = ["\N{EN DASH}"] * 2 if scores.is_empty else figures
+        assert f"| {name} | {scores.n_labels} | {shown[0]} | {shown[1]} |" in card
     assert "chosen on these same documents" in card
     assert "24 training documents, each scored by a model that was trained without it" in card
 
@@ -113,8 +95,7 @@ def test_too_few_documents(method: str, make: Make) -> None:
 def test_limits_and_labels_without_documents(make: Make) -> None:
     data = TextData.from_lists(TEXTS, LABELS, [*NAMES, "tin"])
     card = model_card(make(epochs=1, max_labels=2, at_least_one=True).fit(data))
-    assert "at most 2" in card and "nearest to its threshold" in card
-    assert "Without the limits on the number of labels" in card
+    assert "nearest to its threshold" in card and "Without the limits on the number of" in card
     assert "| without a document | 1 |" in card and "tin (" not in card
     assert "1 label had no training document: never predicted" in card
 
@@ -140,10 +121,12 @@ def run_snippet(card: str, which: int) -> dict[str, Any]:
     return variables
 
 
-def test_the_snippet_runs(encoder: LongTailClassifier, tmp_path: Path) -> None:
+def test_the_snippet_runs(encoder: LongTailClassifier, make: Make, tmp_path: Path) -> None:
     encoder.save_pretrained(tmp_path / "it's")
     card = model_card(encoder, str(tmp_path / "it's"))
-    assert "transformers" not in card
+    # Mean pooling and several models do not load with transformers alone.
+    several = make(pooling="cls", epochs=1, folds=2).fit(TEXTS, LABELS)
+    assert "transformers" not in card + model_card(several)
     loaded = run_snippet(card, 0)["classifier"]
     assert loaded.predict_labels(TEXTS) == encoder.predict_labels(TEXTS)
 
@@ -161,14 +144,6 @@ def test_transformers_alone_gives_the_same_probabilities(make: Make, tmp_path: P
         assert [by_name[name] for name in NAMES] == pytest.approx(expected[row].tolist(), abs=1e-5)
         predicted = sorted(name for name, value in by_name.items() if value >= limit)
         assert predicted == classifier.predict_labels(TEXTS[row : row + 1])[0]
-
-
-def test_mean_pooling_and_several_models_do_not_load_with_transformers(
-    encoder: LongTailClassifier, cross_fitted: LongTailClassifier, make: Make
-) -> None:
-    several = make(pooling="cls", epochs=1, folds=2).fit(TEXTS, LABELS)
-    for classifier in (encoder, cross_fitted, several):
-        assert "pipeline(" not in model_card(classifier)
 
 
 MARKUP = st.text(
@@ -231,6 +206,10 @@ def test_the_base_model(
     (tmp_path / "models" / "mine").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     card = model_card(with_encoder(encoder, source))
-    assert front_matter(card).get("base_model") == expected
+    metadata = front_matter(card)
+    assert metadata.pop("base_model", None) == expected
+    # Language and data are not known.
+    assert set(metadata) == {"library_name", "pipeline_tag", "tags"}
+    assert metadata["library_name"] == "longtail" and "multi-label" in metadata["tags"]
     # The path of a folder is private.
     assert "/home/me" not in card

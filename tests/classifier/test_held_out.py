@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from longtail import LongTailClassifier
 from longtail.classifier import ensemble, estimator, held_out
 from longtail.classifier.card import model_card
 from longtail.classifier.crossfit import Fitted
-from longtail.data import TextData
 from longtail.evaluation import evaluate
 from longtail.thresholds import fit_thresholds
 
-from .cases import LABELS, TEXTS
+from .cases import LABELS, TEXTS, numbered, reload
 from .conftest import Make
 
 
@@ -27,20 +26,15 @@ def fitted() -> Fitted:
     Y = (rng.random((50, 12)) < 0.2).astype(np.float32)
     scores = (rng.normal(size=Y.shape) + 3 * Y).astype(np.float32)
     mask = rng.random(Y.shape) < 0.1
-    names = tuple(f"label {k}" for k in range(12))
-    data = TextData([str(k) for k in range(50)], sp.csr_matrix(Y), names)
     unused: Any = None
-    return Fitted(unused, np.ma.array(scores, mask=mask), data, None)
-
-
-def test_few_pairs_are_all_kept(fitted: Fitted) -> None:
-    assert held_out.likely_pairs(fitted) is fitted
+    return Fitted(unused, np.ma.array(scores, mask=mask), numbered(Y), None)
 
 
 @pytest.mark.parametrize("rows", [7, 100])
 def test_the_highest_known_scores_are_kept(
     fitted: Fitted, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
+    assert held_out.likely_pairs(fitted) is fitted, "few pairs are all kept"
     monkeypatch.setattr(held_out, "TUNING_PAIRS", 10)
     monkeypatch.setattr(held_out, "ROWS", rows)
     monkeypatch.setattr(ensemble, "KEPT_LABELS", 5)
@@ -72,22 +66,15 @@ def test_thresholds_are_the_same_if_all_pairs_are_kept(
 def test_held_out_is_computed_when_it_is_read(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[object] = []
-
-    def counting(*arguments: Any, **settings: Any) -> Any:
-        calls.append(arguments)
-        return evaluate(*arguments, **settings)
-
+    counting = Mock(wraps=evaluate)
     monkeypatch.setattr(estimator, "evaluate", counting)
     classifier = make(epochs=1, folds=2).fit(TEXTS, LABELS)
-    assert calls == []
+    assert not counting.called
     evaluation = classifier.held_out_
-    assert evaluation is not None and classifier.held_out_ is evaluation and len(calls) == 1
-    assert evaluation.overall.n_documents == 24
+    assert evaluation is not None and classifier.held_out_ is evaluation
+    assert counting.call_count == 1 and evaluation.overall.n_documents == 24
     assert classifier.facts_.held_out == evaluation.groups()
-    classifier.save_pretrained(tmp_path / "run")
-    loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert loaded.held_out_ is None and loaded.facts_ == classifier.facts_
+    assert reload(classifier, tmp_path / "run").held_out_ is None
     # Very many pairs are not evaluated in full; the card is the same.
     monkeypatch.setattr(estimator, "EVALUATED_PAIRS", 24 * 3 - 1)
     large = make(epochs=1, folds=2).fit(TEXTS, LABELS)

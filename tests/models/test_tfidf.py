@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
@@ -60,15 +58,6 @@ def test_odd_texts_become_rows_of_length_one_or_zero(
     loaded = TextFeatures(min_df=1, **options)
     loaded.load(tmp_path)
     assert (loaded.transform(ODD) != rows).nnz == 0 and len(features) == len(loaded)
-
-
-@given(st.lists(st.text(max_size=30), min_size=1, max_size=5))
-@settings(max_examples=60)
-def test_any_text_has_features(texts: list[str]) -> None:
-    features = TextFeatures(min_df=1)
-    features.fit_transform(TEXTS)
-    rows = features.transform(texts)
-    assert rows.shape[0] == len(texts) and np.isfinite(rows.data).all()
 
 
 @pytest.mark.parametrize("texts", [["a", "b b"], ["!", "? !"], ["🙂", "🙃"]])
