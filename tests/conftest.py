@@ -32,8 +32,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # files, or use an encoder.
 SLOW_FOLDERS = ("attack", "cli", "examples", "reproduce")
 SLOW_FILES = (
-    "classifier/test_odd_labels.py",
-    "classifier/test_odd_texts.py",
+    "classifier/test_odd_inputs.py",
     "classifier/test_predict.py",
     "corpora/test_pubmed.py",
     "data/test_corpus_formats.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from hypothesis.extra.numpy import arrays
 
 from longtail.classifier import crossfit
 from longtail.classifier import ensemble as ensemble_module
-from longtail.classifier.crossfit import Fitted, Run, fit_plan
+from longtail.classifier.crossfit import Fitted, Run, fit_plan, score_by_name
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.plan import Plan, fingerprint
 from longtail.classifier.work import open_work
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
+from longtail.labels import LabelStats
 from longtail.models import Encoder
 from longtail.models.encoder import EncoderModel
 from longtail.training import Training
@@ -254,3 +256,27 @@ def test_scores_of_a_diverged_training_are_refused(
     monkeypatch.setattr(Remembering, "scores", lambda *args: scores(*args) * 0 + score)
     with pytest.raises(LongtailError, match=r"the training diverged. Lower the learning rate"):
         fit(remembering(2), numbered(np.eye(4)))
+
+
+TRUTH = sp.csr_matrix(np.array([[1, 0, 0], [0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=np.float32))
+STATS = LabelStats.from_counts([50, 20, 2], 60)
+PERFECT = np.where(TRUTH.toarray() > 0, 3.0, -3.0).astype(np.float32)
+POOR = np.array([[3, 1, 2], [2, 1, 3], [-2, 2, -3], [3, 2, 1]], dtype=np.float32)
+METRICS = ["micro_f1", "macro_f1", "mean_f1", "tail_macro_f1", "hamming_loss", "precision@1"]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_better_predictions_have_a_higher_score(name: str) -> None:
+    score = score_by_name(name, TRUTH, STATS)
+    assert score(PERFECT) > score(POOR)
+    # A threshold is fitted each time.
+    assert score(PERFECT) == score(PERFECT + 40) == (0 if name == "hamming_loss" else 1)
+    nothing = sp.csr_matrix(TRUTH.shape, dtype=np.float32)
+    assert math.isfinite(score_by_name(name, nothing, STATS)(PERFECT))
+
+
+def test_the_mean_is_of_micro_and_macro() -> None:
+    # Nothing right: the threshold that any objective chooses is the same.
+    logits = np.where(TRUTH.toarray() > 0, -1.0, 1.0).astype(np.float32)
+    micro, macro, mean = (score_by_name(m, TRUTH, STATS)(logits) for m in METRICS[:3])
+    assert micro != macro and mean == (micro + macro) / 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
 from longtail.classifier.plan import Plan, fingerprint, make_plans, to_plain
@@ -85,12 +82,9 @@ def test_overrides_of_a_model_in_a_blend() -> None:
     ]
     classifier = LongTailClassifier(models, "db", loss_settings={"gamma": 1.0}, training=shared)
     plans = classifier.plans()
-    assert [(plan.loss, plan.loss_settings) for plan in plans] == [
-        ("fl", {"gamma": 1.5}),
-        ("bce", {}),
-        ("db", {"kappa": 0.2}),
-        ("db", {"gamma": 1.0}),
-    ]
+    assert [plan.loss for plan in plans] == ["fl", "bce", "db", "db"]
+    expected = [{"gamma": 1.5}, {}, {"kappa": 0.2}, {"gamma": 1.0}]
+    assert [plan.loss_settings for plan in plans] == expected
     # Device and checkpoints are those of the classifier, unless the model sets them.
     assert [asdict(plan.training) for plan in plans] == [
         asdict(Training(epochs=2, ema=0.5, device="cpu", checkpoint_minutes=1.0)),
@@ -115,22 +109,12 @@ def test_overrides_of_a_model_in_a_blend() -> None:
         ({"model": Bag(C=3.0), "device": "cpu"}, {"model": Bag(C=3.0), "training": CPU}),
         ({"model": {"kind": "svm", "C": 3.0}}, {"model": Svm(C=3.0)}),
         (
-            {
-                "model": [
-                    {"kind": "encoder", "encoder": "a/b", "loss": "fl", "epochs": 2},
-                    {"C": 3.0, "loss_settings": {"gamma": 1.0}},
-                    "svm",
-                ],
-                "device": "cpu",
-            },
-            {
-                "model": [
-                    Encoder("a/b", loss="fl", training=Training(epochs=2)),
-                    Bag(C=3.0, loss_settings={"gamma": 1.0}),
-                    Svm(),
-                ],
-                "training": CPU,
-            },
+            {"model": [{"kind": "encoder", "encoder": "a/b", "loss": "fl", "epochs": 2}, "svm"]},
+            {"model": [Encoder("a/b", loss="fl", training=Training(epochs=2)), Svm()]},
+        ),
+        (
+            {"model": [{"C": 3.0, "loss_settings": {"gamma": 1.0}}], "device": "cpu"},
+            {"model": [Bag(C=3.0, loss_settings={"gamma": 1.0})], "training": CPU},
         ),
     ],
 )
@@ -151,12 +135,10 @@ BLEND = [{"kind": "encoder"}, {"kind": "bag"}]
         ({"model": 3}, r"model must be one of bag, encoder, svm, or settings such as Bag\(\)"),
         ({"max_lenght": 3, "model": "encoder"}, "unknown setting 'max_lenght'.*'max_length'"),
         ({"epoch": 3}, "unknown setting 'epoch'. Did you mean 'epochs'"),
-        ({"model": "svm", "pooling": "cls"}, "pooling is a setting of the model encoder"),
         ({"max_length": 3}, "max_length is a setting of the model encoder, got the model bag"),
         ({"model": "encoder", "ngrams": 2}, "ngrams is a setting of the model bag or svm, got"),
         ({"model": "svm", "loss": "bce"}, "loss has no effect on the model svm"),
         ({"model": BLEND, "C": 3}, "C: `model` holds models with their settings. Move it"),
-        ({"model": Bag(), "C": 3}, "C: `model` holds models with their settings. Move it"),
         ({"model": []}, "model must be a model or a list of at least one, got an empty list"),
         ({"model": [{"kind": "tree"}]}, "unknown model 'tree'"),
         ({"model": [{"kind": ["bag"]}]}, "unknown model"),
@@ -195,32 +177,14 @@ def test_numbers_of_numpy_paths_and_tensors_become_plain() -> None:
         assert json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)  # fmt: skip
-
-
-@given(st.dictionaries(st.text(), JSON, max_size=4))
-def test_plain_values_are_copied_unchanged(value: dict[str, Any]) -> None:
-    before = json.dumps(value)
-    plain = to_plain(value)
-    assert plain == value and plain is not value
-    assert json.dumps(plain) == before
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         ({"a": object()}, "a must be a number, a text, a path"),
         ({"a": {"b": [1, {3}]}}, r"a\.b\[1\] must be a number, a text, a path.*got \{3\} \(set\)"),
-        ({"a": print}, "a must be a number"),
         ({"a": float("nan")}, "a must be a finite number, got nan"),
         ({"a": {"b": np.inf}}, r"a\.b must be a finite number, got inf"),
         ({"a": {1: 2}}, "the keys of .*a must be strings, got 1"),
-        ({"a": b"x"}, "a must be a number"),
     ],
 )
 def test_values_that_cannot_be_saved(value: dict[str, Any], message: str) -> None:
@@ -265,21 +229,12 @@ def test_errors_before_training(params: dict[str, Any], message: str, make: Make
     assert moments == []
 
 
-@pytest.mark.parametrize(
-    ("assign", "message"),
-    [
-        (lambda c: setattr(c.model, "pooling", "max"), "pooling must be one of mean, cls"),
-        (lambda c: setattr(c.training, "device", "gpu"), "device must be auto, cpu"),
-        (lambda c: setattr(c.training, "epochs", "3"), "epochs must be a whole number"),
-    ],
-)
-def test_assigned_fields_are_checked_by_fit(
-    assign: Callable[[LongTailClassifier], None], message: str, make: Make
-) -> None:
-    classifier = make()
-    assign(classifier)
-    with pytest.raises(InputError, match=message):
-        classifier.fit(TEXTS, LABELS)
+def test_assigned_fields_are_checked_by_fit(make: Make) -> None:
+    for part, name, value in (("model", "pooling", "max"), ("training", "epochs", "3")):
+        classifier = make()
+        setattr(getattr(classifier, part), name, value)
+        with pytest.raises(InputError, match=f"{name} must be"):
+            classifier.fit(TEXTS, LABELS)
 
 
 def test_a_wrong_loss_is_detected_before_the_encoder_is_read() -> None:
