@@ -14,9 +14,9 @@ from sklearn.base import clone
 
 from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
 from longtail.classifier.blend import _weighted_sum, blend_weights, fit_plans
-from longtail.classifier.card import model_card
 from longtail.classifier.crossfit import Fitted, Run, fit_plan
 from longtail.classifier.plan import Plan, fingerprint
+from longtail.classifier.saving import model_card
 from longtail.classifier.work import open_work
 from longtail.data import TextData
 from longtail.errors import InputError

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from longtail import Encoder, LongTailClassifier, __version__
 from longtail.classifier import held_out
-from longtail.classifier.card import model_card
+from longtail.classifier.saving import model_card
 from longtail.data import TextData
 from longtail.labels import LabelStats
 from longtail.thresholds import cross_validated_score

@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse as sp
 
 from longtail.classifier import ensemble, estimator, held_out
-from longtail.classifier.card import model_card
 from longtail.classifier.crossfit import Fitted
+from longtail.classifier.saving import model_card
 from longtail.evaluation import evaluate
 from longtail.thresholds import fit_thresholds
 

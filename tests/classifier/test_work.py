@@ -20,7 +20,7 @@ from longtail.errors import DataError, InputError
 from longtail.models import Encoder
 from longtail.runs import Workspace
 from longtail.training import Training
-from longtail.training.interrupt import Stop, StoppedError
+from longtail.training.interrupt import NEVER, Stop, StoppedError
 
 from .cases import Remember, Remembering, numbered, remembering
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 DATA = numbered([[1, 0], [0, 1], [1, 1], [1, 0], [0, 1], [1, 1]])
 KILLED = -signal.SIGKILL
-CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("remember")
 
 
@@ -42,6 +41,12 @@ def begin(
 def fit_in(folder: Path, plan: Plan) -> None:
     with begin(folder, plan) as work:
         fit_plan(plan, DATA, run=Run(work))
+
+
+def fit_nothing(
+    work: Work, fit: Any = lambda checkpoints: None, model: Any = None, stop: Stop = NEVER
+) -> None:
+    work.fit_fold(0, model or Remembering(Remember()), fit, lambda folder: None, stop=stop)
 
 
 @pytest.fixture(scope="module")
@@ -136,11 +141,9 @@ def test_waiting_can_be_stopped(tmp_path: Path) -> None:
     with (
         begin(tmp_path, plan) as first,
         begin(tmp_path, plan, note=note) as second,
-        first.claimed(0),
         pytest.raises(StoppedError, match="Finished folds are kept"),
-        second.claimed(0, stop),
     ):
-        pass
+        fit_nothing(first, lambda checkpoints: fit_nothing(second, stop=stop))
 
 
 def refuse(
@@ -252,8 +255,9 @@ def test_a_model_that_cannot_be_saved(tmp_path: Path) -> None:
 
     with begin(tmp_path, remembering()) as work:
         with pytest.raises(DataError, match=r"the model of fold 0 .*No space left.*--resume"):
-            work.finish(0, Unsaved(Remember()))
-        assert not any((tmp_path / "fold-0").iterdir())  # no half of a model
+            fit_nothing(work, model=Unsaved(Remember()))
+        # No half of a model.
+        assert [path.name for path in (tmp_path / "fold-0").iterdir()] == ["lock"]
 
 
 def test_distributed_processes_do_not_share_a_folder(
@@ -262,11 +266,3 @@ def test_distributed_processes_do_not_share_a_folder(
     """They would wait for each other's locks for ever."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     refuse(tmp_path, r"one fold in each process \(--fold 0")
-
-
-def test_without_a_folder_nothing_is_kept() -> None:
-    model = Remembering(Remember())
-    with open_work(None, {}, False) as work, work.claimed(0):
-        assert work.checkpoints(0, 1.0) is None
-        assert not work.load_finished(0, model, 2, CPU)
-        work.finish(0, model)

@@ -9,6 +9,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from longtail.labels import LabelStats
 from longtail.models import build_model
 from longtail.models.base import FitContext, TextModel
 from longtail.thresholds import Objective, fit_thresholds
+from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import device_of
 from longtail.training.encoded import IntArray
 from longtail.training.interrupt import NEVER, Stop
@@ -94,18 +96,21 @@ class _PlanFit:
         known = np.asarray(part.Y.sum(axis=0)).ravel() > 0
         model = build_model(plan.model, run.trust_remote_code)
         device = device_of(plan.training.device)
-        with run.work.claimed(fold, run.stop):
-            if not run.work.load_finished(fold, model, len(known), device):
-                gpus, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
-                # The caller's random state is not changed.
-                with torch.random.fork_rng(gpus, device_type=kind):
-                    torch.manual_seed(plan.random_state + 7919 * fold)
-                    context = self._context(fold, rows)
-                    model.fit(part, plan.new_loss, plan.training, context)
-                run.work.finish(fold, model)
+
+        def fit(checkpoints: Checkpoints | None) -> None:
+            gpus, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
+            # The caller's random state is not changed.
+            with torch.random.fork_rng(gpus, device_type=kind):
+                torch.manual_seed(plan.random_state + 7919 * fold)
+                context = self._context(fold, rows, checkpoints)
+                model.fit(part, plan.new_loss, plan.training, context)
+
+        load = partial(model.load, n_labels=len(known), device=device)
+        minutes = plan.training.checkpoint_minutes
+        run.work.fit_fold(fold, model, fit, load, minutes, run.stop)
         return model, known
 
-    def _context(self, fold: int, rows: IntArray) -> FitContext:
+    def _context(self, fold: int, rows: IntArray, checkpoints: Checkpoints | None) -> FitContext:
         plan, run = self.plan, self.run
 
         def validation(model: TextModel) -> Validation | None:
@@ -129,7 +134,7 @@ class _PlanFit:
             encode=lambda model: self._encode(model, rows),
             validation=validation,
             seed=plan.random_state,
-            checkpoints=run.work.checkpoints(fold, plan.training.checkpoint_minutes),
+            checkpoints=checkpoints,
             progress=progress,
             note=run.note,
             stop=run.stop,

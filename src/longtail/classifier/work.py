@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 
 from longtail.errors import DataError, InputError
@@ -88,17 +87,24 @@ class Work:
             return "Nothing was saved: the training has no folder."
         return "Finished folds are kept: resume with --resume."
 
-    def checkpoints(self, fold: int, minutes: float) -> Checkpoints | None:
-        """The checkpoints of a fold."""
-        return None if self._space is None else Checkpoints(self._fold(fold), minutes)
+    def fit_fold(
+        self,
+        fold: int,
+        model: TextModel,
+        fit: Callable[[Checkpoints | None], None],
+        load: Callable[[Path], None],
+        minutes: float = 0.0,
+        stop: Stop = NEVER,
+    ) -> None:
+        """Load the model of a finished fold, or fit it and keep it.
 
-    @contextmanager
-    def claimed(self, fold: int, stop: Stop = NEVER) -> Iterator[None]:
-        """Hold a fold, which one process trains; others wait until it is finished."""
+        One process trains a fold; others wait until it is finished. `minutes`: between checkpoints.
+        """
         if self._space is None:
-            yield
+            fit(None)
             return
-        path = self._fold(fold).file("lock")
+        space = self._space.within(f"fold-{fold}")
+        path = space.file("lock")
         path.touch()
         with Lock(path) as lock:
             if not lock.acquire():
@@ -106,48 +112,37 @@ class Work:
                 while not lock.acquire():
                     stop.check(self.kept)
                     time.sleep(POLL_SECONDS)
-            yield
+            if (space.path / "model").is_dir():
+                _load(load, space, fold)
+            else:
+                fit(Checkpoints(space, minutes))
+                _save(model, space, fold)
+            # Or those of a process that was killed right after it saved the model.
+            Checkpoints(space).clear()
 
-    def finish(self, fold: int, model: TextModel) -> None:
-        """Keep the model of a fold, and remove its checkpoints."""
-        if self._space is None:
-            return
-        space = self._fold(fold)
-        try:
-            space.path.mkdir(parents=True, exist_ok=True)
-            with staging(space.path) as private:
-                model.save(private)
-                sync_tree(private)
-                space.adopt(private, "model")
-        except Exception as error:
-            # Tokenizers report a full disk as a bare Exception.
-            raise DataError(
-                f"could not save the model of fold {fold} to {space.path / 'model'}: {error}. Its "
-                "last checkpoint is still there. Free some space, then resume with --resume."
-            ) from error
-        Checkpoints(space).clear()
 
-    def load_finished(
-        self, fold: int, model: TextModel, n_labels: int, device: torch.device
-    ) -> bool:
-        """Load the model of a fold if it was finished before."""
-        if self._space is None or not (self._fold(fold).path / "model").is_dir():
-            return False
-        space = self._fold(fold)
-        try:
-            model.load(space.path / "model", n_labels, device)
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-            raise DataError(
-                f"the model of fold {fold} in {space.path} cannot be read ({error}). Remove that "
-                "folder to train it again."
-            ) from error
-        # Left by a process that was killed right after it saved the model.
-        Checkpoints(space).clear()
-        return True
+def _load(load: Callable[[Path], None], space: Workspace, fold: int) -> None:
+    try:
+        load(space.path / "model")
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise DataError(
+            f"the model of fold {fold} in {space.path} cannot be read ({error}). Remove that "
+            "folder to train it again."
+        ) from error
 
-    def _fold(self, fold: int) -> Workspace:
-        assert self._space is not None
-        return self._space.within(f"fold-{fold}")
+
+def _save(model: TextModel, space: Workspace, fold: int) -> None:
+    try:
+        with staging(space.path) as private:
+            model.save(private)
+            sync_tree(private)
+            space.adopt(private, "model")
+    except Exception as error:
+        # Tokenizers report a full disk as a bare Exception.
+        raise DataError(
+            f"could not save the model of fold {fold} to {space.path / 'model'}: {error}. Its "
+            "last checkpoint is still there. Free some space, then resume with --resume."
+        ) from error
 
 
 def _remove_earlier(folder: Path) -> None:

@@ -11,11 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from longtail.data import TextData
-from longtail.models.base import FitContext, MakeLoss
+from longtail.models.base import FitContext, MakeLoss, NetworkModel, load_network
 from longtail.models.features import TextFeatures
-from longtail.models.network import NetworkModel
 from longtail.models.settings import Bag
-from longtail.models.weights import load_network
 from longtail.training.devices import device_of
 from longtail.training.encoded import EncodedBags
 from longtail.training.linear import solve_linear

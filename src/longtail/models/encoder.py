@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 from longtail.data import TextData
 from longtail.errors import DataError
-from longtail.models.base import FitContext
+from longtail.models.base import FitContext, NetworkModel, load_network
 from longtail.models.foreign import check_encoder
-from longtail.models.network import NetworkModel
 from longtail.models.settings import Encoder
 from longtail.models.tokens import tokenize
-from longtail.models.weights import load_network
 from longtail.training.encoded import Encoded, EncodedTokens
 
 HEAD_FILE = "head.safetensors"

@@ -26,20 +26,14 @@ PATTERNS = (CountVectorizer().token_pattern, ANY_WORD, ANYTHING)
 
 @dataclass(eq=False)
 class TextFeatures:
-    """Counts of words, weighted by rarity, and scaled to length one."""
+    """Counts of words, weighted by rarity, and scaled to length one; fields as in Bag and Svm."""
 
     ngrams: int = 1
-    """Maximum length of word n-grams."""
     min_df: int = 1
-    """Minimum document frequency of a word."""
     max_features: int = 200_000
-    """Maximum vocabulary size."""
     char_ngrams: int = 0
-    """Maximum length of character n-grams; 0: none."""
     hashing: int = 0
-    """Columns to hash words into; 0: a vocabulary."""
     sublinear: bool = True
-    """Use 1 + log(count) instead of counts."""
 
     def __post_init__(self) -> None:
         self._pattern = PATTERNS[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.errors import DataError
-from longtail.models.weights import read_header
+from longtail.models.base import read_header
 from longtail.runs import read_regular
 
 # Settings by which transformers fetches compiled code by name, and what is built in instead.

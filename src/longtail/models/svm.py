@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from longtail.data import TextData
-from longtail.models.base import FitContext, Floats, MakeLoss, Scale, TextModel
+from longtail.models.base import FitContext, Floats, MakeLoss, Scale, TextModel, read_weights
 from longtail.models.features import TextFeatures
 from longtail.models.settings import Svm
-from longtail.models.weights import read_weights
 from longtail.training.settings import Training
 
 WEIGHTS_FILE = "model.safetensors"
