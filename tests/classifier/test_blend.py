@@ -98,6 +98,10 @@ def test_a_saved_blend_with_overrides_loads(blended: LongTailClassifier, tmp_pat
     loaded = reload(blended, tmp_path / "run")
     assert [plan.loss for plan in loaded.plans_] == ["fl", "cb", "cb"]
     assert len(loaded.ensemble_.models) == 6 and len(loaded.ensemble_.weights) == 3
+    card = model_card(loaded)
+    for text in ("Member 1: Model", "Member 2: weight", "Member 3: Label descriptions"):
+        assert text in card
+    assert "2 models of each member, each trained without a fold" in card
     probabilities = loaded.predict_proba(TEXTS)
     assert ((probabilities > 0) & (probabilities < 1)).all()
     again = clone(loaded).fit(TEXTS, LABELS)
@@ -115,13 +119,6 @@ def test_the_loss_and_the_training_of_a_member_have_an_effect(tiny_bert: Path) -
     assert np.array_equal(plain, scores(loss="db"))
     for overrides in ({"loss": "bce"}, {"loss_settings": {"kappa": 0.5}}, {"epochs": 2}):
         assert not np.array_equal(plain, scores(**overrides))
-
-
-def test_the_card_names_every_member(blended: LongTailClassifier) -> None:
-    card = model_card(blended)
-    for text in ("Member 1: Model", "Member 2: weight", "Member 3: Label descriptions"):
-        assert text in card
-    assert "2 models of each member, each trained without a fold" in card
 
 
 def test_informative_members_get_weight() -> None:

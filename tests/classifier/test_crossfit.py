@@ -18,15 +18,13 @@ from longtail.classifier import crossfit
 from longtail.classifier import ensemble as ensemble_module
 from longtail.classifier.crossfit import Fitted, Run, fit_plan, score_by_name
 from longtail.classifier.ensemble import Ensemble
-from longtail.classifier.plan import Plan, fingerprint
-from longtail.classifier.work import open_work
+from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
 from longtail.labels import LabelStats
 from longtail.models import Encoder
 from longtail.models.encoder import EncoderModel
 from longtail.training import Training
-from longtail.training.loop import Moment
 
 from .cases import LEAK, Remember, Remembering, documents, numbered, remembering
 
@@ -201,22 +199,6 @@ def test_texts_are_encoded_once(
     assert calls == [(30, tmp_path / "tokens"), (30, tmp_path / "tokens"), (30, None)]
     assert len(list((tmp_path / "tokens").iterdir())) == 1
     assert equal(first, again[0]) and equal(first, again[1])
-
-
-def test_single_folds_are_collected(tiny_bert: Path, tmp_path: Path) -> None:
-    data, plan = documents(), encoder_plan(tiny_bert)
-    expected = fit(plan, data)
-    moments: list[Moment] = []
-    with open_work(tmp_path, fingerprint([plan], data, None), True) as work:
-        run = {"work": work, "progress": moments.append}
-        for fold in (2, 0):
-            assert fit_plan(plan, data, run=Run(only_fold=fold, **run)) is None
-        assert {moment.fold for moment in moments} == {1, 3}
-        moments.clear()
-        assert equal(expected, fit(plan, data, **run))
-        assert {moment.fold for moment in moments} == {2}
-        moments.clear()
-        assert equal(expected, fit(plan, data, **run)) and not moments
 
 
 def test_early_stopping_keeps_the_best_epoch(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -28,13 +27,12 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     server = Hub()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    monkeypatch.setenv("HF_ENDPOINT", server.address)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("HF_TOKEN", "")
+    environment = {"HF_ENDPOINT": server.address, "NO_PROXY": "127.0.0.1", "HF_TOKEN": ""}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for name in ("HF_HUB_CACHE", "HF_TOKEN_PATH", "HF_XET_CACHE"):
+        monkeypatch.setattr(constants, name, str(tmp_path / name))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-    monkeypatch.setattr(constants, "HF_XET_CACHE", str(tmp_path / "xet"))
     monkeypatch.chdir(tmp_path)
     close_session()
     try:
@@ -60,7 +58,7 @@ def test_upload_and_download(hub: Hub, encoder: LongTailClassifier, tmp_path: Pa
     files |= {"pytorch_model.bin": b"\x80\x02evil", "modeling.py": b"raise SystemExit"}
     downloaded = LongTailClassifier.from_pretrained("somebody/news")
     assert np.array_equal(downloaded.decision_function(TEXTS), encoder.decision_function(TEXTS))
-    names = {path.name for path in (tmp_path / "cache").rglob("*")}
+    names = {path.name for path in (tmp_path / "HF_HUB_CACHE").rglob("*")}
     assert "model.safetensors" in names and not {"pytorch_model.bin", "modeling.py"} & names
     # Without the network, from the cache.
     hub.failing = 503
@@ -80,7 +78,11 @@ def test_a_folder_takes_precedence(
         LongTailClassifier.from_pretrained("somebody/news", revision="main")
 
 
-def test_a_path_is_never_requested(hub: Hub, tmp_path: Path) -> None:
+def test_paths_and_classifiers_that_are_not_fitted_request_nothing(
+    hub: Hub, tmp_path: Path
+) -> None:
+    with pytest.raises(NotFittedError):
+        LongTailClassifier().push_to_hub("somebody/news", token=TOKEN)
     for path in (Path("somebody/news"), "./somebody/news", "news", "a/b/c", str(tmp_path / "x")):
         with pytest.raises(DataError, match="holds no longtail model"):
             LongTailClassifier.from_pretrained(path)
@@ -155,23 +157,13 @@ def test_a_hub_that_fails(
 ) -> None:
     if fault == "status 500":
         hub.failing = 500
-    elif fault == "offline mode":
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    else:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
-    with pytest.raises(DataError, match=message):
-        LongTailClassifier.from_pretrained("somebody/news")
-    with pytest.raises(DataError, match=message):
-        encoder.push_to_hub("somebody/news", token=TOKEN)
+    elif fault == "no network":
+        monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", fault == "offline mode")
+    for call in (LongTailClassifier.from_pretrained, partial(encoder.push_to_hub, token=TOKEN)):
+        with pytest.raises(DataError, match=message):
+            call("somebody/news")
     assert (hub.requests == []) is (fault != "status 500")
-
-
-def test_nothing_is_uploaded_before_fitting(hub: Hub) -> None:
-    with pytest.raises(NotFittedError):
-        LongTailClassifier().push_to_hub("somebody/news", token=TOKEN)
-    assert hub.requests == []
 
 
 HOSTILE = ["../../../../../outside.json", "/tmp/longtail-outside.json", "a/../../../outside.json"]
@@ -191,21 +183,15 @@ def test_names_of_files_stay_in_the_snapshot(
         message = str(error)
     assert not Path("/tmp/longtail-outside.json").exists()
     assert not [path for path in tmp_path.parent.glob("**/*outside*") if path.is_file()]
-    for path in (tmp_path / "cache").rglob("*"):
-        assert tmp_path / "cache" in path.resolve().parents
+    for path in (tmp_path / "HF_HUB_CACHE").rglob("*"):
+        assert tmp_path / "HF_HUB_CACHE" in path.resolve().parents
     assert len(message) <= LIMIT and "\x1b" not in message and "\x00" not in message
 
 
-@pytest.mark.parametrize("revision", ["../../../../outside", "/outside", "a/../../../../outside"])
-def test_a_revision_stays_in_the_cache(
-    hub: Hub, encoder: LongTailClassifier, revision: str
-) -> None:
-    encoder.push_to_hub("somebody/news", token=TOKEN)
-    branches = hub.repositories["somebody/news"].branches
-    branches[revision] = branches["main"]
-    hub.requests.clear()
-    with pytest.raises(InputError, match="revision must be the name of a branch, a tag or a comm"):
-        LongTailClassifier.from_pretrained("somebody/news", revision=revision)
+def test_a_revision_stays_in_the_cache(hub: Hub) -> None:
+    for revision in ("../../../../outside", "/outside", "a/../../../../outside"):
+        with pytest.raises(InputError, match="revision must be the name of a branch, a tag or a"):
+            LongTailClassifier.from_pretrained("somebody/news", revision=revision)
     assert hub.requests == []
 
 
@@ -221,8 +207,7 @@ def test_an_error_of_ten_megabytes_is_shortened(
         assert len(message) < 1000 and "\x1b" not in message and "\u202e" not in message
 
 
-@pytest.mark.parametrize("name", ["x" * 5000, "a\x00b", "a/" + "b" * 5000, "../..", "\ud800/x"])
-def test_names_that_no_model_has(hub: Hub, name: str) -> None:
-    with pytest.raises(LongtailError) as caught:
-        LongTailClassifier.from_pretrained(name)
-    assert len(str(caught.value)) <= LIMIT
+def test_names_that_no_model_has(hub: Hub) -> None:
+    for name in ("x" * 5000, "a\x00b", "a/" + "b" * 5000, "../..", "\ud800/x"):
+        with pytest.raises(LongtailError):
+            LongTailClassifier.from_pretrained(name)

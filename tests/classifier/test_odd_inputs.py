@@ -136,13 +136,6 @@ def test_fit_and_load(case: str, make_any: Make, tmp_path: Path) -> None:
         assert evaluation.overall.n_labels == 1
 
 
-def test_a_label_on_no_document(make_any: Make, tmp_path: Path) -> None:
-    data = TextData.from_lists(TEXTS, LABELS, ["copper", "nickel", "tin", "wheat"])
-    classifier = make_any().fit(data)
-    assert classifier.label_stats_.label_counts[2] == 0
-    assert not reload(classifier, tmp_path / "run").predict(TEXTS)[:, 2].nnz
-
-
 def test_a_validation_part_with_other_labels(make_any: Make) -> None:
     part = TextData.from_lists(TEXTS[:4], [["tin"], ["copper"], ["zinc", "wheat"], []])
     with pytest.warns(UserWarning, match=r"2 labels of the validation part .* 'tin', 'zinc'"):

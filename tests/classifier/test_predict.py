@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import doctest
 from typing import Any
 
@@ -60,17 +59,6 @@ def test_all_methods_agree(cross_fitted: LongTailClassifier, texts: list[str], k
 def test_invalid_k(k: Any, encoder: LongTailClassifier) -> None:
     with pytest.raises(InputError, match="k must be a whole number of at least 1"):
         encoder.top_k(TEXTS, k)
-
-
-def test_ties_are_in_label_order(encoder: LongTailClassifier) -> None:
-    level = copy.copy(encoder)
-    level.ensemble_ = copy.copy(encoder.ensemble_)
-
-    def blocks(texts: list[str]) -> Any:
-        yield slice(0, 1), np.zeros((1, 3), dtype=np.float32)
-
-    object.__setattr__(level.ensemble_, "blocks", blocks)
-    assert [name for name, _ in level.top_k(["a"], 2)[0]] == ["copper", "nickel"]
 
 
 def test_evaluation_agrees_with_predictions(encoder: LongTailClassifier) -> None:

@@ -25,7 +25,7 @@ from longtail.errors import DataError, InputError
 from longtail.models.encoder import EncoderModel
 from longtail.runs import CONFIG_FILE
 
-from .cases import CPU, LABELS, NAMES, TEXTS, change, files_limited_to, reload
+from .cases import LABELS, NAMES, TEXTS, change, files_limited_to, reload
 from .conftest import Make
 
 
@@ -107,48 +107,39 @@ def test_a_full_disk_keeps_the_earlier_model(
     assert after == before
 
 
-def change_default(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, value: object) -> None:
+def change_default(monkeypatch: pytest.MonkeyPatch, kind: Any, name: str, value: object) -> None:
     """As a later version might have it."""
-    names = [field for field in kind.__match_args__ if field in kind.__dataclass_fields__]  # type: ignore[attr-defined]
-    defaults = list(kind.__init__.__defaults__ or ())  # type: ignore[misc]
-    defaults[names.index(name)] = value
-    monkeypatch.setattr(kind.__init__, "__defaults__", tuple(defaults))  # type: ignore[misc]
-    monkeypatch.setattr(kind.__dataclass_fields__[name], "default", value)  # type: ignore[attr-defined]
+    defaults = list(kind.__init__.__defaults__)
+    defaults[kind.__match_args__.index(name)] = value
+    monkeypatch.setattr(kind.__init__, "__defaults__", tuple(defaults))
+    monkeypatch.setattr(kind.__dataclass_fields__[name], "default", value)
     assert getattr(kind(), name) == value
 
 
 def test_changed_defaults_do_not_change_a_saved_model(
     tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Not even where `fit` would now refuse the settings; the encoder is not needed either."""
     source = shutil.copytree(tiny_bert, tmp_path / "source")
     model, training = Encoder(str(source)), Training(epochs=1, device="cpu")
-    before = LongTailClassifier(model, training=training).fit(TEXTS, LABELS)
+    before = LongTailClassifier([model, "bag"], training=training, folds=2).fit(TEXTS, LABELS)
     before.save_pretrained(tmp_path / "run")
-    shutil.rmtree(source)  # not needed either
-    max_length, decay = model.max_length, EncoderModel.defaults["weight_decay"]
-    change_default(monkeypatch, Encoder, "pooling", "cls")
-    change_default(monkeypatch, Encoder, "max_length", 1)
+    shutil.rmtree(source)
+    for kind, name, value in (
+        (Encoder, "pooling", "cls"),
+        (Encoder, "max_length", 1),
+        (Training, "warmup_ratio", 0.25),
+    ):
+        change_default(monkeypatch, kind, name, value)
     monkeypatch.setattr(EncoderModel, "defaults", {"weight_decay": 0.5})
     after = LongTailClassifier.from_pretrained(tmp_path / "run")
     assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
     assert after.plans_ == before.plans_
     plan = after.plans_[0]
-    assert isinstance(plan.model, Encoder) and plan.model.max_length == max_length != 1
-    assert plan.training.weight_decay == decay != 0.5
+    assert isinstance(plan.model, Encoder) and plan.model.max_length == 512
+    assert (plan.training.weight_decay, plan.training.warmup_ratio) == (0.01, 0.1)
     # What the user left to the default is still None.
-    assert after.training == training and after.model == model
-
-
-def test_a_model_that_fit_would_now_refuse_still_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A linear head refuses settings of steps unless they are the defaults, which may change."""
-    before = LongTailClassifier(training=CPU, folds=2).fit(TEXTS, LABELS)
-    before.save_pretrained(tmp_path / "run")
-    change_default(monkeypatch, Training, "warmup_ratio", 0.25)
-    after = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert after.plans_ == before.plans_ and after.plans_[0].training.warmup_ratio == 0.1
-    assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
+    assert after.training == training and after.model == [model, "bag"]
 
 
 def test_loading_does_not_use_the_network(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +155,8 @@ def test_the_device_of_a_loaded_model(saved: Path, copied: Path) -> None:
     for device in (None, "cpu", "auto"):
         loaded = LongTailClassifier.from_pretrained(saved, device=device)
         assert loaded.predict_labels(["wheat fell"]) == [["wheat"]]
+    model: Any = LongTailClassifier.from_pretrained(saved, device="cpu").ensemble_.models[0]
+    assert {weight.device.type for weight in model.network.parameters()} == {"cpu"}
     with pytest.raises(InputError, match="device must be"):
         LongTailClassifier.from_pretrained(saved, device="gpu")
     if not torch.cuda.is_available():
@@ -173,10 +166,6 @@ def test_the_device_of_a_loaded_model(saved: Path, copied: Path) -> None:
         change(copied, lambda config: config["plans"][0]["training"].update(device="cuda:1"))
         loaded = LongTailClassifier.from_pretrained(copied)
         assert loaded.predict_labels(["wheat fell"]) == [["wheat"]]
-    # Scores are computed on the requested device.
-    model = LongTailClassifier.from_pretrained(saved, device="cpu").ensemble_.models[0]
-    assert isinstance(model, EncoderModel)
-    assert {weight.device.type for weight in model.network.parameters()} == {"cpu"}
 
 
 @pytest.mark.parametrize("names", [("encoder", "cross_fitted"), ("cross_fitted", "encoder")])

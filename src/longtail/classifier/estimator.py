@@ -21,13 +21,7 @@ from longtail.classifier.crossfit import Fitted, Run
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.held_out import Facts, choose_thresholds
 from longtail.classifier.hub import find_model, push_classifier
-from longtail.classifier.inputs import (
-    as_text_data,
-    check_not_empty,
-    check_texts,
-    on_classes,
-    validation_part,
-)
+from longtail.classifier.inputs import as_text_data, check_texts, on_classes, validation_part
 from longtail.classifier.loading import load_classifier
 from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params
 from longtail.classifier.saving import write_files
@@ -176,7 +170,6 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         data = as_text_data(texts, labels)
         plans = self.plans(len(data))
-        check_not_empty(data)
         for plan in plans:
             # Wrong label weights are detected now rather than after all texts are encoded.
             plan.new_loss(data.stats())

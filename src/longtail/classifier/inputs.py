@@ -19,12 +19,22 @@ from longtail.metrics.inputs import label_matrix
 
 
 def as_text_data(texts: Any, labels: Any = None) -> TextData:
-    """Texts with lists of label names or with an indicator matrix, or a TextData, as TextData."""
+    """Texts with lists of label names or with an indicator matrix, or a TextData, as TextData.
+
+    There must be two documents at least, and a label.
+    """
     data = _read(texts, labels)[0]
     if not data.label_names:
         raise InputError(
             "expected at least one label, got none: no document has a label. Check the labels."
         )
+    if len(data) < 2:
+        raise InputError(
+            f"expected at least two documents, one to train on and one to choose the thresholds "
+            f"on, got {len(data)}."
+        )
+    if not data.Y.nnz:
+        raise InputError(f"expected documents with labels, got {len(data)} without any.")
     return data
 
 
@@ -185,17 +195,6 @@ def _names(row: int, labels: Any) -> list[str]:
             )
         names.append(str(name))
     return names
-
-
-def check_not_empty(data: TextData) -> None:
-    """Raise unless there are two documents and a label."""
-    if len(data) < 2:
-        raise InputError(
-            f"expected at least two documents, one to train on and one to choose the thresholds "
-            f"on, got {len(data)}."
-        )
-    if not data.Y.nnz:
-        raise InputError(f"expected documents with labels, got {len(data)} without any.")
 
 
 def validation_part(value: Any, data: TextData, note: Callable[[str], None]) -> TextData:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,9 @@ def load_classifier(
         loaded: LongTailClassifier | DataError
         try:
             config = _parse_config(content, root, folder)
-            loaded = _load(cls, root, config, device, trust_remote_code)
+            with _as_data_error(root, config.get("longtail_version"), device):
+                _check_files(root, config["files"])
+                loaded = _restore(cls, root, config, device, trust_remote_code)
         except DataError as error:
             loaded = error
         # Otherwise the model was replaced while it was read.
@@ -118,23 +121,17 @@ def _parse_config(content: bytes | None, root: Path, folder: Path) -> dict[str, 
     return dict(config)
 
 
-def _load(
-    cls: type[LongTailClassifier],
-    root: Path,
-    config: dict[str, Any],
-    device: str | None,
-    trust_remote_code: bool,
-) -> LongTailClassifier:
+@contextmanager
+def _as_data_error(root: Path, version: Any, device: str | None) -> Iterator[None]:
+    """Explain whatever a damaged file makes a library raise."""
     try:
-        _check_files(root, config["files"])
-        return _restore(cls, root, config, device, trust_remote_code)
+        yield
     except DataError:
         raise
     except BaseException as error:
-        # Whatever a damaged file makes a library raise.
         if not is_failure(error):
             raise
-        version, reason = config["longtail_version"], str(error).strip() or "no reason given"
+        reason = str(error).strip() or "no reason given"
         if not isinstance(error, LongtailError):
             raise DataError(
                 f"the model in {root} is damaged: {type(error).__name__}: {reason}. It was written "
