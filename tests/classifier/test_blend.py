@@ -20,7 +20,7 @@ from longtail.classifier.saving import model_card
 from longtail.classifier.work import open_work
 from longtail.data import TextData
 from longtail.errors import InputError
-from longtail.training.loop import Moment
+from longtail.progress import Progress
 
 from .cases import CPU, LABELS, TEXTS, documents, reload
 
@@ -63,7 +63,7 @@ def test_a_blend_is_the_weighted_sum_of_its_members(folds: int) -> None:
 def test_an_interrupted_blend_resumes(tmp_path: Path) -> None:
     data, folder = DOCUMENTS, tmp_path / "work"
 
-    def kill_in_the_third(moment: Moment) -> None:
+    def kill_in_the_third(moment: Progress) -> None:
         assert moment.folds == 9
         if moment.fold > 6:
             raise RuntimeError("killed")

@@ -162,9 +162,9 @@ def test_encoders(tiny_bert: Path) -> None:
     first = fit(encoder_plan(tiny_bert), data, progress=moments.append)
     assert equal(first, fit(encoder_plan(tiny_bert), data))
     assert not equal(first, fit(encoder_plan(tiny_bert, random_state=1), data))
-    steps = [(moment.fold, moment.step) for moment in moments]
+    steps = [(moment.fold, moment.done) for moment in moments]
     assert steps == [(fold, step) for fold in (1, 2, 3) for step in range(1, 7)]
-    assert {(moment.folds, moment.steps) for moment in moments} == {(3, 6)}
+    assert {(moment.folds, moment.total) for moment in moments} == {(3, 6)}
     # The models of the folds differ, and predictions are the mean of their logits.
     each = [model.scores(data.texts) for model in first.ensemble.models]
     assert not np.allclose(each[0], each[1])

@@ -16,12 +16,12 @@ from sklearn.svm import LinearSVC
 from longtail.data import TextData
 from longtail.errors import DataError, InputError
 from longtail.models import Bag, Svm, build_model
-from longtail.models.bag import LinearNetwork
+from longtail.models.bag import BagNetwork
 from longtail.models.features import TextFeatures
+from longtail.progress import Progress
 from longtail.training import linear
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import Stop, StoppedError
-from longtail.training.loop import Moment
 
 from .cases import DATA, ODD, TEXTS, fit_model
 
@@ -104,7 +104,7 @@ def test_the_linear_head_learns() -> None:
     assert scores[0, 0] > 0 > scores[0, 1] and scores[1, 1] > 0 > scores[1, 0]
     # A text without known words gets the bias.
     np.testing.assert_array_equal(scores[2:], np.stack([model.network.bias.detach()] * 2))
-    untrained = LinearNetwork(3, 2)(torch.tensor([0]), torch.tensor([0]), torch.ones(1))
+    untrained = BagNetwork(3, 2, 0, 0.0)(torch.tensor([0]), torch.tensor([0]), torch.ones(1))
     assert not untrained.any()
 
 
@@ -113,8 +113,8 @@ def test_the_linear_head_stops_and_resumes(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(linear, "CHUNK_LABELS", 1)
     stop, seen = Stop(), []
 
-    def progress(moment: Moment) -> None:
-        seen.append((moment.step, moment.steps))
+    def progress(moment: Progress) -> None:
+        seen.append((moment.done, moment.total))
         stop.signal = signal.SIGINT
 
     states = Checkpoints(tmp_path, minutes=0)

@@ -14,10 +14,10 @@ from longtail.data import TextData
 from longtail.models.base import FitContext, MakeLoss, NetworkModel, load_network
 from longtail.models.features import TextFeatures
 from longtail.models.settings import Bag
+from longtail.progress import Progress
 from longtail.training.devices import device_of
 from longtail.training.encoded import EncodedBags
 from longtail.training.linear import solve_linear
-from longtail.training.loop import Moment
 from longtail.training.settings import Training
 
 WEIGHTS_FILE = "model.safetensors"
@@ -71,8 +71,8 @@ class BagModel(NetworkModel):
         if checkpoints is not None:
             kept = "Finished labels are kept: resume with --resume."
 
-        def progress(done: int, total: int, value: float) -> None:
-            context.progress(Moment(done, total, 0, 0, value, 0.0))
+        def progress(progress: Progress) -> None:
+            context.progress(progress)
             context.stop.check(kept)
 
         features = self._features.fit_transform(data.texts)
@@ -108,39 +108,34 @@ class BagModel(NetworkModel):
         self.to_device(device)
 
     def _make_network(self, n_labels: int) -> nn.Module:
-        n_features, settings = len(self._features), self.settings
-        if settings.hidden:
-            return HiddenNetwork(n_features, settings.hidden, n_labels, settings.dropout)
-        return LinearNetwork(n_features, n_labels)
+        return BagNetwork(
+            len(self._features), n_labels, self.settings.hidden, self.settings.dropout
+        )
 
 
-class LinearNetwork(nn.Module):
-    """One weight per word and label; the cost is that of the words in the text."""
+class BagNetwork(nn.Module):
+    """One weight per word and label or, if `hidden`, per word and unit of a hidden layer.
 
-    def __init__(self, n_features: int, n_labels: int) -> None:
+    The cost is that of the words in the text.
+    """
+
+    def __init__(self, n_features: int, n_labels: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.words = nn.EmbeddingBag(n_features, n_labels, mode="sum")
-        self.bias = nn.Parameter(torch.zeros(n_labels))
-        nn.init.zeros_(self.words.weight)
+        self.words = nn.EmbeddingBag(n_features, hidden or n_labels, mode="sum")
+        if hidden:
+            self.dropout = nn.Dropout(dropout)
+            self.labels = nn.Linear(hidden, n_labels)
+            nn.init.normal_(self.words.weight, std=0.1)
+            nn.init.zeros_(self.labels.weight)
+            nn.init.zeros_(self.labels.bias)
+        else:
+            self.bias = nn.Parameter(torch.zeros(n_labels))
+            nn.init.zeros_(self.words.weight)
+        self.is_linear = not hidden
 
     def forward(self, indices: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-        logits: Tensor = self.words(indices, offsets, per_sample_weights=weights)
-        return logits + self.bias
-
-
-class HiddenNetwork(nn.Module):
-    """An embedding bag as the first layer, a hidden layer, one logit per label."""
-
-    def __init__(self, n_features: int, hidden: int, n_labels: int, dropout: float) -> None:
-        super().__init__()
-        self.words = nn.EmbeddingBag(n_features, hidden, mode="sum")
-        self.dropout = nn.Dropout(dropout)
-        self.labels = nn.Linear(hidden, n_labels)
-        nn.init.normal_(self.words.weight, std=0.1)
-        nn.init.zeros_(self.labels.weight)
-        nn.init.zeros_(self.labels.bias)
-
-    def forward(self, indices: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-        hidden = torch.relu(self.words(indices, offsets, per_sample_weights=weights))
-        logits: Tensor = self.labels(self.dropout(hidden))
+        total: Tensor = self.words(indices, offsets, per_sample_weights=weights)
+        if self.is_linear:
+            return total + self.bias
+        logits: Tensor = self.labels(self.dropout(torch.relu(total)))
         return logits

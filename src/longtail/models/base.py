@@ -22,11 +22,12 @@ from longtail.data import TextData
 from longtail.errors import DataError
 from longtail.losses import MultiLabelLoss
 from longtail.models.settings import ModelSettings
+from longtail.progress import OnProgress
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import device_of
 from longtail.training.encoded import Encoded
 from longtail.training.interrupt import Stop
-from longtail.training.loop import Progress, Validation, train
+from longtail.training.loop import Validation, train
 from longtail.training.predicting import predict_logits
 from longtail.training.settings import Training
 
@@ -46,7 +47,7 @@ class FitContext:
     """Documents for early stopping."""
     seed: int
     checkpoints: Checkpoints | None
-    progress: Progress
+    progress: OnProgress
     note: Callable[[str], None]
     stop: Stop
     kept: str
