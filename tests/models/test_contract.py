@@ -82,9 +82,6 @@ def test_every_setting_has_a_help_text() -> None:
     [
         *((Bag, {name: -1}) for name in ("hidden", "hashing", "char_ngrams")),
         *((Bag, {name: 0}) for name in ("C", "ngrams", "min_df", "max_features")),
-        (Bag, {"C": 10.0, "hidden": 5}),
-        (Bag, {"informed": False, "hidden": 5}),
-        (Bag, {"dropout": 0.1}),
         (Bag, {"dropout": 1.5, "hidden": 5}),
         (Svm, {"C": 0}),
         (Svm, {"class_weight": "equal"}),
@@ -99,6 +96,14 @@ def test_every_setting_has_a_help_text() -> None:
 def test_wrong_settings_are_named(kind: type[ModelSettings], settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(settings))):
         kind(**settings)
+
+
+def test_settings_without_effect() -> None:
+    with pytest.raises(InputError, match="no effect on a linear head"):
+        Bag(dropout=0.1)
+    for settings in ({"C": 10.0}, {"informed": False}):
+        with pytest.raises(InputError, match="no effect on a hidden layer"):
+            Bag(hidden=5, **settings)
 
 
 def test_flat_settings_of_the_training_of_a_model() -> None:

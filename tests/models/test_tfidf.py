@@ -88,7 +88,7 @@ def test_damaged_features_are_refused(tmp_path: Path) -> None:
     words = tmp_path / "vocabulary.json"
     text = words.read_text()
     for damaged, message in (
-        (text.replace(r"\\b\\w\\w+\\b", "(a+)+"), "a pattern that longtail does not use"),
+        (text.replace(r"\\b\\w\\w+\\b", "(a+)+"), "a pattern that is not ours"),
         (text.replace('"zinc"', '"wheat"'), "names a word twice"),
         (text.replace(', "zinc"', ""), "do not belong together"),
     ):

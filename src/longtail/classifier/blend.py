@@ -63,9 +63,8 @@ def blend(members: Sequence[Fitted]) -> Fitted:
     models = [model for member in members for model in member.ensemble.models]
     known = np.concatenate([member.ensemble.known for member in members])
     ensemble = Ensemble(models, known, weights, intercept)
-    return dataclasses.replace(
-        first, ensemble=ensemble, scores=_weighted_sum(scores, weights, intercept)
-    )
+    blended = _weighted_sum(scores, weights, intercept)
+    return dataclasses.replace(first, ensemble=ensemble, scores=blended)
 
 
 def _weighted_sum(scores: Sequence[Any], weights: Sequence[float], intercept: float) -> Any:

@@ -28,7 +28,7 @@ from longtail.errors import InputError, LongtailError, UnknownNameError
 from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
 from longtail.models import build_model
-from longtail.models.base import FitContext, TextModel
+from longtail.models.base import FitContext, Floats, TextModel
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.thresholds import Objective, fit_thresholds
 from longtail.training.checkpoints import Checkpoints
@@ -82,7 +82,7 @@ class _PlanFit:
     plan: Plan
     data: TextData
     """The documents, and after them texts of labels, which every fold trains on."""
-    fold_of: NDArray[np.int64]
+    fold_of: IntArray
     """The fold that holds each document out; -1: none."""
     run: Run
     encoded: Any = None
@@ -209,40 +209,34 @@ def fit_plan(
     return Fitted(ensemble, scores, data.select(rows[order]), fold_of if plan.folds > 1 else None)
 
 
-def _assign_folds(
-    plan: Plan, data: TextData, n_train: int, only_fold: int | None
-) -> NDArray[np.int64]:
+def _assign_folds(plan: Plan, data: TextData, n_train: int, only_fold: int | None) -> IntArray:
     """The fold that holds each document out; -1: all train on it."""
-    n_folds, n_documents = plan.folds, len(data)
+    n_folds, n_held_out = plan.folds, len(data) - n_train
     if n_folds == 1:
         if only_fold is not None:
             raise InputError("folds=1 has no fold to fit alone. Use folds=2 or more.")
-        if n_train == 0 or n_train == n_documents:
+        if n_train == 0 or n_held_out == 0:
             raise InputError(
                 "folds=1 needs documents to train on and a validation part to choose thresholds "
-                f"on, got {n_train} and {n_documents - n_train} documents."
+                f"on, got {n_train} and {n_held_out} documents."
             )
-        return np.where(np.arange(n_documents) < n_train, -1, 0)
-    if n_folds > n_documents:
-        raise InputError(
-            f"cannot make {n_folds} folds of {n_documents} documents. Use fewer folds."
-        )
+        return np.repeat([-1, 0], [n_train, n_held_out])
+    if n_folds > len(data):
+        raise InputError(f"cannot make {n_folds} folds of {len(data)} documents. Use fewer folds.")
     if only_fold is not None and not 0 <= only_fold < n_folds:
         raise InputError(f"expected a fold from 0 to {n_folds - 1}, got {only_fold}.")
     fractions = [1 / n_folds] * n_folds
     return assign_stratified(data.Y, fractions, plan.random_state, first_is_train=False)
 
 
-def score_by_name(
-    name: str, Y: sp.csr_matrix, stats: LabelStats
-) -> Callable[[NDArray[np.float32]], float]:
+def score_by_name(name: str, Y: sp.csr_matrix, stats: LabelStats) -> Callable[[Floats], float]:
     """A function from logits to a metric for early stopping, higher being better.
 
     It fits a threshold each time.
     """
     objective = OBJECTIVE_OF.get(name, "micro")
 
-    def score(logits: NDArray[np.float32]) -> float:
+    def score(logits: Floats) -> float:
         thresholds = fit_thresholds(logits, Y, stats.label_counts, "global", objective=objective)
         evaluation = evaluate(Y, logits, thresholds, stats, n_resamples=0)
         overall = evaluation.overall

@@ -90,9 +90,7 @@ class Ensemble:
                 total += share * model.scores(texts, encoded)
         return total
 
-    def compact_scores(
-        self, texts: Sequence[str], of: int | None = None, encoded: Any = None
-    ) -> Any:
+    def compact_scores(self, texts: Sequence[str], of: int = 0, encoded: Any = None) -> Any:
         """Dense scores or, if those are too large, the highest of each document as CSR.
 
         `of`: the number of all documents, if these are some of them. In CSR a label that no model

@@ -127,9 +127,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError("model is a list, which has no model__ parameters. Set `model`.")
             params["model"] = parse_model(model)
         if "training" in nested:
-            params["training"] = dataclasses.replace(
-                params.get("training", self.training) or Training()
-            )
+            training = params.get("training", self.training) or Training()
+            params["training"] = dataclasses.replace(training)
         super().set_params(**params)
         return self
 
@@ -176,9 +175,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if validation is not None:
             validation = validation_part(validation, data, note)
         elif plans[0].folds == 1:
-            data, validation = random_split(
-                data, float(self.validation_fraction), self.random_state
-            )
+            fraction = float(self.validation_fraction)
+            data, validation = random_split(data, fraction, self.random_state)
         path = None if folder is None else Path(folder)
         joins = resume or only_fold is not None
         with open_work(path, fingerprint(plans, data, validation), joins, note) as work, FIT_LOCK:
@@ -221,9 +219,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Probabilities, (documents, labels): the sigmoid of the logits."""
         self._check_fitted()
         if self.ensemble_.scale != "logit":
-            raise InputError(
-                f"the model {self.plans_[0].kind!r} has no probabilities. Use decision_function."
-            )
+            kind = self.plans_[0].kind
+            raise InputError(f"the model {kind!r} has no probabilities. Use decision_function.")
         return np.asarray(expit(self.decision_function(texts)), dtype=np.float32)
 
     def predict(self, texts: Texts) -> sp.csr_matrix:

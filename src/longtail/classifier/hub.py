@@ -29,14 +29,10 @@ def find_model(name: str | Path, revision: str | None = None, token: str | None 
     folder = Path(name)
     if _exists(folder) or not (isinstance(name, str) and HUB_NAME.fullmatch(name)):
         if revision is not None:
-            raise InputError(
-                f"revision is for models on the hub, owner/name, and {name} is a folder."
-            )
+            raise InputError(f"revision is for models on the hub, and {name} is a folder.")
         return folder
     if revision is not None and not REVISION.fullmatch(revision):
-        raise InputError(
-            f"revision must be the name of a branch, a tag or a commit, got {revision!r:.300}."
-        )
+        raise InputError(f"revision must be a branch, a tag or a commit, got {revision!r:.300}.")
     try:
         return Path(_api(token).snapshot_download(name, revision=revision, allow_patterns=PATTERNS))
     except Exception as error:

@@ -25,9 +25,7 @@ def as_text_data(texts: Any, labels: Any = None) -> TextData:
     """
     data = _read(texts, labels)[0]
     if not data.label_names:
-        raise InputError(
-            "expected at least one label, got none: no document has a label. Check the labels."
-        )
+        raise InputError("expected at least one label, got none: no document has a label.")
     if len(data) < 2:
         raise InputError(
             f"expected at least two documents, one to train on and one to choose the thresholds "
@@ -69,9 +67,7 @@ def _read(texts: Any, labels: Any) -> tuple[TextData, bool]:
     elif labels is None:
         raise InputError("labels are missing: pass one list of label names per text.")
     elif isinstance(labels, TextData):
-        raise InputError(
-            "labels must be lists of names or a matrix, got a TextData: pass it alone."
-        )
+        raise InputError("labels must be lists or a matrix, got a TextData: pass it alone.")
     elif hasattr(labels, "columns") and hasattr(labels, "to_numpy"):
         names = [str(name) for name in labels.columns]
         data = _from_matrix(check_texts(texts), _frame_values(labels), names)

@@ -108,9 +108,8 @@ class BagModel(NetworkModel):
         self.to_device(device)
 
     def _make_network(self, n_labels: int) -> nn.Module:
-        return BagNetwork(
-            len(self._features), n_labels, self.settings.hidden, self.settings.dropout
-        )
+        settings = self.settings
+        return BagNetwork(len(self._features), n_labels, settings.hidden, settings.dropout)
 
 
 class BagNetwork(nn.Module):

@@ -124,13 +124,10 @@ class TextFeatures:
     def load(self, folder: Path) -> None:
         path = folder / "vocabulary.json"
         saved = json.loads(path.read_text("utf-8"))
-        self._pattern = saved["pattern"]
+        self._pattern, lists = saved["pattern"], saved["vocabularies"]
         if self._pattern not in PATTERNS:
             # Any other is not ours, and a regular expression can be made to run for years.
-            raise DataError(
-                f"{path} has a pattern that longtail does not use: {self._pattern!r:.80}."
-            )
-        lists = saved["vocabularies"]
+            raise DataError(f"{path} has a pattern that is not ours: {self._pattern!r:.80}.")
         self._vocabularies = [{str(word): k for k, word in enumerate(words)} for words in lists]
         self._idf = load_file(folder / "idf.safetensors")["idf"]
         n_cuts, n_words = len(self._cuts()), sum(map(len, lists))
