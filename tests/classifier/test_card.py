@@ -1,4 +1,7 @@
-"""The model card: what a reader needs to know, unbiased figures, and no markup from data."""
+"""The model card: what a reader needs to know, unbiased figures, and no markup from data.
+
+The held-out documents that choose the thresholds and give these figures.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,33 @@ import dataclasses
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail import Encoder, LongTailClassifier, __version__
-from longtail.classifier import held_out
+from longtail.classifier import ensemble, estimator, held_out
+from longtail.classifier.crossfit import Fitted
 from longtail.classifier.saving import model_card
 from longtail.data import TextData
+from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
-from longtail.thresholds import cross_validated_score
+from longtail.thresholds import cross_validated_score, fit_thresholds
 
-from .cases import DATA, LABELS, NAMES, TEXTS
-from .conftest import Make
+from .cases import DATA, LABELS, NAMES, TEXTS, numbered, reload
+from .conftest import Classifier, Make, Patch
 
 
 def front_matter(card: str) -> Any:
     return yaml.safe_load(card.split("---\n")[1])
 
 
-def test_the_text(encoder: LongTailClassifier, cross_fitted: LongTailClassifier) -> None:
+def test_the_text(encoder: Classifier, cross_fitted: Classifier) -> None:
     card = model_card(encoder)
     for words in (
         "distribution-balanced loss",
@@ -45,7 +52,7 @@ def test_the_text(encoder: LongTailClassifier, cross_fitted: LongTailClassifier)
     assert "2 models, each trained without a fold" in model_card(cross_fitted)
 
 
-def test_the_figures_are_those_of_the_held_out_documents(cross_fitted: LongTailClassifier) -> None:
+def test_the_figures_are_those_of_the_held_out_documents(cross_fitted: Classifier) -> None:
     card = model_card(cross_fitted)
     assert cross_fitted.held_out_ is not None
     for name, scores in cross_fitted.held_out_.groups().items():
@@ -56,7 +63,7 @@ def test_the_figures_are_those_of_the_held_out_documents(cross_fitted: LongTailC
     assert "24 training documents, each scored by a model that was trained without it" in card
 
 
-def test_the_cross_validated_figure(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cross_validated_figure(make: Make, monkeypatch: Patch) -> None:
     """Lower than that of thresholds evaluated on the documents that they were chosen on."""
     rng = np.random.RandomState(0)
     lists = [[name for name in NAMES if rng.rand() < 0.4] for _ in TEXTS]
@@ -121,7 +128,7 @@ def run_snippet(card: str, which: int) -> dict[str, Any]:
     return variables
 
 
-def test_the_snippet_runs(encoder: LongTailClassifier, make: Make, tmp_path: Path) -> None:
+def test_the_snippet_runs(encoder: Classifier, make: Make, tmp_path: Path) -> None:
     encoder.save_pretrained(tmp_path / "it's")
     card = model_card(encoder, str(tmp_path / "it's"))
     # Mean pooling and several models do not load with transformers alone.
@@ -154,9 +161,7 @@ MARKUP = st.text(
 
 
 @given(names=st.lists(MARKUP, min_size=3, max_size=3, unique=True), path=MARKUP)
-def test_names_of_labels_are_never_markup(
-    encoder: LongTailClassifier, names: list[str], path: str
-) -> None:
+def test_label_names_are_never_markup(encoder: Classifier, names: list[str], path: str) -> None:
     odd = copy.copy(encoder)
     odd.classes_ = np.asarray(names, dtype=object)
     stats = encoder.label_stats_
@@ -170,14 +175,14 @@ def test_names_of_labels_are_never_markup(
     assert not set("`*[]<>|") & set(re.sub(r"\\.", "", rarest[0]))
 
 
-def with_encoder(classifier: LongTailClassifier, name: str) -> LongTailClassifier:
+def with_encoder(classifier: Classifier, name: str) -> LongTailClassifier:
     other, model = copy.copy(classifier), Encoder(name)
     other.plans_ = (dataclasses.replace(classifier.plans_[0], model=model),)
     other.facts_ = dataclasses.replace(classifier.facts_, base_model=model.base_model)
     return other
 
 
-def test_settings_are_never_markup(encoder: LongTailClassifier) -> None:
+def test_settings_are_never_markup(encoder: Classifier) -> None:
     odd = with_encoder(encoder, "a|b\n# <script>*z*")
     odd.thresholds_ = dataclasses.replace(encoder.thresholds_, method="`|<b>", objective="\n#")
     card = model_card(odd)
@@ -199,9 +204,9 @@ def test_settings_are_never_markup(encoder: LongTailClassifier) -> None:
 def test_the_base_model(
     source: str,
     expected: str | None,
-    encoder: LongTailClassifier,
+    encoder: Classifier,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     (tmp_path / "models" / "mine").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -213,3 +218,59 @@ def test_the_base_model(
     assert metadata["library_name"] == "longtail" and "multi-label" in metadata["tags"]
     # The path of a folder is private.
     assert "/home/me" not in card
+
+
+@pytest.fixture
+def fitted() -> Fitted:
+    rng = np.random.default_rng(3)
+    Y = (rng.random((50, 12)) < 0.2).astype(np.float32)
+    scores = (rng.normal(size=Y.shape) + 3 * Y).astype(np.float32)
+    mask = rng.random(Y.shape) < 0.1
+    unused: Any = None
+    return Fitted(unused, np.ma.array(scores, mask=mask), numbered(Y), None)
+
+
+@pytest.mark.parametrize("rows", [7, 100])
+def test_the_highest_scores_are_kept(fitted: Fitted, monkeypatch: Patch, rows: int) -> None:
+    assert held_out.likely_pairs(fitted) is fitted, "few pairs are all kept"
+    monkeypatch.setattr(held_out, "TUNING_PAIRS", 10)
+    monkeypatch.setattr(held_out, "ROWS", rows)
+    monkeypatch.setattr(ensemble, "KEPT_LABELS", 5)
+    reduced = held_out.likely_pairs(fitted)
+    known = ~np.ma.getmaskarray(fitted.scores)
+    np.testing.assert_array_equal(reduced.tuning.Y.toarray(), fitted.tuning.Y.toarray() * known)
+    for row in range(50):
+        kept = reduced.scores[row]
+        values = np.where(known[row], fitted.scores.data[row], -np.inf)
+        best = np.argsort(-values)[:5]
+        assert set(kept.indices) == set(best[np.isfinite(values[best])])
+        np.testing.assert_array_equal(kept.toarray().ravel()[kept.indices], values[kept.indices])
+
+
+def test_the_same_thresholds_of_all_pairs(fitted: Fitted, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(held_out, "TUNING_PAIRS", 10)
+    reduced = held_out.likely_pairs(fitted)
+    assert sp.issparse(reduced.scores)
+    for method in ("global", "per-label", "micromacro", "frequency"):
+        counts = np.arange(1, 13)
+        sparse, dense = (
+            fit_thresholds(each.scores, each.tuning.Y, counts, method) for each in (reduced, fitted)
+        )
+        np.testing.assert_array_equal(sparse.values, dense.values, method)
+
+
+def test_held_out_is_computed_on_demand(make: Make, tmp_path: Path, monkeypatch: Patch) -> None:
+    counting = Mock(wraps=evaluate)
+    monkeypatch.setattr(estimator, "evaluate", counting)
+    classifier = make(epochs=1, folds=2).fit(TEXTS, LABELS)
+    assert not counting.called
+    evaluation = classifier.held_out_
+    assert evaluation is not None and classifier.held_out_ is evaluation
+    assert counting.call_count == 1 and evaluation.overall.n_documents == 24
+    assert classifier.facts_.held_out == evaluation.groups()
+    assert reload(classifier, tmp_path / "run").held_out_ is None
+    # Very many pairs are not evaluated in full; the card is the same.
+    monkeypatch.setattr(estimator, "EVALUATED_PAIRS", 24 * 3 - 1)
+    large = make(epochs=1, folds=2).fit(TEXTS, LABELS)
+    assert large.held_out_ is None and large.facts_ == classifier.facts_
+    assert model_card(large) == model_card(classifier)

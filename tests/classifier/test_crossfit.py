@@ -27,6 +27,7 @@ from longtail.models.encoder import EncoderModel
 from longtail.training import Training
 
 from .cases import LEAK, Remember, Remembering, documents, numbered, remembering
+from .conftest import Patch
 
 pytestmark = pytest.mark.usefixtures("remember")
 
@@ -44,7 +45,7 @@ label_matrices = st.tuples(st.integers(4, 30), st.integers(1, 8)).flatmap(
 
 @settings(max_examples=50)
 @given(label_matrices, st.integers(2, 4), st.integers(0, 3))
-def test_every_document_is_scored_by_a_model_trained_without_it(
+def test_no_document_is_scored_by_a_model_that_knows_it(
     Y: np.ndarray, folds: int, seed: int
 ) -> None:
     data = numbered(Y)
@@ -175,9 +176,7 @@ def test_encoders(tiny_bert: Path) -> None:
     np.testing.assert_allclose(first.scores, held_out, atol=1e-6)
 
 
-def test_texts_are_encoded_once(
-    tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_encoded_once(tiny_bert: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     """By a fit for all folds and their scores, by a prediction for all models."""
     encode, calls = EncoderModel.encode, []
 
@@ -201,9 +200,7 @@ def test_texts_are_encoded_once(
     assert equal(first, again[0]) and equal(first, again[1])
 
 
-def test_early_stopping_keeps_the_best_epoch(
-    tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_early_stopping_keeps_the_best(tiny_bert: Path, monkeypatch: Patch) -> None:
     """By the logits of the validation part, and the statistics of the training part."""
     data, values = documents(), iter([0.1, 0.7, 0.2, 0.3])
     logits: list[np.ndarray] = []
@@ -231,9 +228,7 @@ def test_a_loss_of_nan_names_the_documents(tiny_bert: Path) -> None:
 
 
 @pytest.mark.parametrize("score", [1e9, -2e9, np.nan, np.inf])
-def test_scores_of_a_diverged_training_are_refused(
-    score: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_diverged_training_is_refused(score: float, monkeypatch: Patch) -> None:
     scores = Remembering.scores
     monkeypatch.setattr(Remembering, "scores", lambda *args: scores(*args) * 0 + score)
     with pytest.raises(LongtailError, match=r"the training diverged. Lower the learning rate"):

@@ -18,11 +18,12 @@ from longtail.classifier.saving import CONFIG_FILE
 from longtail.errors import LIMIT, DataError, InputError, LongtailError, NotFittedError
 
 from .cases import TEXTS
+from .conftest import Classifier, Patch
 from .hub_server import TOKEN, Hub
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+def hub(monkeypatch: Patch, tmp_path: Path) -> Iterator[Hub]:
     """A hub, and a user without a token and with an empty cache."""
     server = Hub()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -44,7 +45,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
         server.server_close()
 
 
-def test_upload_and_download(hub: Hub, encoder: LongTailClassifier, tmp_path: Path) -> None:
+def test_upload_and_download(hub: Hub, encoder: Classifier, tmp_path: Path) -> None:
     address = encoder.push_to_hub("somebody/news", token=TOKEN, commit_message="the first")
     assert address == f"{hub.address}/somebody/news"
     repository = hub.repositories["somebody/news"]
@@ -67,7 +68,7 @@ def test_upload_and_download(hub: Hub, encoder: LongTailClassifier, tmp_path: Pa
 
 
 def test_a_folder_takes_precedence(
-    hub: Hub, encoder: LongTailClassifier, cross_fitted: LongTailClassifier, tmp_path: Path
+    hub: Hub, encoder: Classifier, cross_fitted: Classifier, tmp_path: Path
 ) -> None:
     encoder.push_to_hub("somebody/news", token=TOKEN)
     cross_fitted.save_pretrained(tmp_path / "somebody" / "news")
@@ -78,9 +79,7 @@ def test_a_folder_takes_precedence(
         LongTailClassifier.from_pretrained("somebody/news", revision="main")
 
 
-def test_paths_and_classifiers_that_are_not_fitted_request_nothing(
-    hub: Hub, tmp_path: Path
-) -> None:
+def test_paths_and_unfitted_classifiers_request_nothing(hub: Hub, tmp_path: Path) -> None:
     with pytest.raises(NotFittedError):
         LongTailClassifier().push_to_hub("somebody/news", token=TOKEN)
     for path in (Path("somebody/news"), "./somebody/news", "news", "a/b/c", str(tmp_path / "x")):
@@ -90,7 +89,7 @@ def test_paths_and_classifiers_that_are_not_fitted_request_nothing(
 
 
 def test_files_of_the_earlier_model_are_removed(
-    hub: Hub, encoder: LongTailClassifier, blended: LongTailClassifier
+    hub: Hub, encoder: Classifier, blended: Classifier
 ) -> None:
     blended.push_to_hub("somebody/news", token=TOKEN)
     files = hub.repositories["somebody/news"].branches["main"]
@@ -103,7 +102,7 @@ def test_files_of_the_earlier_model_are_removed(
     assert np.array_equal(downloaded.decision_function(TEXTS), encoder.decision_function(TEXTS))
 
 
-def test_branches(hub: Hub, encoder: LongTailClassifier, cross_fitted: LongTailClassifier) -> None:
+def test_branches(hub: Hub, encoder: Classifier, cross_fitted: Classifier) -> None:
     encoder.push_to_hub("news", token=TOKEN)
     for _ in range(2):
         cross_fitted.push_to_hub("somebody/news", token=TOKEN, revision="v2")
@@ -114,7 +113,7 @@ def test_branches(hub: Hub, encoder: LongTailClassifier, cross_fitted: LongTailC
         LongTailClassifier.from_pretrained("somebody/news", revision="v3")
 
 
-def test_a_private_model_needs_a_token(hub: Hub, encoder: LongTailClassifier) -> None:
+def test_a_private_model_needs_a_token(hub: Hub, encoder: Classifier) -> None:
     encoder.push_to_hub("somebody/secret", token=TOKEN, private=True)
     assert hub.repositories["somebody/secret"].private
     for name in ("somebody/secret", "somebody/nothing"):
@@ -136,7 +135,7 @@ def test_a_private_model_needs_a_token(hub: Hub, encoder: LongTailClassifier) ->
     ],
 )
 def test_refused_uploads(
-    name: str, token: str | None, message: str, hub: Hub, encoder: LongTailClassifier
+    name: str, token: str | None, message: str, hub: Hub, encoder: Classifier
 ) -> None:
     with pytest.raises(DataError, match=message) as raised:
         encoder.push_to_hub(name, token=token)
@@ -153,7 +152,7 @@ def test_refused_uploads(
     ],
 )
 def test_a_hub_that_fails(
-    fault: str, message: str, hub: Hub, encoder: LongTailClassifier, monkeypatch: pytest.MonkeyPatch
+    fault: str, message: str, hub: Hub, encoder: Classifier, monkeypatch: Patch
 ) -> None:
     if fault == "status 500":
         hub.failing = 500
@@ -171,8 +170,8 @@ HOSTILE += ["..\\outside.json", "a\x00b.json", "\x1b[2J.json", "x" * 300 + ".jso
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_names_of_files_stay_in_the_snapshot(
-    hub: Hub, encoder: LongTailClassifier, tmp_path: Path, name: str
+def test_names_stay_in_the_snapshot(
+    hub: Hub, encoder: Classifier, tmp_path: Path, name: str
 ) -> None:
     encoder.push_to_hub("somebody/news", token=TOKEN)
     hub.repositories["somebody/news"].branches["main"][name] = b"{}"
@@ -196,9 +195,7 @@ def test_a_revision_stays_in_the_cache(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 403, 500])
-def test_an_error_of_ten_megabytes_is_shortened(
-    hub: Hub, encoder: LongTailClassifier, status: int
-) -> None:
+def test_a_large_error_is_shortened(hub: Hub, encoder: Classifier, status: int) -> None:
     hub.failing, hub.message = status, "\x1b[2Jno \u202e" * 1_000_000
     for call in (LongTailClassifier.from_pretrained, partial(encoder.push_to_hub, token=TOKEN)):
         with pytest.raises(DataError) as caught:
