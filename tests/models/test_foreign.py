@@ -137,9 +137,7 @@ TOKENIZER, INDEX = "tokenizer_config.json", "model.safetensors.index.json"
         (INDEX, "weight_map", {"a": "../other/model.safetensors"}, PATH),
     ],
 )
-def test_settings_that_are_refused(
-    encoder: Path, file: str, key: str, value: Any, message: str
-) -> None:
+def test_refused_settings(encoder: Path, file: str, key: str, value: Any, message: str) -> None:
     """Kernels by name, sizes that the weights do not have, files elsewhere."""
     edit_json(encoder / file, **{key: value})
     for trust in (False, True):

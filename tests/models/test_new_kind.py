@@ -117,13 +117,9 @@ def test_it_is_trained_and_used_by_the_command(tmp_path: Path) -> None:
         ["longtail", "train", str(tmp_path / "data.jsonl"), "--out", run, *flags],
         ["longtail", "predict", run, str(tmp_path / "texts.txt")],
     ]
-    arguments = [COMMANDS, str(Path(__file__).parent), json.dumps(commands)]
-    done = subprocess.run(
-        [sys.executable, "-c", *arguments],
-        env={**os.environ, "COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-    )
+    program = [sys.executable, "-c", COMMANDS, str(Path(__file__).parent), json.dumps(commands)]
+    environment = {**os.environ, "COLUMNS": "160"}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for words in ("Settings of centroid", "--sharpness", "bag, encoder, svm, centroid"):
         assert words in done.stdout, words
