@@ -146,14 +146,6 @@ def test_a_single_fold_does_not_fit_it(quick: Classifier, tmp_path: Path) -> Non
     assert np.array_equal(quick.decision_function(TEXTS), direct.decision_function(TEXTS))
 
 
-def test_predictions_in_metrics_of_scikit_learn(encoder: Classifier) -> None:
-    decisions = encoder.predict(TEXTS)
-    assert decisions.shape == MATRIX.shape and decisions.dtype == np.float32
-    expected = encoder.score(TEXTS, LABELS)
-    for truth in (MATRIX, sp.csr_matrix(MATRIX), MATRIX.astype(bool)):
-        assert f1_score(truth, decisions, average="micro") == pytest.approx(expected)
-
-
 def test_in_a_pipeline(quick: Classifier) -> None:
     upper = [text.upper() for text in TEXTS]
     steps = make_pipeline(FunctionTransformer(lower), quick)
