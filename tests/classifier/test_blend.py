@@ -96,6 +96,8 @@ def test_a_single_fold(tmp_path: Path) -> None:
 
 def test_a_saved_blend_with_overrides_loads(blended: LongTailClassifier, tmp_path: Path) -> None:
     loaded = reload(blended, tmp_path / "run")
+    assert len(list((tmp_path / "run").glob("member-[012]/fold-[01]/*.safetensors"))) >= 6
+    assert not list((tmp_path / "run").glob("*/fold-2"))
     assert [plan.loss for plan in loaded.plans_] == ["fl", "cb", "cb"]
     assert len(loaded.ensemble_.models) == 6 and len(loaded.ensemble_.weights) == 3
     card = model_card(loaded)

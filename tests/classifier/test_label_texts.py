@@ -40,8 +40,8 @@ def test_rare_labels_get_their_names() -> None:
     names = label_documents(documents(), "names")
     # LIMIT documents of `earn` are not few.
     assert names.texts == ["castor oil", "lin oil", "never"] * COPIES
-    few = documents()[1:]
-    assert label_documents(few[: LIMIT - 1], {"earn": "earnings"}).texts == ["earnings"] * COPIES
+    for n, texts in ((LIMIT, []), (LIMIT - 1, ["earnings"] * COPIES)):
+        assert label_documents(documents()[:n], {"earn": "earnings"}).texts == texts
     assert [names.labels_of(k) for k in range(3)] == [["castor-oil"], ["lin_oil"], ["never"]]
     assert names.label_names == NAMES and names.ids is not None
     assert names.ids[:2] == ("label castor-oil", "label lin_oil")
