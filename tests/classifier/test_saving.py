@@ -260,6 +260,24 @@ def test_other_settings(keys: tuple[Any, ...], value: Any, message: str, copied:
         LongTailClassifier.from_pretrained(copied)
 
 
+def test_numbers_that_do_not_fit(copied: Path) -> None:
+    config = json.loads((copied / CONFIG_FILE).read_text("utf-8"))
+    for key, value in (
+        ("weights", [1.0, 1.0]),
+        ("weights", [0.0]),
+        ("plans", config["plans"] * 2),
+        ("unknown", []),
+        ("unknown", [[]] * 99),
+        ("unknown", [[3]]),
+        ("unknown", [[-1]]),
+        ("thresholds", config["thresholds"] | {"values": [0.0] * 4, "n_labels": 4}),
+        ("thresholds", config["thresholds"] | {"scale": "margin"}),
+    ):
+        (copied / CONFIG_FILE).write_text(json.dumps(seal(config | {key: value})), "utf-8")
+        with pytest.raises(DataError, match=r"the model in .* is damaged: ValueError"):
+            LongTailClassifier.from_pretrained(copied)
+
+
 def test_every_missing_or_truncated_file_is_named(copied: Path) -> None:
     for path in sorted(copied.iterdir()):
         content = path.read_bytes()
