@@ -27,9 +27,9 @@ from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import device_of
 from longtail.training.encoded import Encoded
 from longtail.training.interrupt import Stop
-from longtail.training.loop import Validation, train
-from longtail.training.predicting import predict_logits
+from longtail.training.loop import Trainer, Validation
 from longtail.training.settings import Training
+from longtail.training.steps import predict_logits
 
 Floats = NDArray[np.float32]
 Scale = Literal["logit", "margin"]
@@ -112,7 +112,7 @@ class NetworkModel(TextModel):
 
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
         encoded = self.prepare(data, context)
-        train(
+        Trainer(
             self.network,
             encoded,
             data.Y,
@@ -127,7 +127,7 @@ class NetworkModel(TextModel):
             note=context.note,
             stop=context.stop,
             describe=context.describe,
-        )
+        ).train()
         self.to_device(device_of(training.device))
 
     @abstractmethod
