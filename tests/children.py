@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 
 from longtail.classifier.crossfit import Run, fit_plan
 from longtail.classifier.plan import Plan, fingerprint
-from longtail.classifier.work import Work
+from longtail.classifier.work import open_work
 from longtail.data import TextData
 from longtail.errors import LongtailError
 from longtail.losses import build_loss
@@ -143,8 +143,12 @@ def fit_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
     data = documents()
     training = Training(epochs=2, batch_size=8, device="cpu", checkpoint_minutes=0.0)
     plan = Plan(model=Encoder(job["encoder"]), training=training, folds=3)
-    work = Work(Path(job["folder"]), lambda text: (out / "note").write_text(text) and None)
-    with stopping() as stop, work.begin(fingerprint([plan], data, None), resume=True):
+
+    def note(text: str) -> None:
+        (out / "note").write_text(text)
+
+    begun = open_work(Path(job["folder"]), fingerprint([plan], data, None), True, note)
+    with stopping() as stop, begun as work:
         run = Run(work, job.get("only"), interruption.progress, stop=stop)
         fitted = fit_plan(plan, data, run=run)
     if fitted is None:

@@ -30,7 +30,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # files, or use an encoder.
 SLOW_FOLDERS = ("attack", "cli", "examples", "reproduce")
 SLOW_FILES = {
-    "classifier": ("odd_labels", "odd_texts", "predict"),
+    "classifier": ("odd_inputs", "predict"),
     "corpora": ("pubmed",),
     "data": ("corpus_formats", "damaged_files", "limits", "parallel"),
     "losses": ("distributed", "kernels", "torch_manners"),

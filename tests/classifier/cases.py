@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from longtail import LongTailClassifier
 from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.models import ModelKind, ModelSettings
@@ -27,6 +28,7 @@ LABELS = [["copper"], ["wheat"], ["copper", "nickel"], ["wheat"]] * 6
 NAMES = ["copper", "nickel", "wheat"]
 DATA = TextData.from_lists(TEXTS, LABELS)
 CPU = Training(device="cpu")
+WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 LEAK = 1000.0
 
 
@@ -80,11 +82,32 @@ def numbered(Y: Any) -> TextData:
     return TextData([str(k) for k in range(matrix.shape[0])], matrix, names)
 
 
+def documents(n: int = 30) -> TextData:
+    """Texts of several lengths that name their labels."""
+    rng = np.random.default_rng(2)
+    labels = [rng.choice(WORDS, size=rng.integers(1, 3), replace=False).tolist() for _ in range(n)]
+    filler = [["rose"] * int(rng.integers(0, 6)) for _ in range(n)]
+    texts = [" ".join(words + rest) for words, rest in zip(labels, filler, strict=True)]
+    return TextData.from_lists(texts, labels, WORDS)
+
+
 def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Edit the longtail.json of a saved model."""
     config = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
     edit(config)
     (folder / CONFIG_FILE).write_text(json.dumps(seal(config)), "utf-8")
+
+
+def reload(classifier: LongTailClassifier, folder: Path) -> LongTailClassifier:
+    """The classifier, saved and loaded: it predicts the same."""
+    classifier.save_pretrained(folder)
+    loaded = LongTailClassifier.from_pretrained(folder)
+    scores = classifier.decision_function(TEXTS)
+    assert np.array_equal(loaded.decision_function(TEXTS), scores)
+    assert loaded.predict_labels(TEXTS) == classifier.predict_labels(TEXTS)
+    assert loaded.plans_ == classifier.plans_ and loaded.facts_ == classifier.facts_
+    assert loaded.get_params() == classifier.get_params()
+    return loaded
 
 
 @contextmanager

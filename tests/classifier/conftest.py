@@ -15,7 +15,10 @@ from longtail.models import MODELS
 
 from .cases import LABELS, REMEMBERING, TEXTS
 
+Classifier: TypeAlias = LongTailClassifier
 Make: TypeAlias = Callable[..., LongTailClassifier]
+Patch: TypeAlias = pytest.MonkeyPatch
+Request: TypeAlias = pytest.FixtureRequest
 
 
 @pytest.fixture(scope="session")
@@ -24,10 +27,10 @@ def make(tiny_bert: Path) -> Make:
     training = Training(epochs=12, batch_size=8, learning_rate=5e-3, device="cpu")
 
     def make_classifier(**settings: Any) -> LongTailClassifier:
-        own = {name: settings.pop(name) for name in ("pooling", "max_length") if name in settings}
+        fields = {k: settings.pop(k) for k in ("pooling", "max_length") if k in settings}
         names = [name for name in settings if hasattr(training, name)]
         changed = replace(training, **{name: settings.pop(name) for name in names})
-        model = Encoder(str(tiny_bert), **{"max_length": 8, **own})
+        model = Encoder(str(tiny_bert), **{"max_length": 8, **fields})
         return LongTailClassifier(**{"model": model, "training": changed, **settings})
 
     return make_classifier

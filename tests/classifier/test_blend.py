@@ -8,32 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
 from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
 from longtail.classifier.blend import _weighted_sum, blend_weights, fit_plans
-from longtail.classifier.card import model_card
 from longtail.classifier.crossfit import Fitted, Run, fit_plan
 from longtail.classifier.plan import Plan, fingerprint
-from longtail.classifier.work import Work
+from longtail.classifier.saving import model_card
+from longtail.classifier.work import open_work
 from longtail.data import TextData
 from longtail.errors import InputError
-from longtail.models import build_model
 from longtail.progress import Progress
 
-from .cases import CPU, LABELS, TEXTS
+from .cases import CPU, LABELS, TEXTS, documents, reload
 
-WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 RUN = Run()
-
-
-def documents(n: int = 60) -> TextData:
-    rng = np.random.default_rng(0)
-    lists = [sorted({WORDS[k] for k in rng.integers(0, 5, 2)}) for _ in range(n)]
-    return TextData.from_lists([f"{' and '.join(names)} rose" for names in lists], lists, WORDS)
+DOCUMENTS = documents(60)
 
 
 def plans(folds: int = 3) -> tuple[Plan, ...]:
@@ -45,18 +37,18 @@ def plans(folds: int = 3) -> tuple[Plan, ...]:
 
 
 def fit_blend(folds: int = 3) -> Fitted:
-    fitted = fit_plans(plans(folds), documents(), documents(20) if folds == 1 else None, RUN)
+    fitted = fit_plans(plans(folds), DOCUMENTS, DOCUMENTS[:20] if folds == 1 else None, RUN)
     assert fitted is not None
     return fitted
 
 
 @pytest.mark.parametrize("folds", [1, 3])
 def test_a_blend_is_the_weighted_sum_of_its_members(folds: int) -> None:
-    validation = documents(20) if folds == 1 else None
-    members = [fit_plan(plan, documents(), validation) for plan in plans(folds)]
+    validation = DOCUMENTS[:20] if folds == 1 else None
+    members = [fit_plan(plan, DOCUMENTS, validation) for plan in plans(folds)]
     blend = fit_blend(folds)
     weights, intercept = blend.ensemble.weights, blend.ensemble.intercept
-    assert len(weights) == blend.ensemble.n_members == 3 and blend.ensemble.scale == "logit"
+    assert len(weights) == 3 and blend.ensemble.scale == "logit"
     assert len(blend.ensemble.models) == 3 * folds
     texts = ["copper fell", "wheat", ""]
     parts = [member.ensemble.scores(texts) for member in members if member is not None]
@@ -68,20 +60,8 @@ def test_a_blend_is_the_weighted_sum_of_its_members(folds: int) -> None:
         assert all(np.array_equal(m.fold_of, blend.fold_of) for m in members if m)
 
 
-def test_saved_and_loaded_ensembles_give_the_same_scores(tmp_path: Path) -> None:
-    ensemble = fit_blend().ensemble
-    ensemble.save(tmp_path)
-    assert (tmp_path / "member-2" / "fold-1" / "model.safetensors").is_file()
-    texts = ["copper fell", "wheat"]
-    expected = ensemble.scores(texts)
-    ensemble.models[:] = [build_model(plan.model) for plan in plans() for _ in range(3)]
-    ensemble.load(tmp_path, torch.device("cpu"))
-    np.testing.assert_array_equal(ensemble.scores(texts), expected)
-
-
 def test_an_interrupted_blend_resumes(tmp_path: Path) -> None:
-    data, folder = documents(), tmp_path / "work"
-    work = Work(folder)
+    data, folder = DOCUMENTS, tmp_path / "work"
 
     def kill_in_the_third(moment: Progress) -> None:
         assert moment.folds == 9
@@ -90,53 +70,44 @@ def test_an_interrupted_blend_resumes(tmp_path: Path) -> None:
 
     with (
         pytest.raises(RuntimeError, match="killed"),
-        work.begin(fingerprint(plans(), data, None), resume=False),
+        open_work(folder, fingerprint(plans(), data, None), False) as work,
     ):
         fit_plans(plans(), data, None, Run(work, progress=kill_in_the_third))
     finished = [path for path in folder.rglob("model") if path.is_dir()]
     assert len(finished) == 6
     before = {path: path.stat().st_mtime_ns for each in finished for path in each.rglob("*.safe*")}
-    with work.begin(fingerprint(plans(), data, None), resume=True):
+    with open_work(folder, fingerprint(plans(), data, None), True) as work:
         fitted = fit_plans(plans(), data, None, Run(work))
     assert fitted is not None and fitted.ensemble.weights == fit_blend().ensemble.weights
     assert before and all(path.stat().st_mtime_ns == time for path, time in before.items())
     other = fingerprint((*plans()[:2], Plan(Bag(ngrams=3), "bce", folds=3)), data, None)
-    with pytest.raises(InputError, match="ngrams was 2, now 3"), work.begin(other, resume=True):
+    with pytest.raises(InputError, match="ngrams was 2, now 3"), open_work(folder, other, True):
         pass
-    with work.begin(other, resume=False):
+    with open_work(folder, other, False):
         assert not list(folder.rglob("member-*"))
 
 
 def test_a_single_fold(tmp_path: Path) -> None:
-    work = Work(tmp_path)
-    with work.begin(fingerprint(plans(), documents(), None), resume=True):
-        assert fit_plans(plans(), documents(), None, Run(work, only_fold=1)) is None
+    with open_work(tmp_path, fingerprint(plans(), DOCUMENTS, None), True) as work:
+        assert fit_plans(plans(), DOCUMENTS, None, Run(work, only_fold=1)) is None
     finished = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("model"))
     assert finished == [f"member-{k}/fold-1/model" for k in range(3)]
 
 
-def test_overrides_of_the_members(blended: LongTailClassifier) -> None:
-    encoder, bag, svm = blended.plans_
-    assert [plan.kind for plan in blended.plans_] == ["encoder", "bag", "svm"]
-    assert (encoder.loss, encoder.loss_settings) == ("fl", {"gamma": 1.5})
-    assert (bag.loss, bag.loss_settings) == (svm.loss, svm.loss_settings) == ("cb", {"gamma": 1.0})
-    assert encoder.training.epochs == 2 and encoder.training.device == "cpu"
-    assert bag.training == CPU and bag.model == Bag(min_df=1) and svm.model == Svm()
-    assert {(plan.folds, plan.label_texts) for plan in blended.plans_} == {(2, "names")}
-    assert len(blended.ensemble_.models) == 6 and blended.ensemble_.n_members == 3
-
-
 def test_a_saved_blend_with_overrides_loads(blended: LongTailClassifier, tmp_path: Path) -> None:
-    blended.save_pretrained(tmp_path / "run")
-    loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
-    scores = blended.decision_function(TEXTS)
-    assert np.array_equal(loaded.decision_function(TEXTS), scores)
-    assert loaded.predict_labels(TEXTS) == blended.predict_labels(TEXTS)
-    assert loaded.plans_ == blended.plans_ and loaded.get_params() == blended.get_params()
+    loaded = reload(blended, tmp_path / "run")
+    assert len(list((tmp_path / "run").glob("member-[012]/fold-[01]/*.safetensors"))) >= 6
+    assert not list((tmp_path / "run").glob("*/fold-2"))
+    assert [plan.loss for plan in loaded.plans_] == ["fl", "cb", "cb"]
+    assert len(loaded.ensemble_.models) == 6 and len(loaded.ensemble_.weights) == 3
+    card = model_card(loaded)
+    for text in ("Member 1: Model", "Member 2: weight", "Member 3: Label descriptions"):
+        assert text in card
+    assert "2 models of each member, each trained without a fold" in card
     probabilities = loaded.predict_proba(TEXTS)
     assert ((probabilities > 0) & (probabilities < 1)).all()
     again = clone(loaded).fit(TEXTS, LABELS)
-    assert np.array_equal(again.decision_function(TEXTS), scores)
+    assert np.array_equal(again.decision_function(TEXTS), blended.decision_function(TEXTS))
 
 
 def test_the_loss_and_the_training_of_a_member_have_an_effect(tiny_bert: Path) -> None:
@@ -144,19 +115,12 @@ def test_the_loss_and_the_training_of_a_member_have_an_effect(tiny_bert: Path) -
         training = Training(epochs=epochs, batch_size=8)
         models = [Encoder(str(tiny_bert), training=training, **overrides), "bag"]
         classifier = LongTailClassifier(models, training=CPU, folds=2).fit(TEXTS, LABELS)
-        return next(classifier.ensemble_.members()).scores(TEXTS)
+        return np.stack([model.scores(TEXTS) for model in classifier.ensemble_.models[:2]])
 
     plain = scores()
     assert np.array_equal(plain, scores(loss="db"))
     for overrides in ({"loss": "bce"}, {"loss_settings": {"kappa": 0.5}}, {"epochs": 2}):
         assert not np.array_equal(plain, scores(**overrides))
-
-
-def test_the_card_names_every_member(blended: LongTailClassifier) -> None:
-    card = model_card(blended)
-    for text in ("Member 1: Model", "Member 2: weight", "Member 3: Label descriptions"):
-        assert text in card
-    assert "2 models of each member, each trained without a fold" in card
 
 
 def test_informative_members_get_weight() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,19 @@ from hypothesis.extra.numpy import arrays
 
 from longtail.classifier import crossfit
 from longtail.classifier import ensemble as ensemble_module
-from longtail.classifier.crossfit import Fitted, Run, fit_plan
+from longtail.classifier.crossfit import Fitted, Run, fit_plan, score_by_name
 from longtail.classifier.ensemble import Ensemble
-from longtail.classifier.plan import Plan, fingerprint
-from longtail.classifier.work import Work
+from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
+from longtail.labels import LabelStats
 from longtail.models import Encoder
 from longtail.models.encoder import EncoderModel
-from longtail.progress import Progress
 from longtail.training import Training
 
-from .cases import LEAK, Remember, Remembering, numbered, remembering
+from .cases import LEAK, Remember, Remembering, documents, numbered, remembering
+from .conftest import Patch
 
-WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 pytestmark = pytest.mark.usefixtures("remember")
 
 
@@ -45,7 +45,7 @@ label_matrices = st.tuples(st.integers(4, 30), st.integers(1, 8)).flatmap(
 
 @settings(max_examples=50)
 @given(label_matrices, st.integers(2, 4), st.integers(0, 3))
-def test_every_document_is_scored_by_a_model_trained_without_it(
+def test_no_document_is_scored_by_a_model_that_knows_it(
     Y: np.ndarray, folds: int, seed: int
 ) -> None:
     data = numbered(Y)
@@ -112,16 +112,6 @@ def test_sparse_scores_are_the_highest_of_the_dense_ones(Y: np.ndarray, kept: in
         np.testing.assert_array_equal(np.sort(values)[::-1], best)
 
 
-def test_the_highest_scores() -> None:
-    scores = np.array([[0.0, -1.0, 3.0, 2.0], [5.0, 0.0, 0.0, -2.0]], dtype=np.float32)
-    two = ensemble_module.highest(scores, kept=2)
-    assert two[0].indices.tolist() == [2, 3] and two[0].data.tolist() == [3.0, 2.0]
-    assert 0 in two[1].indices and two.nnz == 4
-    one = ensemble_module.highest(scores, np.array([1, 3]), kept=1)
-    assert one.toarray().tolist() == [[0, 0, 0, 2.0], [0, 0, 0, 0]] and one.indices[1] == 1
-    assert ensemble_module.highest(scores, np.zeros(0, dtype=np.int64)).nnz == 0
-
-
 def test_one_fold_scores_the_validation_part() -> None:
     data = numbered([[1, 0, 0], [1, 1, 0], [0, 0, 0]])
     Y = sp.csr_matrix(np.eye(2, dtype=np.float32))
@@ -140,24 +130,16 @@ def test_several_folds_train_on_the_validation_part_as_well() -> None:
 
 def test_invalid_folds_and_parts() -> None:
     data = numbered([[1], [0], [1]])
-    for validation in (None, data.select([])):
-        with pytest.raises(InputError, match=r"a validation part .* got 3 and 0 documents"):
-            fit(remembering(), data, validation)
-    with pytest.raises(InputError, match="cannot make 4 folds of 3 documents"):
-        fit(remembering(4), data)
-    for fold in (-1, 2):
-        with pytest.raises(InputError, match=f"expected a fold from 0 to 1, got {fold}"):
-            fit(remembering(2), data, only_fold=fold)
-    with pytest.raises(InputError, match="folds=1 has no fold to fit alone"):
-        fit(remembering(), data, data, only_fold=0)
-
-
-def documents(n: int = 30) -> TextData:
-    rng = np.random.default_rng(2)
-    labels = [rng.choice(WORDS, size=rng.integers(1, 3), replace=False).tolist() for _ in range(n)]
-    filler = [["rose"] * int(rng.integers(0, 6)) for _ in range(n)]
-    texts = [" ".join(words + rest) for words, rest in zip(labels, filler, strict=True)]
-    return TextData.from_lists(texts, labels, WORDS)
+    for folds, validation, only_fold, message in (
+        (1, None, None, r"a validation part .* got 3 and 0 documents"),
+        (1, data.select([]), None, r"a validation part .* got 3 and 0 documents"),
+        (1, data, 0, "folds=1 has no fold to fit alone"),
+        (4, None, None, "cannot make 4 folds of 3 documents"),
+        (2, None, -1, "expected a fold from 0 to 1, got -1"),
+        (2, None, 2, "expected a fold from 0 to 1, got 2"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fit(remembering(folds), data, validation, only_fold=only_fold)
 
 
 def encoder_plan(tiny_bert: Path, folds: int = 3, random_state: int = 0, **training: Any) -> Plan:
@@ -176,13 +158,9 @@ def equal(one: Fitted, other: Fitted) -> bool:
 
 
 def test_encoders(tiny_bert: Path) -> None:
-    """Equal for equal seeds, without an effect on the global random state; moments in order."""
+    """Equal for equal seeds; moments in order; held-out scores of the right models."""
     data, moments = documents(), []
-    torch.manual_seed(3)
-    expected_draw = torch.rand(4)
-    torch.manual_seed(3)
     first = fit(encoder_plan(tiny_bert), data, progress=moments.append)
-    assert torch.equal(torch.rand(4), expected_draw)
     assert equal(first, fit(encoder_plan(tiny_bert), data))
     assert not equal(first, fit(encoder_plan(tiny_bert, random_state=1), data))
     steps = [(moment.fold, moment.done) for moment in moments]
@@ -198,9 +176,7 @@ def test_encoders(tiny_bert: Path) -> None:
     np.testing.assert_allclose(first.scores, held_out, atol=1e-6)
 
 
-def test_texts_are_encoded_once(
-    tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_encoded_once(tiny_bert: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     """By a fit for all folds and their scores, by a prediction for all models."""
     encode, calls = EncoderModel.encode, []
 
@@ -224,26 +200,7 @@ def test_texts_are_encoded_once(
     assert equal(first, again[0]) and equal(first, again[1])
 
 
-def test_single_folds_are_collected(tiny_bert: Path, tmp_path: Path) -> None:
-    data, plan = documents(), encoder_plan(tiny_bert)
-    expected = fit(plan, data)
-    work = Work(tmp_path / "folds")
-    moments: list[Progress] = []
-    with work.begin(fingerprint([plan], data, None), resume=True):
-        run = {"work": work, "progress": moments.append}
-        for fold in (2, 0):
-            assert fit_plan(plan, data, run=Run(only_fold=fold, **run)) is None
-        assert {moment.fold for moment in moments} == {1, 3}
-        moments.clear()
-        assert equal(expected, fit(plan, data, **run))
-        assert {moment.fold for moment in moments} == {2}
-        moments.clear()
-        assert equal(expected, fit(plan, data, **run)) and not moments
-
-
-def test_early_stopping_keeps_the_best_epoch(
-    tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_early_stopping_keeps_the_best(tiny_bert: Path, monkeypatch: Patch) -> None:
     """By the logits of the validation part, and the statistics of the training part."""
     data, values = documents(), iter([0.1, 0.7, 0.2, 0.3])
     logits: list[np.ndarray] = []
@@ -271,10 +228,32 @@ def test_a_loss_of_nan_names_the_documents(tiny_bert: Path) -> None:
 
 
 @pytest.mark.parametrize("score", [1e9, -2e9, np.nan, np.inf])
-def test_scores_of_a_diverged_training_are_refused(
-    score: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_diverged_training_is_refused(score: float, monkeypatch: Patch) -> None:
     scores = Remembering.scores
     monkeypatch.setattr(Remembering, "scores", lambda *args: scores(*args) * 0 + score)
     with pytest.raises(LongtailError, match=r"the training diverged. Lower the learning rate"):
         fit(remembering(2), numbered(np.eye(4)))
+
+
+TRUTH = sp.csr_matrix(np.array([[1, 0, 0], [0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=np.float32))
+STATS = LabelStats.from_counts([50, 20, 2], 60)
+PERFECT = np.where(TRUTH.toarray() > 0, 3.0, -3.0).astype(np.float32)
+POOR = np.array([[3, 1, 2], [2, 1, 3], [-2, 2, -3], [3, 2, 1]], dtype=np.float32)
+METRICS = ["micro_f1", "macro_f1", "mean_f1", "tail_macro_f1", "hamming_loss", "precision@1"]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_better_predictions_have_a_higher_score(name: str) -> None:
+    score = score_by_name(name, TRUTH, STATS)
+    assert score(PERFECT) > score(POOR)
+    # A threshold is fitted each time.
+    assert score(PERFECT) == score(PERFECT + 40) == (0 if name == "hamming_loss" else 1)
+    nothing = sp.csr_matrix(TRUTH.shape, dtype=np.float32)
+    assert math.isfinite(score_by_name(name, nothing, STATS)(PERFECT))
+
+
+def test_the_mean_is_of_micro_and_macro() -> None:
+    # Nothing right: the threshold that any objective chooses is the same.
+    logits = np.where(TRUTH.toarray() > 0, -1.0, 1.0).astype(np.float32)
+    micro, macro, mean = (score_by_name(m, TRUTH, STATS)(logits) for m in METRICS[:3])
+    assert micro != macro and mean == (micro + macro) / 2

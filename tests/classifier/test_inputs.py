@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,83 +14,70 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from longtail.classifier.inputs import as_text_data, check_texts, on_classes, validation_part
 from longtail.data import TextData
-from longtail.errors import InputError, LongtailError
+from longtail.errors import InputError
 
 from .cases import DATA, LABELS, NAMES, TEXTS
-from .conftest import Make
 
 MATRIX = MultiLabelBinarizer().fit_transform(LABELS)
 FRAME = pd.DataFrame(MATRIX, columns=NAMES)
 
-TEXT_FORMS: dict[str, Callable[[], Any]] = {
-    "list": lambda: TEXTS,
-    "tuple": lambda: tuple(TEXTS),
-    "generator": lambda: (text for text in TEXTS),
-    "numpy str": lambda: np.array(TEXTS),
-    "numpy object": lambda: np.array(TEXTS, dtype=object),
-    "series": lambda: pd.Series(TEXTS, index=range(100, 100 + len(TEXTS))),
-    "series of objects": lambda: pd.Series(TEXTS, dtype=object),
-    "series of strings": lambda: pd.Series(TEXTS, dtype="string"),
-    "categorical": lambda: pd.Series(TEXTS, dtype="category"),
-}
-NAMED_FORMS: dict[str, Callable[[], Any]] = {
-    "lists": lambda: LABELS,
-    "tuples": lambda: tuple(tuple(names) for names in LABELS),
-    "sets": lambda: [set(names) for names in LABELS],
-    "arrays": lambda: [np.array(names) for names in LABELS],
-    "generator": lambda: (iter(names) for names in LABELS),
-    "repeated": lambda: [names * 2 for names in LABELS],
-    "series": lambda: pd.Series(LABELS),
-    "object array": lambda: pd.Series(LABELS).to_numpy(),
-    "frame": lambda: FRAME,
-    "frame of bools": lambda: FRAME.astype(bool),
-    "frame of floats": lambda: FRAME.astype(float),
-    "frame of nullable": lambda: FRAME.astype("Int64"),
-    "frame of nullable bools": lambda: FRAME.astype("boolean"),
-    "sparse frame": lambda: pd.DataFrame.sparse.from_spmatrix(sp.csr_matrix(MATRIX), columns=NAMES),
-    "mixed frame": lambda: FRAME.astype({"copper": bool, "wheat": float}),
-}
-MATRIX_FORMS: dict[str, Callable[[], Any]] = {
-    "int": lambda: MATRIX,
-    "bool": lambda: MATRIX.astype(bool),
-    "float": lambda: MATRIX.astype(float),
-    "uint8": lambda: MATRIX.astype(np.uint8),
-    "columns first": lambda: np.asfortranarray(MATRIX),
-    "csr": lambda: sp.csr_matrix(MATRIX),
-    "csc": lambda: sp.csc_matrix(MATRIX),
-    "coo": lambda: sp.coo_matrix(MATRIX),
-    "lil": lambda: sp.lil_matrix(MATRIX),
-    "csr array": lambda: sp.csr_array(MATRIX),
-    "csc array": lambda: sp.csc_array(MATRIX.astype(bool)),
-    "sparse output": lambda: MultiLabelBinarizer(sparse_output=True).fit_transform(LABELS),
-    "stored zeros": lambda: _stored_zeros(),
-}
+STORED_ZEROS = sp.csr_matrix(np.ones(MATRIX.shape))
+STORED_ZEROS.data = MATRIX.ravel().astype(float)
 
 
-def _stored_zeros() -> sp.csr_matrix:
-    matrix = sp.csr_matrix(np.ones(MATRIX.shape))
-    matrix.data = MATRIX.ravel().astype(float)
-    return matrix
+@pytest.mark.parametrize(
+    "texts",
+    [
+        TEXTS,
+        tuple(TEXTS),
+        (text for text in TEXTS),
+        np.array(TEXTS),
+        np.array(TEXTS, dtype=object),
+        pd.Series(TEXTS, index=range(100, 100 + len(TEXTS))),
+        *(pd.Series(TEXTS, dtype=kind) for kind in (object, "string", "category")),
+    ],
+)
+def test_types_of_texts(texts: Any) -> None:
+    checked = check_texts(texts)
+    assert checked == TEXTS
+    assert {type(text) for text in checked} == {str}
 
 
-@pytest.mark.parametrize("form", TEXT_FORMS)
-def test_types_of_texts(form: str) -> None:
-    texts = check_texts(TEXT_FORMS[form]())
-    assert texts == TEXTS
-    assert {type(text) for text in texts} == {str}
-
-
-@pytest.mark.parametrize("form", NAMED_FORMS)
-def test_types_of_labels_with_names(form: str) -> None:
-    data = as_text_data(TEXTS, NAMED_FORMS[form]())
+@pytest.mark.parametrize(
+    "labels",
+    [
+        LABELS,
+        tuple(tuple(names) for names in LABELS),
+        [set(names) for names in LABELS],
+        [np.array(names) for names in LABELS],
+        (iter(names) for names in LABELS),
+        [names * 2 for names in LABELS],
+        pd.Series(LABELS),
+        pd.Series(LABELS).to_numpy(),
+        *(FRAME.astype(kind) for kind in (int, bool, float, "Int64", "boolean")),
+        pd.DataFrame.sparse.from_spmatrix(sp.csr_matrix(MATRIX), columns=NAMES),
+        FRAME.astype({"copper": bool, "wheat": float}),
+    ],
+)
+def test_types_of_labels_with_names(labels: Any) -> None:
+    data = as_text_data(TEXTS, labels)
     assert list(data.label_names) == NAMES
     assert {type(name) for name in data.label_names} == {str}
     assert np.array_equal(data.Y.toarray(), MATRIX)
 
 
-@pytest.mark.parametrize("form", MATRIX_FORMS)
-def test_types_of_labels_without_names(form: str) -> None:
-    matrix = MATRIX_FORMS[form]()
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        *(MATRIX.astype(kind) for kind in (int, bool, float, np.uint8)),
+        np.asfortranarray(MATRIX),
+        *(sp.coo_matrix(MATRIX).asformat(form) for form in ("csr", "csc", "coo", "lil")),
+        sp.csr_array(MATRIX),
+        sp.csc_array(MATRIX.astype(bool)),
+        STORED_ZEROS,
+    ],
+)
+def test_types_of_labels_without_names(matrix: Any) -> None:
     before = matrix.copy()
     data = as_text_data(TEXTS, matrix)
     assert data.label_names == ("0", "1", "2")
@@ -125,7 +111,6 @@ def test_columns_of_a_frame_may_be_numbers() -> None:
         (None, "labels are missing"),
         ("copper", "expected one list of labels per text, got str"),
         ({"copper": 1}, "expected one list of labels per text, got dict"),
-        (3, "expected one list of labels per text, got int"),
         (["copper"] * 24, r"document 0: expected a list of labels, got 'copper'. Write \['copper'"),
         (np.array(["copper"] * 24), "document 0: expected a list of labels"),
         (pd.Series(["copper"] * 24), "document 0: expected a list of labels"),
@@ -139,23 +124,16 @@ def test_columns_of_a_frame_may_be_numbers() -> None:
         (MATRIX.tolist(), r"document 0: a label must be a string, got 1 .*numpy array"),
         (LABELS[:-1], "24 texts and 23 lists of labels"),
         (MATRIX[:-1], "24 texts and 23 rows of labels"),
-        (sp.csr_matrix(MATRIX[:-1]), "24 texts and 23 rows of labels"),
         (MATRIX[:, 0], "got one number per text"),
         (MATRIX[:, :, None], "must be a documents x labels matrix"),
         (MATRIX * 2, "labels must be 0 or 1, got 2"),
-        (-MATRIX, "labels must be 0 or 1, got -1"),
-        (MATRIX * 0.5, "labels must be 0 or 1, got 0.5"),
         (np.where(MATRIX, np.nan, 0), "labels must be 0 or 1, got nan"),
-        (np.where(MATRIX, np.inf, 0), "labels must be 0 or 1, got inf"),
-        (sp.csr_matrix(MATRIX * 2), "labels must be 0 or 1, got 2"),
         (sp.csc_array(-MATRIX), "labels must be 0 or 1, got -1"),
-        (FRAME * 2, "labels must be 0 or 1, got 2"),
         (FRAME.astype(object), "got columns of other types"),
         (pd.DataFrame({"labels": LABELS}), r"pass that column, frame\['labels'\]"),
         (FRAME.astype("Int64").replace(1, pd.NA), "missing value in the column 'copper'"),
         (FRAME.astype(float).replace(1, np.nan), "missing value in the column 'copper'"),
         (MATRIX.astype(object), "labels must be real numbers, got the type object"),
-        (MATRIX.astype(complex), "labels must be real numbers"),
         (MATRIX[:, :0], "expected at least one label, got none"),
         ([[]] * 24, "expected at least one label, got none"),
         ([["a\ud800"]] * 24, "holds half of a surrogate pair"),
@@ -171,14 +149,11 @@ def test_labels_that_are_refused(labels: Any, message: str) -> None:
     ("texts", "message"),
     [
         ("one text", r"got one string. Write \[text\]"),
-        (b"one text", "got one string"),
         (None, "expected a list of texts, got NoneType"),
-        (3, "expected a list of texts, got int"),
         ({"a": 1}, "expected a list of texts, got dict"),
         ({"a", "b"}, "expected a list of texts, got set"),
         ([1, 2], r"text 0 must be a string, got 1 \(int\)"),
         (["a", None], r"text 1 must be a string, got None .*Write '' for"),
-        (["a", b"b"], "text 1 must be a string, got b'b'"),
         ([["a"], ["b"]], "text 0 must be a string"),
         (pd.Series(["a", None]), "text 1 must be a string, got nan"),
         (pd.DataFrame({"text": ["a"]}), r"DataFrame of shape \(1, 1\). Pass one column"),
@@ -197,8 +172,8 @@ def test_only_surrogates_are_replaced(texts: list[str]) -> None:
     halves = [text + "\ud800" + text for text in texts]
     assert check_texts(texts) == texts
     assert check_texts(halves) == [text + "\N{REPLACEMENT CHARACTER}" + text for text in texts]
-    data = TextData.from_lists(halves, [["x"]] * len(halves), ["x"])
-    assert as_text_data(data).texts == check_texts(halves)
+    data = TextData.from_lists(["", "", *halves], [["x"]] * (2 + len(halves)))
+    assert as_text_data(data).texts == check_texts(data.texts)
     # A pair of surrogates is one character.
     assert check_texts(["\ud83d\ude00"]) == ["\U0001f600"]
 
@@ -232,15 +207,12 @@ def test_a_validation_part() -> None:
         validation_part(DATA[:0], DATA, notes.append)
 
 
-@pytest.mark.parametrize(
-    ("texts", "labels", "message"),
-    [
+def test_too_few_documents() -> None:
+    for texts, labels, message in (
         ([], [], "expected at least one label"),
-        ([], np.zeros((0, 3)), "expected at least"),
+        ([], np.zeros((0, 3)), "expected at least two documents"),
         (["a"], [["x"]], "at least two documents, .* got 1"),
         (["a", "b"], np.zeros((2, 3)), "expected documents with labels, got 2 without any"),
-    ],
-)
-def test_too_few_documents(texts: Any, labels: Any, message: str, make: Make) -> None:
-    with pytest.raises(LongtailError, match=message):
-        make().fit(texts, labels)
+    ):
+        with pytest.raises(InputError, match=message):
+            as_text_data(texts, labels)

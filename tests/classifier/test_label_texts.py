@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from longtail.classifier import crossfit
-from longtail.classifier import label_texts as module
 from longtail.classifier.blend import fit_plans
 from longtail.classifier.crossfit import Fitted, Run, fit_plan
 from longtail.classifier.label_texts import COPIES, LIMIT, add_cooccurring, label_documents
@@ -38,7 +38,10 @@ def documents(n_rare: int = 4) -> TextData:
 
 def test_rare_labels_get_their_names() -> None:
     names = label_documents(documents(), "names")
+    # LIMIT documents of `earn` are not few.
     assert names.texts == ["castor oil", "lin oil", "never"] * COPIES
+    for n, texts in ((LIMIT, []), (LIMIT - 1, ["earnings"] * COPIES)):
+        assert label_documents(documents()[:n], {"earn": "earnings"}).texts == texts
     assert [names.labels_of(k) for k in range(3)] == [["castor-oil"], ["lin_oil"], ["never"]]
     assert names.label_names == NAMES and names.ids is not None
     assert names.ids[:2] == ("label castor-oil", "label lin_oil")
@@ -65,17 +68,13 @@ def test_cooccurring_labels_are_added(lists: list[list[str]], expected: list[str
 
 
 def test_cooccurrence_is_counted_in_each_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths: list[tuple[int, int]] = []
-
-    def watch(part: TextData, n_documents: int) -> TextData:
-        lengths.append((len(part), n_documents))
-        return add_cooccurring(part, n_documents)
-
+    watch = Mock(wraps=add_cooccurring)
     monkeypatch.setattr(crossfit, "add_cooccurring", watch)
     data = documents(3)
     fit(2, "names", data)
-    assert len(lengths) == 2 and sum(n for _, n in lengths) == len(data)
-    assert {length - n for length, n in lengths} == {3 * COPIES}
+    (first, n_first), (second, n_second) = (call.args for call in watch.call_args_list)
+    assert n_first + n_second == len(data)
+    assert len(first) - n_first == len(second) - n_second == 3 * COPIES
 
 
 def test_unknown_labels_are_reported() -> None:
@@ -95,10 +94,10 @@ def test_descriptions_of_some_labels() -> None:
     assert len(label_documents(documents(), {"earn": "earnings"})) == 0
 
 
-@pytest.mark.parametrize("wrong", ["Names", 3, ["a"], {"a": 1}])
-def test_invalid_label_texts(wrong: object) -> None:
-    with pytest.raises(InputError, match="label_texts must be 'names', or a mapping"):
-        Plan(label_texts=wrong)  # type: ignore[arg-type]
+def test_invalid_label_texts() -> None:
+    for wrong in ("Names", 3, ["a"], {"a": 1}):
+        with pytest.raises(InputError, match="label_texts must be 'names', or a mapping"):
+            plan(1, wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("folds", [1, 3])
@@ -118,9 +117,3 @@ def test_a_label_without_documents_is_predicted_by_its_name() -> None:
     data = TextData.from_lists(texts, lists, words)
     scores = fit(2, "names", data).ensemble.scores(["zinc exports", "wheat exports"])
     assert scores[0, 3] > scores[1, 3] and scores[0].argmax() == 3
-
-
-def test_the_limit_counts_training_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LIMIT", 3)
-    data = TextData.from_lists(["a", "b", "c", "d", "e"], [["x"], ["x"], ["y"], ["y"], ["y"]])
-    assert set(label_documents(data, "names").texts) == {"x"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
 from longtail.classifier.plan import Plan, fingerprint, make_plans, to_plain
 from longtail.errors import InputError, LongtailError, UnknownNameError
 from longtail.labels import LabelStats
-from longtail.settings import Settings
 
-from .cases import CPU, LABELS, TEXTS, numbered
+from .cases import CPU, LABELS, TEXTS, numbered, reload
 from .conftest import Make
 
 PARAMS = list(inspect.signature(LongTailClassifier).parameters)
+STOPPING = {"early_stopping_patience": 1}
 
 
 def test_the_constructor_only_stores_a_dozen_parameters() -> None:
@@ -85,12 +82,9 @@ def test_overrides_of_a_model_in_a_blend() -> None:
     ]
     classifier = LongTailClassifier(models, "db", loss_settings={"gamma": 1.0}, training=shared)
     plans = classifier.plans()
-    assert [(plan.loss, plan.loss_settings) for plan in plans] == [
-        ("fl", {"gamma": 1.5}),
-        ("bce", {}),
-        ("db", {"kappa": 0.2}),
-        ("db", {"gamma": 1.0}),
-    ]
+    assert [plan.loss for plan in plans] == ["fl", "bce", "db", "db"]
+    expected = [{"gamma": 1.5}, {}, {"kappa": 0.2}, {"gamma": 1.0}]
+    assert [plan.loss_settings for plan in plans] == expected
     # Device and checkpoints are those of the classifier, unless the model sets them.
     assert [asdict(plan.training) for plan in plans] == [
         asdict(Training(epochs=2, ema=0.5, device="cpu", checkpoint_minutes=1.0)),
@@ -110,32 +104,17 @@ def test_overrides_of_a_model_in_a_blend() -> None:
         ({"model": "svm", "C": 3.0, "folds": 2}, {"model": Svm(C=3.0), "folds": 2}),
         (
             {"model": "encoder", "encoder": "a/b", "epochs": 3, "loss": "bce", "random_state": 4},
-            {
-                "model": Encoder("a/b"),
-                "training": Training(epochs=3),
-                "loss": "bce",
-                "random_state": 4,
-            },
+            dict(model=Encoder("a/b"), training=Training(epochs=3), loss="bce", random_state=4),
         ),
         ({"model": Bag(C=3.0), "device": "cpu"}, {"model": Bag(C=3.0), "training": CPU}),
         ({"model": {"kind": "svm", "C": 3.0}}, {"model": Svm(C=3.0)}),
         (
-            {
-                "model": [
-                    {"kind": "encoder", "encoder": "a/b", "loss": "fl", "epochs": 2},
-                    {"C": 3.0, "loss_settings": {"gamma": 1.0}},
-                    "svm",
-                ],
-                "device": "cpu",
-            },
-            {
-                "model": [
-                    Encoder("a/b", loss="fl", training=Training(epochs=2)),
-                    Bag(C=3.0, loss_settings={"gamma": 1.0}),
-                    Svm(),
-                ],
-                "training": CPU,
-            },
+            {"model": [{"kind": "encoder", "encoder": "a/b", "loss": "fl", "epochs": 2}, "svm"]},
+            {"model": [Encoder("a/b", loss="fl", training=Training(epochs=2)), Svm()]},
+        ),
+        (
+            {"model": [{"C": 3.0, "loss_settings": {"gamma": 1.0}}], "device": "cpu"},
+            {"model": [Bag(C=3.0, loss_settings={"gamma": 1.0})], "training": CPU},
         ),
     ],
 )
@@ -156,15 +135,10 @@ BLEND = [{"kind": "encoder"}, {"kind": "bag"}]
         ({"model": 3}, r"model must be one of bag, encoder, svm, or settings such as Bag\(\)"),
         ({"max_lenght": 3, "model": "encoder"}, "unknown setting 'max_lenght'.*'max_length'"),
         ({"epoch": 3}, "unknown setting 'epoch'. Did you mean 'epochs'"),
-        (
-            {"model": "svm", "pooling": "cls"},
-            "pooling is a setting of the model encoder",
-        ),
         ({"max_length": 3}, "max_length is a setting of the model encoder, got the model bag"),
         ({"model": "encoder", "ngrams": 2}, "ngrams is a setting of the model bag or svm, got"),
         ({"model": "svm", "loss": "bce"}, "loss has no effect on the model svm"),
         ({"model": BLEND, "C": 3}, "C: `model` holds models with their settings. Move it"),
-        ({"model": Bag(), "C": 3}, "C: `model` holds models with their settings. Move it"),
         ({"model": []}, "model must be a model or a list of at least one, got an empty list"),
         ({"model": [{"kind": "tree"}]}, "unknown model 'tree'"),
         ({"model": [{"kind": ["bag"]}]}, "unknown model"),
@@ -181,54 +155,26 @@ def test_flat_settings_that_are_refused(flat: dict[str, Any], message: str) -> N
 
 
 def test_numbers_of_numpy_paths_and_tensors_become_plain() -> None:
-    plain = to_plain(
-        {
-            "integer": np.int64(3),
-            "float": np.float32(0.5),
-            "bool": np.bool_(True),
-            "str": np.str_("db"),
-            "path": Path("a") / "b",
-            "none": None,
-            "tuple": (1, np.int8(2)),
-            "dict": {"array": np.array([0.5, 2]), "tensor": torch.tensor([1.0])},
-            "scalar": np.array(4),
-            "model": [Svm(C=np.float64(2))],
-            "training": Training(epochs=np.int64(2)),  # type: ignore[arg-type]
-        }
-    )
-    model = {"kind": "svm", **asdict(Svm(C=2.0))}
-    assert plain == {
-        "integer": 3,
-        "float": 0.5,
-        "bool": True,
-        "str": "db",
-        "path": str(Path("a/b")),
-        "none": None,
-        "tuple": [1, 2],
-        "dict": {"array": [0.5, 2.0], "tensor": [1.0]},
-        "scalar": 4,
-        "model": [model],
-        "training": asdict(Training(epochs=2)),
-    }
-    types = [type(plain[name]) for name in ("integer", "float", "bool", "str")]
-    assert types == [int, float, bool, str]
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)  # fmt: skip
-
-
-@given(st.dictionaries(st.text(), JSON, max_size=4))
-def test_plain_values_are_copied_unchanged(value: dict[str, Any]) -> None:
-    before = json.dumps(value)
-    plain = to_plain(value)
-    assert plain == value and plain is not value
-    assert json.dumps(plain) == before
+    cases: list[tuple[Any, Any]] = [
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.str_("db"), "db"),
+        (Path("a") / "b", str(Path("a/b"))),
+        (None, None),
+        ((1, np.int8(2)), [1, 2]),
+        (
+            {"array": np.array([0.5, 2]), "x": torch.tensor([1.0])},
+            {"array": [0.5, 2.0], "x": [1.0]},
+        ),
+        (np.array(4), 4),
+        ([Svm(C=np.float64(2))], [{"kind": "svm", **asdict(Svm(C=2.0))}]),
+        (Training(epochs=np.int64(2)), asdict(Training(epochs=2))),  # type: ignore[arg-type]
+    ]
+    for value, expected in cases:
+        plain = to_plain(value)
+        assert plain == expected and type(plain) is type(expected)
+        assert json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
 @pytest.mark.parametrize(
@@ -236,11 +182,9 @@ def test_plain_values_are_copied_unchanged(value: dict[str, Any]) -> None:
     [
         ({"a": object()}, "a must be a number, a text, a path"),
         ({"a": {"b": [1, {3}]}}, r"a\.b\[1\] must be a number, a text, a path.*got \{3\} \(set\)"),
-        ({"a": print}, "a must be a number"),
         ({"a": float("nan")}, "a must be a finite number, got nan"),
         ({"a": {"b": np.inf}}, r"a\.b must be a finite number, got inf"),
         ({"a": {1: 2}}, "the keys of .*a must be strings, got 1"),
-        ({"a": b"x"}, "a must be a number"),
     ],
 )
 def test_values_that_cannot_be_saved(value: dict[str, Any], message: str) -> None:
@@ -249,98 +193,67 @@ def test_values_that_cannot_be_saved(value: dict[str, Any], message: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("params", "error", "message"),
+    ("params", "message"),
     [
-        ({"loss": "dbb"}, UnknownNameError, "Did you mean 'db'"),
-        ({"model": "encodre"}, UnknownNameError, "Did you mean 'encoder'"),
-        ({"model": None}, InputError, "model must be one of bag, encoder, svm, or settings"),
-        ({"model": []}, InputError, "model must be a model or a list of at least one"),
-        ({"model": Settings()}, InputError, "model must be one of"),
-        ({"training": {"epochs": 3}}, InputError, r"training must be a Training\(...\), got \{'ep"),
-        ({"model": "bag"}, InputError, r"epochs \(--epochs\).*no effect, as TF-IDF with a linear"),
-        (
-            {"model": [Bag(training=Training(ema=0.5)), "encoder"]},
-            InputError,
-            r"ema \(--ema\): no effect, as TF-IDF with a linear head is not trained in steps",
-        ),
-        ({"thresholds": "globl"}, UnknownNameError, "Did you mean 'global'"),
-        ({"objective": "mikro"}, UnknownNameError, "Did you mean 'micro'"),
-        ({"loss_settings": {"gama": 3}}, UnknownNameError, "Did you mean 'gamma'"),
-        ({"loss_settings": {"gamma": -1}}, InputError, "gamma must be"),
-        ({"loss_settings": {"gamma": {1}}}, InputError, r"loss_settings\.gamma must be"),
-        ({"loss_settings": {"reduction": "none"}}, InputError, "needs a scalar loss"),
-        ({"loss_settings": {"label_weight": [1.0, 2]}}, InputError, "each of the 3 labels, got 2"),
-        ({"loss_settings": 3}, InputError, "loss_settings must be a dict, got 3"),
-        ({"label_texts": "Names"}, InputError, "label_texts must be 'names', or a mapping"),
-        ({"random_state": -1}, InputError, "random_state must be a whole number"),
-        ({"folds": 0}, InputError, "folds must be a whole number"),
-        ({"folds": True}, InputError, "folds must be a whole number"),
-        ({"folds": 25}, InputError, "cannot make 25 folds of 24 documents. Use fewer folds"),
-        ({"folds": 2, "early_stopping_patience": 1}, InputError, "folds=1 with early stopping"),
-        (
-            {"early_stopping_patience": 1, "early_stopping_metric": "mikro_f1"},
-            UnknownNameError,
-            "Did you mean 'micro_f1'",
-        ),
-        ({"validation_fraction": 2}, InputError, "must be between 0 and 1, got 2"),
-        ({"validation_fraction": "x"}, InputError, "must be between 0 and 1, got 'x'"),
-        ({"validation_fraction": True}, InputError, "must be between 0 and 1, got True"),
-        ({"max_labels": 0}, InputError, "max_labels must be a whole number of at least 1"),
-        ({"max_labels": 1.5}, InputError, "max_labels must be a whole number"),
-        ({"max_labels": True}, InputError, "max_labels must be a whole number"),
-        ({"at_least_one": 1}, InputError, "at_least_one must be true or false"),
+        ({"loss": "dbb"}, "Did you mean 'db'"),
+        ({"model": "encodre"}, "Did you mean 'encoder'"),
+        ({"model": None}, "model must be one of bag, encoder, svm, or settings"),
+        ({"training": {"epochs": 3}}, r"training must be a Training\(...\), got \{'ep"),
+        ({"model": "bag"}, r"epochs \(--epochs\).*no effect, as TF-IDF with a linear head is not"),
+        ({"model": [Bag(training=Training(ema=0.5)), "encoder"]}, r"ema \(--ema\): no effect"),
+        ({"model": ["encoder", Svm(loss="bce")]}, "loss has no effect on the model svm"),
+        ({"model": ["encoder", Svm(loss_settings={})]}, "loss has no effect on the model svm"),
+        ({"thresholds": "globl"}, "Did you mean 'global'"),
+        ({"objective": "mikro"}, "Did you mean 'micro'"),
+        ({"loss_settings": {"gama": 3}}, "Did you mean 'gamma'"),
+        ({"loss_settings": {"gamma": -1}}, "gamma must be"),
+        ({"loss_settings": {"gamma": {1}}}, r"loss_settings\.gamma must be"),
+        ({"loss_settings": {"reduction": "none"}}, "needs a scalar loss"),
+        ({"loss_settings": {"label_weight": [1.0, 2]}}, "each of the 3 labels, got 2"),
+        ({"loss_settings": 3}, "loss_settings must be a dict, got 3"),
+        ({"label_texts": "Names"}, "label_texts must be 'names', or a mapping"),
+        ({"random_state": -1}, "random_state must be a whole number"),
+        ({"folds": 0}, "folds must be a whole number"),
+        ({"folds": 25}, "cannot make 25 folds of 24 documents. Use fewer folds"),
+        ({"folds": 2, "early_stopping_patience": 1}, "folds=1 with early stopping"),
+        (STOPPING | {"early_stopping_metric": "mikro_f1"}, "Did you mean 'micro_f1'"),
+        *(({"validation_fraction": odd}, "a number above 0 and at") for odd in (0, 1, "x", True)),
+        *(({"max_labels": odd}, "max_labels must be a whole number") for odd in (0, 1.5, True)),
+        ({"at_least_one": 1}, "at_least_one must be true or false"),
     ],
 )
-def test_errors_before_training(
-    params: dict[str, Any], error: type[LongtailError], message: str, make: Make
-) -> None:
+def test_errors_before_training(params: dict[str, Any], message: str, make: Make) -> None:
     moments: list[object] = []
-    classifier = make(**params)
-    with pytest.raises(error, match=message):
-        classifier.fit(TEXTS, LABELS, progress=moments.append)
+    with pytest.raises(LongtailError, match=message):
+        make(**params).fit(TEXTS, LABELS, progress=moments.append)
     assert moments == []
 
 
-@pytest.mark.parametrize(
-    ("assign", "message"),
-    [
-        (lambda c: setattr(c.model, "pooling", "max"), "pooling must be one of mean, cls"),
-        (lambda c: setattr(c.training, "device", "gpu"), "device must be auto, cpu"),
-        (lambda c: setattr(c.training, "epochs", "3"), "epochs must be a whole number"),
-    ],
-)
-def test_assigned_fields_are_checked_by_fit(
-    assign: Callable[[LongTailClassifier], None], message: str, make: Make
-) -> None:
-    classifier = make()
-    assign(classifier)
-    with pytest.raises(InputError, match=message):
-        classifier.fit(TEXTS, LABELS)
+def test_assigned_fields_are_checked_by_fit(make: Make) -> None:
+    for part, name, value in (("model", "pooling", "max"), ("training", "epochs", "3")):
+        classifier = make()
+        setattr(getattr(classifier, part), name, value)
+        with pytest.raises(InputError, match=f"{name} must be"):
+            classifier.fit(TEXTS, LABELS)
 
 
-@pytest.mark.parametrize("settings", [{"gama": 1}, {"label_weight": [1.0, 2.0]}])
-def test_a_wrong_loss_is_detected_before_the_encoder_is_read(settings: dict[str, Any]) -> None:
-    classifier = LongTailClassifier(Encoder("/no/such/folder"), loss_settings=settings)
-    with pytest.raises(LongtailError, match=r"Did you mean 'gamma'|each of the 3 labels"):
-        classifier.fit(TEXTS, LABELS)
+def test_a_wrong_loss_is_detected_before_the_encoder_is_read() -> None:
+    settings = {"label_weight": [1.0, 2.0]}
+    with pytest.raises(InputError, match="each of the 3 labels"):
+        LongTailClassifier(Encoder("/no/such/folder"), loss_settings=settings).fit(TEXTS, LABELS)
 
 
 def test_parameters_of_numpy_train_and_are_saved(make: Make, tmp_path: Path) -> None:
     """As a search over np.arange or scipy's distributions passes them."""
+    integers = {"epochs": 1, "max_length": 7, "folds": 2, "random_state": 4, "max_labels": 2}
     classifier = make(
-        epochs=np.int64(1),
+        **{name: np.int64(value) for name, value in integers.items()},
         learning_rate=np.float64(1e-3),
-        max_length=np.int64(7),
-        folds=np.int32(2),
-        random_state=np.int64(4),
-        max_labels=np.int64(2),
         at_least_one=np.bool_(True),
         validation_fraction=np.float32(0.2),
         loss_settings={"gamma": np.float32(1.0)},
     ).fit(TEXTS, LABELS)
-    classifier.save_pretrained(tmp_path / "run")
-    loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert np.array_equal(loaded.decision_function(TEXTS), classifier.decision_function(TEXTS))
+    loaded = reload(classifier, tmp_path / "run")
     assert loaded.thresholds_.top_k == 2 and loaded.thresholds_.at_least_one is True
     assert loaded.loss_settings == {"gamma": 1.0} and loaded.plans_ == classifier.plans_
 

@@ -1,4 +1,7 @@
-"""Saved classifiers: the same predictions, no pickle, complete while others read and save."""
+"""Saved classifiers: the same predictions, no pickle, complete while others read and save.
+
+Folders that are damaged, incomplete, of another version or not of longtail: a clear error.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +11,43 @@ import shutil
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+import longtail
 from longtail import Encoder, LongTailClassifier, Training
-from longtail.classifier.saving import write_files
+from longtail.classifier.saving import FORMAT
 from longtail.data import TextData
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError, InputError, LongtailError
 from longtail.models.encoder import EncoderModel
-from longtail.runs.model import CONFIG_FILE, check_out
+from longtail.runs.model import CONFIG_FILE, seal
 
-from .cases import CPU, LABELS, NAMES, TEXTS, change, files_limited_to
-from .conftest import Make
-
-KINDS = (".safetensors", ".json", ".txt", ".model")
+from .cases import LABELS, NAMES, TEXTS, change, files_limited_to, reload
+from .conftest import Classifier, Make, Patch, Request
 
 
 @pytest.mark.parametrize("name", ["encoder", "cross_fitted"])
-def test_the_same_scores_after_loading(
-    name: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    before: LongTailClassifier = request.getfixturevalue(name)
-    before.save_pretrained(tmp_path / "run")
-    after = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
-    assert after.predict_labels(TEXTS) == before.predict_labels(TEXTS)
+def test_the_same_after_loading(name: str, request: Request, tmp_path: Path) -> None:
+    before: Classifier = request.getfixturevalue(name)
+    after = reload(before, tmp_path / "run")
     assert after.classes_.tolist() == NAMES
-    assert after.get_params() == before.get_params()
-    assert after.plans_ == before.plans_ and after.facts_ == before.facts_
     assert np.array_equal(after.label_stats_.label_counts, before.label_stats_.label_counts)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     # The loaded classifier saves the same model and card.
     after.save_pretrained(tmp_path / "again")
-    contents = [contents_of(tmp_path / name) for name in ("run", "again")]
-    assert contents[0] == contents[1]
+    assert contents_of(tmp_path / "run") == contents_of(tmp_path / "again")
 
 
 def contents_of(folder: Path) -> dict[str, object]:
@@ -63,43 +63,35 @@ def contents_of(folder: Path) -> dict[str, object]:
 
 
 def test_only_safetensors_json_tokenizers_and_a_card(
-    encoder: LongTailClassifier, cross_fitted: LongTailClassifier, tmp_path: Path
+    encoder: Classifier, cross_fitted: Classifier, tmp_path: Path
 ) -> None:
     for k, classifier in enumerate((encoder, cross_fitted)):
         folder = tmp_path / str(k)
         classifier.save_pretrained(folder)
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        assert len(files) >= 4
-        for path in files:
-            assert path.suffix in KINDS or path.name == "README.md", path
+        listed = json.loads((folder / CONFIG_FILE).read_text())["files"]
+        for path in folder.rglob("*"):
             if path.suffix == ".safetensors":
                 assert load_file(path)
             elif path.suffix == ".json":
                 assert json.loads(path.read_text("utf-8"))
-            else:
-                assert path.read_text("utf-8")
-        listed = json.loads((folder / CONFIG_FILE).read_text())["files"]
-        for path in (path for path in files if path.name != CONFIG_FILE):
-            entry = listed.pop(path.relative_to(folder).as_posix())
-            content = path.read_bytes()
-            digest = hashlib.sha256(content).hexdigest()
-            assert entry == {"size": len(content), "sha256": digest}
+            elif path.is_file():
+                assert path.suffix in (".txt", ".model") or path.name == "README.md"
+            if path.is_file() and path.name != CONFIG_FILE:
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                entry = {"size": path.stat().st_size, "sha256": digest}
+                assert listed.pop(path.relative_to(folder).as_posix()) == entry
         assert listed == {}
 
 
-def test_saving_over_a_model_with_more_folds(
-    encoder: LongTailClassifier, cross_fitted: LongTailClassifier, tmp_path: Path
+def test_saving_over_more_folds(
+    encoder: Classifier, cross_fitted: Classifier, tmp_path: Path
 ) -> None:
     cross_fitted.save_pretrained(tmp_path / "run")
-    encoder.save_pretrained(tmp_path / "run")
+    reload(encoder, tmp_path / "run")
     assert not list((tmp_path / "run").glob("fold-*"))
-    after = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert np.array_equal(after.decision_function(TEXTS), encoder.decision_function(TEXTS))
 
 
-def test_saving_does_not_overwrite_something_else(
-    encoder: LongTailClassifier, tmp_path: Path
-) -> None:
+def test_nothing_else_is_overwritten(encoder: Classifier, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(DataError, match="no model that longtail wrote"):
         encoder.save_pretrained(tmp_path)
@@ -108,16 +100,8 @@ def test_saving_does_not_overwrite_something_else(
         LongTailClassifier.from_pretrained(tmp_path)
 
 
-def test_files_written_into_a_folder(encoder: LongTailClassifier, tmp_path: Path) -> None:
-    write_files(encoder, tmp_path)
-    assert check_out(tmp_path) == tmp_path
-    assert LongTailClassifier.from_pretrained(str(tmp_path)).predict_labels(["wheat fell"])
-
-
 @pytest.mark.parametrize("limit", [100, 2000, 6000])
-def test_a_full_disk_keeps_the_earlier_model(
-    limit: int, cross_fitted: LongTailClassifier, copied: Path
-) -> None:
+def test_a_full_disk_keeps_the_model(limit: int, cross_fitted: Classifier, copied: Path) -> None:
     """The limits are reached at the weights, the tokenizer and the configuration."""
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
     with files_limited_to(limit), pytest.raises(DataError, match=r"could not save.*is unchanged"):
@@ -126,78 +110,54 @@ def test_a_full_disk_keeps_the_earlier_model(
     assert after == before
 
 
-def change_default(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, value: object) -> None:
+def change_default(monkeypatch: Patch, kind: Any, name: str, value: object) -> None:
     """As a later version might have it."""
-    names = [field for field in kind.__match_args__ if field in kind.__dataclass_fields__]  # type: ignore[attr-defined]
-    defaults = list(kind.__init__.__defaults__ or ())  # type: ignore[misc]
-    defaults[names.index(name)] = value
-    monkeypatch.setattr(kind.__init__, "__defaults__", tuple(defaults))  # type: ignore[misc]
-    monkeypatch.setattr(kind.__dataclass_fields__[name], "default", value)  # type: ignore[attr-defined]
+    defaults = list(kind.__init__.__defaults__)
+    defaults[kind.__match_args__.index(name)] = value
+    monkeypatch.setattr(kind.__init__, "__defaults__", tuple(defaults))
+    monkeypatch.setattr(kind.__dataclass_fields__[name], "default", value)
     assert getattr(kind(), name) == value
 
 
-def test_changed_defaults_do_not_change_a_saved_model(
-    tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, training = Encoder(str(tiny_bert)), Training(epochs=1, device="cpu")
-    before = LongTailClassifier(model, training=training).fit(TEXTS, LABELS)
+def test_changed_defaults(tiny_bert: Path, tmp_path: Path, monkeypatch: Patch) -> None:
+    """Not even where `fit` would now refuse the settings; the encoder is not needed either."""
+    source = shutil.copytree(tiny_bert, tmp_path / "source")
+    model, training = Encoder(str(source)), Training(epochs=1, device="cpu")
+    before = LongTailClassifier([model, "bag"], training=training, folds=2).fit(TEXTS, LABELS)
     before.save_pretrained(tmp_path / "run")
-    max_length, decay = model.max_length, EncoderModel.defaults["weight_decay"]
-    change_default(monkeypatch, Encoder, "pooling", "cls")
-    change_default(monkeypatch, Encoder, "max_length", 1)
+    shutil.rmtree(source)
+    for kind, name, value in (
+        (Encoder, "pooling", "cls"),
+        (Encoder, "max_length", 1),
+        (Training, "warmup_ratio", 0.25),
+    ):
+        change_default(monkeypatch, kind, name, value)
     monkeypatch.setattr(EncoderModel, "defaults", {"weight_decay": 0.5})
     after = LongTailClassifier.from_pretrained(tmp_path / "run")
     assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
     assert after.plans_ == before.plans_
     plan = after.plans_[0]
-    assert isinstance(plan.model, Encoder) and plan.model.max_length == max_length != 1
-    assert plan.training.weight_decay == decay != 0.5
+    assert isinstance(plan.model, Encoder) and plan.model.max_length == 512
+    assert (plan.training.weight_decay, plan.training.warmup_ratio) == (0.01, 0.1)
     # What the user left to the default is still None.
-    assert after.training == training and after.model == model
+    assert after.training == training and after.model == [model, "bag"]
 
 
-def test_a_model_that_fit_would_now_refuse_still_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A linear head refuses settings of steps unless they are the defaults, which may change."""
-    before = LongTailClassifier(training=CPU, folds=2).fit(TEXTS, LABELS)
-    before.save_pretrained(tmp_path / "run")
-    change_default(monkeypatch, Training, "warmup_ratio", 0.25)
-    after = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert after.plans_ == before.plans_ and after.plans_[0].training.warmup_ratio == 0.1
-    assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
-
-
-def test_loading_does_not_use_the_network(
-    encoder: LongTailClassifier, saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loading_does_not_use_the_network(saved: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    calls: list[object] = []
-
-    def refuse(*arguments: object, **_: object) -> None:
-        calls.append(arguments)
-        raise OSError("no network in this test")
-
+    refuse = Mock(side_effect=OSError("no network in this test"))
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    loaded = LongTailClassifier.from_pretrained(saved)
-    assert calls == []
-    assert np.array_equal(loaded.decision_function(TEXTS), encoder.decision_function(TEXTS))
-
-
-def test_the_pretrained_encoder_is_not_needed(tiny_bert: Path, make: Make, tmp_path: Path) -> None:
-    source = shutil.copytree(tiny_bert, tmp_path / "source")
-    before = make(model=Encoder(str(source)), epochs=1).fit(TEXTS, LABELS)
-    before.save_pretrained(tmp_path / "run")
-    shutil.rmtree(source)
-    after = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
+    LongTailClassifier.from_pretrained(saved).predict(TEXTS)
+    assert not refuse.called
 
 
 def test_the_device_of_a_loaded_model(saved: Path, copied: Path) -> None:
     for device in (None, "cpu", "auto"):
         loaded = LongTailClassifier.from_pretrained(saved, device=device)
         assert loaded.predict_labels(["wheat fell"]) == [["wheat"]]
+    model: Any = LongTailClassifier.from_pretrained(saved, device="cpu").ensemble_.models[0]
+    assert {weight.device.type for weight in model.network.parameters()} == {"cpu"}
     with pytest.raises(InputError, match="device must be"):
         LongTailClassifier.from_pretrained(saved, device="gpu")
     if not torch.cuda.is_available():
@@ -207,15 +167,11 @@ def test_the_device_of_a_loaded_model(saved: Path, copied: Path) -> None:
         change(copied, lambda config: config["plans"][0]["training"].update(device="cuda:1"))
         loaded = LongTailClassifier.from_pretrained(copied)
         assert loaded.predict_labels(["wheat fell"]) == [["wheat"]]
-    # Scores are computed on the requested device.
-    model = LongTailClassifier.from_pretrained(saved, device="cpu").ensemble_.models[0]
-    assert isinstance(model, EncoderModel)
-    assert {weight.device.type for weight in model.network.parameters()} == {"cpu"}
 
 
 @pytest.mark.parametrize("names", [("encoder", "cross_fitted"), ("cross_fitted", "encoder")])
 def test_another_model_is_saved_while_one_is_loaded(
-    names: tuple[str, str], request: pytest.FixtureRequest, tmp_path: Path
+    names: tuple[str, str], request: Request, tmp_path: Path
 ) -> None:
     old, new = (request.getfixturevalue(name) for name in names)
     old.save_pretrained(tmp_path / "run")
@@ -237,44 +193,180 @@ def test_another_model_is_saved_while_one_is_loaded(
     assert np.array_equal(loaded.thresholds_.values, new.thresholds_.values)
 
 
-def test_loading_while_another_thread_saves(
-    encoder: LongTailClassifier, make: Make, tmp_path: Path
-) -> None:
+def test_loading_while_a_thread_saves(encoder: Classifier, make: Make, tmp_path: Path) -> None:
     both = (encoder, make(random_state=5).fit(TEXTS, LABELS))
     scores = [each.decision_function(TEXTS) for each in both]
-    folder = tmp_path / "run"
-    encoder.save_pretrained(folder)
+    encoder.save_pretrained(tmp_path / "run")
     done = threading.Event()
-    errors: list[BaseException] = []
 
     def save_repeatedly() -> None:
-        try:
-            while not done.is_set():
-                for each in reversed(both):
-                    each.save_pretrained(folder)
-                    time.sleep(0.05)
-        except BaseException as error:
-            errors.append(error)
+        while not done.is_set():
+            for each in reversed(both):
+                each.save_pretrained(tmp_path / "run")
+                time.sleep(0.05)
 
-    thread = threading.Thread(target=save_repeatedly)
-    thread.start()
-    try:
-        for _ in range(12):
-            loaded = LongTailClassifier.from_pretrained(folder)
-            new = loaded.decision_function(TEXTS)
-            (which,) = [k for k in range(2) if np.array_equal(new, scores[k])]
-            assert np.array_equal(loaded.thresholds_.values, both[which].thresholds_.values)
-    finally:
-        done.set()
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(1) as pool:
+        saving = pool.submit(save_repeatedly)
+        try:
+            for _ in range(12):
+                loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
+                new = loaded.decision_function(TEXTS)
+                (which,) = [k for k in range(2) if np.array_equal(new, scores[k])]
+                assert np.array_equal(loaded.thresholds_.values, both[which].thresholds_.values)
+        finally:
+            done.set()
+        saving.result()
 
 
 def test_unusual_label_names(make: Make, tmp_path: Path) -> None:
     names = ["a\nb", "\u202eright", "<b>|`*", "", "emoji \U0001f600", "0", "__proto__", "a" * 500]
     labels = [[names[k % len(names)], names[0]] for k in range(len(TEXTS))]
     before = make(epochs=1).fit(TextData.from_lists(TEXTS, labels))
-    before.save_pretrained(tmp_path / "run")
-    after = LongTailClassifier.from_pretrained(tmp_path / "run")
-    assert after.classes_.tolist() == before.classes_.tolist() == sorted(names)
-    assert after.predict_labels(TEXTS) == before.predict_labels(TEXTS)
+    assert reload(before, tmp_path / "run").classes_.tolist() == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (FORMAT + 1, rf"; this is longtail {longtail.__version__}.*install --upgrade longtail"),
+        (3, rf", which longtail {longtail.__version__} no longer reads. Train it again.*==9\.1"),
+        (1, ".* no longer reads"),
+    ],
+)
+def test_other_formats(number: int, message: str, copied: Path) -> None:
+    change(copied, lambda config: config.update(format=number, longtail_version="9.1"))
+    with pytest.raises(DataError, match=rf"written by longtail 9\.1, format {number}{message}"):
+        LongTailClassifier.from_pretrained(copied)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (("plans", 0, "model", "colour"), 1, "unknown setting of the model encoder 'colour'"),
+        (("plans", 0, "model", "kind"), "tree", "unknown model 'tree'"),
+        (("plans", 0, "model", "pooling"), "max", "pooling must be"),
+        (("plans", 0, "loss"), "dbx", "unknown loss 'dbx'"),
+        (("plans", 0, "training", "max_grad_norm"), -1, "max_grad_norm must be"),
+        (("plans", 0, "training", "colour"), 1, "unknown setting of Training 'colour'"),
+        (("plans", 0, "colour"), 1, "unknown setting 'colour'"),
+        (("arguments", "colour"), 1, "unknown parameter 'colour'"),
+    ],
+)
+def test_other_settings(keys: tuple[Any, ...], value: Any, message: str, copied: Path) -> None:
+    change(copied, lambda config: reduce(getitem, keys[:-1], config).update({keys[-1]: value}))
+    change(copied, lambda config: config.update(longtail_version="0.9.7"))
+    expected = rf"refuses: {message}(?s:.*)Install the version that.*pip install longtail==0\.9\.7"
+    with pytest.raises(DataError, match=expected):
+        LongTailClassifier.from_pretrained(copied)
+
+
+def test_numbers_that_do_not_fit(copied: Path) -> None:
+    config = json.loads((copied / CONFIG_FILE).read_text("utf-8"))
+    for key, value in (
+        ("weights", [1.0, 1.0]),
+        ("weights", [0.0]),
+        ("plans", config["plans"] * 2),
+        ("unknown", []),
+        ("unknown", [[]] * 99),
+        ("unknown", [[3]]),
+        ("unknown", [[-1]]),
+        ("thresholds", config["thresholds"] | {"values": [0.0] * 4, "n_labels": 4}),
+        ("thresholds", config["thresholds"] | {"scale": "margin"}),
+    ):
+        (copied / CONFIG_FILE).write_text(json.dumps(seal(config | {key: value})), "utf-8")
+        with pytest.raises(DataError, match=r"the model in .* is damaged: ValueError"):
+            LongTailClassifier.from_pretrained(copied)
+
+
+def test_every_missing_or_truncated_file_is_named(copied: Path) -> None:
+    for path in sorted(copied.iterdir()):
+        content = path.read_bytes()
+        for damaged in (None, content[: len(content) // 2], b""):
+            path.unlink()
+            if damaged is not None:
+                path.write_bytes(damaged)
+            if path.name == "README.md":
+                assert LongTailClassifier.from_pretrained(copied).classes_.tolist() == NAMES
+            else:
+                with pytest.raises(DataError, match=path.name):
+                    LongTailClassifier.from_pretrained(copied)
+            path.write_bytes(content)
+    assert LongTailClassifier.from_pretrained(copied).classes_.tolist() == NAMES
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_damage_that_keeps_the_length(name: str, copied: Path) -> None:
+    path = copied / name
+    path.write_bytes(b"{" * path.stat().st_size)
+    with pytest.raises(DataError, match=rf"{name} was damaged or changed.*Copy the model again"):
+        LongTailClassifier.from_pretrained(copied)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"null", b"[]", b'"x"', b"{}", b"\x00", b"[", b"\xff\xfe\xff", b"[" * 100_000),
+        *(b'{"format": "1"}', b'{"format": true}', b'{"format": 0}'),
+    ],
+)
+def test_invalid_configurations(content: bytes, copied: Path) -> None:
+    (copied / CONFIG_FILE).write_bytes(content)
+    with pytest.raises(DataError, match=CONFIG_FILE):
+        LongTailClassifier.from_pretrained(copied)
+
+
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"does not exist. Train one"):
+        LongTailClassifier.from_pretrained(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["merges.txt", "Tokenizer.model", "modeling.py", "config.JSON"])
+def test_files_that_transformers_would_read_are_refused(name: str, copied: Path) -> None:
+    (copied / "notes.md").write_text("mine")
+    assert LongTailClassifier.from_pretrained(copied).classes_.tolist() == NAMES
+    (copied / name).write_text("{}")
+    with pytest.raises(DataError, match=f"{name} is not part of the model.*Move it out"):
+        LongTailClassifier.from_pretrained(copied)
+
+
+def test_links_and_files_outside_of_the_folder_are_refused(copied: Path, tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes((copied / "model.safetensors").read_bytes())
+    (copied / "model.safetensors").unlink()
+    (copied / "model.safetensors").symlink_to(tmp_path / "weights")
+    with pytest.raises(DataError, match=r"model.safetensors cannot be read"):
+        LongTailClassifier.from_pretrained(copied)
+    for name in ("../weights", "/weights", "a//b", "./config.json"):
+        change(copied, lambda config, name=name: config.update(files={name: {}}))  # type: ignore[misc]
+        with pytest.raises(DataError, match="a file outside of the folder"):
+            LongTailClassifier.from_pretrained(copied)
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of keys to every value of a JSON document."""
+    items: Any = ()
+    if isinstance(value, (dict, list)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+    return [path] * bool(path) + [p for key, item in items for p in paths(item, (*path, key))]
+
+
+ODD = st.sampled_from([None, True, -1, 0, 1, 2, 10**12, 0.5, "", "x", [], [0], {}, {"a": 1}])
+
+
+@settings(max_examples=80)
+@given(st.data(), ODD)
+def test_a_wrong_value_is_explained(saved: Path, data: st.DataObject, odd: Any) -> None:
+    """No value in longtail.json makes loading fail with another error, or hang."""
+    good = json.loads((saved / CONFIG_FILE).read_text("utf-8"))
+    before = (saved / CONFIG_FILE).read_bytes()
+    *keys, last = data.draw(st.sampled_from(paths(good)))
+    reduce(getitem, keys, good)[last] = odd
+    try:
+        # With the right checksum, so that later checks are tested.
+        (saved / CONFIG_FILE).write_text(json.dumps(seal(good) if "checksum" in good else good))
+        loaded = LongTailClassifier.from_pretrained(saved)
+    except LongtailError:
+        pass
+    else:
+        assert loaded.predict(TEXTS[:2]).shape == (2, len(loaded.classes_))
+    finally:
+        (saved / CONFIG_FILE).write_bytes(before)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from scipy.special import expit
 
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError
 from longtail.models import Encoder
 from longtail.models.encoder import EncoderModel
 
@@ -23,24 +23,17 @@ from .cases import NAMES, TEXTS, fit_model, load_encoder
 
 CPU = torch.device("cpu")
 SHAPE: dict[str, Any] = {
-    "vocab_size": 14,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 24,
-    "pad_token_id": 0,
+    **dict(vocab_size=14, hidden_size=16, num_hidden_layers=2, num_attention_heads=2),
+    **dict(intermediate_size=32, max_position_embeddings=24, pad_token_id=0),
 }
 # What each family needs beside its shape.
 FAMILIES: dict[str, dict[str, Any]] = {
     "Bert": {},
     "Roberta": {},
     "DistilBert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
-    "DebertaV2": {
-        "relative_attention": True,
-        "pos_att_type": ["p2c", "c2p"],
-        "position_biased_input": False,
-    },
+    "DebertaV2": dict(
+        relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False
+    ),
     "ModernBert": {
         **dict(cls_token_id=2, bos_token_id=2, sep_token_id=3, eos_token_id=3),
         **dict(local_attention=8, global_attn_every_n_layers=2),
@@ -131,7 +124,7 @@ def test_cls_loads_in_the_pipeline_of_transformers(family: Family, tmp_path: Pat
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_a_classifier_can_be_the_encoder_of_another(
+def test_a_classifier_as_the_encoder_of_another(
     family: Family, tmp_path: Path, pooling: str
 ) -> None:
     """With its body, and a new head for other labels."""
@@ -139,7 +132,7 @@ def test_a_classifier_can_be_the_encoder_of_another(
     first.save(tmp_path)
     second = EncoderModel(Encoder(str(tmp_path), pooling))
     second.load_pretrained([*NAMES, "one more"])
-    bodies = [model._pretrained().base_model.embeddings for model in (first, second)]
+    bodies = [model._pretrained.base_model.embeddings for model in (first, second)]
     assert torch.equal(*(body.word_embeddings.weight for body in bodies))
     second.to_device(CPU)
     assert second.scores(TEXTS).shape == (len(TEXTS), len(NAMES) + 1)
@@ -150,21 +143,13 @@ def test_the_mean_leaves_out_padding(family: Family) -> None:
     assert model.encode(["copper " * 50]).lengths.tolist() == [7]
     alone = np.concatenate([model.scores([text]) for text in TEXTS])
     np.testing.assert_allclose(model.scores(TEXTS), alone, atol=1e-5)
-    with pytest.raises(InputError, match="max_length must be above 2"):
-        load_encoder(family("Bert"), max_length=2).encode(TEXTS)
 
 
 def test_a_missing_encoder_is_explained(tmp_path: Path) -> None:
     for source in (str(tmp_path / "missing"), "nobody/nothing"):
-        with pytest.raises(DataError) as caught:
+        message = f"the encoder {source!r} was not found.*hub was not contacted.*--encoder FOLDER"
+        with pytest.raises(DataError, match=message):
             load_encoder(Path(source))
-        for words in (
-            f"the encoder {source!r} was not found: no such folder here, not in the cache",
-            "hub was not contacted, as HF_HUB_OFFLINE is set",
-            "a folder that holds config.json, model.safetensors and the tokenizer files",
-            "--encoder FOLDER",
-        ):
-            assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
@@ -205,20 +190,21 @@ def test_missing_weights_are_not_initialised(bert: Path, tmp_path: Path, pooling
             EncoderModel(Encoder(str(bert), pooling)).load(tmp_path, len(NAMES), CPU)
 
 
+@pytest.mark.parametrize(("bars", "pooling"), [(True, "mean"), (False, "cls")])
 def test_transformers_logs_as_before_and_nothing_is_printed(
-    family: Family, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    family: Family, tmp_path: Path, capfd: pytest.CaptureFixture[str], bars: bool, pooling: str
 ) -> None:
     from transformers.utils import logging
 
+    set_bars = {True: logging.enable_progress_bar, False: logging.disable_progress_bar}
     before = logging.get_verbosity(), logging.is_progress_bar_enabled()
     try:
-        for bars, pooling in ((True, "mean"), (False, "cls")):
-            (logging.enable_progress_bar if bars else logging.disable_progress_bar)()
-            logging.set_verbosity_warning()
-            load_encoder(family("Bert"), pooling=pooling).save(tmp_path)
-            assert logging.is_progress_bar_enabled() is bars
-            assert logging.get_verbosity() == logging.WARNING
+        set_bars[bars]()
+        logging.set_verbosity_warning()
+        load_encoder(family("Bert"), pooling=pooling).save(tmp_path)
+        after = logging.get_verbosity(), logging.is_progress_bar_enabled()
     finally:
         logging.set_verbosity(before[0])
-        (logging.enable_progress_bar if before[1] else logging.disable_progress_bar)()
+        set_bars[before[1]]()
+    assert after == (logging.WARNING, bars)
     assert capfd.readouterr() == ("", "")

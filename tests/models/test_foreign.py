@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import builtins
-import json
 import pickle
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from longtail import Encoder, LongTailClassifier, Training
 from longtail.errors import DataError
 from longtail.models.encoder import EncoderModel
 
+from ..classifier.cases import LABELS, TEXTS
 from .cases import edit_json, load_encoder
 
-TEXTS, LABELS = ["copper rose", "wheat fell"] * 6, [["copper"], ["wheat"]] * 6
 BAIT = """
 from pathlib import Path
 from transformers import BertConfig, BertModel
@@ -106,34 +104,44 @@ class Pickled:
 
 def test_a_pickle_is_never_loaded(encoder: Path) -> None:
     (encoder / "model.safetensors").unlink()
-    weights = encoder / "pytorch_model.bin"
-    for write in (
-        lambda: weights.write_bytes(pickle.dumps(Pickled(encoder / "RAN"))),
-        lambda: torch.save({"weight": torch.zeros(3)}, weights),
-    ):
-        write()
-        with pytest.raises(DataError, match=r"it lacks model\.safetensors"):
-            load_encoder(encoder)
+    (encoder / "pytorch_model.bin").write_bytes(pickle.dumps(Pickled(encoder / "RAN")))
+    with pytest.raises(DataError, match=r"it lacks model\.safetensors"):
+        load_encoder(encoder)
     assert not ran(encoder)
 
 
+CODE, SIZE = r"would fetch and run code.*Remove the setting", "weights have nothing of that size"
+PATH = "which is outside of its folder"
+KERNEL = "somebody/kernel:function"
+TOKENIZER, INDEX = "tokenizer_config.json", "model.safetensors.index.json"
+
+
 @pytest.mark.parametrize(
-    "setting",
+    ("file", "key", "value", "message"),
     [
-        {"attn_implementation": "kernels-community/flash-attn"},
-        {"_attn_implementation": "somebody/kernel:function"},
-        {"_attn_implementation_internal": "flash_attention_2"},
-        {"attn_implementation": {"": "somebody/kernel"}},
-        {"experts_implementation": "somebody/kernel"},
-        {"use_kernels": True},
-        {"inner_config": {"attn_implementation": "somebody/kernel"}},
+        ("config.json", "attn_implementation", "kernels-community/flash-attn", CODE),
+        ("config.json", "_attn_implementation", KERNEL, CODE),
+        ("config.json", "_attn_implementation_internal", "flash_attention_2", CODE),
+        ("config.json", "attn_implementation", {"": KERNEL}, CODE),
+        ("config.json", "experts_implementation", KERNEL, CODE),
+        ("config.json", "use_kernels", True, CODE),
+        ("config.json", "inner_config", {"attn_implementation": KERNEL}, CODE),
+        ("config.json", "num_hidden_layers", 10**9, SIZE),
+        ("config.json", "num_hidden_layers", 4096, SIZE),
+        ("config.json", "hidden_size", 10**12, SIZE),
+        ("config.json", "max_position_embeddings", 10**10, SIZE),
+        ("config.json", "num_labels", 10**9, SIZE),
+        (TOKENIZER, "fast_tokenizer_files", ["../other/tokenizer.5.0.0.json"], PATH),
+        (TOKENIZER, "vocab", "/etc/passwd", PATH),
+        (TOKENIZER, "merges", "..\\merges.txt", PATH),
+        (INDEX, "weight_map", {"a": "../other/model.safetensors"}, PATH),
     ],
-    ids=str,
 )
-def test_kernels_by_name_are_refused(encoder: Path, setting: dict[str, Any]) -> None:
-    edit_json(encoder / "config.json", **setting)
+def test_refused_settings(encoder: Path, file: str, key: str, value: Any, message: str) -> None:
+    """Kernels by name, sizes that the weights do not have, files elsewhere."""
+    edit_json(encoder / file, **{key: value})
     for trust in (False, True):
-        with pytest.raises(DataError, match=r"would fetch and run code.*Remove the setting"):
+        with pytest.raises(DataError, match=message):
             load_encoder(encoder, trust=trust)
 
 
@@ -141,48 +149,14 @@ def test_kernels_by_name_are_refused(encoder: Path, setting: dict[str, Any]) -> 
 def test_built_in_attention_may_be_chosen(encoder: Path, choice: str | None) -> None:
     edit_json(encoder / "config.json", attn_implementation=choice)
     model = load_encoder(encoder)
-    assert model._pretrained().config._attn_implementation == (choice or "sdpa")
-
-
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        {"num_hidden_layers": 10**9},
-        {"hidden_size": 10**12},
-        {"vocab_size": 10**15},
-        {"max_position_embeddings": 10**10},
-        {"intermediate_size": 2**62},
-        {"num_hidden_layers": 4096},
-        {"num_labels": 10**9},
-    ],
-    ids=str,
-)
-def test_sizes_that_the_weights_do_not_have(encoder: Path, sizes: dict[str, int]) -> None:
-    edit_json(encoder / "config.json", **sizes)
-    with pytest.raises(DataError, match=r"its weights have nothing of that size"):
-        load_encoder(encoder)
+    assert model._pretrained.config._attn_implementation == (choice or "sdpa")
 
 
 def test_a_tokenizer_of_another_encoder(encoder: Path) -> None:
     model = load_encoder(encoder)
-    model._pretrained().resize_token_embeddings(5)
+    model._pretrained.resize_token_embeddings(5)
     with pytest.raises(DataError, match=r"5 token embeddings: they do not belong together"):
         model.encode(["copper wheat zinc"])
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("tokenizer_config.json", {"fast_tokenizer_files": ["../other/tokenizer.5.0.0.json"]}),
-        ("tokenizer_config.json", {"vocab": "/etc/passwd"}),
-        ("tokenizer_config.json", {"merges": "..\\merges.txt"}),
-        ("model.safetensors.index.json", {"weight_map": {"a": "../other/model.safetensors"}}),
-    ],
-)
-def test_files_elsewhere_are_not_read(encoder: Path, name: str, content: dict[str, Any]) -> None:
-    (encoder / name).write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"which is outside of its folder"):
-        load_encoder(encoder)
 
 
 def test_paths_that_are_not_read_are_harmless(encoder: Path) -> None:

@@ -18,7 +18,7 @@ from scipy.special import expit
 
 from longtail.classifier.crossfit import Fitted, Run, fit_plan
 from longtail.classifier.ensemble import Ensemble
-from longtail.classifier.label_texts import unknown_labels
+from longtail.classifier.label_texts import note_unknown_labels
 from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.progress import Progress
@@ -34,17 +34,13 @@ def fit_plans(
     plans: Sequence[Plan], data: TextData, validation: TextData | None, run: Run
 ) -> Fitted | None:
     """Fit all plans on the same folds; see `fit_plan`."""
-    message = unknown_labels(data, plans[0].label_texts)
-    if message is not None:
-        run.note(message)
+    note_unknown_labels(data, plans[0].label_texts, run.note)
     fitted = [
         fit_plan(plan, data, validation, _run_of(run, number, len(plans)))
         for number, plan in enumerate(plans)
     ]
     members = [item for item in fitted if item is not None]
-    if not members:
-        return None
-    return members[0] if len(members) == 1 else blend(members)
+    return blend(members) if len(members) > 1 else next(iter(members), None)
 
 
 def _run_of(run: Run, number: int, n_members: int) -> Run:
@@ -62,15 +58,13 @@ def _run_of(run: Run, number: int, n_members: int) -> Run:
 def blend(members: Sequence[Fitted]) -> Fitted:
     """Several models, fitted on the same folds, as one."""
     first = members[0]
-    weights, intercept = blend_weights([member.scores for member in members], first.tuning.Y)
-    scores = _weighted_sum([member.scores for member in members], weights, intercept)
-    ensemble = Ensemble(
-        [model for member in members for model in member.ensemble.models],
-        np.concatenate([member.ensemble.known for member in members]),
-        weights,
-        intercept,
-    )
-    return Fitted(ensemble, scores, first.tuning, first.fold_of)
+    scores = [member.scores for member in members]
+    weights, intercept = blend_weights(scores, first.tuning.Y)
+    models = [model for member in members for model in member.ensemble.models]
+    known = np.concatenate([member.ensemble.known for member in members])
+    ensemble = Ensemble(models, known, weights, intercept)
+    blended = _weighted_sum(scores, weights, intercept)
+    return dataclasses.replace(first, ensemble=ensemble, scores=blended)
 
 
 def _weighted_sum(scores: Sequence[Any], weights: Sequence[float], intercept: float) -> Any:

@@ -36,24 +36,17 @@ class Ensemble:
     """The folds of each member of the blend, member by member."""
     known: NDArray[np.bool_]
     weights: tuple[float, ...] = (1.0,)
-    """Of each member."""
+    """Of each member; at least one is above 0."""
     intercept: float = 0.0
-
-    @property
-    def n_members(self) -> int:
-        return len(self.weights)
 
     @property
     def scale(self) -> Scale:
         # The weighted sum of a blend is a logit, whatever its members' scores are.
-        return self.models[0].scale if self.n_members == 1 else "logit"
+        return self.models[0].scale if len(self.weights) == 1 else "logit"
 
-    def members(self) -> Iterator[Ensemble]:
-        """Each member alone."""
-        each = len(self.models) // self.n_members
-        for start in range(0, len(self.models), each):
-            rows = slice(start, start + each)
-            yield Ensemble(self.models[rows], self.known[rows])
+    @property
+    def n_folds(self) -> int:
+        return len(self.models) // len(self.weights)
 
     def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
         """Scores, (documents, labels), dense."""
@@ -72,32 +65,32 @@ class Ensemble:
         for start in range(0, len(texts), size):
             part = texts[start : start + size]
             rows = slice(start, start + len(part))
-            if self.n_members == 1:
-                inputs = encoded and encoded.select(np.arange(rows.start, rows.stop))
-                yield rows, self._mean(part, inputs)
-                continue
-            total = np.full((len(part), self.known.shape[1]), self.intercept, dtype=np.float32)
-            for weight, member in zip(self.weights, self.members(), strict=True):
+            inputs = encoded and encoded.select(np.arange(rows.start, rows.stop))
+            total: Any = np.float32(self.intercept)
+            for number, weight in enumerate(self.weights):
                 if weight:
-                    total += np.float32(weight) * member._mean(part, None)
+                    # In place: a block of scores may be all that fits in memory.
+                    scores = self._member_scores(number, part, inputs)
+                    scores *= np.float32(weight)
+                    scores += total
+                    total = scores
             yield rows, total
 
-    def _mean(self, texts: Sequence[str], encoded: Any) -> Floats:
-        """The mean over the models, for each label of those that know it."""
-        shares = self.known.astype(np.float32)
-        shares[:, ~self.known.any(axis=0)] = 1.0
+    def _member_scores(self, number: int, texts: Sequence[str], encoded: Any) -> Floats:
+        """The mean over the models of a member, for each label of those that know it."""
+        folds = slice(number * self.n_folds, (number + 1) * self.n_folds)
+        models, known = self.models[folds], self.known[folds]
+        shares = np.where(known.any(axis=0), known, True).astype(np.float32)
         shares /= shares.sum(axis=0)
-        total = np.zeros((len(texts), self.known.shape[1]), dtype=np.float32)
+        total = np.zeros((len(texts), known.shape[1]), dtype=np.float32)
         with _as_data_error():
-            if encoded is None and self.models[0].shares_encoding:
-                encoded = self.models[0].encode(texts)
-            for model, share in zip(self.models, shares, strict=True):
+            if encoded is None and models[0].shares_encoding:
+                encoded = models[0].encode(texts)
+            for model, share in zip(models, shares, strict=True):
                 total += share * model.scores(texts, encoded)
         return total
 
-    def compact_scores(
-        self, texts: Sequence[str], of: int | None = None, encoded: Any = None
-    ) -> Any:
+    def compact_scores(self, texts: Sequence[str], of: int = 0, encoded: Any = None) -> Any:
         """Dense scores or, if those are too large, the highest of each document as CSR.
 
         `of`: the number of all documents, if these are some of them. In CSR a label that no model
@@ -122,14 +115,11 @@ class Ensemble:
         for path, model in zip(self._folders(folder), self.models, strict=True):
             model.load(path, self.known.shape[1], device)
 
-    def _folders(self, folder: Path) -> list[Path]:
-        each = len(self.models) // self.n_members
-        members = [folder]
-        if self.n_members > 1:
-            members = [folder / f"member-{k}" for k in range(self.n_members)]
-        if each == 1:
-            return members
-        return [member / f"fold-{k}" for member in members for k in range(each)]
+    def _folders(self, folder: Path) -> Iterator[Path]:
+        for number in range(len(self.models)):
+            member, fold = divmod(number, self.n_folds)
+            path = folder / f"member-{member}" if len(self.weights) > 1 else folder
+            yield path / f"fold-{fold}" if self.n_folds > 1 else path
 
 
 @contextmanager
@@ -137,10 +127,8 @@ def _as_data_error() -> Iterator[None]:
     """Turn a failure inside a library, of a damaged model perhaps, into a DataError."""
     try:
         yield
-    except LongtailError:
-        raise
     except BaseException as error:
-        if not is_failure(error):
+        if isinstance(error, LongtailError) or not is_failure(error):
             raise
         raise DataError(
             f"the model cannot score these texts: {type(error).__name__}: {error}. It is damaged, "
@@ -155,12 +143,10 @@ def is_failure(error: BaseException) -> bool:
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-def highest(
-    scores: Floats, labels: NDArray[np.int64] | None = None, kept: int | None = None
-) -> sp.csr_matrix:
-    """The highest scores of each document among these labels; the others count as not scored."""
+def highest(scores: Floats, labels: NDArray[np.int64] | None = None) -> sp.csr_matrix:
+    """The KEPT_LABELS highest scores of each document among these labels; the others are absent."""
     labels = np.arange(scores.shape[1]) if labels is None else labels
-    kept = min(KEPT_LABELS if kept is None else kept, len(labels))
+    kept = min(KEPT_LABELS, len(labels))
     if kept == 0:
         return sp.csr_matrix(scores.shape, dtype=np.float32)
     first = len(labels) - kept

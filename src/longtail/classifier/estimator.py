@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,11 @@ from longtail.classifier.crossfit import Fitted, Run
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.held_out import Facts, choose_thresholds
 from longtail.classifier.hub import find_model, push_classifier
-from longtail.classifier.inputs import (
-    as_text_data,
-    check_not_empty,
-    check_texts,
-    on_classes,
-    validation_part,
-)
+from longtail.classifier.inputs import as_text_data, check_texts, on_classes, validation_part
 from longtail.classifier.loading import load_classifier
 from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params
-from longtail.classifier.saving import save_classifier
-from longtail.classifier.work import Work
+from longtail.classifier.saving import write_files
+from longtail.classifier.work import open_work
 from longtail.data import TextData, random_split
 from longtail.errors import InputError, NotFittedError
 from longtail.evaluation import Evaluation, evaluate
@@ -40,6 +34,7 @@ from longtail.metrics import count, top_k
 from longtail.metrics.inputs import check_k
 from longtail.models import DEFAULT_MODEL, ModelSettings, nested_params, parse_model
 from longtail.progress import OnProgress, ignore
+from longtail.runs.model import check_out, replace_model
 from longtail.thresholds import Objective, Thresholds
 from longtail.training import Training
 from longtail.training.interrupt import NEVER, Stop
@@ -132,9 +127,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError("model is a list, which has no model__ parameters. Set `model`.")
             params["model"] = parse_model(model)
         if "training" in nested:
-            params["training"] = dataclasses.replace(
-                params.get("training", self.training) or Training()
-            )
+            training = params.get("training", self.training) or Training()
+            params["training"] = dataclasses.replace(training)
         super().set_params(**params)
         return self
 
@@ -175,22 +169,20 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         data = as_text_data(texts, labels)
         plans = self.plans(len(data))
-        check_not_empty(data)
         for plan in plans:
             # Wrong label weights are detected now rather than after all texts are encoded.
             plan.new_loss(data.stats())
         if validation is not None:
             validation = validation_part(validation, data, note)
         elif plans[0].folds == 1:
-            data, validation = random_split(
-                data, float(self.validation_fraction), self.random_state
-            )
-        work = Work(None if folder is None else Path(folder), note)
-        run = Run(work, only_fold, progress, note, stop, trust_remote_code)
+            fraction = float(self.validation_fraction)
+            data, validation = random_split(data, fraction, self.random_state)
+        path = None if folder is None else Path(folder)
         joins = resume or only_fold is not None
-        with work.begin(fingerprint(plans, data, validation), joins), FIT_LOCK:
+        with open_work(path, fingerprint(plans, data, validation), joins, note) as work, FIT_LOCK:
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)
+            run = Run(work, only_fold, progress, note, stop, trust_remote_code)
             fitted = fit_plans(plans, data, validation, run)
         if fitted is not None:
             self._set_fitted(plans, data, fitted)
@@ -227,9 +219,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Probabilities, (documents, labels): the sigmoid of the logits."""
         self._check_fitted()
         if self.ensemble_.scale != "logit":
-            raise InputError(
-                f"the model {self.plans_[0].kind!r} has no probabilities. Use decision_function."
-            )
+            kind = self.plans_[0].kind
+            raise InputError(f"the model {kind!r} has no probabilities. Use decision_function.")
         return np.asarray(expit(self.decision_function(texts)), dtype=np.float32)
 
     def predict(self, texts: Texts) -> sp.csr_matrix:
@@ -296,7 +287,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A model that is there already is replaced; other files in the folder stay.
         """
         self._check_fitted()
-        save_classifier(self, folder)
+        replace_model(check_out(folder), partial(write_files, self))
 
     @classmethod
     def from_pretrained(
@@ -337,14 +328,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             token: default: that of `hf auth login`. revision: a branch, created if needed.
         """
         self._check_fitted()
-        return push_classifier(
-            self,
-            repo_id,
-            private=private,
-            token=token,
-            revision=revision,
-            commit_message=commit_message,
-        )
+        return push_classifier(self, repo_id, private, token, revision, commit_message)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -45,38 +45,19 @@ class Facts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        plain = {item.name: getattr(self, item.name) for item in fields(self)}
-        plain["held_out"] = {name: asdict(scores) for name, scores in self.held_out.items()}
-        plain["earned"] = None if self.earned is None else self.earned._asdict()
-        return plain
+        return asdict(self) | {"earned": self.earned and self.earned._asdict()}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Facts:
         """Restore what `to_dict` returned."""
-        earned = saved["earned"]
-        return cls(
-            int(saved["without_labels"]),
-            int(saved["most_labels"]),
-            int(saved["n_validation"]),
-            bool(saved["cross_fitted"]),
-            {str(name): Scores(**scores) for name, scores in saved["held_out"].items()},
-            None
-            if earned is None
-            else Earned(float(earned["micro_f1"]), float(earned["macro_f1"])),
-            saved["base_model"],
-        )
-
-
-class Decided(NamedTuple):
-    """The thresholds of a fit, and its figures."""
-
-    thresholds: Thresholds
-    facts: Facts
+        held_out = {str(name): Scores(**scores) for name, scores in saved["held_out"].items()}
+        earned = saved["earned"] and Earned(**saved["earned"])
+        return cls(**{**saved, "held_out": held_out, "earned": earned})
 
 
 def choose_thresholds(
     data: TextData, fitted: Fitted, params: Mapping[str, Any], base_model: str | None
-) -> Decided:
+) -> tuple[Thresholds, Facts]:
     """Choose thresholds as the estimator's parameters say, and evaluate them."""
     # Cross-fitting trains on the validation part too.
     trained = data.stats() if fitted.fold_of is None else fitted.tuning.stats()
@@ -88,18 +69,12 @@ def choose_thresholds(
         "folds": fitted.fold_of,
         "seed": params["random_state"],
     }
+    limits = {"top_k": params["max_labels"], "at_least_one": params["at_least_one"]}
     tuning = likely_pairs(fitted)
-    thresholds = fit_thresholds(
-        tuning.scores,
-        tuning.tuning.Y,
-        top_k=params["max_labels"],
-        at_least_one=params["at_least_one"],
-        **rule,
-    )
+    thresholds = fit_thresholds(tuning.scores, tuning.tuning.Y, **rule, **limits)
     # The score of a label without a training document is a constant.
     known = fitted.ensemble.known.any(axis=0)
-    values = np.where(known, thresholds.values, np.inf)
-    thresholds = dataclasses.replace(thresholds, values=values)
+    thresholds = dataclasses.replace(thresholds, values=np.where(known, thresholds.values, np.inf))
     per_document = np.diff(data.Y.indptr)
     facts = Facts(
         int((per_document == 0).sum()),
@@ -110,7 +85,7 @@ def choose_thresholds(
         _cross_validated(tuning, thresholds, **rule),
         base_model,
     )
-    return Decided(thresholds, facts)
+    return thresholds, facts
 
 
 def likely_pairs(fitted: Fitted) -> Fitted:
@@ -125,15 +100,11 @@ def likely_pairs(fitted: Fitted) -> Fitted:
     blocks = []
     for start in range(0, len(tuning), ROWS):
         rows = slice(start, start + ROWS)
-        kept = highest(np.where(unknown[rows], -np.inf, np.ma.getdata(scores)[rows]))
+        kept = highest(np.where(unknown[rows], -np.inf, np.ma.getdata(scores)[rows])).tocoo()
         known = np.isfinite(kept.data)
-        counts = np.add.reduceat(known, kept.indptr[:-1]) if kept.nnz else np.zeros(kept.shape[0])
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        blocks.append(sp.csr_matrix((kept.data[known], kept.indices[known], starts), kept.shape))
-    labels = tuning.Y.tocoo()
-    scored = ~unknown[labels.row, labels.col]
-    pairs = (labels.data[scored], (labels.row[scored], labels.col[scored]))
-    reduced = dataclasses.replace(tuning, Y=sp.csr_matrix(pairs, tuning.Y.shape))
+        pairs = (kept.data[known], (kept.row[known], kept.col[known]))
+        blocks.append(sp.csr_matrix(pairs, kept.shape))
+    reduced = dataclasses.replace(tuning, Y=tuning.Y.multiply(~unknown))
     return dataclasses.replace(fitted, scores=sp.vstack(blocks, format="csr"), tuning=reduced)
 
 

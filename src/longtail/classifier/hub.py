@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longtail import __version__
-from longtail.classifier.saving import write_files
+from longtail.classifier.saving import WEIGHTS_AND_TOKENIZER, write_files
 from longtail.errors import DataError, InputError, LongtailError, printable
 from longtail.models.settings import HUB_NAME
 
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 # What a saved model consists of. Nothing else is downloaded: no pickle, no code.
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "README.md"]
 # Files of an earlier model that a new one may not replace, and that would be read with it.
-STALE = [
-    "fold-*/*", "member-*/*", "*.safetensors", "*.model", "tokenizer*", "vocab*", "merges*",
-    "special_tokens_map.json", "added_tokens.json",
-]  # fmt: skip
+STALE = ["fold-*/*", "member-*/*", *WEIGHTS_AND_TOKENIZER]
 # huggingface_hub keeps a file of this name in its cache, and lets ../ lead out of there.
 REVISION = re.compile(r"(?!.*\.\.)[\w.+@-]+(/[\w.+@-]+)*")
 
@@ -32,28 +29,12 @@ def find_model(name: str | Path, revision: str | None = None, token: str | None 
     folder = Path(name)
     if _exists(folder) or not (isinstance(name, str) and HUB_NAME.fullmatch(name)):
         if revision is not None:
-            raise InputError(
-                f"revision is for models on the hub, owner/name, and {name} is a folder."
-            )
+            raise InputError(f"revision is for models on the hub, and {name} is a folder.")
         return folder
     if revision is not None and not REVISION.fullmatch(revision):
-        raise InputError(
-            f"revision must be the name of a branch, a tag or a commit, got {revision!r:.300}."
-        )
-    from huggingface_hub import snapshot_download
-
+        raise InputError(f"revision must be a branch, a tag or a commit, got {revision!r:.300}.")
     try:
-        return Path(
-            snapshot_download(
-                name,
-                revision=revision,
-                token=token,
-                allow_patterns=PATTERNS,
-                endpoint=_endpoint(),
-                library_name="longtail",
-                library_version=__version__,
-            )
-        )
+        return Path(_api(token).snapshot_download(name, revision=revision, allow_patterns=PATTERNS))
     except Exception as error:
         at = name if revision is None else f"{name} at revision {revision}"
         raise DataError(
@@ -65,18 +46,13 @@ def find_model(name: str | Path, revision: str | None = None, token: str | None 
 def push_classifier(
     classifier: LongTailClassifier,
     repo_id: str,
-    *,
     private: bool | None,
     token: str | None,
     revision: str | None,
     commit_message: str,
 ) -> str:
     """Upload to a repository, created if needed; return its address."""
-    from huggingface_hub import HfApi
-
-    api = HfApi(
-        endpoint=_endpoint(), token=token, library_name="longtail", library_version=__version__
-    )
+    api = _api(token)
     try:
         repo = api.create_repo(repo_id, private=private, exist_ok=True)
         name: str = repo.repo_id
@@ -101,6 +77,13 @@ def push_classifier(
     return str(repo)
 
 
+def _api(token: str | None) -> Any:
+    from huggingface_hub import HfApi
+
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+    return HfApi(endpoint, token, library_name="longtail", library_version=__version__)
+
+
 def _exists(folder: Path) -> bool:
     try:
         os.stat(folder)
@@ -112,22 +95,21 @@ def _exists(folder: Path) -> bool:
     return True
 
 
-def _endpoint() -> str | None:
-    return os.environ.get("HF_ENDPOINT") or None
-
-
 def _reason(error: Exception) -> str:
     """The reason of an error in a sentence, and what to do about it."""
     from huggingface_hub import errors
 
-    chain = _causes(error)
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
+        chain.append(cause)
+    responses = [getattr(item, "response", None) for item in chain]
+    status = next((getattr(item, "status_code", None) for item in responses if item), None)
     if any(isinstance(e, errors.OfflineModeIsEnabled) for e in chain):
         return "HF_HUB_OFFLINE is set. Unset it, or point to a folder that holds the model."
     if isinstance(error, errors.HFValidationError):
         return f"not the name of a repository, which looks like owner/name ({_line(error)})."
     if isinstance(error, errors.RevisionNotFoundError):
         return "it has no such revision. Name a branch, a tag or a commit that it has."
-    status = next((_status(e) for e in chain if _status(e) is not None), None)
     log_in = "Log in with `hf auth login`, or pass token=..."
     if isinstance(error, errors.GatedRepoError):
         return f"access to it must be granted on its page first. {log_in}"
@@ -142,18 +124,6 @@ def _reason(error: Exception) -> str:
     return f"the hub could not be reached ({_line(error)}). Check the network and try again."
 
 
-def _causes(error: BaseException | None) -> list[BaseException]:
-    chain: list[BaseException] = []
-    while error is not None and error not in chain:
-        chain.append(error)
-        error = error.__cause__ or error.__context__
-    return chain
-
-
-def _status(error: Any) -> int | None:
-    return getattr(getattr(error, "response", None), "status_code", None)
-
-
 def _line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return printable(lines[0].rstrip("."), 300) if lines else type(error).__name__
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return printable(lines[0].strip().rstrip("."), 300)

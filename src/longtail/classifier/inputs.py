@@ -5,6 +5,7 @@ Ambiguous input is refused, with what to write instead.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -18,12 +19,20 @@ from longtail.metrics.inputs import label_matrix
 
 
 def as_text_data(texts: Any, labels: Any = None) -> TextData:
-    """Texts with lists of label names or with an indicator matrix, or a TextData, as TextData."""
+    """Texts with lists of label names or with an indicator matrix, or a TextData, as TextData.
+
+    There must be two documents at least, and a label.
+    """
     data = _read(texts, labels)[0]
     if not data.label_names:
+        raise InputError("expected at least one label, got none: no document has a label.")
+    if len(data) < 2:
         raise InputError(
-            "expected at least one label, got none: no document has a label. Check the labels."
+            f"expected at least two documents, one to train on and one to choose the thresholds "
+            f"on, got {len(data)}."
         )
+    if not data.Y.nnz:
+        raise InputError(f"expected documents with labels, got {len(data)} without any.")
     return data
 
 
@@ -45,29 +54,33 @@ def on_classes(texts: Any, labels: Any, classes: Sequence[str]) -> tuple[TextDat
 
 def _read(texts: Any, labels: Any) -> tuple[TextData, bool]:
     """The documents, and whether their labels came with names."""
+    is_named = True
     if isinstance(texts, TextData):
         if labels is not None:
             raise InputError(
                 "got a TextData, which includes labels, and labels as well. Pass one of them: "
                 "fit(data), or fit(data.texts, labels)."
             )
-        _check_names(texts.label_names)
-        return _clean(texts), True
-    checked = check_texts(texts)
-    if labels is None:
+        checked, data = check_texts(texts), texts
+        if any(a is not b for a, b in zip(checked, texts.texts, strict=True)):
+            data = dataclasses.replace(texts, texts=checked)
+    elif labels is None:
         raise InputError("labels are missing: pass one list of label names per text.")
-    if isinstance(labels, TextData):
-        raise InputError(
-            "labels must be lists of names or a matrix, got a TextData: pass it alone."
-        )
-    if hasattr(labels, "columns") and hasattr(labels, "to_numpy"):
+    elif isinstance(labels, TextData):
+        raise InputError("labels must be lists or a matrix, got a TextData: pass it alone.")
+    elif hasattr(labels, "columns") and hasattr(labels, "to_numpy"):
         names = [str(name) for name in labels.columns]
-        data, is_named = _from_matrix(checked, _frame_values(labels), names), True
+        data = _from_matrix(check_texts(texts), _frame_values(labels), names)
     elif sp.issparse(labels) or (isinstance(labels, np.ndarray) and not _holds_names(labels)):
-        data, is_named = _from_matrix(checked, labels, None), False
+        data, is_named = _from_matrix(check_texts(texts), labels), False
     else:
-        data, is_named = _from_lists(checked, labels), True
-    _check_names(data.label_names)
+        data = _from_lists(check_texts(texts), labels)
+    for name in data.label_names:
+        if has_surrogate(name):
+            raise InputError(
+                f"the label name {name!r} holds half of a surrogate pair, which UTF-8 cannot "
+                "encode. Read the labels with the encoding that they were written in."
+            )
     return data, is_named
 
 
@@ -97,23 +110,6 @@ def check_texts(texts: Any) -> list[str]:
     return strings
 
 
-def _clean(data: TextData) -> TextData:
-    """The data with surrogates replaced; the same object if there are none."""
-    texts = check_texts(data.texts)
-    if all(a is b for a, b in zip(texts, data.texts, strict=True)):
-        return data
-    return TextData(texts, data.Y, data.label_names, data.ids, data.dates)
-
-
-def _check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if has_surrogate(name):
-            raise InputError(
-                f"the label name {name!r} holds half of a surrogate pair, which UTF-8 cannot "
-                "encode. Read the labels with the encoding that they were written in."
-            )
-
-
 def _holds_names(labels: Any) -> bool:
     """Whether an array holds label names, or lists of them, rather than indicators."""
     if labels.dtype.kind in "biufc":
@@ -122,27 +118,32 @@ def _holds_names(labels: Any) -> bool:
     return isinstance(first, str) or not isinstance(first, (bool, int, float, np.generic))
 
 
-def _from_matrix(texts: list[str], matrix: Any, names: Sequence[str] | None) -> TextData:
+def _from_matrix(texts: list[str], matrix: Any, names: Sequence[str] | None = None) -> TextData:
     if matrix.ndim == 1:
         raise InputError(
             "expected one list of labels per text, or a matrix with one column per label, got one "
             "number per text. For one label per text write [[str(label)] for label in labels]."
         )
     checked = label_matrix(matrix, "labels")
-    if checked.shape[0] != len(texts):
-        raise InputError(
-            f"expected one row of labels per text, got {len(texts)} texts and {checked.shape[0]} "
-            "rows of labels."
-        )
+    _check_rows(texts, checked.shape[0], "rows")
     if names is None:
         names = [str(column) for column in range(checked.shape[1])]
     return TextData(texts, sp.csr_matrix(checked, dtype=np.float32), tuple(names))
 
 
+def _check_rows(texts: list[str], n_rows: int, kind: str) -> None:
+    if n_rows != len(texts):
+        raise InputError(
+            f"expected the labels of each text, got {len(texts)} texts and {n_rows} {kind} of "
+            "labels."
+        )
+
+
 def _frame_values(frame: Any) -> Any:
     """The values of a DataFrame as numbers; a sparse one stays sparse."""
-    kinds = {getattr(kind, "kind", "O") for kind in frame.dtypes}
-    if hasattr(frame, "isna") and not kinds <= set("biuf"):
+    if not hasattr(frame, "isna"):  # not of pandas
+        return frame.to_numpy()
+    if not {getattr(kind, "kind", "O") for kind in frame.dtypes} <= set("biuf"):
         raise InputError(
             "expected a DataFrame with one column of 0 and 1 per label, got columns of other types "
             f"({', '.join(sorted({str(kind) for kind in frame.dtypes}))}). For a column that holds "
@@ -150,8 +151,6 @@ def _frame_values(frame: Any) -> Any:
         )
     if all(hasattr(kind, "fill_value") for kind in frame.dtypes) and len(frame.columns):
         return frame.sparse.to_coo()
-    if not hasattr(frame, "isna"):
-        return frame.to_numpy()
     missing = frame.isna().to_numpy().any(axis=0)
     if missing.any():
         column = frame.columns[int(np.flatnonzero(missing)[0])]
@@ -166,11 +165,7 @@ def _from_lists(texts: list[str], labels: Any) -> TextData:
             "[['copper', 'nickel'], ['wheat']], for example."
         )
     lists = list(labels)
-    if len(lists) != len(texts):
-        raise InputError(
-            f"expected one list of labels per text, got {len(texts)} texts and {len(lists)} "
-            "lists of labels."
-        )
+    _check_rows(texts, len(lists), "lists")
     return TextData.from_lists(texts, [_names(k, names) for k, names in enumerate(lists)])
 
 
@@ -186,26 +181,16 @@ def _names(row: int, labels: Any) -> list[str]:
             f"document {row}: expected a list of labels, got {labels!r}. Write "
             f"{'[]' if labels is None or labels != labels else f'[{labels!r}]'}."
         )
-    names = list(labels)
-    for name in names:
+    names = []
+    for name in labels:
         if not isinstance(name, str):
             raise InputError(
                 f"document {row}: a label must be a string, got {name!r} "
                 f"({type(name).__name__}). Convert labels with str(); a matrix of 0 and 1 must be "
                 "a numpy array, a scipy matrix or a DataFrame."
             )
-    return [str(name) for name in names]
-
-
-def check_not_empty(data: TextData) -> None:
-    """Raise unless there are two documents and a label."""
-    if len(data) < 2:
-        raise InputError(
-            f"expected at least two documents, one to train on and one to choose the thresholds "
-            f"on, got {len(data)}."
-        )
-    if not data.Y.nnz:
-        raise InputError(f"expected documents with labels, got {len(data)} without any.")
+        names.append(str(name))
+    return names
 
 
 def validation_part(value: Any, data: TextData, note: Callable[[str], None]) -> TextData:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +78,15 @@ def label_documents(data: TextData, texts: str | Mapping[str, str]) -> TextData:
     return TextData([texts[name] for name in names], ones, data.label_names, ids)
 
 
-def unknown_labels(data: TextData, texts: str | Mapping[str, str] | None) -> str | None:
-    """A message about texts of labels that the data does not have."""
+def note_unknown_labels(data: TextData, texts: Any, note: Callable[[str], None]) -> None:
+    """Warn about texts of labels that the data does not have."""
     known = set(data.label_names)
     unknown = [name for name in texts if name not in known] if isinstance(texts, Mapping) else []
-    if not unknown or texts is None:
-        return None
-    return (
-        f"label_texts: {len(unknown)} of {len(texts)} texts are not used, as the data has no such "
-        f"label: {', '.join(map(repr, unknown[:3]))}{', ...' * (len(unknown) > 3)}."
-    )
+    if unknown:
+        note(
+            f"label_texts: {len(unknown)} of {len(texts)} texts are not used, as the data has no "
+            f"such label: {', '.join(map(repr, unknown[:3]))}{', ...' * (len(unknown) > 3)}."
+        )
 
 
 def add_cooccurring(part: TextData, n_documents: int) -> TextData:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import Any
 
-from longtail.checks import check_bool, check_integer
+from longtail.checks import check_bool, check_integer, check_number
 from longtail.classifier.label_texts import check_label_texts
 from longtail.data import TextData
 from longtail.errors import InputError, UnknownNameError
 from longtail.labels import LabelStats
-from longtail.losses import LOSSES, MultiLabelLoss, build_loss
+from longtail.losses import MultiLabelLoss, build_loss
 from longtail.models import (
+    KIND,
     MODELS,
     Bag,
     ModelSettings,
@@ -25,7 +26,6 @@ from longtail.models import (
     kind_of,
     parse_model,
     parse_models,
-    plain_model,
 )
 from longtail.settings import Settings
 from longtail.thresholds import OBJECTIVES, list_methods
@@ -50,8 +50,6 @@ class Plan:
     random_state: int = 0
 
     def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            raise UnknownNameError("loss", self.loss, LOSSES)
         check_integer("folds", self.folds, 1)
         check_integer("random_state", self.random_state, 0)
         if self.folds > 1 and self.training.early_stopping_patience:
@@ -61,8 +59,7 @@ class Plan:
             )
         check_label_texts(self.label_texts)
         # On two labels, to detect unknown settings now; weights of labels are checked in `fit`.
-        general = {k: v for k, v in self.loss_settings.items() if k != "label_weight"}
-        self._build_loss(LabelStats.from_counts([1, 1], n_samples=2), general)
+        self.new_loss(LabelStats.from_counts([1, 1], n_samples=2), label_weight=None)
 
     @property
     def kind(self) -> str:
@@ -71,15 +68,12 @@ class Plan:
 
     def new_loss(self, stats: LabelStats, **settings: Any) -> MultiLabelLoss:
         """The loss for documents of these statistics."""
-        return self._build_loss(stats, {**self.loss_settings, **settings})
-
-    def _build_loss(self, stats: LabelStats, settings: Mapping[str, Any]) -> MultiLabelLoss:
-        if settings.get("reduction") == "none":
-            raise InputError("training needs a scalar loss, got reduction='none'.")
         # Targets come from a checked matrix: no need to check every batch.
-        return build_loss(
-            self.loss, stats, **{"reduction": "batchmean", "check_targets": False, **settings}
-        )
+        defaults = {"reduction": "batchmean", "check_targets": False}
+        settings = {**defaults, **self.loss_settings, **settings}
+        if settings["reduction"] == "none":
+            raise InputError("training needs a scalar loss, got reduction='none'.")
+        return build_loss(self.loss, stats, **settings)
 
     def resolved(self) -> Plan:
         """With the model's defaults, so that those of a later version do not change it."""
@@ -87,8 +81,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        plain = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        return {name: to_plain(value, name) for name, value in plain.items()}
+        return {name: to_plain(value, name) for name, value in vars(self).items()}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Plan:
@@ -108,8 +101,7 @@ def fingerprint(
         for name in RUNTIME:
             del item["training"][name]
     documents = "".join(part.fingerprint() for part in (data, validation) if part is not None)
-    digest = hashlib.sha256(documents.encode()).hexdigest()
-    return {"plans": plain, "documents": digest}
+    return {"plans": plain, "documents": hashlib.sha256(documents.encode()).hexdigest()}
 
 
 def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan, ...]:
@@ -173,10 +165,7 @@ def _check(params: Mapping[str, Any]) -> None:
         raise UnknownNameError("objective", params["objective"], OBJECTIVES)
     check_integer("max_labels", params["max_labels"], 1, optional=True)
     check_bool("at_least_one", params["at_least_one"])
-    fraction = params["validation_fraction"]
-    is_number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
-    if not is_number or not 0 < fraction < 1:
-        raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}.")
+    check_number("validation_fraction", params["validation_fraction"], 0, 0.999, exclusive=True)
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,7 +177,7 @@ def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
 def to_plain(value: Any, name: str = "") -> Any:
     """The value with numpy numbers as Python's, tuples as lists and paths as strings, for JSON."""
     if isinstance(value, ModelSettings):
-        return to_plain(plain_model(value), name)
+        return to_plain({KIND: kind_of(value), **value.to_dict()}, name)
     if isinstance(value, Settings):
         return to_plain(value.to_dict(), name)
     if value is None or isinstance(value, (bool, int, str)):

@@ -8,22 +8,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import yaml
+from markupsafe import Markup
+from scipy.special import expit
 
 from longtail import __version__
-from longtail.classifier.card import model_card
-from longtail.classifier.plan import to_plain
-from longtail.runs.model import CARD_FILE, CONFIG_FILE, check_out, manifest, replace_model, seal
+from longtail.classifier.plan import Plan, to_plain
+from longtail.labels import GROUP_NAMES, label_groups
+from longtail.losses import LOSSES
+from longtail.models import MODELS, ModelSettings
+from longtail.report.jinja import render_markdown
+from longtail.runs.model import CARD_FILE, CONFIG_FILE, manifest, seal
+from longtail.settings import field_names
+from longtail.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
 FORMAT = 4
 """Of the folder: raised when an older longtail could no longer read it."""
-
-
-def save_classifier(classifier: LongTailClassifier, folder: str | Path) -> None:
-    """Write everything that `load_classifier` needs, all or nothing."""
-    replace_model(check_out(folder), lambda staged: write_files(classifier, staged))
+WEIGHTS_AND_TOKENIZER = (
+    "*.safetensors", "*.model", "tokenizer*", "vocab*", "merges*", "special_tokens_map.json",
+    "added_tokens.json", "chat_template*",
+)  # fmt: skip
+"""Files of an encoder beside its configuration."""
+N_RAREST, FEW = 10, 10
 
 
 def write_files(
@@ -36,15 +45,12 @@ def write_files(
 
     `name`: what its card calls it. `run`: key and settings of the training that made it.
     """
-    classifier.ensemble_.save(folder)
-    _write(folder / CARD_FILE, model_card(classifier, name))
-    config = seal(_config(classifier) | {"run": run, "files": manifest(folder)})
-    _write(folder / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False))
-
-
-def _config(classifier: LongTailClassifier) -> dict[str, Any]:
     stats, ensemble = classifier.label_stats_, classifier.ensemble_
-    return {
+    ensemble.save(folder)
+    # The same line ends on all systems, as checksums require.
+    card = model_card(classifier, name)
+    (folder / CARD_FILE).write_text(card, "utf-8", newline="\n")
+    config = {
         "format": FORMAT,
         "longtail_version": __version__,
         "arguments": to_plain(classifier.get_params(deep=False)),
@@ -58,10 +64,87 @@ def _config(classifier: LongTailClassifier) -> dict[str, Any]:
         "unknown": [np.flatnonzero(~row).tolist() for row in ensemble.known],
         "thresholds": classifier.thresholds_.to_dict(),
         "facts": classifier.facts_.to_dict(),
+        "run": run,
+        "files": manifest(folder),
+    }
+    text = json.dumps(seal(config), indent=2, ensure_ascii=False)
+    (folder / CONFIG_FILE).write_text(text, "utf-8", newline="\n")
+
+
+def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
+    """The card as Markdown; `name`: the folder or the repository of the model.
+
+    Label names and settings come from data and from users: the template escapes all of them.
+    """
+    counts, facts = classifier.label_stats_.label_counts, classifier.facts_
+    rarest = np.argsort(counts, kind="stable")
+    models = classifier.ensemble_.models
+    # A Python string on one line, without what would end the code block.
+    quoted = repr((name or "path/to/this/folder").replace("`", "'")).replace("\n", " ")
+    return render_markdown(
+        "card.md.j2",
+        version=__version__,
+        front_matter=Markup(_front_matter(facts.base_model)),
+        members=_members(classifier),
+        folds=classifier.plans_[0].folds,
+        thresholds=classifier.thresholds_,
+        shared=_shared(classifier.thresholds_),
+        name=Markup(quoted),
+        # One encoder with its own head, which plain transformers can load.
+        pipeline=len(models) == 1 and models[0].works_in_pipeline,
+        stats=classifier.label_stats_,
+        facts=facts,
+        per_document=counts.sum() / classifier.label_stats_.n_samples,
+        groups={name: counts[mask] for name, mask in label_groups(counts).items()},
+        rarest=[(classifier.classes_[k], counts[k]) for k in rarest[counts[rarest] > 0][:N_RAREST]],
+        results={name: facts.held_out[name] for name in ("all", *GROUP_NAMES)},
+        few=int(((counts > 0) & (counts < FEW)).sum()),
+        few_limit=FEW,
+        n_unseen=int((counts == 0).sum()),
+        n_unknown=int((~classifier.ensemble_.known.any(axis=0)).sum()),
+    )
+
+
+def _front_matter(base_model: str | None) -> str:
+    """What the Hugging Face hub reads. Language and data are not known here, and left out."""
+    facts: dict[str, Any] = {
+        "library_name": "longtail",
+        "pipeline_tag": "text-classification",
+        "tags": ["longtail", "multi-label", "long-tail", "text-classification"],
+        **({"base_model": base_model} if base_model else {}),
+    }
+    return yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
+
+
+def _members(classifier: LongTailClassifier) -> list[dict[str, Any]]:
+    """Model, loss, settings and weight of every member."""
+    plans, weights = classifier.plans_, classifier.ensemble_.weights
+    return [
+        {
+            "prefix": Markup("" if len(plans) == 1 else f"Member {number}: "),
+            "model": plan.kind,
+            "title": MODELS[plan.kind].title,
+            "loss": plan.loss if MODELS[plan.kind].takes_loss else None,
+            "loss_title": LOSSES[plan.loss].title,
+            "label_texts": plan.label_texts is not None,
+            "settings": _settings(plan),
+            "weight": f"{weight:.3g}" if len(plans) > 1 else None,
+        }
+        for number, (plan, weight) in enumerate(zip(plans, weights, strict=True), start=1)
+    ]
+
+
+def _settings(plan: Plan) -> dict[str, str]:
+    """The settings of the model, with the names of local folders instead of their paths."""
+    shown = {key: str(value) for key, value in plan.model.to_dict().items()}
+    return {
+        key: Path(value).name if Path(value).is_absolute() else value
+        for key, value in shown.items()
+        if key not in field_names(ModelSettings)
     }
 
 
-def _write(path: Path, text: str) -> None:
-    # The same line ends on all systems, as checksums require.
-    with open(path, "w", encoding="utf-8", newline="\n") as opened:
-        opened.write(text)
+def _shared(thresholds: Thresholds) -> str | None:
+    """The probability from which any label applies, where all that are predicted share one."""
+    values = np.unique(thresholds.values[np.isfinite(thresholds.values)])
+    return f"{expit(values[0]):.4f}" if len(values) == 1 else None

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 
 from longtail.errors import DataError, InputError
@@ -33,74 +32,80 @@ OURS = re.compile(rf"{re.escape(PLAN_FILE)}|(member-\d+/)?fold-\d+/.*")
 POLL_SECONDS = 0.5
 
 
+@contextmanager
+def open_work(
+    folder: Path | None,
+    fingerprint: dict[str, Any],
+    resume: bool,
+    note: Callable[[str], None] = lambda text: None,
+) -> Iterator[Work]:
+    """Make the folder, or check that it belongs to the same fit, and hold it.
+
+    Several processes, one for each fold, may begin at once with `resume`. Without it, an earlier
+    fit in the folder is removed; a folder with anything else in it is refused.
+    """
+    if folder is None:
+        yield Work()
+        return
+    if n_processes() > 1:
+        raise InputError(
+            "a training with a folder is one process: several would overwrite each other's "
+            "files. On several GPUs train one fold in each process (--fold 0 --device cuda:0, "
+            "--fold 1 --device cuda:1, ...)."
+        )
+    if Workspace.is_one(folder) and not resume:
+        _remove_earlier(folder)
+    if Workspace.is_one(folder):
+        space = Workspace.open(folder)
+        space.share()
+    else:
+        space = Workspace.begin(folder, {}, join=resume)
+    try:
+        if not (folder / PLAN_FILE).exists():
+            space.write_record(PLAN_FILE, fingerprint)
+        _check_same(space.read_record(PLAN_FILE), fingerprint, folder)
+        yield Work(space, note)
+    finally:
+        space.close()
+
+
 class Work:
     """Checkpoints and finished folds of a fit; without a folder nothing is kept."""
 
     def __init__(
-        self, folder: Path | None = None, note: Callable[[str], None] = lambda text: None
+        self, space: Workspace | None = None, note: Callable[[str], None] = lambda text: None
     ) -> None:
-        self.folder, self._note = folder, note
-        self._space: Workspace | None = None
+        self._space, self._note = space, note
 
     def member(self, number: int) -> Work:
         """The part of one model of a blend."""
-        name = f"member-{number}"
-        part = Work(None if self.folder is None else self.folder / name, self._note)
-        part._space = None if self._space is None else self._space.within(name)
-        return part
+        return Work(self._space and self._space.within(f"member-{number}"), self._note)
 
     @property
     def kept(self) -> str:
         """What remains if the fit stops between two folds."""
-        if self.folder is None:
+        if self._space is None:
             return "Nothing was saved: the training has no folder."
         return "Finished folds are kept: resume with --resume."
 
-    @contextmanager
-    def begin(self, fingerprint: dict[str, Any], resume: bool) -> Iterator[None]:
-        """Make the folder, or check that it belongs to the same fit, and hold it.
+    def fit_fold(
+        self,
+        fold: int,
+        model: TextModel,
+        fit: Callable[[Checkpoints | None], None],
+        load: Callable[[Path], None],
+        minutes: float = 0.0,
+        stop: Stop = NEVER,
+    ) -> None:
+        """Load the model of a finished fold, or fit it and keep it.
 
-        Several processes, one for each fold, may begin at once with `resume`. Without it, an
-        earlier fit in the folder is removed; a folder with anything else in it is refused.
+        One process trains a fold; others wait until it is finished. `minutes`: between checkpoints.
         """
-        if self.folder is None:
-            yield
-            return
-        if n_processes() > 1:
-            raise InputError(
-                "a training with a folder is one process: several would overwrite each other's "
-                "files. On several GPUs train one fold in each process (--fold 0 --device cuda:0, "
-                "--fold 1 --device cuda:1, ...)."
-            )
-        self._space = space = self._open(self.folder, resume)
-        try:
-            if not (self.folder / PLAN_FILE).exists():
-                space.write_record(PLAN_FILE, fingerprint)
-            _check_same(space.read_record(PLAN_FILE), fingerprint, self.folder)
-            yield
-        finally:
-            space.close()
-
-    def _open(self, folder: Path, resume: bool) -> Workspace:
-        if Workspace.is_one(folder) and not resume:
-            _remove_earlier(folder)
-        if not Workspace.is_one(folder):
-            return Workspace.begin(folder, {}, join=resume)
-        space = Workspace.open(folder)
-        space.share()
-        return space
-
-    def checkpoints(self, fold: int, minutes: float) -> Checkpoints | None:
-        """The checkpoints of a fold."""
-        return None if self._space is None else Checkpoints(self._fold(fold), minutes)
-
-    @contextmanager
-    def claimed(self, fold: int, stop: Stop = NEVER) -> Iterator[None]:
-        """Hold a fold, which one process trains; others wait until it is finished."""
         if self._space is None:
-            yield
+            fit(None)
             return
-        path = self._fold(fold).file("lock")
+        space = self._space.within(f"fold-{fold}")
+        path = space.file("lock")
         path.touch()
         with Lock(path) as lock:
             if not lock.acquire():
@@ -108,48 +113,37 @@ class Work:
                 while not lock.acquire():
                     stop.check(self.kept)
                     time.sleep(POLL_SECONDS)
-            yield
+            if (space.path / "model").is_dir():
+                _load(load, space, fold)
+            else:
+                fit(Checkpoints(space, minutes))
+                _save(model, space, fold)
+            # Or those of a process that was killed right after it saved the model.
+            Checkpoints(space).clear()
 
-    def finish(self, fold: int, model: TextModel) -> None:
-        """Keep the model of a fold, and remove its checkpoints."""
-        if self._space is None:
-            return
-        space = self._fold(fold)
-        try:
-            space.path.mkdir(parents=True, exist_ok=True)
-            with staging(space.path) as private:
-                model.save(private)
-                sync_tree(private)
-                space.adopt(private, "model")
-        except Exception as error:
-            # Tokenizers report a full disk as a bare Exception.
-            raise DataError(
-                f"could not save the model of fold {fold} to {space.path / 'model'}: {error}. Its "
-                "last checkpoint is still there. Free some space, then resume with --resume."
-            ) from error
-        Checkpoints(space).clear()
 
-    def load_finished(
-        self, fold: int, model: TextModel, n_labels: int, device: torch.device
-    ) -> bool:
-        """Load the model of a fold if it was finished before."""
-        if self._space is None or not (self._fold(fold).path / "model").is_dir():
-            return False
-        space = self._fold(fold)
-        try:
-            model.load(space.path / "model", n_labels, device)
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-            raise DataError(
-                f"the model of fold {fold} in {space.path} cannot be read ({error}). Remove that "
-                "folder to train it again."
-            ) from error
-        # Left by a process that was killed right after it saved the model.
-        Checkpoints(space).clear()
-        return True
+def _load(load: Callable[[Path], None], space: Workspace, fold: int) -> None:
+    try:
+        load(space.path / "model")
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise DataError(
+            f"the model of fold {fold} in {space.path} cannot be read ({error}). Remove that "
+            "folder to train it again."
+        ) from error
 
-    def _fold(self, fold: int) -> Workspace:
-        assert self._space is not None
-        return self._space.within(f"fold-{fold}")
+
+def _save(model: TextModel, space: Workspace, fold: int) -> None:
+    try:
+        with staging(space.path) as private:
+            model.save(private)
+            sync_tree(private)
+            space.adopt(private, "model")
+    except Exception as error:
+        # Tokenizers report a full disk as a bare Exception.
+        raise DataError(
+            f"could not save the model of fold {fold} to {space.path / 'model'}: {error}. Its "
+            "last checkpoint is still there. Free some space, then resume with --resume."
+        ) from error
 
 
 def _remove_earlier(folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from longtail.errors import InputError, UnknownNameError
@@ -33,13 +33,6 @@ class ModelKind:
     """Default number of folds: 1 if a fit is expensive."""
     takes_loss: bool = True
     uses_gpu: bool = True
-
-    def build(self, settings: ModelSettings, trust_remote_code: bool = False) -> TextModel:
-        """Make an untrained model."""
-        module, _, name = self.builder.partition(":")
-        model: TextModel = getattr(import_module(module), name)(settings)
-        model.trust_remote_code = trust_remote_code
-        return model
 
 
 MODELS: dict[str, ModelKind] = {
@@ -79,7 +72,9 @@ def kind_of(settings: ModelSettings) -> str:
 
 def build_model(settings: ModelSettings, trust_remote_code: bool = False) -> TextModel:
     """Make an untrained model; `trust_remote_code`: it may run code of a pretrained encoder."""
-    return MODELS[kind_of(settings)].build(settings, trust_remote_code)
+    model: TextModel = resolve_name(MODELS[kind_of(settings)].builder)(settings)
+    model.trust_remote_code = trust_remote_code
+    return model
 
 
 def parse_model(value: Any) -> ModelSettings:
@@ -89,7 +84,7 @@ def parse_model(value: Any) -> ModelSettings:
     """
     if isinstance(value, ModelSettings):
         return dataclasses.replace(value)  # checked again: fields may have been assigned
-    params = {KIND: value} if isinstance(value, str) else value
+    params: Any = {KIND: value} if isinstance(value, str) else value
     if not isinstance(params, Mapping):
         raise InputError(
             f"model must be one of {', '.join(MODELS)}, or settings such as Bag() or "
@@ -100,20 +95,16 @@ def parse_model(value: Any) -> ModelSettings:
         raise UnknownNameError("model", name, MODELS)
     kind = MODELS[name].settings
     known, of_training = field_names(kind), field_names(Training)
-    found: dict[str, Any] = {}
-    training: dict[str, Any] = {}
-    for key, item in params.items():
-        if key in known:
-            found[key] = item
-        elif key in of_training:
-            training[key] = item
-        elif key != KIND:
+    for key in params:
+        if key not in known | of_training | {KIND}:
             raise UnknownNameError(f"setting of the model {name}", key, known | of_training)
-    if isinstance(found.get("training"), Mapping):
-        training = {**found["training"], **training}
+    settings = {key: item for key, item in params.items() if key in known}
+    training = {key: item for key, item in params.items() if key in of_training}
+    if isinstance(settings.get("training"), Mapping):
+        training = {**settings["training"], **training}
     if training:
-        found["training"] = Training(**training)
-    return kind(**found)
+        settings["training"] = Training(**training)
+    return kind(**settings)
 
 
 def parse_models(value: Any) -> tuple[ModelSettings, ...]:
@@ -135,26 +126,26 @@ def nested_params(flat: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     training = {key: value for key, value in flat.items() if key in field_names(Training)}
     of_model = {k: v for k, v in flat.items() if k not in params and k not in training}
     model = params.get("model", DEFAULT_MODEL)
-    if not isinstance(model, str):
-        if of_model:
-            raise InputError(
-                f"{', '.join(of_model)}: `model` holds models with their settings. Move it to the "
-                "model that it is meant for."
-            )
-        params["model"] = [*parse_models(model)] if isinstance(model, list) else parse_model(model)
-    else:
+    if isinstance(model, str):
         if model in MODELS:
-            _check_flat(model, flat, of_model, known)
+            _check_flat(model, of_model, known)
+            if "loss" in flat:
+                _check_takes_loss(model)
         params["model"] = parse_model({KIND: model, **of_model})
+    elif of_model:
+        raise InputError(
+            f"{', '.join(of_model)}: `model` holds models with their settings. Move it to the "
+            "model that it is meant for."
+        )
+    else:
+        params["model"] = [*parse_models(model)] if isinstance(model, list) else parse_model(model)
     if training:
         params["training"] = Training(**training)
     return params
 
 
-def _check_flat(
-    model: str, flat: Mapping[str, Any], of_model: Mapping[str, Any], known: set[str]
-) -> None:
-    """Refuse settings of another model, and a loss where there is none."""
+def _check_flat(model: str, of_model: Mapping[str, Any], known: set[str]) -> None:
+    """Refuse settings of another model."""
     fields = field_names(MODELS[model].settings)
     for key in of_model.keys() - fields:
         users = [name for name, kind in MODELS.items() if key in field_names(kind.settings)]
@@ -163,12 +154,18 @@ def _check_flat(
         raise InputError(
             f"{key} is a setting of the model {' or '.join(users)}, got the model {model}."
         )
-    if "loss" in flat and not MODELS[model].takes_loss:
+
+
+def _check_takes_loss(model: str) -> None:
+    if not MODELS[model].takes_loss:
         raise InputError(f"loss has no effect on the model {model}. Leave it out.")
 
 
 def check_used(training: Training, models: Sequence[ModelSettings]) -> None:
-    """Refuse settings of the training that would have no effect."""
+    """Refuse settings of the training, and losses of models, that would have no effect."""
+    for model in models:
+        if model.loss is not None or model.loss_settings is not None:
+            _check_takes_loss(kind_of(model))
     changed = training.changed(ignored=RUNTIME)
     if changed and models and not any(model.trains_in_steps for model in models):
         flags = ", ".join(f"{name} (--{name.replace('_', '-')})" for name in changed)
@@ -176,27 +173,4 @@ def check_used(training: Training, models: Sequence[ModelSettings]) -> None:
         raise InputError(f"{flags}: no effect, as {kinds} is not trained in steps. Leave it out.")
 
 
-def plain_model(value: Any) -> Any:
-    """A model as plain values for JSON, which `parse_models` reads."""
-    if isinstance(value, ModelSettings):
-        return {KIND: kind_of(value), **value.to_dict()}
-    return value
-
-
-__all__ = [
-    "DEFAULT_MODEL",
-    "KIND",
-    "MODELS",
-    "Bag",
-    "Encoder",
-    "ModelKind",
-    "ModelSettings",
-    "Svm",
-    "build_model",
-    "check_used",
-    "kind_of",
-    "nested_params",
-    "parse_model",
-    "parse_models",
-    "plain_model",
-]
+__all__ = ["MODELS", "Bag", "Encoder", "ModelSettings", "Svm", "build_model", "parse_model"]

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from longtail.data import TextData
-from longtail.models.base import FitContext, MakeLoss
+from longtail.models.base import FitContext, MakeLoss, NetworkModel, load_network
 from longtail.models.features import TextFeatures
-from longtail.models.network import NetworkModel
 from longtail.models.settings import Bag
-from longtail.models.weights import check_shapes
 from longtail.progress import Progress
 from longtail.training.devices import device_of
 from longtail.training.encoded import EncodedBags
@@ -48,18 +46,16 @@ class BagModel(NetworkModel):
         )
 
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
-        if self.settings.hidden:
-            super().fit(data, loss, training, context)
-        else:
-            self._solve(data, loss, training, context)
+        fit = super().fit if self.settings.hidden else self._solve
+        fit(data, loss, training, context)
 
     def resolved(self, training: Training) -> Training:
         return super().resolved(training) if self.settings.hidden else training
 
     def prepare(self, data: TextData, context: FitContext) -> EncodedBags:
-        features = self._features.fit_transform(data.texts)
+        encoded = EncodedBags(self._features.fit_transform(data.texts))
         self.network = self._make_network(len(data.label_names))
-        return EncodedBags(features)
+        return encoded
 
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> EncodedBags:
         return EncodedBags(self._features.transform(texts))
@@ -93,11 +89,9 @@ class BagModel(NetworkModel):
             progress=progress,
             chunks=checkpoints,
         )
-        network = LinearNetwork(features.shape[1], len(data.label_names))
-        with torch.no_grad():
-            network.words.weight.copy_(head.weight.T)
-            network.bias.copy_(head.bias)
-        self.network = network
+        self.network = self._make_network(len(data.label_names))
+        weights = {"words.weight": head.weight.T, "bias": head.bias}
+        self.network.load_state_dict(weights)
         self.to_device(device)
 
     def save(self, folder: Path) -> None:
@@ -107,49 +101,40 @@ class BagModel(NetworkModel):
 
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
         self._features.load(folder)
-        # On no device: sizes are checked against the file before any memory is allocated.
+        # Sizes are compared with those of the file before any memory is allocated.
         with torch.device("meta"):
-            network = self._make_network(n_labels)
-        expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-        check_shapes(folder / WEIGHTS_FILE, expected)
-        network.load_state_dict(load_file(folder / WEIGHTS_FILE), assign=True)
-        self.network = network
+            self.network = self._make_network(n_labels)
+        load_network(self.network, folder / WEIGHTS_FILE)
         self.to_device(device)
 
     def _make_network(self, n_labels: int) -> nn.Module:
-        n_features, settings = len(self._features), self.settings
-        if settings.hidden:
-            return HiddenNetwork(n_features, settings.hidden, n_labels, settings.dropout)
-        return LinearNetwork(n_features, n_labels)
+        settings = self.settings
+        return BagNetwork(len(self._features), n_labels, settings.hidden, settings.dropout)
 
 
-class LinearNetwork(nn.Module):
-    """One weight per word and label; the cost is that of the words in the text."""
+class BagNetwork(nn.Module):
+    """One weight per word and label or, if `hidden`, per word and unit of a hidden layer.
 
-    def __init__(self, n_features: int, n_labels: int) -> None:
+    The cost is that of the words in the text.
+    """
+
+    def __init__(self, n_features: int, n_labels: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.words = nn.EmbeddingBag(n_features, n_labels, mode="sum")
-        self.bias = nn.Parameter(torch.zeros(n_labels))
-        nn.init.zeros_(self.words.weight)
+        self.words = nn.EmbeddingBag(n_features, hidden or n_labels, mode="sum")
+        if hidden:
+            self.dropout = nn.Dropout(dropout)
+            self.labels = nn.Linear(hidden, n_labels)
+            nn.init.normal_(self.words.weight, std=0.1)
+            nn.init.zeros_(self.labels.weight)
+            nn.init.zeros_(self.labels.bias)
+        else:
+            self.bias = nn.Parameter(torch.zeros(n_labels))
+            nn.init.zeros_(self.words.weight)
+        self.is_linear = not hidden
 
     def forward(self, indices: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-        logits: Tensor = self.words(indices, offsets, per_sample_weights=weights)
-        return logits + self.bias
-
-
-class HiddenNetwork(nn.Module):
-    """An embedding bag as the first layer, a hidden layer, one logit per label."""
-
-    def __init__(self, n_features: int, hidden: int, n_labels: int, dropout: float) -> None:
-        super().__init__()
-        self.words = nn.EmbeddingBag(n_features, hidden, mode="sum")
-        self.dropout = nn.Dropout(dropout)
-        self.labels = nn.Linear(hidden, n_labels)
-        nn.init.normal_(self.words.weight, std=0.1)
-        nn.init.zeros_(self.labels.weight)
-        nn.init.zeros_(self.labels.bias)
-
-    def forward(self, indices: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-        hidden = torch.relu(self.words(indices, offsets, per_sample_weights=weights))
-        logits: Tensor = self.labels(self.dropout(hidden))
+        total: Tensor = self.words(indices, offsets, per_sample_weights=weights)
+        if self.is_linear:
+            return total + self.bias
+        logits: Tensor = self.labels(self.dropout(torch.relu(total)))
         return logits

@@ -1,26 +1,35 @@
-"""The contract of a model: it fits itself, scores texts, saves itself to a folder and loads."""
+"""The contract of a model: it fits itself, scores texts, saves itself to a folder and loads.
+
+And what models with a torch network share, and the weights in their files.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from longtail.data import TextData
+from longtail.errors import DataError
 from longtail.losses import MultiLabelLoss
 from longtail.models.settings import ModelSettings
 from longtail.progress import OnProgress
 from longtail.training.checkpoints import Checkpoints
+from longtail.training.devices import device_of
 from longtail.training.encoded import Encoded
 from longtail.training.interrupt import Stop
-from longtail.training.loop import Validation
+from longtail.training.loop import Trainer, Validation
 from longtail.training.settings import Training
+from longtail.training.steps import predict_logits
 
 Floats = NDArray[np.float32]
 Scale = Literal["logit", "margin"]
@@ -57,6 +66,8 @@ class TextModel(ABC):
     """Whether `encode` gives the same for all folds."""
     trust_remote_code = False
     """Whether a pretrained encoder may bring code that is run; set by the caller only."""
+    works_in_pipeline = False
+    """Whether `transformers.pipeline` loads the saved folder."""
 
     @abstractmethod
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
@@ -75,7 +86,11 @@ class TextModel(ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write all that `load` needs."""
+        """Write all that `load` needs.
+
+        `safetensors.numpy.save_file` writes the bytes of an array as they are, in whatever order:
+        pass arrays through `np.ascontiguousarray`.
+        """
 
     @abstractmethod
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
@@ -85,7 +100,77 @@ class TextModel(ABC):
         """The training with this model's defaults filled in."""
         return training
 
-    @property
-    def works_in_pipeline(self) -> bool:
-        """Whether `transformers.pipeline` loads the saved folder."""
-        return False
+
+class NetworkModel(TextModel):
+    """A network that is trained in steps with any loss."""
+
+    network: nn.Module
+    defaults: ClassVar[Mapping[str, Any]]
+    """Fields of `Training` for this model."""
+    bf16: ClassVar[bool] = False
+    """Whether the network may be trained in bf16."""
+
+    def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
+        encoded = self.prepare(data, context)
+        Trainer(
+            self.network,
+            encoded,
+            data.Y,
+            loss(data.stats()),
+            self.resolved(training),
+            is_head=self.is_head,
+            bf16=self.bf16,
+            seed=context.seed,
+            validation=context.validation(self),
+            checkpoints=context.checkpoints,
+            progress=context.progress,
+            note=context.note,
+            stop=context.stop,
+            describe=context.describe,
+        ).train()
+        self.to_device(device_of(training.device))
+
+    @abstractmethod
+    def prepare(self, data: TextData, context: FitContext) -> Encoded:
+        """Make the network, and what it needs to encode texts; return the encoded documents."""
+
+    @abstractmethod
+    def is_head(self, parameter: str) -> bool:
+        """Whether a parameter, by name, belongs to the head, which learns faster."""
+
+    def to_device(self, device: torch.device) -> None:
+        """Move the network to a device, ready to predict."""
+        self.network.to(device).eval()
+
+    def scores(self, texts: Sequence[str], encoded: Encoded | None = None) -> Floats:
+        return predict_logits(self.network, self.encode(texts) if encoded is None else encoded)
+
+    def resolved(self, training: Training) -> Training:
+        return training.resolved(self.defaults)
+
+
+def read_header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Name -> shape and type of the tensors in a file."""
+    with safe_open(path, framework="numpy") as opened:
+        parts = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+        return {name: (tuple(p.get_shape()), p.get_dtype()) for name, p in parts.items()}
+
+
+def read_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """The tensors of a file, which must have these shapes, in float32, and no others."""
+    header = read_header(path)
+    for name in sorted({*header, *shapes}):
+        expected = (shapes[name], "F32") if name in shapes else None
+        if header.get(name) != expected:
+            raise DataError(
+                f"{path} does not belong to the rest of its model: expected {name} as "
+                f"{expected or 'nothing'}, got {header.get(name, 'nothing')}. Copy the model again "
+                "from where it came from, or train it again."
+            )
+    return load_file(path)
+
+
+def load_network(network: nn.Module, path: Path) -> None:
+    """Load the weights of a network, which may be on the device meta."""
+    shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    network.load_state_dict(read_weights(path, shapes), assign=True)

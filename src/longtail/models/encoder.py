@@ -9,22 +9,26 @@ from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from longtail.data import TextData
 from longtail.errors import DataError
-from longtail.models.base import FitContext
+from longtail.models.base import FitContext, NetworkModel, load_network
 from longtail.models.foreign import check_encoder
-from longtail.models.network import NetworkModel
 from longtail.models.settings import Encoder
 from longtail.models.tokens import tokenize
-from longtail.models.weights import check_shapes
 from longtail.training.encoded import Encoded, EncodedTokens
 
 HEAD_FILE = "head.safetensors"
 # What transformers raises for a folder that is incomplete, damaged, or of an unknown kind.
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
+# Files of an encoder, by any of the names that transformers reads.
+NEEDED = {
+    "config.json": ("config.json",),
+    "model.safetensors": ("model*.safetensors",),
+    "tokenizer.json": ("tokenizer.*", "vocab*", "*.model"),
+}
 
 
 class EncoderModel(NetworkModel):
@@ -42,7 +46,9 @@ class EncoderModel(NetworkModel):
 
     def __init__(self, settings: Encoder) -> None:
         self.settings: Encoder = settings
+        self.works_in_pipeline = settings.pooling == "cls"
         self.network: nn.Module = nn.Identity()
+        self._pretrained: Any = None
         self._tokenizer: Any = None
 
     def prepare(self, data: TextData, context: FitContext) -> Encoded:
@@ -52,12 +58,9 @@ class EncoderModel(NetworkModel):
     def load_pretrained(self, label_names: Sequence[str]) -> None:
         """Load the pretrained encoder, with a new head for these labels."""
         source = str(Path(self.settings.encoder).expanduser())
-        names: dict[str, Any] = {
-            "id2label": dict(enumerate(label_names)),
-            "label2id": {name: k for k, name in enumerate(label_names)},
-        }
+        id2label = dict(enumerate(label_names))
+        names = {"id2label": id2label, "label2id": {name: k for k, name in id2label.items()}}
         try:
-            check_encoder(source, self.trust_remote_code)
             missing = self._make(source, len(label_names), names)
         except DataError:
             raise
@@ -73,7 +76,7 @@ class EncoderModel(NetworkModel):
 
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> EncodedTokens:
         encoded = tokenize(self._tokenizer, texts, self._max_length(), cache=cache)
-        n_tokens = self._pretrained().get_input_embeddings().num_embeddings
+        n_tokens = self._pretrained.get_input_embeddings().num_embeddings
         largest = int(encoded.tokens.max())
         if max(encoded.pad, largest) >= n_tokens:
             raise DataError(
@@ -82,24 +85,19 @@ class EncoderModel(NetworkModel):
             )
         return encoded
 
-    @property
-    def works_in_pipeline(self) -> bool:
-        return self.settings.pooling == "cls"
-
     def is_head(self, parameter: str) -> bool:
         if self.settings.pooling == "mean":
             return parameter.startswith("labels.")
-        return not parameter.startswith(f"model.{self._pretrained().base_model_prefix}.")
+        return not parameter.startswith(f"model.{self._pretrained.base_model_prefix}.")
 
     def save(self, folder: Path) -> None:
         self._tokenizer.save_pretrained(folder)
         with _quiet():
-            self._pretrained().save_pretrained(folder)
+            self._pretrained.save_pretrained(folder)
         if isinstance(self.network, MeanNetwork):
             save_file(self.network.labels.state_dict(), folder / HEAD_FILE)
 
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
-        check_encoder(str(folder), self.trust_remote_code)
         missing = self._make(str(folder), n_labels, {})
         if missing:
             raise DataError(
@@ -107,16 +105,14 @@ class EncoderModel(NetworkModel):
                 "its model. It is damaged: train it again."
             )
         if isinstance(self.network, MeanNetwork):
-            head = self.network.labels.state_dict()
-            shapes = {name: tuple(value.shape) for name, value in head.items()}
-            check_shapes(folder / HEAD_FILE, shapes)
-            self.network.labels.load_state_dict(load_file(folder / HEAD_FILE))
+            load_network(self.network.labels, folder / HEAD_FILE)
         self.to_device(device)
 
     def _make(self, source: str, n_labels: int, names: dict[str, Any]) -> list[str]:
         """Make tokenizer and network; return the names of missing weights."""
         from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
+        check_encoder(source, self.trust_remote_code)
         # Always explicit: otherwise transformers prompts on the terminal, our input perhaps.
         trust = {"trust_remote_code": self.trust_remote_code}
         settings: dict[str, Any] = {
@@ -130,7 +126,7 @@ class EncoderModel(NetworkModel):
             if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
                 raise ValueError("its tokenizer has no words: the tokenizer files are missing")
             if self.settings.pooling == "cls":
-                model, info = AutoModelForSequenceClassification.from_pretrained(
+                self._pretrained, info = AutoModelForSequenceClassification.from_pretrained(
                     source,
                     num_labels=n_labels,
                     problem_type="multi_label_classification",
@@ -139,10 +135,10 @@ class EncoderModel(NetworkModel):
                     **names,
                     **settings,
                 )
-                self.network = SequenceNetwork(model)
+                self.network = SequenceNetwork(self._pretrained)
             else:
-                model, info = AutoModel.from_pretrained(source, **settings)
-                self.network = MeanNetwork(model, n_labels, self.settings.dropout)
+                self._pretrained, info = AutoModel.from_pretrained(source, **settings)
+                self.network = MeanNetwork(self._pretrained, n_labels, self.settings.dropout)
         mismatched = [entry[0] for entry in info["mismatched_keys"]]
         return sorted({*info["missing_keys"], *mismatched})
 
@@ -152,17 +148,10 @@ class EncoderModel(NetworkModel):
             return True
         return self.settings.pooling == "cls" and self.is_head(f"model.{weight}")
 
-    def _pretrained(self) -> Any:
-        """The model of transformers inside the network."""
-        if isinstance(self.network, MeanNetwork):
-            return self.network.encoder
-        assert isinstance(self.network, SequenceNetwork)
-        return self.network.model
-
     def _max_length(self) -> int:
         """The setting, limited by the positions of the encoder."""
         limits = [self.settings.max_length]
-        most = getattr(self._pretrained().config, "max_position_embeddings", None)
+        most = getattr(self._pretrained.config, "max_position_embeddings", None)
         if isinstance(most, int) and most > 0:
             limits.append(most)
         for name, module in self.network.named_modules():
@@ -225,14 +214,18 @@ def _quiet() -> Iterator[None]:
 def _not_found(source: str, error: Exception) -> str:
     """What is missing, where it was searched, and how to use a local folder."""
     folder = Path(source)
-    first = (str(error).splitlines() or [type(error).__name__])[0]
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
     how = (
         "Pass the path of a folder that holds config.json, model.safetensors and the tokenizer "
         "files (tokenizer.json), as --encoder FOLDER."
     )
     if folder.is_dir():
-        lacking = _lacking({path.name for path in folder.iterdir()})
-        what = f"it lacks {', '.join(lacking)}" if lacking else f"it could not be read ({first})"
+        lacking = [
+            name
+            for name, patterns in NEEDED.items()
+            if not any(any(folder.glob(pattern)) for pattern in patterns)
+        ]
+        what = f"it lacks {', '.join(lacking)}" if lacking else f"it could not be read ({reason})"
         return f"the folder {source} is not an encoder: {what}. {how}"
     from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
 
@@ -241,17 +234,5 @@ def _not_found(source: str, error: Exception) -> str:
         hub = "was not contacted, as HF_HUB_OFFLINE is set"
     return (
         f"the encoder {source!r} was not found: no such folder here, not in the cache "
-        f"{HF_HUB_CACHE}, and the Hugging Face hub {hub}. {how} ({first})"
+        f"{HF_HUB_CACHE}, and the Hugging Face hub {hub}. {how} ({reason})"
     )
-
-
-def _lacking(names: set[str]) -> list[str]:
-    """The files that a folder with these files lacks."""
-    weights = {n for n in names if n.endswith(".safetensors")}
-    words = {n for n in names if n.startswith(("tokenizer.", "vocab")) or n.endswith(".model")}
-    present = {
-        "config.json": "config.json" in names,
-        "model.safetensors": bool(weights - {HEAD_FILE}),
-        "tokenizer.json": bool(words),
-    }
-    return [name for name, is_there in present.items() if not is_there]

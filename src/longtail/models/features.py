@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +24,18 @@ LOW_MIN_DF = 2
 PATTERNS = (CountVectorizer().token_pattern, ANY_WORD, ANYTHING)
 
 
+@dataclass(eq=False)
 class TextFeatures:
-    """Counts of words, weighted by rarity, and scaled to length one.
+    """Counts of words, weighted by rarity, and scaled to length one; fields as in Bag and Svm."""
 
-    Args:
-        ngrams, char_ngrams: longest sequences of words, and of characters (0: none).
-        min_df: least number of training documents; max_features: largest vocabulary.
-        hashing: columns to hash words into instead of a vocabulary; 0: a vocabulary.
-        sublinear: dampen counts, 1 + log; otherwise they count in full.
-    """
+    ngrams: int = 1
+    min_df: int = 1
+    max_features: int = 200_000
+    char_ngrams: int = 0
+    hashing: int = 0
+    sublinear: bool = True
 
-    def __init__(
-        self,
-        ngrams: int = 1,
-        min_df: int = 1,
-        max_features: int = 200_000,
-        char_ngrams: int = 0,
-        hashing: int = 0,
-        sublinear: bool = True,
-    ) -> None:
-        self._sublinear = sublinear
-        self._ngrams, self._char_ngrams = ngrams, char_ngrams
-        self._min_df, self._max_features, self._hashing = min_df, max_features, hashing
+    def __post_init__(self) -> None:
         self._pattern = PATTERNS[0]
         self._vocabularies: list[dict[str, int]] = []
         self._idf: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
@@ -73,60 +64,56 @@ class TextFeatures:
         return self._weigh(self._count(texts))
 
     def _weigh(self, counts: sp.csr_matrix) -> sp.csr_matrix:
-        found = sp.csr_matrix(counts, dtype=np.float32)
-        counted = 1 + np.log(found.data) if self._sublinear else found.data
-        found.data = counted * self._idf[found.indices]
-        rows = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
-        lengths = np.sqrt(np.bincount(rows, weights=found.data**2, minlength=found.shape[0]))
-        found.data = (found.data / np.maximum(lengths, 1e-12)[rows]).astype(np.float32)
-        return found
+        features = sp.csr_matrix(counts, dtype=np.float32)
+        counted = 1 + np.log(features.data) if self.sublinear else features.data
+        values = counted * self._idf[features.indices]
+        rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
+        lengths = np.sqrt(np.bincount(rows, weights=values**2, minlength=features.shape[0]))
+        features.data = (values / np.maximum(lengths, 1e-12)[rows]).astype(np.float32)
+        return features
 
     def _count_first(self, texts: Sequence[str]) -> sp.csr_matrix | None:
         """Counts with a vocabulary made of these texts; None if they have no words."""
-        if self._hashing:
+        if self.hashing:
             counts = self._count(texts)
             return counts if counts.nnz else None
-        for min_df in dict.fromkeys((min(self._min_df, len(texts)), 1)):
-            pieces, self._vocabularies = [], []
-            for kind in self._kinds():
-                vectorizer = CountVectorizer(
-                    **kind, min_df=min_df, max_features=self._max_features, dtype=np.float32
+        limits = {"max_features": self.max_features, "dtype": np.float32}
+        for min_df in dict.fromkeys((min(self.min_df, len(texts)), 1)):
+            vectorizers = [CountVectorizer(**c, **limits, min_df=min_df) for c in self._cuts()]
+            try:
+                pieces = [vectorizer.fit_transform(texts) for vectorizer in vectorizers]
+            except ValueError:  # no word is left
+                continue
+            if min_df < min(self.min_df, len(texts)) and self.min_df > LOW_MIN_DF:
+                raise InputError(
+                    f"no word is in {self.min_df} of the {len(texts)} training documents. "
+                    "Lower min_df (--min-df)."
                 )
-                try:
-                    pieces.append(vectorizer.fit_transform(texts))
-                except ValueError:  # its way to say that nothing is left
-                    break
-                self._vocabularies.append({w: int(k) for w, k in vectorizer.vocabulary_.items()})
-            else:
-                if min_df < min(self._min_df, len(texts)) and self._min_df > LOW_MIN_DF:
-                    raise InputError(
-                        f"no word is in {self._min_df} of the {len(texts)} training documents. "
-                        "Lower min_df (--min-df)."
-                    )
-                return sp.csr_matrix(sp.hstack(pieces, format="csr"))
+            self._vocabularies = [
+                {word: int(k) for word, k in vectorizer.vocabulary_.items()}
+                for vectorizer in vectorizers
+            ]
+            return sp.csr_matrix(sp.hstack(pieces, format="csr"))
         return None
 
     def _count(self, texts: Sequence[str]) -> sp.csr_matrix:
-        pieces = []
-        for position, kind in enumerate(self._kinds()):
-            if self._hashing:
-                vectorizer: Any = HashingVectorizer(
-                    **kind, n_features=self._hashing, norm=None, alternate_sign=False,
-                    dtype=np.float32,
-                )  # fmt: skip
-            else:
-                known = self._vocabularies[position]
-                vectorizer = CountVectorizer(**kind, vocabulary=known, dtype=np.float32)
-            pieces.append(vectorizer.transform(texts))
+        dtype = np.float32
+        if self.hashing:
+            options = {"n_features": self.hashing, "norm": None, "alternate_sign": False}
+            vectorizers = [HashingVectorizer(**c, **options, dtype=dtype) for c in self._cuts()]
+        else:
+            cuts = zip(self._cuts(), self._vocabularies, strict=True)
+            vectorizers = [CountVectorizer(**c, vocabulary=v, dtype=dtype) for c, v in cuts]
+        pieces = [vectorizer.transform(texts) for vectorizer in vectorizers]
         return sp.csr_matrix(sp.hstack(pieces, format="csr"))
 
-    def _kinds(self) -> list[dict[str, Any]]:
-        """How to cut texts: into words, and into characters if wanted."""
-        words = {"token_pattern": self._pattern, "ngram_range": (1, self._ngrams)}
-        if not self._char_ngrams:
+    def _cuts(self) -> list[dict[str, Any]]:
+        """How to cut texts: into words, and into characters if requested."""
+        words = {"token_pattern": self._pattern, "ngram_range": (1, self.ngrams)}
+        if not self.char_ngrams:
             return [words]
-        least = min(2, self._char_ngrams)
-        return [words, {"analyzer": "char_wb", "ngram_range": (least, self._char_ngrams)}]
+        least = min(2, self.char_ngrams)
+        return [words, {"analyzer": "char_wb", "ngram_range": (least, self.char_ngrams)}]
 
     def save(self, folder: Path) -> None:
         words = [sorted(known, key=known.__getitem__) for known in self._vocabularies]
@@ -135,21 +122,20 @@ class TextFeatures:
         save_file({"idf": self._idf}, folder / "idf.safetensors")
 
     def load(self, folder: Path) -> None:
-        place = folder / "vocabulary.json"
-        saved = json.loads(place.read_text("utf-8"))
-        pattern, vocabularies = saved["pattern"], saved["vocabularies"]
-        if pattern not in PATTERNS:
+        path = folder / "vocabulary.json"
+        saved = json.loads(path.read_text("utf-8"))
+        self._pattern, lists = saved["pattern"], saved["vocabularies"]
+        if self._pattern not in PATTERNS:
             # Any other is not ours, and a regular expression can be made to run for years.
-            raise DataError(f"{place} has a pattern that longtail does not use: {pattern!r:.80}.")
-        idf = load_file(folder / "idf.safetensors")["idf"]
-        n_kinds = 0 if self._hashing else len(self._kinds())
-        n_words = self._hashing * len(self._kinds()) or sum(map(len, vocabularies))
-        if len(vocabularies) != n_kinds or idf.shape != (n_words,) or idf.dtype != np.float32:
+            raise DataError(f"{path} has a pattern that is not ours: {self._pattern!r:.80}.")
+        self._vocabularies = [{str(word): k for k, word in enumerate(words)} for words in lists]
+        self._idf = load_file(folder / "idf.safetensors")["idf"]
+        n_cuts, n_words = len(self._cuts()), sum(map(len, lists))
+        expected = (0, (self.hashing * n_cuts,)) if self.hashing else (n_cuts, (n_words,))
+        if (len(lists), self._idf.shape) != expected or self._idf.dtype != np.float32:
             raise DataError(
-                f"{place} and idf.safetensors do not belong together: {n_words} words in "
-                f"{len(vocabularies)} vocabularies, weights of shape {idf.shape}."
+                f"{path} and idf.safetensors do not belong together: {n_words} words in "
+                f"{len(lists)} vocabularies, weights of shape {self._idf.shape}."
             )
-        found = [{str(word): k for k, word in enumerate(words)} for words in vocabularies]
-        if sum(map(len, found)) != sum(map(len, vocabularies)) or not np.isfinite(idf).all():
-            raise DataError(f"{place} names a word twice, or idf.safetensors holds no numbers.")
-        self._pattern, self._vocabularies, self._idf = pattern, found, idf
+        if sum(map(len, self._vocabularies)) != n_words or not np.isfinite(self._idf).all():
+            raise DataError(f"{path} names a word twice, or idf.safetensors holds no numbers.")

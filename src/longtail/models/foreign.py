@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.errors import DataError
-from longtail.models.weights import shapes_in
+from longtail.models.base import read_header
 from longtail.runs.files import read_regular
 
 # Settings by which transformers fetches compiled code by name, and what is built in instead.
@@ -30,35 +30,40 @@ HARMLESS = 4096
 
 def check_encoder(source: str, trusted: bool) -> None:
     """Raise if an encoder, by name or folder, would run foreign code or take absurd memory."""
-    config = _config_of(source)
+    folder = Path(source) if Path(source).is_dir() else None
+    config = _read_json(folder / "config.json") if folder else _download_config(source)
+    if not isinstance(config, dict):
+        raise ValueError("its config.json is not a JSON object")
     for key, value in _settings(config):
         if KERNELS.fullmatch(key) and value not in BUILT_IN:
             raise DataError(
                 f"the encoder {source!r} asks for {key} = {value!r:.80} in its config.json, which "
                 "would fetch and run code by that name. Remove the setting from config.json."
             )
-    if "auto_map" in config and not trusted and not _is_known(config):
-        raise DataError(
-            f"the encoder {source!r} brings code of its own (auto_map in its config.json), which "
-            "is not run. If you trust where it comes from, add --trust-remote-code "
-            "(trust_remote_code=True)."
-        )
-    if Path(source).is_dir():
-        _check_sizes(Path(source), config)
-        _check_paths(Path(source))
+    if "auto_map" in config and not trusted:
+        from transformers import CONFIG_MAPPING
+
+        # A kind of model that transformers has needs no code from the folder.
+        if config.get("model_type") not in CONFIG_MAPPING:
+            raise DataError(
+                f"the encoder {source!r} brings code of its own (auto_map in its config.json), "
+                "which is not run. If you trust where it comes from, add --trust-remote-code "
+                "(trust_remote_code=True)."
+            )
+    if folder:
+        _check_sizes(folder, config)
+        _check_paths(folder)
 
 
-def _config_of(source: str) -> dict[str, Any]:
-    if Path(source).is_dir():
-        # Links are the user's own, as in the cache of the hub; a pipe would wait for ever.
-        found = json.loads(read_regular((Path(source) / "config.json").resolve()))
-    else:
-        from transformers import PretrainedConfig
+def _download_config(source: str) -> Any:
+    from transformers import PretrainedConfig
 
-        found = PretrainedConfig.get_config_dict(source)[0]
-    if not isinstance(found, dict):
-        raise ValueError("its config.json is not a JSON object")
-    return found
+    return PretrainedConfig.get_config_dict(source)[0]
+
+
+def _read_json(path: Path) -> Any:
+    # Links are the user's own, as in the cache of the hub; a pipe would wait for ever.
+    return json.loads(read_regular(path.resolve()))
 
 
 def _settings(config: Any) -> Iterator[tuple[str, Any]]:
@@ -72,30 +77,17 @@ def _settings(config: Any) -> Iterator[tuple[str, Any]]:
             yield from _settings(item)
 
 
-def _is_known(config: Mapping[str, Any]) -> bool:
-    """Whether transformers has the kind of model itself, and needs no code from the folder."""
-    from transformers import CONFIG_MAPPING
-
-    return config.get("model_type") in CONFIG_MAPPING
-
-
 def _check_sizes(folder: Path, config: Mapping[str, Any]) -> None:
     """Sizes in the configuration that the weights do not have would be allocated all the same."""
-    shapes = [
-        shape for path in sorted(folder.glob("*.safetensors")) for shape in shapes_in(path).values()
-    ]
-    if not shapes:
-        return
+    files = sorted(folder.glob("*.safetensors"))
+    shapes = [shape for path in files for shape, _ in read_header(path).values()]
     total = sum(math.prod(shape) for shape in shapes)
-    for key, value in _settings(config):
+    for key, value in _settings(config) if shapes else ():
         if isinstance(value, bool) or not isinstance(value, int):
             continue
-        most = None
-        if LAYERS.fullmatch(key):
-            most = len(shapes)
-        elif SIZES.fullmatch(key):
-            most = max(total, HARMLESS)
-        if most is not None and value > most:
+        is_size, is_depth = SIZES.fullmatch(key), LAYERS.fullmatch(key)
+        limit = len(shapes) if is_depth else max(total, HARMLESS)
+        if (is_size or is_depth) and value > limit:
             raise DataError(
                 f"the config.json of {folder} says {key} = {value}, and its weights have nothing "
                 "of that size. It is damaged, or belongs to other weights."
@@ -104,22 +96,14 @@ def _check_sizes(folder: Path, config: Mapping[str, Any]) -> None:
 
 def _check_paths(folder: Path) -> None:
     """Raise if a file of the encoder leads transformers to a file somewhere else."""
-    found = []
-    for path in sorted(folder.glob("*.index.json")):
-        found += [(path, value) for _, value in _settings(_json(path)) if isinstance(value, str)]
-    for name in ("tokenizer_config.json", "config.json"):
-        if (folder / name).is_file():
-            for key, value in _settings(_json(folder / name)):
-                if FILES.fullmatch(key):
-                    values = value if isinstance(value, list) else [value]
-                    found += [(folder / name, one) for one in values if isinstance(one, str)]
-    for path, value in found:
-        if "/" in value or "\\" in value:
-            raise DataError(
-                f"{path} names the file {value!r:.80}, which is outside of its folder. Remove that "
-                "setting, or copy the file into the folder."
-            )
-
-
-def _json(path: Path) -> Any:
-    return json.loads(read_regular(path.resolve()))
+    names = ("*.index.json", "tokenizer_config.json", "config.json")
+    for path in [path for name in names for path in sorted(folder.glob(name))]:
+        is_index = path.name.endswith(".index.json")
+        for key, value in _settings(_read_json(path)):
+            for name in value if isinstance(value, list) else [value]:
+                is_file = isinstance(name, str) and (is_index or FILES.fullmatch(key))
+                if is_file and ("/" in name or "\\" in name):
+                    raise DataError(
+                        f"{path} names the file {name!r:.80}, which is outside of its folder. "
+                        "Remove that setting, or copy the file into the folder."
+                    )

@@ -69,9 +69,9 @@ class Bag(ModelSettings):
         check_words(self)
         check_integer("char_ngrams", self.char_ngrams, 0)
         check_integer("hashing", self.hashing, 0)
-        for name in ("dropout",) if self.hidden == 0 else ("C", "informed"):
+        kind = "a hidden layer" if self.hidden else "a linear head (hidden=0)"
+        for name in ("C", "informed") if self.hidden else ("dropout",):
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                kind = "a linear head (hidden=0)" if self.hidden == 0 else "a hidden layer"
                 raise InputError(f"{name} (--{name}) has no effect on {kind}. Leave it out.")
 
     @property
@@ -100,6 +100,8 @@ class Encoder(ModelSettings):
     dropout: float = setting(0.1, "Dropout probability of the pooled vector.")
 
     def __post_init__(self) -> None:
+        if isinstance(self.encoder, Path):  # as many write a folder
+            self.encoder = str(self.encoder)
         if not isinstance(self.encoder, str):
             raise InputError(f"encoder must be a name or a path, got {self.encoder!r}.")
         check_choice("pooling", self.pooling, POOLINGS)

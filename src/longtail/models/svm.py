@@ -10,13 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from longtail.data import TextData
-from longtail.models.base import FitContext, Floats, MakeLoss, Scale, TextModel
+from longtail.models.base import FitContext, Floats, MakeLoss, Scale, TextModel, read_weights
 from longtail.models.features import TextFeatures
 from longtail.models.settings import Svm
-from longtail.models.weights import check_shapes
 from longtail.training.settings import Training
 
 WEIGHTS_FILE = "model.safetensors"
@@ -55,12 +54,8 @@ class SvmModel(TextModel):
 
         if y.all() or not y.any():
             return np.zeros(features.shape[1], dtype=np.float32), 1.0 if y.any() else -1.0
-        machine = LinearSVC(
-            C=self.settings.C,
-            class_weight=self.settings.class_weight,
-            random_state=0,
-            max_iter=5000,
-        )
+        C, class_weight = self.settings.C, self.settings.class_weight
+        machine = LinearSVC(C=C, class_weight=class_weight, random_state=0, max_iter=5000)
         machine.fit(features, y)
         return machine.coef_.ravel().astype(np.float32), float(machine.intercept_[0])
 
@@ -75,6 +70,5 @@ class SvmModel(TextModel):
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
         self._features.load(folder)
         shapes = {"weight": (n_labels, len(self._features)), "bias": (n_labels,)}
-        check_shapes(folder / WEIGHTS_FILE, shapes)
-        tensors = load_file(folder / WEIGHTS_FILE)
-        self._weight, self._bias = tensors["weight"], tensors["bias"]
+        tensors = read_weights(folder / WEIGHTS_FILE, shapes)
+        self._weight, self._bias = tensors["weight"].numpy(), tensors["bias"].numpy()
