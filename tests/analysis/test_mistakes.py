@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import expit
 
 from longtail.analysis import confused_pairs, never_predicted, worst_documents
 from longtail.errors import InputError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.thresholds import Thresholds
-from longtail.thresholds.scales import sigmoid
 
 VALUES = np.array([0.1, 0.4, -0.3, 0.2, np.inf, 0.0])
 STATS = LabelStats.from_counts([30, 20, 10, 5, 4, 1], 40)
@@ -63,7 +63,7 @@ def test_worst_documents_by_distance(kind: str, rule: dict[str, Any]) -> None:
         for names, mask in zip((each.missed, each.wrong, each.right), masks, strict=True):
             assert names == tuple(str(k) for k in np.flatnonzero(mask))
     # Probabilities have the errors of their logits.
-    _, probability, _ = scored(kind, sigmoid)
+    _, probability, _ = scored(kind, expit)
     again = worst_documents(found, probability, most=40, scale="probability")
     assert {each.row: each.error for each in again} == pytest.approx(
         {each.row: each.error for each in worst_documents(found, scores, most=40)}
@@ -72,7 +72,7 @@ def test_worst_documents_by_distance(kind: str, rule: dict[str, Any]) -> None:
 
 def test_scores_that_were_not_evaluated_are_refused() -> None:
     truth, scores, _ = scored("dense")
-    found = evaluated(truth, sigmoid(scores), scale="probability")
+    found = evaluated(truth, expit(scores), scale="probability")
     with pytest.raises(InputError, match="probabilities must lie in"):
         worst_documents(found, scores)
     with pytest.raises(InputError, match=r"\(40, 6\).*\(40, 5\)"):

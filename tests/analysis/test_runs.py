@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import expit
 
 from longtail.analysis import Run, compare_runs
 from longtail.analysis.runs import label_rows, same_groups
@@ -15,7 +16,6 @@ from longtail.errors import InputError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.thresholds import Thresholds
-from longtail.thresholds.scales import sigmoid
 
 RNG = np.random.RandomState(1)
 TRUTH = (RNG.rand(50, 6) < 0.3).astype(float)
@@ -40,7 +40,7 @@ def evaluated(scores: Any, **rule: Any) -> Evaluation:
     ids=str,
 )
 def test_probabilities_become_the_logits_of_their_run(form: str, rule: dict[str, Any]) -> None:
-    logits, probability = FORMS[form](LOGITS), FORMS[form](sigmoid(LOGITS))
+    logits, probability = FORMS[form](LOGITS), FORMS[form](expit(LOGITS))
     of_logits = evaluated(logits, **rule)
     of_probability = evaluated(probability, scale="probability", **rule)
     for run in (
@@ -57,7 +57,7 @@ def test_probabilities_become_the_logits_of_their_run(form: str, rule: dict[str,
 def test_other_scores_than_the_evaluated_are_refused() -> None:
     found = evaluated(LOGITS)
     for scores, settings, message in (
-        (sigmoid(LOGITS), {}, r"as logits these lead to other decisions \(\d+ differ\)"),
+        (expit(LOGITS), {}, r"as logits these lead to other decisions \(\d+ differ\)"),
         (LOGITS, {"scale": "probability"}, "probabilities must lie in"),
         (LOGITS, {"scale": "odds"}, "scale must be one of"),
         (-LOGITS, {}, "expected the scores that were evaluated"),

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from longtail.errors import InputError
 from longtail.evaluation import Evaluation, Scores, compare, evaluate
 from longtail.evaluation.bootstrap import resampled
-from longtail.evaluation.groups import document_groups
+from longtail.evaluation.results import document_groups
 from longtail.labels import LabelStats
 from longtail.metrics import Counts, count, macro_f1, micro_f1
 from longtail.thresholds import Thresholds
@@ -99,7 +99,7 @@ def test_intervals_hold_the_figure_and_shrink_with_documents() -> None:
         widths.append(high - low)
     assert widths[1] < widths[0] / 3
     first, again = (evaluate(truth, scores, Thresholds(np.zeros(9)), STATS) for _ in range(2))
-    other = evaluate(truth, scores, Thresholds(np.zeros(9)), STATS, seed=1)
+    other = evaluate(truth, scores, Thresholds(np.zeros(9)), STATS, random_state=1)
     assert first.intervals == again.intervals != other.intervals
     assert evaluated(n_resamples=0).intervals == {}
 
@@ -202,7 +202,9 @@ def test_what_no_resample_says_is_as_wide_as_can_be() -> None:
     stats = LabelStats.from_counts([9, 5, 1], 10)
     truth = np.array([[1, 0, 0], [0, 1, 0]])
     found = [
-        evaluate(truth, truth - 0.5, Thresholds(np.zeros(3)), stats, n_resamples=1, seed=seed)
+        evaluate(
+            truth, truth - 0.5, Thresholds(np.zeros(3)), stats, n_resamples=1, random_state=seed
+        )
         for seed in range(12)
     ]
     assert {each.intervals["head"]["micro_f1"] for each in found} == {(0.0, 1.0), (1.0, 1.0)}

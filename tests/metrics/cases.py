@@ -8,14 +8,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from longtail.metrics import blocks
-
-# The same examples every time: a build must not fail by chance. Nothing is written to disk.
-property_test = settings(deadline=None, max_examples=150, database=None, derandomize=True)
 
 Case = tuple[np.ndarray, np.ndarray, np.ndarray]
 BLOCK_SIZES = st.sampled_from([1, 4, 11, 2**22])

@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score
 from longtail.errors import InputError
 from longtail.metrics import average_precision, label_average_precision
 
-from .cases import BLOCK_SIZES, Case, block_size, property_test, score_forms, scored, stored
+from .cases import BLOCK_SIZES, Case, block_size, score_forms, scored, stored
 
 # Tied or not; scikit-learn refuses infinite scores.
 FINITE = st.one_of(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0]), st.floats(-5, 5, width=32))
@@ -39,7 +39,6 @@ def by_hand(labels: np.ndarray, scores: np.ndarray, where: np.ndarray) -> float:
 
 
 @given(scored(min_labels=2, values=FINITE))
-@property_test
 def test_equals_scikit_learn(case: Case) -> None:
     labels, scores, _ = case
     for form in (scores, stored(scores)):
@@ -51,7 +50,6 @@ def test_equals_scikit_learn(case: Case) -> None:
 
 
 @given(scored(), BLOCK_SIZES)
-@property_test
 def test_every_form_of_scores_by_hand(case: Case, size: int) -> None:
     labels, scores, where = case
     present = labels.any(axis=0)

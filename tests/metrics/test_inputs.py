@@ -31,7 +31,7 @@ from longtail.metrics import (
 )
 from longtail.metrics.blocks import applies_to, positions_of, row_blocks, rows_of
 
-from .cases import backwards, block_size, property_test, scored, stored
+from .cases import backwards, block_size, scored, stored
 
 LABELS = np.array([[1, 0], [0, 1]])
 
@@ -109,7 +109,6 @@ def test_arguments_are_not_changed() -> None:
 
 
 @given(scored())
-@property_test
 def test_rows_and_labels_of_stored_scores(case: Any) -> None:
     labels, scores, where = case
     rows, columns = where.nonzero()
@@ -122,7 +121,6 @@ def test_rows_and_labels_of_stored_scores(case: Any) -> None:
 
 
 @given(st.integers(0, 30), st.integers(0, 9), st.sampled_from([1, 4, 1000]), st.booleans())
-@property_test
 def test_blocks_cover_all_rows_once(n_rows: int, row_size: int, size: int, default: bool) -> None:
     with block_size(size):
         blocks = list(row_blocks(n_rows, row_size, None if default else size))

@@ -32,7 +32,6 @@ from .cases import (
     backwards,
     block_size,
     distinct,
-    property_test,
     score_forms,
     scored,
     stored,
@@ -84,7 +83,6 @@ def by_hand(case: Case, k: int, skip: bool) -> dict[str, float]:
 
 
 @given(scored(), KS, st.booleans(), BLOCK_SIZES)
-@property_test
 def test_every_form_of_scores_by_hand(case: Case, k: int, skip: bool, size: int) -> None:
     labels, scores, where = case
     chances = CHANCES[: labels.shape[1]]
@@ -97,7 +95,6 @@ def test_every_form_of_scores_by_hand(case: Case, k: int, skip: bool, size: int)
 
 
 @given(distinct(), KS)
-@property_test
 def test_without_ties_ndcg_is_scikit_learns_and_only_the_order_matters(
     case: tuple[np.ndarray, np.ndarray], k: int
 ) -> None:
@@ -108,7 +105,6 @@ def test_without_ties_ndcg_is_scikit_learns_and_only_the_order_matters(
 
 
 @given(scored(), KS, BLOCK_SIZES)
-@property_test
 def test_top_k_is_ordered_and_padded(case: Case, k: int, size: int) -> None:
     _, scores, where = case
     for form, there in score_forms(scores, where):
@@ -146,7 +142,6 @@ def test_half_precision_and_large_integers_are_exact() -> None:
 
 
 @given(scored(), st.lists(KS, min_size=1, max_size=4))
-@property_test
 def test_one_ranking_serves_every_k(case: Case, ks: list[int]) -> None:
     labels, scores, _ = case
     chances = CHANCES[: labels.shape[1]]

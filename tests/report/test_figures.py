@@ -19,8 +19,8 @@ from longtail.errors import InputError
 from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
 from longtail.report import Run, plot_documents, plot_labels, plot_results
-from longtail.report.figures import draw_figures
 from longtail.report.figures.corpus import label_edges, word_edges
+from longtail.report.figures.evaluation import draw_figures
 from longtail.report.table import NONE
 from longtail.thresholds import Thresholds
 

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from longtail.thresholds import OBJECTIVES, cuts, fit_thresholds
 from longtail.thresholds.tuning import Pairs, make_tuning
 
-from .cases import KINDS, Case, cases, decide, every_cut, f1_of, long_tail, property_test
+from .cases import KINDS, Case, cases, decide, every_cut, f1_of, long_tail
 
 
 @given(cases(), st.sampled_from(OBJECTIVES))
-@property_test
 def test_no_single_cut_beats_global(case: Case, objective: Any) -> None:
     thresholds = fit_thresholds(
         case.form, case.labels, np.ones(case.labels.shape[1]), "global", objective=objective
@@ -25,7 +24,7 @@ def test_no_single_cut_beats_global(case: Case, objective: Any) -> None:
     candidates = every_cut(case.scores[case.scored])
     best = max(f1_of(case.truth, decide(case, cut), objective) for cut in candidates)
     assert f1 == pytest.approx(best, abs=1e-12)
-    assert thresholds.details["earned_in_tuning"] == pytest.approx(f1, abs=1e-12)
+    assert thresholds.details["tuning_f1"] == pytest.approx(f1, abs=1e-12)
 
 
 def test_cuts_of_a_label() -> None:
@@ -42,7 +41,6 @@ def test_a_threshold_between_neighbouring_numbers(above: float) -> None:
 
 
 @given(cases(), st.sampled_from(OBJECTIVES), st.booleans(), st.data())
-@property_test
 def test_the_fast_path_gives_the_same_cut(
     case: Case, objective: Any, with_offsets: bool, data: st.DataObject
 ) -> None:
@@ -52,7 +50,7 @@ def test_the_fast_path_gives_the_same_cut(
     offsets = drawn if with_offsets else None
     slow = cuts.best_cut(tuning, objective, offsets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuts, "LARGE", 0)
+        patch.setattr(cuts, "LARGE", 1)
         patch.setattr(cuts, "SAMPLE", 4)
         assert cuts.best_cut(tuning, objective, offsets) == slow
 
@@ -103,22 +101,24 @@ def test_the_fast_path_gives_up_where_the_sample_misleads(monkeypatch: pytest.Mo
     slow = cuts.best_cut(tuning, "micro")
     monkeypatch.setattr(cuts, "LARGE", 1)
     monkeypatch.setattr(cuts, "SAMPLE", 20)
-    for attempts in (1, 3):
-        monkeypatch.setattr(cuts, "ATTEMPTS", attempts)
-        assert cuts.best_cut(tuning, "micro") == slow
+    assert cuts.best_cut(tuning, "micro") == slow
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_best_cut_that_predicts_exactly_the_positives(objective: Any) -> None:
+def test_a_best_cut_that_predicts_exactly_the_positives(
+    objective: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The bound is then reached, but for rounding, and the next lower score must not be lost.
-    rng = np.random.default_rng(44)
-    scores = np.minimum(rng.standard_normal((4200, 500), dtype=np.float32), 2.9)
-    labels = np.zeros(scores.shape, dtype=np.int8)
-    rows, columns = rng.integers(0, 4200, 15), rng.integers(0, 5, 15)
-    labels[rows, columns] = 1
-    scores[rows, columns] = rng.uniform(4, 12, 15)
-    for method in ("global", "frequency"):
-        thresholds = fit_thresholds(scores, labels, labels.sum(axis=0), method, objective=objective)
+    monkeypatch.setattr(cuts, "LARGE", 1000)
+    monkeypatch.setattr(cuts, "FACTORS", (0.95,))
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        scores = np.minimum(rng.standard_normal((200, 30), dtype=np.float32), 2.9)
+        labels = np.zeros(scores.shape, dtype=np.int8)
+        rows, columns = rng.integers(0, 200, 15), rng.integers(0, 5, 15)
+        labels[rows, columns] = 1
+        scores[rows, columns] = rng.uniform(4, 12, 15)
+        thresholds = fit_thresholds(scores, labels, np.ones(30), "global", objective=objective)
         assert thresholds.apply(scores).nnz == labels.sum()
 
 

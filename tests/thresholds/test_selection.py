@@ -44,7 +44,7 @@ def parameters(function: Any) -> set[str]:
 def test_no_function_that_tunes_can_see_test_data() -> None:
     data, options = (
         {"scores", "y_true", "label_counts"},
-        {"method", "objective", "scale", "folds", "seed"},
+        {"method", "objective", "scale", "folds", "random_state"},
     )
     assert parameters(fit_thresholds) == data | options | {"top_k", "at_least_one"}
     assert parameters(cross_validated_score) == data | options
@@ -179,7 +179,7 @@ def test_a_clear_gain_is_taken_and_reported() -> None:
     scores = rng.normal(size=labels.shape) + 3 * labels + np.linspace(-6, 6, 8)
     auto = fit_thresholds(scores, labels, [100] * 8)
     assert auto.method == "micromacro"
-    table = auto.details["earned"]
+    table = auto.details["cross_validated_f1"]
     assert table == {
         method: list(cross_validated_score(scores, labels, [100] * 8, method))
         for method in selection.CANDIDATES
@@ -191,7 +191,7 @@ def test_among_equals_the_default_method_is_chosen() -> None:
     labels = (np.random.default_rng(0).random((100, 6)) < 0.4).astype(int)
     auto = fit_thresholds(2.0 * labels - 1, labels, labels.sum(axis=0))
     assert auto.method == selection.DEFAULT
-    assert {tuple(both) for both in auto.details["earned"].values()} == {(1.0, 1.0)}
+    assert {tuple(both) for both in auto.details["cross_validated_f1"].values()} == {(1.0, 1.0)}
 
 
 @pytest.mark.parametrize(("gain", "taken"), [(0.02, False), (0.06, False), (0.07, True)])

@@ -48,7 +48,7 @@ class Run:
 
     @cached_property
     def logits(self) -> Any:
-        """The scores, checked, on the scale of the thresholds: logits or margins. None: unknown."""
+        """The scores on the scale of the thresholds: logits or margins. None: unknown."""
         return None if self.scores is None else to_logits(self.scores, self._scale)
 
     @property
@@ -68,7 +68,7 @@ class Run:
             )
 
 
-def compare_runs(evaluations: Mapping[str, Evaluation], seed: int = 0) -> dict[str, Comparison]:
+def compare_runs(evaluations: Mapping[str, Evaluation]) -> dict[str, Comparison]:
     """Every later evaluation against the first."""
     (_, first), *later = evaluations.items()
     comparisons: dict[str, Comparison] = {}
@@ -77,7 +77,7 @@ def compare_runs(evaluations: Mapping[str, Evaluation], seed: int = 0) -> dict[s
             comparisons[name] = "its labels are others than those of the first run."
             continue
         try:
-            comparisons[name] = compare(first, evaluation, N_RESAMPLES, seed)
+            comparisons[name] = compare(first, evaluation, N_RESAMPLES)
         except InputError as error:
             comparisons[name] = str(error)
     return comparisons
@@ -85,12 +85,12 @@ def compare_runs(evaluations: Mapping[str, Evaluation], seed: int = 0) -> dict[s
 
 def same_groups(first: Evaluation, second: Evaluation) -> bool:
     """Whether the same labels are head, medium and tail."""
-    return first is second or _members(first) == _members(second)
 
+    def members(evaluation: Evaluation) -> dict[str, set[str]]:
+        names = np.array(evaluation.labels.names, dtype=object)
+        return {group: set(names[mask].tolist()) for group, mask in evaluation.masks.items()}
 
-def _members(evaluation: Evaluation) -> dict[str, set[str]]:
-    names = np.array(evaluation.labels.names, dtype=object)
-    return {group: set(names[mask].tolist()) for group, mask in evaluation.masks.items()}
+    return first is second or members(first) == members(second)
 
 
 @dataclass(frozen=True)

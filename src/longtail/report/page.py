@@ -18,7 +18,7 @@ from longtail.analysis.runs import MEASURES, Run, label_rows
 from longtail.evaluation import Evaluation
 from longtail.labels import GROUP_NAMES
 from longtail.report.evaluation_tables import metric_table, other_groups, report_tables
-from longtail.report.figures import draw_figures
+from longtail.report.figures.evaluation import draw_figures
 from longtail.report.jinja import render_html, text_file, to_html
 from longtail.report.table import Table, shorten
 

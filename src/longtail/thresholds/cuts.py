@@ -17,9 +17,8 @@ Objective = Literal["micro", "macro", "mean"]
 OBJECTIVES = ("micro", "macro", "mean")
 # Scored pairs from which it pays to look for the best cut without sorting all of them.
 LARGE = 1 << 21
-# Pairs that are sampled for that to guess a lower bound, and number of guesses.
-SAMPLE = 1 << 18
-ATTEMPTS = 3
+# Pairs that are sampled to guess a score that so many pairs reach for every positive.
+SAMPLE, FACTORS = 1 << 18, (3, 7, 20, 60, 200)
 # Cuts that `approximate_f1` compares.
 STEPS = 4096
 
@@ -170,10 +169,13 @@ def _best_cut_of_many(
     cut, the more predictions. One good cut therefore bounds how low a better one can be.
     """
     n_positive = tuning.n_positive
-    for lowest in _lower_bounds(tuning, objective, offsets)[:ATTEMPTS]:
-        pairs = tuning.pairs(lowest, offsets)
-        if len(pairs.scores) > tuning.n_scored // 2:
-            return None
+    rows = np.arange(0, tuning.n_documents, max(1, tuning.n_scored // SAMPLE))
+    sample = np.sort(tuning.select(rows).pairs(offsets=offsets).scores)[::-1]
+    for factor in FACTORS:
+        rank = int(factor * n_positive.sum() / tuning.n_scored * len(sample))
+        if not 0 < rank < len(sample) // 2:
+            continue
+        pairs = tuning.pairs(sample[rank], offsets)
         threshold, f1 = best_cut_of(pairs, n_positive, objective)
         n_predicted = np.bincount(pairs.labels, minlength=tuning.n_labels)
         # Clearly lower: the last of these pairs can reach the bound, and what lies below is not
@@ -183,45 +185,11 @@ def _best_cut_of_many(
     return None
 
 
-def _lower_bounds(tuning: Tuning, objective: Objective, offsets: FloatArray | None) -> NDArray[Any]:
-    """Cuts that are probably below the best one, the highest first, from a sample of documents."""
-    scores, labels = tuning.positive_pairs(offsets)
-    if not len(scores):
-        return scores
-    # Also among the lowest positives: if most are easy to find, the best cut is there.
-    ranks = [np.linspace(0, len(scores) - 1, 24), np.geomspace(1, len(scores), 16) - 1]
-    cuts = np.unique(np.sort(scores)[np.concatenate(ranks).astype(int)])
-    rows = np.arange(0, tuning.n_documents, max(1, tuning.n_scored // SAMPLE))
-    sample = tuning.select(rows).pairs(offsets=offsets)
-    share = len(rows) / tuning.n_documents
-    n_positive, n_labels = tuning.n_positive, tuning.n_labels
-    if objective == "micro":  # all labels as one, which is faster to count
-        n_positive, n_labels = n_positive.sum(keepdims=True), 1
-    reached, highest = np.zeros((2, len(cuts)))
-    for k, cut in enumerate(cuts):
-        hits = _count(labels, scores >= cut, n_labels)
-        n_predicted = _count(sample.labels, sample.scores >= cut, n_labels) / share
-        reached[k] = _f1(hits, np.maximum(n_predicted, hits), n_positive, objective)
-        highest[k] = _highest_f1(n_predicted, n_positive, objective)
-    bounds: NDArray[Any] = cuts[highest < 0.98 * reached.max()][::-1]
-    return bounds
-
-
-def _count(labels: NDArray[Any], chosen: NDArray[np.bool_], n_labels: int) -> NDArray[np.int64]:
-    if n_labels == 1:
-        return np.array([np.count_nonzero(chosen)])
-    return np.bincount(labels[chosen], minlength=n_labels)
-
-
-def _f1(hits: Any, n_predicted: Any, n_positive: IntArray, objective: Objective) -> float:
-    """The objective from the counts of every label."""
+def _highest_f1(n_predicted: IntArray, n_positive: IntArray, objective: Objective) -> float:
+    """What no cut can exceed that predicts at least as many documents of each label."""
+    sizes = np.maximum(n_predicted, n_positive) + n_positive
     return combine(
         objective,
-        lambda: float(2 * hits.sum() / max(1, n_predicted.sum() + n_positive.sum())),
-        lambda: float(np.mean(2 * hits / np.maximum(1, n_predicted + n_positive))),
+        lambda: float(2 * n_positive.sum() / max(1, sizes.sum())),
+        lambda: float(np.mean(2 * n_positive / np.maximum(1, sizes))),
     )
-
-
-def _highest_f1(n_predicted: Any, n_positive: IntArray, objective: Objective) -> float:
-    """What no cut can exceed that predicts at least as many documents of each label."""
-    return _f1(n_positive, np.maximum(n_predicted, n_positive), n_positive, objective)

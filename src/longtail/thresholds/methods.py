@@ -50,7 +50,7 @@ def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
 def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
     """One threshold, the exact best of all cuts."""
     value, f1 = best_cut(tuning, objective)
-    return np.full(tuning.n_labels, value), {"threshold": value, "earned_in_tuning": f1}
+    return np.full(tuning.n_labels, value), {"threshold": value, "tuning_f1": f1}
 
 
 def per_label(
@@ -154,7 +154,7 @@ def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
         flat, flat_f1 = best_cut(tuning, objective)
         if flat_f1 >= f1:
             height, f1, slope, offsets = flat, flat_f1, 0.0, np.zeros(tuning.n_labels)
-    details = {"height": height, "slope": slope, "bend": bend, "earned_in_tuning": f1}
+    details = {"height": height, "slope": slope, "bend": bend, "tuning_f1": f1}
     return height - offsets, details
 
 
