@@ -33,8 +33,16 @@ from longtail.report import (
 )
 from longtail.report.evaluation_tables import difference_table, not_evaluated, other_groups
 from longtail.report.paper import paper_sizes
-from longtail.report.renderers import CELL_LIMIT, escape_markdown
-from longtail.report.table import NONE, Cell, Strong, one_line, pieces, shorten
+from longtail.report.table import (
+    CELL_LIMIT,
+    NONE,
+    Cell,
+    Strong,
+    escape_markdown,
+    one_line,
+    pieces,
+    shorten,
+)
 from longtail.thresholds import Thresholds
 
 from .cases import EVIL, by_hand, empty_groups, evaluated, runs

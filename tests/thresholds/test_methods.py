@@ -30,9 +30,6 @@ def test_the_documentation_has_the_first_line_of_every_method(method: str) -> No
     assert f"\n| `{method}` | {summary}" in DOCUMENT.read_text("utf-8")
 
 
-# Per label
-
-
 @given(cases())
 def test_no_cut_of_a_label_beats_its_threshold_without_shrinkage(case: Case) -> None:
     tuning = make_tuning(case.form, case.labels, np.ones(case.labels.shape[1]))
@@ -74,9 +71,6 @@ def test_a_constant_score_is_predicted_for_all_documents(method: str, value: flo
     assert thresholds.apply(scores).nnz == 90
 
 
-# Grid
-
-
 @pytest.mark.parametrize(
     ("scale", "name", "grid"),
     [
@@ -100,9 +94,6 @@ def test_grid_is_the_best_of_21(
     np.testing.assert_array_equal(decided, decide(case, chosen))
     best = max(f1_of(case.truth, decide(case, cut), objective) for cut in grid)
     assert f1_of(case.truth, decided, objective) == pytest.approx(best)
-
-
-# MICROMACRO
 
 
 def slow_micromacro(case: Case, counts: np.ndarray, folds: np.ndarray) -> np.ndarray:
@@ -164,9 +155,6 @@ def test_micromacro_starts_with_the_frequent() -> None:
     for counts, n_predicted in (([9, 1], 0), ([1, 9], 8)):
         thresholds = fit_thresholds(scores, labels, counts, "micromacro", folds=np.zeros(8))
         assert thresholds.apply(scores)[:, 1].nnz == n_predicted
-
-
-# Frequency
 
 
 @given(cases(), st.sampled_from(OBJECTIVES), st.data())
@@ -237,9 +225,6 @@ def test_the_best_pairs_of_every_label(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.isfinite(pairs.scores).all() and pairs.applies.sum() == case.truth.sum()
         assert n_kept[0] == scored[:, 0].sum()
         assert (n_kept[1:] <= 2 * (10 * case.truth.sum(axis=0) + 50)[1:]).all()
-
-
-# Labels without a positive, and other limits
 
 
 @pytest.mark.parametrize("method", METHODS)

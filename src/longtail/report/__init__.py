@@ -9,9 +9,8 @@ from longtail.report.jinja import to_html
 from longtail.report.latex import to_latex
 from longtail.report.page import build_page
 from longtail.report.paper import check_corpus, paper_rows
-from longtail.report.renderers import to_markdown, to_terminal
 from longtail.report.stats_tables import stats_tables
-from longtail.report.table import Table
+from longtail.report.table import Table, to_markdown, to_terminal
 
 __all__ = [
     "FORMATS",

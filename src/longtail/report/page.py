@@ -17,7 +17,7 @@ from longtail.analysis.mistakes import confused_pairs, never_predicted, worst_do
 from longtail.analysis.runs import MEASURES, Run, label_rows
 from longtail.evaluation import Evaluation
 from longtail.labels import GROUP_NAMES
-from longtail.report.evaluation_tables import metric_table, other_groups, report_tables
+from longtail.report.evaluation_tables import metric_tables, other_groups, report_tables
 from longtail.report.figures.evaluation import draw_figures
 from longtail.report.jinja import render_html, text_file, to_html
 from longtail.report.table import Table, shorten
@@ -51,7 +51,7 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
         script=Markup(script),
         names=list(runs),
         facts=_facts(evaluations),
-        tables=[*report_tables(evaluations, corpus), *_metrics(evaluations)],
+        tables=[*report_tables(evaluations, corpus), *metric_tables(evaluations)],
         n_open=3 if len(runs) > 1 else 2,
         html=lambda table: _html(table, len(runs)),
         figures={name: Markup(svg) for name, svg in draw_figures(runs).items()},
@@ -84,11 +84,6 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
             for measure in MEASURES
         },
     )
-
-
-def _metrics(evaluations: Mapping[str, Evaluation]) -> list[Table]:
-    known = any(evaluation.metrics for evaluation in evaluations.values())
-    return [metric_table(evaluations)] if known else []
 
 
 def _html(table: Table, n_runs: int) -> Markup:
