@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
-from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 from sklearn.metrics import hamming_loss as sklearn_hamming_loss
 
 from longtail.errors import InputError
@@ -78,15 +78,6 @@ def test_skip_is_scikit_learn_on_what_has_positives(case: Decisions) -> None:
     assert macro == pytest.approx(expected, abs=1e-12)
     expected = scikit_learn((labels[labelled], predicted[labelled]), "samples")
     assert samples == pytest.approx(expected, abs=1e-12)
-
-
-@given(decisions(min_labels=1))
-def test_one_label_is_a_binary_problem(case: Decisions) -> None:
-    labels, predicted = (part[:, :1] for part in case)
-    expected = f1_score(labels.ravel(), predicted.ravel(), zero_division=0)
-    for average in ("micro", "macro"):
-        f1 = precision_recall_f1(count(labels, predicted), average).f1
-        assert f1 == pytest.approx(expected, abs=1e-12)
 
 
 @given(decisions(min_labels=1), BLOCK_SIZES)
