@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 
@@ -16,9 +17,9 @@ import scipy.sparse as sp
 from longtail.report import Run, build_page
 from longtail.report import page as page_module
 from longtail.report.jinja import N_COLOURS
-from longtail.report.table import one_line
+from longtail.report.table import NONE, one_line
 
-from .cases import EVIL, evaluated, runs
+from .cases import EVIL, by_hand, empty_groups, evaluated, runs
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 
@@ -149,6 +150,16 @@ def test_figures_are_inline_and_take_the_pages_colours() -> None:
     light, dark = page().split("prefers-color-scheme: dark")
     for k in range(N_COLOURS):
         assert f"--run-{k}: #" in light and f"--run-{k}: #" in dark
+
+
+def test_dashes_caveats_and_whose_groups_are_shown() -> None:
+    dashes = build_page({"run": Run(empty_groups())})
+    assert dashes.count(f"<bdi>{NONE}<") == 6 and "0.00 / 0.00" not in dashes.replace("100.00", "")
+    one, two = by_hand(), replace(by_hand(cuts=(30, 40)), unknown_labels={"z": 1})
+    page = " ".join(build_page({"one": Run(one), "two": Run(two)}).split())
+    assert page.count("two was not trained on it: 1 assignment of 1 label, such as z.") == 4
+    assert "medium 1 in one, 0 in two" in page and "knows the label" in page
+    assert "knows the label" not in dashes
 
 
 def test_without_scores_two_figures_are_left_out() -> None:
