@@ -57,7 +57,7 @@ def test_what_rounding_leaves_of_zero_is_zero(n: int) -> None:
 def test_labels_are_ranked_by_count_whether_binned_or_not(lists: list[list[str]]) -> None:
     data = from_labels(lists)
     counts = np.asarray(data.Y.sum(axis=0)).ravel()
-    single = label_map(data)
+    single = label_map(data, max_cells=len(NAMES))
     assert single.counts.tolist() == sorted(counts, reverse=True)
     assert counts[single.order].tolist() == single.counts.tolist()
     assert not single.binned and single.p.shape == (7, 7)
@@ -87,8 +87,8 @@ def test_the_tail_has_its_share_of_the_marked_pairs() -> None:
     lists += [["third"]] * 40
     lists += [["rare", "once"]] + [[]] * 100
     data = from_labels(lists, None)
-    found = [(group, pair.b, pair.a) for group, pair in marked_pairs(data, (5, 40))]
-    assert found == [("head", "large", "big"), ("tail", "nickel", "metal")]
+    result = [(group, pair.b, pair.a) for group, pair in marked_pairs(data, (5, 40))]
+    assert result == [("head", "large", "big"), ("tail", "nickel", "metal")]
     assert ("third", "large") in {
         (pair.a, pair.b) for pair in linked_pairs(data.Y, data.label_names)
     }

@@ -49,13 +49,13 @@ def test_probabilities_become_the_logits_of_their_run(form: str, rule: dict[str,
         Run(of_logits, scores=probability, scale="probability"),
         Run(of_probability, scores=logits, scale="logit"),
     ):
-        found = run.logits.toarray() if form == "sparse" else run.logits
-        np.testing.assert_allclose(found, LOGITS, atol=1e-9)
+        result = run.logits.toarray() if form == "sparse" else run.logits
+        np.testing.assert_allclose(result, LOGITS, atol=1e-9)
     assert Run(of_logits).logits is None
 
 
 def test_other_scores_than_the_evaluated_are_refused() -> None:
-    found = evaluated(LOGITS)
+    result = evaluated(LOGITS)
     for scores, settings, message in (
         (expit(LOGITS), {}, r"as logits these lead to other decisions \(\d+ differ\)"),
         (LOGITS, {"scale": "probability"}, "probabilities must lie in"),
@@ -67,7 +67,7 @@ def test_other_scores_than_the_evaluated_are_refused() -> None:
         (None, {"data": TextData.from_lists(["x"] * 3, [[]] * 3)}, "50 evaluated documents, got 3"),
     ):
         with pytest.raises(InputError, match=message):
-            Run(found, scores=scores, **settings)  # type: ignore[arg-type]
+            Run(result, scores=scores, **settings)  # type: ignore[arg-type]
 
 
 def named(labels: list[list[int]], counts: list[int], names: list[str]) -> Evaluation:
@@ -95,7 +95,7 @@ def test_comparisons_and_groups() -> None:
     assert same_groups(one, one) and same_groups(one, other) and not same_groups(one, swapped)
     stats = LabelStats.from_counts([5, 3], 100, ["a", "b"])
     fewer = evaluate(np.eye(2)[:1], np.eye(2)[:1], Thresholds(np.ones(2)), stats)
-    found = compare_runs({"one": one, "two": swapped, "three": other, "four": fewer})
-    assert found["two"]["all"]["micro_f1"].value == 0  # type: ignore[index]
-    assert found["three"] == "its labels are others than those of the first run."
-    assert str(found["four"]).startswith("two evaluations can be compared only on the same")
+    result = compare_runs({"one": one, "two": swapped, "three": other, "four": fewer})
+    assert result["two"]["all"]["micro_f1"].value == 0  # type: ignore[index]
+    assert result["three"] == "its labels are others than those of the first run."
+    assert str(result["four"]).startswith("two evaluations can be compared only on the same")

@@ -138,10 +138,10 @@ def test_documents_have_intervals_and_differences_as_labels_have() -> None:
     compared = compare(first, second, n_resamples=200)
     assert set(compared) == groups
     for group, measures in compared.items():
-        for measure, found in measures.items():
+        for measure, change in measures.items():
             one, two = (getattr(scores_of(each)[group], measure) for each in (first, second))
-            assert found.value == pytest.approx(two - one, abs=1e-12)
-            assert found.low <= found.high
+            assert change.value == pytest.approx(two - one, abs=1e-12)
+            assert change.low <= difference.high
     assert compared["multi_label"]["micro_f1"].p < 0.05 < compared["single_label"]["micro_f1"].p
 
 

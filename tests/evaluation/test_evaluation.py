@@ -61,22 +61,14 @@ def test_terciles_of_labels_per_document() -> None:
     assert list(terciles(np.array([1, 2, 3]))) == ["up to 1 label", "2 labels", "3 or more labels"]
 
 
-def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Every number of a nested dict by its path."""
-    if isinstance(value, dict):
-        return {k: v for key in value for k, v in leaves(value[key], f"{path}/{key}").items()}
-    if isinstance(value, (list, tuple)):
-        return {k: v for i, x in enumerate(value) for k, v in leaves(x, f"{path}/{i}").items()}
-    return {path: value}
-
-
 def assert_same(one: Evaluation, two: Evaluation) -> None:
-    """Every figure, and every decision."""
-    first, second = leaves(one.to_dict()), leaves(two.to_dict())
-    assert first.keys() == second.keys()
-    assert {"/metrics/micro_average_precision", "/metrics/precision@1"} <= first.keys()
-    for path, value in second.items():
-        assert first[path] == pytest.approx(value, abs=1e-12), path
+    """Every figure but for rounding, and every decision."""
+    first, second = (
+        json.loads(json.dumps(each.to_dict()), parse_float=lambda text: round(float(text), 11))
+        for each in (one, two)
+    )
+    assert first == second
+    assert {"micro_average_precision", "precision@1"} <= first["metrics"].keys()
     assert (one.decisions()[1] != two.decisions()[1]).nnz == 0
 
 
@@ -111,10 +103,10 @@ def test_masked_is_absent_and_unmasked_is_dense_in_every_figure(
 def test_a_positive_that_is_not_scored_is_missed() -> None:
     labels = np.array([[1, 1], [0, 1]])
     scores = sp.csr_matrix(([2.0, -2.0, 3.0], ([0, 1, 1], [0, 0, 1])), (2, 2))
-    found = evaluate(labels, scores, Thresholds(np.zeros(2)), LabelStats.from_counts([2, 1], 3))
-    assert found.labels.recall.tolist() == [1.0, 0.5] and found.overall.n_positive == 3
-    assert found.overall.micro_f1 == pytest.approx(2 * 2 / (2 + 3))
-    assert found.calibration is not None and sum(found.calibration.n_pairs) == 3
+    result = evaluate(labels, scores, Thresholds(np.zeros(2)), LabelStats.from_counts([2, 1], 3))
+    assert result.labels.recall.tolist() == [1.0, 0.5] and result.overall.n_positive == 3
+    assert result.overall.micro_f1 == pytest.approx(2 * 2 / (2 + 3))
+    assert result.calibration is not None and sum(result.calibration.n_pairs) == 3
 
 
 def test_probabilities_and_margins() -> None:
@@ -143,11 +135,11 @@ def test_thresholds_remember_their_scale() -> None:
 def test_calibration_by_hand() -> None:
     truth = sp.csr_matrix(np.array([[1.0, 0.0], [1.0, 1.0]]))
     probability = np.array([[0.9, 0.1], [0.8, 0.3]])
-    found = calibration_of(truth, np.log(probability / (1 - probability)), n_bins=2)
-    assert found.edges == (0.0, 0.5, 1.0) and found.n_pairs == (2, 2)
-    assert found.mean_probability == pytest.approx((0.2, 0.85))
-    assert found.share_that_applies == pytest.approx((0.5, 1.0))
-    assert found.expected_error == pytest.approx((2 * 0.3 + 2 * 0.15) / 4)
+    calibration = calibration_of(truth, np.log(probability / (1 - probability)), n_bins=2)
+    assert calibration.edges == (0.0, 0.5, 1.0) and calibration.n_pairs == (2, 2)
+    assert calibration.mean_probability == pytest.approx((0.2, 0.85))
+    assert calibration.share_that_applies == pytest.approx((0.5, 1.0))
+    assert calibration.expected_error == pytest.approx((2 * 0.3 + 2 * 0.15) / 4)
     certain = calibration_of(truth, np.array([[50.0, -50.0], [50.0, 50.0]]))
     assert certain.expected_error == pytest.approx(0, abs=1e-9)
     assert certain.mean_probability[7] is None

@@ -26,19 +26,19 @@ def test_cuts_are_two_counts(cuts: Any) -> None:
 
 @pytest.mark.parametrize("cuts", [[3, 6], np.array([3, 6]), (3.0, 6), (3, np.inf)])
 def test_cuts_of_any_numbers(cuts: Any) -> None:
-    found = evaluate(TRUTH, SCORES, AT, STATS, cuts=cuts, n_resamples=0)
-    assert found.tail.n_labels == 1 and found.head.n_labels == int(cuts[1] == 6)
+    result = evaluate(TRUTH, SCORES, AT, STATS, cuts=cuts, n_resamples=0)
+    assert result.tail.n_labels == 1 and result.head.n_labels == int(cuts[1] == 6)
 
 
 @pytest.mark.parametrize("n_resamples", [-1, 1.5, "20", None, True])
 def test_resamples_are_a_whole_number(n_resamples: Any) -> None:
     with pytest.raises(InputError, match=r"n_resamples must be a whole number of at least 0, got"):
         evaluate(TRUTH, SCORES, AT, STATS, n_resamples=n_resamples)
-    found = evaluate(TRUTH, SCORES, AT, STATS, n_resamples=np.int64(3))
+    result = evaluate(TRUTH, SCORES, AT, STATS, n_resamples=np.int64(3))
     with pytest.raises(InputError, match=r"n_resamples must be a whole number of at least 1, got"):
-        compare(found, found, n_resamples=n_resamples)
+        compare(result, result, n_resamples=n_resamples)
     with pytest.raises(InputError, match="at least 1, got 0"):
-        compare(found, found, n_resamples=0)
+        compare(result, result, n_resamples=0)
 
 
 @pytest.mark.parametrize(

@@ -86,14 +86,14 @@ def test_unusable_scores_are_refused(metric: Any) -> None:
             metric(LABELS, scores)
     if "lambda" in repr(metric):  # top_k has no labels
         return
-    with pytest.raises(InputError, match=r"\(2, 2\) and scores of shape \(2, 3\)"):
-        metric(LABELS, np.zeros((2, 3)))
-    with pytest.raises(InputError, match="labels must be 0 or 1"):
-        metric(LABELS * 2, np.zeros((2, 2)))
-    for shape in ((0, 3), (3, 0)):
-        for scores in (np.zeros(shape), sp.csr_matrix(shape)):
-            with pytest.raises(InputError, match=f"got {shape[0]} documents and {shape[1]} labels"):
-                metric(np.zeros(shape), scores)
+    for labels, scores, message in (
+        (LABELS, np.zeros((2, 3)), r"\(2, 2\) and scores of shape \(2, 3\)"),
+        (LABELS * 2, np.zeros((2, 2)), "labels must be 0 or 1"),
+        (np.zeros((0, 3)), np.zeros((0, 3)), "got 0 documents and 3 labels"),
+        (np.zeros((3, 0)), sp.csr_matrix((3, 0)), "got 3 documents and 0 labels"),
+    ):
+        with pytest.raises(InputError, match=message):
+            metric(labels, scores)
 
 
 def test_arguments_are_not_changed() -> None:

@@ -43,12 +43,12 @@ def runs() -> dict[str, Run]:
     truth = sp.csr_matrix((rng.rand(60, 9) < np.linspace(0.6, 0.02, 9)).astype(float))
     texts = [f"<b>text {k}</b> & </script> " + "long " * 200 for k in range(60)]
     data = TextData(texts, truth, EVIL, tuple(f"<id {k}>" for k in range(60)))
-    found = {}
+    result = {}
     for k, name in enumerate(("bce", "<i>db</i>", "third|run")):
         scores = truth.toarray() * (1 + k) - 1 + rng.randn(60, 9)
         evaluation = evaluated(truth, scores, COUNTS, EVIL)
-        found[name] = Run(evaluation, data, None if k == 2 else scores)
-    return found
+        result[name] = Run(evaluation, data, None if k == 2 else scores)
+    return result
 
 
 def by_hand(scores: Any = None, rows: int = 4, **more: Any) -> Evaluation:

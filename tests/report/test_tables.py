@@ -61,8 +61,8 @@ def terminal(table: Table, width: int = 100) -> str:
 
 
 def test_label_table_by_hand() -> None:
-    found = {name: by_hand(at=at) for name, at in (("good", 0.0), ("none", 9.0))}
-    table = label_table(found)
+    evaluations = {name: by_hand(at=at) for name, at in (("good", 0.0), ("none", 9.0))}
+    table = label_table(evaluations)
     assert table.plain() == [
         ["", "all (3)", "head (1)", "medium (1)", "tail (1)"],
         ["good", "80.00 / 61.90", "85.71 / 85.71", "0.00 / 0.00", "100.00 / 100.00"],
@@ -72,7 +72,7 @@ def test_label_table_by_hand() -> None:
     assert [[len(strong(cell)) for cell in row] for row in table.rows] == [[0, 2, 2, 0, 2], [0] * 5]
     assert re.fullmatch(
         r"80\.00 \[\d+\.\d, \d+\.\d\] / 61\.90 \[\d+\.\d, \d+\.\d\]",
-        label_table(found, intervals=True).plain()[1][1],
+        label_table(evaluations, intervals=True).plain()[1][1],
     )
 
 
@@ -140,8 +140,8 @@ def test_the_papers_figures_are_those_of_the_shared_tables() -> None:
         for row, cells in tables[source].items():
             for name, values in cells.items():
                 corpus, column = name.split(".")
-                found = paper_rows(corpus, layout)[row.lower()]
-                assert found[keys.get(column, column)] == tuple(values)
+                evaluations = paper_rows(corpus, layout)[row.lower()]
+                assert evaluations[keys.get(column, column)] == tuple(values)
                 n_cells += 1
     assert n_cells == 9 * 8 + 8 * 7
     facts = tables["datasets"]["reuters"]
@@ -164,15 +164,15 @@ def test_the_paper_stands_below_our_runs() -> None:
 
 
 def test_differences_to_the_first_run() -> None:
-    found = {name: run.evaluation for name, run in runs().items()}
-    compared = compare_runs(found)
+    evaluations = {name: run.evaluation for name, run in runs().items()}
+    compared = compare_runs(evaluations)
     for layout, column, group in (("labels", 2, "overall"), ("documents", 4, "multi_label")):
         table = difference_table(compared, "bce", layout)
         assert len(table.rows) == 4 and table.n_names == 2 and list(table.rules) == [2]
-        last, first = (getattr(found[name], group).micro_f1 for name in ("third|run", "bce"))
+        last, first = (getattr(evaluations[name], group).micro_f1 for name in ("third|run", "bce"))
         assert table.plain()[3][column].startswith(f"{100 * (last - first):+.2f} [")
     assert tuple(table.header[2:5]) == ("all", "single-label", "multi-label")
-    table = difference_table(compare_runs({"one": found["bce"], "two": by_hand()}), "one")
+    table = difference_table(compare_runs({"one": evaluations["bce"], "two": by_hand()}), "one")
     assert not table.rows and "two: not compared" in table.notes[-1]
 
 
@@ -188,8 +188,8 @@ def test_differences_to_the_first_run() -> None:
 def test_a_difference_is_bold_where_its_interval_leaves_out_0(
     value: float, low: float, high: float, p: float, cell: str, bold: bool
 ) -> None:
-    found = {"all": {"micro_f1": Difference(value, low, high, p)}}
-    row = difference_table({"run": found}, "first").rows[0]
+    evaluations = {"all": {"micro_f1": Difference(value, low, high, p)}}
+    row = difference_table({"run": evaluations}, "first").rows[0]
     assert "".join(pieces(row[2])) == cell and bool(strong(row[2])) is bold
 
 
@@ -199,15 +199,15 @@ def with_unknown(**unknown: int) -> Evaluation:
 
 def test_unknown_labels_are_listed_once_for_runs_alike() -> None:
     unknown = {"a": {"x": 2, "y": 1}, "b": {"y": 1, "x": 2}, "c": {"z": 1}, "d": {}}
-    found = {name: with_unknown(**labels) for name, labels in unknown.items()}
-    assert not_evaluated(found) == [
+    evaluations = {name: with_unknown(**labels) for name, labels in unknown.items()}
+    assert not_evaluated(evaluations) == [
         "Not evaluated, as a, b were not trained on them: 3 assignments of 2 labels, such as x.",
         "Not evaluated, as c was not trained on it: 1 assignment of 1 label, such as z.",
     ]
-    assert not_evaluated({"d": found["d"]}) == []
+    assert not_evaluated({"d": evaluations["d"]}) == []
     sentence = "c was not trained on it: 1 assignment of 1 label, such as z."
     for name in ("markdown", "latex"):
-        text = " ".join(render({n: Run(e) for n, e in found.items()}, name).split())
+        text = " ".join(render({n: Run(e) for n, e in evaluations.items()}, name).split())
         # With labels and with documents, each with and without intervals.
         assert text.count(sentence) == 4
     # Not even a bare table omits it.
@@ -219,8 +219,8 @@ def test_unknown_labels_are_listed_once_for_runs_alike() -> None:
 
 
 def test_sizes_that_differ_between_runs_are_not_those_of_the_first() -> None:
-    found = {"one": by_hand(), **dict.fromkeys(("two", "three"), by_hand(cuts=(30, 40)))}
-    table = label_table(found)
+    evaluations = {"one": by_hand(), **dict.fromkeys(("two", "three"), by_hand(cuts=(30, 40)))}
+    table = label_table(evaluations)
     assert list(table.header) == ["", "all (3)", "head (1)", "medium", "tail"]
     sizes, groups = table.caveats
     assert sizes == (
@@ -228,9 +228,9 @@ def test_sizes_that_differ_between_runs_are_not_those_of_the_first() -> None:
         "tail 1 in one, 2 in two and three."
     )
     assert groups.endswith("those of two, three hold other labels than those of one.")
-    assert label_table({"two": found["two"], "three": found["three"]}).caveats == ()
+    assert label_table({"two": evaluations["two"], "three": evaluations["three"]}).caveats == ()
     # The paper's sizes must not stand there either.
-    beside = label_table(found, "reuters")
+    beside = label_table(evaluations, "reuters")
     assert list(beside.header[3:]) == ["medium", "tail"]
     notes = " ".join(beside.notes)
     assert "head 30 (here 1)" in notes and "tail 29" not in notes
@@ -243,23 +243,28 @@ def test_sizes_that_differ_between_runs_are_not_those_of_the_first() -> None:
 
 
 def test_empty_groups_have_a_dash() -> None:
-    found = {"run": empty_groups(), "same": empty_groups()}
+    evaluations = {"run": empty_groups(), "same": empty_groups()}
     full, limits = "100.00 / 100.00", "100.00 [100.0, 100.0] / 100.00 [100.0, 100.0]"
     for intervals, cell in ((False, full), (True, limits)):
-        row = label_table(found, intervals=intervals).plain()[1]
+        row = label_table(evaluations, intervals=intervals).plain()[1]
         assert row == ["run", cell, NONE, cell, NONE]
-        assert document_table(found, intervals=intervals).plain()[1] == ["run", cell, cell, NONE]
+        assert document_table(evaluations, intervals=intervals).plain()[1] == [
+            "run",
+            cell,
+            cell,
+            NONE,
+        ]
     # A figure beside dashes is not the best of its column: there is nothing to compare with.
-    beside = label_table({"run": found["run"], "other": by_hand()})
+    beside = label_table({"run": evaluations["run"], "other": by_hand()})
     assert not any(strong(row[2]) for row in beside.rows)
     assert any(strong(row[1]) for row in beside.rows)
     zero = "+0.00 [+0.00, +0.00] p 1.000"
-    table = difference_table(compare_runs(found), "run")
+    table = difference_table(compare_runs(evaluations), "run")
     assert table.plain()[1] == ["same", "micro-F1", zero, NONE, zero, NONE]
-    plain = json.loads(render({"run": Run(found["run"])}, "json"))["runs"]["run"]
+    plain = json.loads(render({"run": Run(evaluations["run"])}, "json"))["runs"]["run"]
     assert plain["head"]["macro_f1"] is None and "head" not in plain["intervals"]
     for name, dash in (("markdown", NONE), ("latex", r"\textendash{}")):
-        text = render({"run": Run(found["run"])}, name)
+        text = render({"run": Run(evaluations["run"])}, name)
         assert text.count(dash) == 6 and "0.00 / 0.00" not in text.replace("100.00", "")
 
 
