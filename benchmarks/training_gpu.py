@@ -29,7 +29,8 @@ from longtail import Encoder, LongTailClassifier, Training, build_loss
 from longtail.data import TextData, load_data
 from longtail.evaluation import Evaluation
 from longtail.models.encoder import EncoderModel, MeanNetwork
-from longtail.training.loop import Moment, train
+from longtail.progress import Progress
+from longtail.training.loop import train
 
 BATCH = 32
 
@@ -41,8 +42,8 @@ class Clock:
         self.begin = time.perf_counter()
         self.ends: list[float] = []
 
-    def __call__(self, moment: Moment) -> None:
-        if moment.step == moment.epoch * (moment.steps // moment.epochs):
+    def __call__(self, progress: Progress) -> None:
+        if progress.done == (progress.epoch or 0) * (progress.total or 0) // (progress.epochs or 1):
             torch.cuda.synchronize()
             self.ends.append(time.perf_counter())
 

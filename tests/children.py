@@ -31,11 +31,12 @@ from longtail.losses import build_loss
 from longtail.models import Encoder, encoder
 from longtail.models.encoder import EncoderModel
 from longtail.models.tokens import content_key
+from longtail.progress import Progress
 from longtail.runs import Workspace
 from longtail.training import Training, checkpoints
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import StoppedError, stopping
-from longtail.training.loop import Moment, Trained, Validation, train
+from longtail.training.loop import Trained, Validation, train
 
 WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 SECONDS = 60  # a job that takes longer is ended as stuck
@@ -68,9 +69,9 @@ class Interruption:
             prepare()
             os.kill(os.getpid(), self.signal)
 
-    def progress(self, moment: Moment) -> None:
+    def progress(self, moment: Progress) -> None:
         with self.log.open("a") as log:
-            log.write(f"{moment.fold} {moment.step}\n")
+            log.write(f"{moment.fold} {moment.done}\n")
         self.at("step")
 
     def patch(self) -> None:

@@ -16,6 +16,7 @@ PACKAGES = (
     "errors",
     "checks",
     "settings",
+    "progress",
     "runs",
     "labels",
     "data",

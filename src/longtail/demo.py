@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from longtail.classifier import LongTailClassifier
@@ -10,14 +11,12 @@ from longtail.corpora import load_corpus
 from longtail.data import TextData
 from longtail.evaluation import Evaluation
 from longtail.models import Bag
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.training import Training
-from longtail.training.loop import Moment, Progress
 
 LOSSES_SHOWN = ("bce", "db")
 # A small network trained in steps: what most people would use with either loss.
 MODEL = Bag(hidden=128)
-Stage = Callable[[str, int, int], None]
-"""Called with (loss, steps done, steps in all) while a model trains."""
 
 
 class DemoResult(NamedTuple):
@@ -27,7 +26,7 @@ class DemoResult(NamedTuple):
     sentence: str
 
 
-def run_demo(stage: Stage, parts: dict[str, TextData] | None = None) -> DemoResult:
+def run_demo(progress: OnProgress = ignore, parts: dict[str, TextData] | None = None) -> DemoResult:
     """Train with every loss shown, tune the threshold on validation, evaluate on test."""
     parts = load_corpus("newswire") if parts is None else parts
     evaluations = {}
@@ -44,7 +43,7 @@ def run_demo(stage: Stage, parts: dict[str, TextData] | None = None) -> DemoResu
         classifier.fit(
             parts["train"],
             validation=parts["validation"],
-            progress=_show(stage, loss),
+            progress=partial(_name_the_loss, progress, loss),
         )
         evaluations[loss] = classifier.evaluate(parts["test"])
     test = parts["test"]
@@ -53,11 +52,8 @@ def run_demo(stage: Stage, parts: dict[str, TextData] | None = None) -> DemoResu
     return DemoResult(evaluations, test.texts[row], test.labels_of(row), _sentence(evaluations))
 
 
-def _show(stage: Stage, loss: str) -> Progress:
-    def show(moment: Moment) -> None:
-        stage(loss, moment.step, moment.steps)
-
-    return show
+def _name_the_loss(show: OnProgress, loss: str, progress: Progress) -> None:
+    show(replace(progress, stage=f"training with {loss}"))
 
 
 def _sentence(evaluations: dict[str, Evaluation]) -> str:

@@ -30,6 +30,7 @@ from longtail.analysis.measures import (
 )
 from longtail.data import TextData, load_data, read_data
 from longtail.errors import InputError
+from longtail.progress import Progress
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LONGTAIL_SHARED", ROOT.parent / "shared"))
@@ -375,10 +376,10 @@ def test_unusable_parts_are_refused() -> None:
 
 
 def test_progress_names_every_step() -> None:
-    steps: list[str] = []
+    seen: list[Progress] = []
     data = from_labels([["a"], ["b"]])
-    stats({"train": data, "test": data}, progress=steps.append)
-    assert ", ".join(steps) == (
+    stats({"train": data, "test": data}, progress=seen.append)
+    assert ", ".join(now.stage for now in seen) == (
         "labels of train, texts of train, texts of test, linked labels, duplicates, drift"
     )
 

@@ -23,6 +23,7 @@ import pytest
 from longtail.corpora import download, load_corpus, pubmed
 from longtail.corpora.download import RemoteFile, fetch, fetch_text
 from longtail.errors import DataError, InputError, LongtailError
+from longtail.progress import Progress
 
 from . import downloads
 from .downloads import Client, Reply, Server, endless, good, headed, redirect, sha256, status
@@ -96,7 +97,7 @@ def test_a_file_arrives_once_alone_and_synced(
     steps: list[tuple[int, int | None]] = []
     file = remote(server.serve("/texts.gz", good(CONTENT)))
     try:
-        path = fetch(file, "wire", lambda done, total: steps.append((done, total)))
+        path = fetch(file, "wire", lambda now: steps.append((now.done, now.total)))
     finally:
         os.umask(umask)
     assert path == target and path.read_bytes() == CONTENT and left(tmp_path) == ["texts.gz"]
@@ -136,7 +137,7 @@ def test_odd_replies_that_bring_the_file(
     server.serve("/elsewhere", good(CONTENT))
     md5 = f"md5:{hashlib.md5(CONTENT).hexdigest().upper()}"
     file = RemoteFile("texts.gz", (server.serve("/texts.gz", reply),), md5, size)
-    path = fetch(file, "wire", lambda _, total: totals.add(total))
+    path = fetch(file, "wire", lambda now: totals.add(now.total))
     assert path.read_bytes() == CONTENT and totals == {total} and fetch(file, "wire") == path
     assert server.requests[0][1]["Accept-Encoding"] == "identity"
     assert server.flooded <= downloads.UNREAD
@@ -148,7 +149,7 @@ def test_a_broken_connection_is_tried_again(server: Server, tmp_path: Path, leng
     url = server.serve("/texts.gz", cut, cut, good(CONTENT))
     steps: list[int] = []
     file = remote(url, size=len(CONTENT))
-    assert fetch(file, "wire", lambda done, _: steps.append(done)).read_bytes() == CONTENT
+    assert fetch(file, "wire", lambda now: steps.append(now.done)).read_bytes() == CONTENT
     assert steps.count(0) == len(server.paths) == 3 and left(tmp_path) == ["texts.gz"]
 
 
@@ -193,8 +194,8 @@ def test_when_all_fail_the_message_names_all_and_the_place(server: Server, tmp_p
 def test_a_progress_that_raises_leaves_nothing(
     server: Server, tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def progress(done: int, _: int | None) -> None:
-        if done:
+    def progress(now: Progress) -> None:
+        if now.done:
             raise error
 
     monkeypatch.setattr(download, "PIECE", 1024)  # more pieces than the queue has space for
@@ -210,7 +211,7 @@ def test_a_progress_that_raises_leaves_nothing(
 def test_a_slow_disk_is_not_a_slow_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "PIECE", 4096)
     file = remote(server.serve("/texts.gz", good(CONTENT)))
-    path = fetch(file, "wire", lambda done, _: time.sleep(0.5 if done in (0, 4096) else 0))
+    path = fetch(file, "wire", lambda now: time.sleep(0.5 * (now.done in (0, 4096))))
     assert path.read_bytes() == CONTENT
 
 

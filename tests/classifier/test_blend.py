@@ -22,7 +22,7 @@ from longtail.classifier.work import Work
 from longtail.data import TextData
 from longtail.errors import InputError
 from longtail.models import build_model
-from longtail.training.loop import Moment
+from longtail.progress import Progress
 
 from .cases import CPU, LABELS, TEXTS
 
@@ -83,7 +83,7 @@ def test_an_interrupted_blend_resumes(tmp_path: Path) -> None:
     data, folder = documents(), tmp_path / "work"
     work = Work(folder)
 
-    def kill_in_the_third(moment: Moment) -> None:
+    def kill_in_the_third(moment: Progress) -> None:
         assert moment.folds == 9
         if moment.fold > 6:
             raise RuntimeError("killed")

@@ -23,8 +23,8 @@ from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
 from longtail.models import Encoder
 from longtail.models.encoder import EncoderModel
+from longtail.progress import Progress
 from longtail.training import Training
-from longtail.training.loop import Moment
 
 from .cases import LEAK, Remember, Remembering, numbered, remembering
 
@@ -185,9 +185,9 @@ def test_encoders(tiny_bert: Path) -> None:
     assert torch.equal(torch.rand(4), expected_draw)
     assert equal(first, fit(encoder_plan(tiny_bert), data))
     assert not equal(first, fit(encoder_plan(tiny_bert, random_state=1), data))
-    steps = [(moment.fold, moment.step) for moment in moments]
+    steps = [(moment.fold, moment.done) for moment in moments]
     assert steps == [(fold, step) for fold in (1, 2, 3) for step in range(1, 7)]
-    assert {(moment.folds, moment.steps) for moment in moments} == {(3, 6)}
+    assert {(moment.folds, moment.total) for moment in moments} == {(3, 6)}
     # The models of the folds differ, and predictions are the mean of their logits.
     each = [model.scores(data.texts) for model in first.ensemble.models]
     assert not np.allclose(each[0], each[1])
@@ -228,7 +228,7 @@ def test_single_folds_are_collected(tiny_bert: Path, tmp_path: Path) -> None:
     data, plan = documents(), encoder_plan(tiny_bert)
     expected = fit(plan, data)
     work = Work(tmp_path / "folds")
-    moments: list[Moment] = []
+    moments: list[Progress] = []
     with work.begin(fingerprint([plan], data, None), resume=True):
         run = {"work": work, "progress": moments.append}
         for fold in (2, 0):

@@ -11,6 +11,7 @@ import pytest
 from longtail.corpora import list_corpora, load_corpus
 from longtail.corpora.newswire import FAMILIES, N_NAMED, PRESETS, Newswire, invented_place
 from longtail.errors import InputError, UnknownNameError
+from longtail.progress import Progress
 
 
 def test_the_same_seed_gives_the_same_stories_on_every_machine() -> None:
@@ -68,9 +69,9 @@ def test_presets_and_single_sizes() -> None:
         load_corpus("newswire", seeds=3)
     with pytest.raises(InputError, match="takes no path"):
         load_corpus("newswire", "somewhere")
-    seen: list[tuple[int, int]] = []
-    load_corpus("newswire", n_documents=300, progress=lambda done, n: seen.append((done, n)))
-    assert seen == [(100, 300), (200, 300), (300, 300)]
+    seen: list[Progress] = []
+    load_corpus("newswire", n_documents=300, progress=seen.append)
+    assert seen == [Progress("generating documents", done, 300) for done in (100, 200, 300)]
 
 
 def test_rare_labels_are_linked_to_frequent_ones() -> None:

@@ -13,6 +13,7 @@ import pytest
 import longtail
 from longtail.data import ReadReport, TextData, collect, read_data, write_data
 from longtail.errors import DataError, InputError, MissingExtraError
+from longtail.progress import Progress
 
 from .cases import article, bioasq, citation, labels_of, reported, xml
 
@@ -41,16 +42,12 @@ def both_ways(source: Any) -> tuple[TextData, ReadReport]:
     """What two processes read, which must be what one reads; progress goes up to the total."""
     results: list[Any] = []
     for workers in (1, 2):
-        seen: list[tuple[int, int]] = []
-        data, report = reported(
-            source,
-            workers=workers,
-            on_error="skip",
-            progress=lambda *done_and_total, to=seen: to.append(done_and_total),
-        )
+        seen: list[Progress] = []
+        data, report = reported(source, workers=workers, on_error="skip", progress=seen.append)
         results.append((data.texts, data.ids, data.dates, data.label_names, labels_of(data)))
         results[-1] += (report, seen[-1])
-        assert seen == sorted(seen) and seen[-1] == (seen[0][1], seen[0][1])
+        done = [now.done for now in seen]
+        assert done == sorted(done) and done[-1] == seen[0].total
     assert results[0] == results[1]
     return data, report
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from longtail.data import FORMATS, TextData, read_data, write_data
 from longtail.data.fields import split_labels
+from longtail.progress import Progress
 
 # All of Unicode but halves of surrogate pairs, and more often what files stumble over.
 ODD = "\t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\ufeff\u2028\u2029\ufdd0\ufffe\U0010ffff'\",;|[]\\#&<>"
@@ -180,7 +181,8 @@ def test_many_documents_in_batches(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.txt"])
 def test_writing_reports_its_progress(tmp_path: Path, name: str) -> None:
     data = TextData.from_lists([f"text {k}" for k in range(1300)], [["a"]] * 1300)
-    seen: list[tuple[int, int]] = []
-    write_data(data, tmp_path / name, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (1300, 1300) and seen == sorted(seen)
+    seen: list[Progress] = []
+    write_data(data, tmp_path / name, progress=seen.append)
+    done = [now.done for now in seen]
+    assert seen[-1] == Progress(f"writing {name}", 1300, 1300) and done == sorted(done)
     write_data(data, tmp_path / name)

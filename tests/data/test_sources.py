@@ -11,6 +11,7 @@ import pytest
 
 from longtail.data import ReadReport, TextData, load_data, read_data, write_data
 from longtail.errors import DataError, InputError
+from longtail.progress import Progress
 
 from .cases import reported, sgml, sizes, story, write_files
 
@@ -230,17 +231,12 @@ def test_progress_only_goes_up_and_ends_at_the_total(tmp_path: Path) -> None:
     write_data(numbered(9000), tmp_path / "one" / "a.parquet")
     write_data(numbered(9000), tmp_path / "two" / "a.csv.gz")
     for source in (tmp_path, tmp_path / "one" / "a.parquet", tmp_path / "two" / "a.csv.gz"):
-        seen: list[tuple[int, int]] = []
-        load_data(
-            source,
-            progress=lambda *done_and_total, to=seen: to.append(done_and_total),
-            report=ReadReport(),
-        )
+        seen: list[Progress] = []
+        load_data(source, progress=seen.append, report=ReadReport())
         files = [source] if source.is_file() else list(source.glob("*.jsonl"))
         total = sum(file.stat().st_size for file in files)
-        assert {of for _, of in seen} == {total} and seen[-1] == (total, total)
-        done = [bytes_read for bytes_read, _ in seen]
-        assert done == sorted(done)
+        done = [now.done for now in seen]
+        assert {now.total for now in seen} == {total} and done == sorted(done) and done[-1] == total
         # Small files are read at once, others bit by bit.
         assert done[0] < total or source.suffix == ".gz"
 

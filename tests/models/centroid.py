@@ -16,9 +16,9 @@ from longtail.data import TextData
 from longtail.models import ModelKind, ModelSettings
 from longtail.models.base import FitContext, Floats, MakeLoss, TextModel
 from longtail.models.features import TextFeatures
+from longtail.progress import Progress
 from longtail.settings import setting
 from longtail.training import Training
-from longtail.training.loop import Moment
 
 
 @dataclass(repr=False)
@@ -46,7 +46,7 @@ class CentroidModel(TextModel):
         norms = np.linalg.norm(sums, axis=1, keepdims=True)
         # Rows in C order: safetensors writes the bytes as they are.
         self._centroids = np.ascontiguousarray(sums / np.maximum(norms, 1e-9), dtype=np.float32)
-        context.progress(Moment(1, 1, 0, 0, 0.0, 0.0))
+        context.progress(Progress("averaging", 1, 1))
         context.stop.check(context.kept)
 
     def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:

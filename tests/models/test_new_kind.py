@@ -17,10 +17,10 @@ from longtail import Bag, LongTailClassifier
 from longtail.data import TextData, write_data
 from longtail.errors import InputError
 from longtail.models import MODELS
+from longtail.progress import Progress
 from longtail.reproduce import read_recipe
 from longtail.serve import create_app
 from longtail.training.interrupt import Stop, StoppedError
-from longtail.training.loop import Moment
 
 from .centroid import ROW, Centroid
 
@@ -63,7 +63,7 @@ def test_it_is_blended(tmp_path: Path) -> None:
 def test_it_is_resumed(tmp_path: Path) -> None:
     stop, folds = Stop(), []
 
-    def progress(moment: Moment) -> None:
+    def progress(moment: Progress) -> None:
         folds.append((moment.fold, moment.folds))
         if folds == [(1, 3), (2, 3)]:
             stop.signal = signal.SIGTERM

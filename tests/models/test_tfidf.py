@@ -20,10 +20,10 @@ from longtail.errors import DataError, InputError
 from longtail.models import Bag, Svm, build_model
 from longtail.models.bag import LinearNetwork
 from longtail.models.features import TextFeatures
+from longtail.progress import Progress
 from longtail.training import linear
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import Stop, StoppedError
-from longtail.training.loop import Moment
 
 from .cases import DATA, ODD, TEXTS, fit_model
 
@@ -124,8 +124,8 @@ def test_the_linear_head_stops_and_resumes(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(linear, "CHUNK_LABELS", 1)
     stop, seen = Stop(), []
 
-    def progress(moment: Moment) -> None:
-        seen.append((moment.step, moment.steps))
+    def progress(moment: Progress) -> None:
+        seen.append((moment.done, moment.total))
         stop.signal = signal.SIGINT
 
     states = Checkpoints(tmp_path, minutes=0)

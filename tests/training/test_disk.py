@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from longtail.errors import DataError
+from longtail.progress import Progress
 from longtail.training.checkpoints import Checkpoints, read_tensors, write_tensors
-from longtail.training.loop import Moment
 
 from .cases import make_network, same, train_tiny
 
@@ -41,7 +41,7 @@ def test_a_disk_that_is_too_small_is_detected_first(
 ) -> None:
     free = 0
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
-    seen: list[Moment] = []
+    seen: list[Progress] = []
     states = Checkpoints(tmp_path, minutes=0)
     with pytest.raises(DataError, match=r"has 0 MiB free, and saving this training takes 1 MiB"):
         train_tiny(make_network(), checkpoints=states, progress=seen.append)

@@ -106,12 +106,10 @@ def test_chunks_change_nothing_and_are_resumed(loss: str, monkeypatch: pytest.Mo
     whole = solve(X, Y, loss, tolerance=1e-5)
     monkeypatch.setattr(linear, "CHUNK_PAIRS", 2 * X.shape[0])
     store, calls = MemoryStore(), []
-    parts = solve(
-        X, Y, loss, tolerance=1e-5, chunks=store, progress=lambda *call: calls.append(call)
-    )
+    parts = solve(X, Y, loss, tolerance=1e-5, chunks=store, progress=calls.append)
     for expected, actual in zip(whole, parts, strict=True):
         torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-3)
-    assert [call[:2] for call in calls] == [(k, 7) for k in (2, 4, 6, 7)]
+    assert [(call.done, call.total) for call in calls] == [(k, 7) for k in (2, 4, 6, 7)]
     assert len(store.chunks) == 4 and store.loaded == 0
     for name in list(store.chunks)[2:]:
         del store.chunks[name]

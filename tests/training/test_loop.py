@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from longtail.errors import InputError, LongtailError
+from longtail.progress import Progress
 from longtail.training import Training
 from longtail.training.devices import device_of
-from longtail.training.loop import Moment, Validation
+from longtail.training.loop import Validation
 from longtail.training.predicting import predict_logits
 
 from .cases import N_WORDS, documents, make_network, make_tokens, same, train_tiny, weights_of
@@ -29,9 +30,9 @@ def test_it_learns_and_reports_every_step() -> None:
     result = train_tiny(
         network, epochs=40, learning_rate=0.03, data=(encoded, Y), progress=seen.append
     )
-    assert [moment.step for moment in seen] == list(range(1, 321))
+    assert [moment.done for moment in seen] == list(range(1, 321))
     assert [moment.epoch for moment in seen] == [1 + k // 8 for k in range(320)]
-    assert {(m.steps, m.epochs, m.fold, m.folds) for m in seen} == {(320, 40, 1, 1)}
+    assert {(m.total, m.epochs, m.fold, m.folds) for m in seen} == {(320, 40, 1, 1)}
     assert all(moment.documents_per_second > 0 for moment in seen)
     assert seen[-1].loss < seen[0].loss / 5
     assert (result.epochs, result.steps, result.best, result.best_epoch) == (40, 320, None, 40)
@@ -102,7 +103,7 @@ class Scores:
 def test_the_best_epoch_is_kept(settings: dict[str, Any]) -> None:
     network = make_network()
     scores = Scores(network, [0.1, 0.5, 0.3, 0.5, 0.2])
-    seen: list[Moment] = []
+    seen: list[Progress] = []
     result = train_tiny(
         network, epochs=5, validation=scores.validation, progress=seen.append, **settings
     )

@@ -20,9 +20,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from longtail.errors import DataError
+from longtail.progress import Progress
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import Stop, StoppedError, stopping
-from longtail.training.loop import Moment, Validation
+from longtail.training.loop import Validation
 
 from .cases import (
     Breaking,
@@ -165,9 +166,9 @@ def test_a_second_signal_ends_at_once(children: Children, job: Job) -> None:
     assert time.monotonic() - begin < 10
 
 
-def stop_at(step: int, stop: Stop) -> Callable[[Moment], None]:
-    def progress(moment: Moment) -> None:
-        if moment.step == step:
+def stop_at(step: int, stop: Stop) -> Callable[[Progress], None]:
+    def progress(moment: Progress) -> None:
+        if moment.done == step:
             stop.signal = signal.SIGTERM
 
     return progress
@@ -188,7 +189,7 @@ def test_stopped_after_the_last_step(tmp_path: Path) -> None:
         train_tiny(
             stopped, progress=stop_at(6, stop), stop=stop, checkpoints=Checkpoints(tmp_path, 60)
         )
-    seen: list[Moment] = []
+    seen: list[Progress] = []
     train_tiny(stopped, checkpoints=Checkpoints(tmp_path), progress=seen.append)
     assert same(weights_of(whole), weights_of(stopped)) and not seen
 
@@ -236,7 +237,7 @@ def test_the_interval_of_checkpoints(tmp_path: Path) -> None:
             super().save(*args, **more)
             saved.append(clock[0])
 
-    def tick(_: Moment) -> None:
+    def tick(_: Progress) -> None:
         clock[0] += 25.0
 
     states = Timed(tmp_path, minutes=1.0, clock=lambda: clock[0])
@@ -270,8 +271,8 @@ def test_the_best_epoch_survives(tmp_path: Path) -> None:
     network = make_network()
     ends: dict[int, dict[str, Any]] = {}
 
-    def remember(moment: Moment) -> None:
-        if moment.step % 3 == 0:
+    def remember(moment: Progress) -> None:
+        if moment.done % 3 == 0:
             ends[moment.epoch] = weights_of(network)
 
     train_tiny(network, epochs=4, progress=remember)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from longtail.errors import LongtailError
 from longtail.losses import build_loss
+from longtail.progress import Progress
 from longtail.training import Training
 from longtail.training.feed import epoch_batches
-from longtail.training.loop import Moment
 from longtail.training.predicting import predict_logits
 from longtail.training.weights import Weights
 
@@ -154,12 +154,12 @@ def test_out_of_memory_halves_the_documents(error: BaseException) -> None:
     """To the weights of a run that had begun with parts of that size."""
     network, small = Hungry(3, error), make_network()
     notes: list[str] = []
-    seen: list[Moment] = []
+    seen: list[Progress] = []
     train_tiny(network, note=notes.append, progress=seen.append)
     train_tiny(small, micro_batch=2)
     assert same(weights_of(network), weights_of(small))
     assert notes == [f"out of memory: continuing with {k} documents at a time." for k in (4, 2)]
-    assert [moment.step for moment in seen] == list(range(1, 7))
+    assert [moment.done for moment in seen] == list(range(1, 7))
 
 
 def test_gradients_of_a_failed_step_are_dropped() -> None:
@@ -190,18 +190,18 @@ def test_other_errors_are_raised() -> None:
 
 def test_predicting_halves_as_well() -> None:
     encoded, _ = documents(40)
-    done: list[tuple[int, int]] = []
-    logits = predict_logits(Hungry(5).eval(), encoded, progress=lambda *now: done.append(now))
+    seen: list[Progress] = []
+    logits = predict_logits(Hungry(5).eval(), encoded, progress=seen.append)
     expected = predict_logits(make_network().eval(), encoded)
     np.testing.assert_allclose(logits, expected, atol=1e-6)
-    assert done == [(k, 40) for k in range(5, 41, 5)]
+    assert [(now.done, now.total) for now in seen] == [(k, 40) for k in range(5, 41, 5)]
 
 
 def test_the_moving_average() -> None:
     network = make_network()
     average = {name: value.double() for name, value in weights_of(network).items()}
 
-    def follow(_: Moment) -> None:
+    def follow(_: Progress) -> None:
         for name, value in weights_of(network).items():
             average[name] = 0.8 * average[name] + 0.2 * value.double()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -32,6 +32,7 @@ from longtail.analysis.measures import (
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
 from longtail.labels import label_groups
+from longtail.progress import OnProgress, Progress, ignore
 
 QUANTILES = (0.25, 0.33, 0.5, 0.66, 0.75)
 MAX_EXAMPLES = 5
@@ -190,7 +191,7 @@ def stats(
     *,
     cuts: tuple[float, float] | None = None,
     n_pairs: int = 10,
-    progress: Callable[[str], None] | None = None,
+    progress: OnProgress = ignore,
 ) -> DataStats:
     """Measure the parts of a corpus; `train` must be among them.
 
@@ -198,27 +199,26 @@ def stats(
         parts: name -> documents. Label sets may differ; labels are matched by name.
         cuts: head is above the second count, tail below the first; default: terciles.
         n_pairs: how many linked pairs to keep.
-        progress: called with the name of each step as it begins.
+        progress: called with the stage that begins.
     """
     if "train" not in parts:
         raise InputError(f"expected a part named 'train', got {', '.join(parts) or 'no parts'}.")
-    report = progress or (lambda step: None)
     ordered = {"train": parts["train"]} | {k: v for k, v in parts.items() if k != "train"}
     names = tuple(dict.fromkeys(name for data in ordered.values() for name in data.label_names))
-    report("labels of train")
+    progress(Progress("labels of train"))
     labels = _train_labels(parts["train"], cuts)
     part_stats, read = {}, {}
     for part, data in ordered.items():
-        report(f"texts of {part}")
+        progress(Progress(f"texts of {part}"))
         read[part], words = _read(data, names)
         part_stats[part] = _part_stats(read[part], words)
-    report("linked labels")
+    progress(Progress("linked labels"))
     linked = linked_pairs(parts["train"].Y, parts["train"].label_names, n_pairs)
-    report("duplicates")
+    progress(Progress("duplicates"))
     train = read.pop("train")
     duplicates = {"train": _duplicates(train, None)}
     duplicates |= {part: _duplicates(other, train) for part, other in read.items()}
-    report("drift")
+    progress(Progress("drift"))
     drift = {part: _drift(train.matrix, other.matrix, names) for part, other in read.items()}
     return DataStats(part_stats, labels, linked, duplicates, drift)
 

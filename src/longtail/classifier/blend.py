@@ -21,7 +21,7 @@ from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.label_texts import unknown_labels
 from longtail.classifier.plan import Plan
 from longtail.data import TextData
-from longtail.training.loop import Moment
+from longtail.progress import Progress
 
 Floats = NDArray[np.float64]
 # Pairs of document and label that the weights are fitted on: there are few weights.
@@ -52,10 +52,9 @@ def _run_of(run: Run, number: int, n_members: int) -> Run:
     if n_members == 1:
         return run
 
-    def progress(moment: Moment) -> None:
-        fold, folds = moment.fold + number * moment.folds, moment.folds * n_members
-        if run.progress is not None:
-            run.progress(dataclasses.replace(moment, fold=fold, folds=folds))
+    def progress(member: Progress) -> None:
+        fold, folds = member.fold + number * member.folds, member.folds * n_members
+        run.progress(dataclasses.replace(member, fold=fold, folds=folds))
 
     return dataclasses.replace(run, work=run.work.member(number), progress=progress)
 

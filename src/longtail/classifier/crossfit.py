@@ -28,10 +28,11 @@ from longtail.data.splits import assign_stratified
 from longtail.errors import InputError, LongtailError
 from longtail.models import build_model
 from longtail.models.base import FitContext, TextModel
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.devices import device_of
 from longtail.training.encoded import IntArray
 from longtail.training.interrupt import NEVER, Stop
-from longtail.training.loop import Moment, Progress, Validation
+from longtail.training.loop import Validation
 
 # Characters from which tokens are cached: fewer are tokenized in a second or two.
 CACHED_CHARACTERS = 2_000_000
@@ -46,7 +47,7 @@ class Run:
     work: Work = field(default_factory=Work)
     only_fold: int | None = None
     """Fit this fold alone, as one of several processes."""
-    progress: Progress | None = None
+    progress: OnProgress = ignore
     note: Callable[[str], None] = warnings.warn
     stop: Stop = NEVER
     trust_remote_code: bool = False
@@ -189,9 +190,8 @@ def _context(shared: _Shared, fold: int, rows: IntArray, held_out: IntArray) -> 
         score = score_by_name(plan.training.early_stopping_metric, Y, trained.stats())
         return Validation(shared.encode(model, held_out), score)
 
-    def progress(moment: Moment) -> None:
-        if run.progress is not None:
-            run.progress(dataclasses.replace(moment, fold=fold + 1, folds=plan.folds))
+    def progress(progress: Progress) -> None:
+        run.progress(dataclasses.replace(progress, fold=fold + 1, folds=plan.folds))
 
     return FitContext(
         encode=lambda model: shared.encode(model, rows),

@@ -39,10 +39,10 @@ from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.metrics import count, top_k
 from longtail.models import DEFAULT_MODEL, ModelSettings, nested_params, parse_model
+from longtail.progress import OnProgress, ignore
 from longtail.thresholds import Objective, Thresholds
 from longtail.training import Training
 from longtail.training.interrupt import NEVER, Stop
-from longtail.training.loop import Progress
 
 Texts = Iterable[str]
 # Torch's random state belongs to the whole process: only one thread fits at a time.
@@ -154,7 +154,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder: str | Path | None = None,
         resume: bool = False,
         only_fold: int | None = None,
-        progress: Progress | None = None,
+        progress: OnProgress = ignore,
         note: Callable[[str], None] = warnings.warn,
         stop: Stop = NEVER,
         trust_remote_code: bool = False,
@@ -169,7 +169,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             validation: documents to choose thresholds on; cross-fitting also trains on them.
             folder: where to keep checkpoints and finished folds. resume: continue an earlier fit.
             only_fold: train this fold alone, into the folder.
-            progress: called with a `Moment`. note: called with warnings.
+            progress: called with a `longtail.progress.Progress`. note: called with warnings.
             stop: checked after every step; see `longtail.training.interrupt.stopping`.
             trust_remote_code: run the code that an encoder brings along; see `from_pretrained`.
         """

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ from longtail.cli import data
 from longtail.cli.predict import predict
 from longtail.cli.reading import Source, reads_data, reads_data_option
 from longtail.cli.reproduce import reproduce
-from longtail.cli.show import AsJson, TrustRemoteCode, print_table, progress_bar
+from longtail.cli.show import AsJson, TrustRemoteCode, print_table, show_progress
 from longtail.cli.train import train
 from longtail.errors import InputError, LongtailError, printable
 from longtail.runs import CONFIG_FILE, MADE_BY, check_replaceable, read_config, write_text
@@ -62,15 +62,8 @@ def demo() -> None:
     from longtail.demo import run_demo
 
     console = Console()
-    with progress_bar() as progress:
-        tasks: dict[str, Any] = {}
-
-        def stage(loss: str, done: int, total: int) -> None:
-            if loss not in tasks:
-                tasks[loss] = progress.add_task(f"training with {loss}", total=total)
-            progress.update(tasks[loss], completed=done)
-
-        result = run_demo(stage)
+    with show_progress() as progress:
+        result = run_demo(progress)
     labels = ", ".join(result.example_labels)
     console.print(Panel(Text(result.example), title="a document", subtitle=f"labels: {labels}"))
     print_table(result.evaluations, "micro-F1 / macro-F1 on the test part, by label frequency")

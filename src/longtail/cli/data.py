@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longtail.cli.reading import Source, reads_data, working
-from longtail.cli.show import AsJson, progress_bar
+from longtail.cli.reading import Source, reads_data
+from longtail.cli.show import AsJson, show_progress
 from longtail.errors import DataError, InputError
 from longtail.runs import check_replaceable, read_small
 
@@ -52,13 +52,12 @@ def stats(
         if plot is not None:
             check_replaceable(plot / name, overwrite)
     parts = source.parts()
-    with progress_bar(transient=True) as bar:
-        task = bar.add_task("looking", total=None)
+    with show_progress() as progress:
         found = describe(
             parts,
             cuts=(limits[0], limits[1]) if limits else None,
             n_pairs=pairs,
-            progress=lambda step: bar.update(task, description=step),
+            progress=progress,
         )
         written = _plot(parts, source.data, plot, limits) if plot else []
     if as_json:
@@ -190,7 +189,7 @@ def corpus_convert(
 
     _check_new(out, source, overwrite)
     documents = source.whole()
-    with working(f"writing {out.name}", in_bytes=False) as progress:
+    with show_progress() as progress:
         write_data(documents, out, progress=progress)
     typer.echo(f"{out}: {len(documents)} documents")
 
@@ -210,7 +209,7 @@ def _write(documents: TextData, stem: Path, suffix: str) -> Path:
     from longtail.data import write_data
 
     path = stem.with_name(f"{stem.name}.{suffix.lstrip('.')}")
-    with working(f"writing {path.name}", in_bytes=False) as progress:
+    with show_progress() as progress:
         write_data(documents, path, progress=progress)
     return path
 

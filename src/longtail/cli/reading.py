@@ -8,14 +8,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.show import print_notes, progress_bar
+from longtail.cli.show import print_notes, show_progress
 from longtail.data.documents import ReadOptions, ReadReport
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.runs import read_regular, whole_folder, write_text
@@ -53,7 +52,7 @@ class Source:
         if self._is_corpus():
             found = self._corpus(report)
         else:
-            with working(self._reading()) as progress:
+            with show_progress() as progress:
                 found = load_data(
                     self.data,
                     self.format,
@@ -164,9 +163,6 @@ class Source:
             words += ["--set", f"{key}={value}"]
         return words
 
-    def _reading(self) -> str:
-        return f"reading {Path(self.data).name}"
-
     def _place(self) -> str:
         return self.data if self._is_corpus() else str(Path(self.data).resolve())
 
@@ -184,7 +180,7 @@ class Source:
                 "Leave it out, or divide the data first with `longtail corpus split`."
             )
         report = ReadReport()
-        with working(self._reading()) as progress:
+        with show_progress() as progress:
             found = read_data(
                 self.data,
                 self.format,
@@ -251,10 +247,9 @@ class Source:
             raise InputError(f"the corpus {self.data} has no use for --min-count.")
         if self.min_count:
             settings["min_count"] = self.min_count
-        in_bytes = self.data in ("reuters", "pubmed")
-        with working(self._reading(), in_bytes) as progress, downloading(self.data) as arrived:
-            plumbing = {"progress": progress, "download_progress": arrived, "report": report}
-            return load_corpus(self.data, self.path, **settings, **plumbing)
+        with show_progress() as progress:
+            settings |= {"progress": progress, "report": report}
+            return load_corpus(self.data, self.path, **settings)
 
 
 def _split_of(source: Source | None) -> tuple[Any, ...] | None:
@@ -262,40 +257,6 @@ def _split_of(source: Source | None) -> tuple[Any, ...] | None:
     if source is None:
         return None
     return source.data, source.format, source.split, source.split_seed
-
-
-@contextmanager
-def working(what: str, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """A bar that fills as bytes or documents are done, gone when all are."""
-    with progress_bar(in_bytes=in_bytes, transient=True) as bar:
-        tasks: list[Any] = []
-
-        def progress(done: int, total: int) -> None:
-            if not tasks:
-                tasks.append(bar.add_task(what, total=total))
-            bar.update(tasks[0], completed=done, total=total)
-
-        yield progress
-
-
-@contextmanager
-def downloading(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar for the bytes that arrive over the network."""
-    bars: list[Any] = []
-    tasks: list[Any] = []
-
-    def progress(done: int, total: int | None) -> None:
-        if not bars:
-            bars.append(progress_bar(in_bytes=True, transient=True))
-            bars[0].start()
-            tasks.append(bars[0].add_task(f"downloading {name}", total=total))
-        bars[0].update(tasks[0], completed=done, total=total)
-
-    try:
-        yield progress
-    finally:
-        for bar in bars:
-            bar.stop()
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:

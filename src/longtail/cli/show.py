@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ import typer
 from longtail.errors import printable
 
 if TYPE_CHECKING:
-    from longtail.training.loop import Moment
+    from longtail.progress import OnProgress, Progress
 
 TrustRemoteCode = Annotated[
     bool,
@@ -23,38 +22,6 @@ TrustRemoteCode = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-
-def progress_bar(*, in_bytes: bool = False, transient: bool = False) -> Any:
-    """A bar on the error output, with amount, rate and time left."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
-
-    amount = (
-        (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(), Rate())
-    )
-    console = Console(stderr=True)
-    # What disappears when done is only for people: a log keeps nothing of it.
-    hidden = transient and not console.is_terminal
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), *amount, TimeRemainingColumn(),
-        console=console, transient=transient, disable=hidden,
-    )  # fmt: skip
 
 
 def print_table(evaluations: Any, title: str) -> None:
@@ -76,58 +43,71 @@ def print_notes(lines: list[str]) -> None:
 
 
 @contextmanager
-def training_progress(every_seconds: float = 10.0) -> Iterator[Callable[[Moment], None]]:
-    """How a training goes: one moving line on a terminal, else a plain line now and then."""
+def show_progress(every_seconds: float = 10.0) -> Iterator[OnProgress]:
+    """A bar per stage on a terminal, gone when done; else a plain line now and then."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _plain_lines(every_seconds)
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        TextColumn("{task.fields[told]}"),
+        BarColumn(),
+        TextColumn("{task.fields[figures]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("training", total=None, told="")
+    with Bars(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, Any] = {}
 
-        def show(moment: Moment) -> None:
-            done = (moment.fold - 1) * moment.steps + moment.step
-            bar.update(
-                task,
-                completed=done,
-                total=moment.folds * moment.steps,
-                description=_place(moment),
-                told=_figures(moment),
+        def show(progress: Progress) -> None:
+            stage = progress.stage
+            if stage not in tasks:
+                for finished in [task for task in bars.tasks if task.finished]:
+                    bars.remove_task(finished.id)
+                tasks[stage] = bars.add_task(stage, total=None, figures="")
+            total = progress.total and progress.folds * progress.total
+            done = (progress.fold - 1) * (progress.total or 0) + progress.done
+            where = str(progress) if stage in str(progress) else f"{stage}, {progress}"
+            figures = _figures(progress)
+            bars.update(
+                tasks[stage], description=where, completed=done, total=total, figures=figures
             )
 
         yield show
 
 
-def _plain_lines(every_seconds: float) -> Callable[[Moment], None]:
-    last = [-math.inf]
+def _plain_lines(every_seconds: float) -> OnProgress:
+    """A line at the start and the end of every training, and for all work every few seconds."""
+    last = time.monotonic()
+    seen = False
 
-    def show(moment: Moment) -> None:
+    def show(progress: Progress) -> None:
+        nonlocal last, seen
         now = time.monotonic()
-        if now - last[0] >= every_seconds or moment.step == moment.steps:
-            last[0] = now
-            line = f"{_place(moment)}, step {moment.step} of {moment.steps}, {_figures(moment)}"
-            typer.echo(line, err=True)
+        ends = progress.loss is not None and (not seen or progress.done == progress.total)
+        if ends or now - last >= every_seconds:
+            last, seen = now, progress.loss is not None
+            typer.echo(f"{progress}, {_figures(progress)}".removesuffix(", "), err=True)
 
     return show
 
 
-def _place(moment: Moment) -> str:
-    fold = f"fold {moment.fold}/{moment.folds} " if moment.folds > 1 else ""
-    return fold + (f"epoch {moment.epoch}/{moment.epochs}" if moment.epochs else "solving")
+def _figures(progress: Progress) -> str:
+    if progress.total is None:
+        return ""
+    from rich.filesize import decimal
 
-
-def _figures(moment: Moment) -> str:
-    told = f"loss {moment.loss:.4g}"
-    if moment.documents_per_second:
-        told += f", {moment.documents_per_second:,.0f} documents/s"
-    return told + ("" if moment.best is None else f", best {100 * moment.best:.2f}")
+    done, total = progress.done, progress.total
+    if progress.unit == "bytes":
+        figures = f"{decimal(done)} of {decimal(total)}"
+    else:
+        figures = f"{done:,} of {total:,} {progress.unit}"
+    if progress.loss is not None:
+        figures += f", loss {progress.loss:.4g}"
+    if progress.documents_per_second:
+        figures += f", {progress.documents_per_second:,.0f} documents/s"
+    return figures + ("" if progress.best is None else f", best {100 * progress.best:.2f}")

@@ -12,7 +12,7 @@ import typer
 
 from longtail.cli.flags import Chosen, check_resumed, takes_settings
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import TrustRemoteCode, print_notes, training_progress
+from longtail.cli.show import TrustRemoteCode, print_notes, show_progress
 from longtail.errors import DataError, InputError
 from longtail.runs import (
     Workspace,
@@ -212,7 +212,7 @@ def _fit(
     """Fit in the work folder; if it stops, print how to resume it."""
     from longtail.training.interrupt import StoppedError, stopping
 
-    with stopping() as stop, training_progress() as progress:
+    with stopping() as stop, show_progress() as progress:
         try:
             classifier.fit(
                 parts["train"],

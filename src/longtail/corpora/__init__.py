@@ -63,7 +63,7 @@ _TABLE = (
 )
 CORPORA = {corpus.name: corpus for corpus in _TABLE}
 # What callers pass along, not settings of a user.
-_PLUMBING = {"path", "progress", "download_progress", "report"}
+_PLUMBING = {"path", "progress", "report"}
 
 
 def load_corpus(
@@ -75,7 +75,7 @@ def load_corpus(
         name: one of `list_corpora()`.
         path: a local copy of its source; default: the cache folder, downloaded if need be.
         settings: of its loader, such as seed for newswire or years for pubmed; `corpus_settings`
-            lists them. `progress`, `download_progress` and `report` as in `read_data`.
+            lists them. `progress` and `report` as in `read_data`.
     """
     corpus = get_corpus(name)
     known = inspect.signature(corpus.load).parameters

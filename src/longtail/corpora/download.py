@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from longtail.errors import DataError, InputError
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.runs.files import whole_file
 
 # Called with the bytes received, fewer again after a retry, and the size of the file or None.
-Progress = Callable[[int, int | None], None]
 # Pieces of a body, each with the size of the file or None.
 Pieces = Generator[tuple[bytes, int | None], None, None]
 Connected = Callable[[socket.socket], None]
@@ -98,7 +98,7 @@ def cache_folder() -> Path:
 def fetch(
     file: RemoteFile,
     corpus: str,
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     title: str = "",
     *,
     strict: bool = True,
@@ -164,15 +164,18 @@ def _verified(path: Path, file: RemoteFile, strict: bool) -> Path:
     return path
 
 
-def _download(url: str, file: RemoteFile, target: Path, progress: Progress | None) -> str | None:
+def _download(url: str, file: RemoteFile, target: Path, progress: OnProgress) -> str | None:
     """Put the file into place from this url; otherwise the reason why not, in a few words."""
     import pooch
 
     complete = False
 
+    def report(done: int, total: int | None) -> None:
+        progress(Progress(f"downloading {file.name}", done, total, "bytes"))
+
     def downloader(url: str, output_file: str, _pooch: object) -> None:
         nonlocal complete
-        _save(url, output_file, file.size, progress or (lambda done, total: None))
+        _save(url, output_file, file.size, report)
         complete = True
 
     # pooch prints every download, and its logger does not notice setLevel once it has been used.
@@ -192,14 +195,14 @@ def _download(url: str, file: RemoteFile, target: Path, progress: Progress | Non
         pooch.get_logger().removeFilter(silence)
 
 
-def _save(url: str, path: str, size: int | None, progress: Progress) -> None:
+def _save(url: str, path: str, size: int | None, report: Callable[..., None]) -> None:
     """Write the body of a url to a file; a connection that breaks is tried again."""
     for retries_left in range(RETRIES, -1, -1):
         try:
             with open(path, "wb") as out, closing(_receive(url, size, LARGEST)) as pieces:
                 for piece, total in pieces:
                     out.write(piece)
-                    progress(out.tell(), total)
+                    report(out.tell(), total)
             return
         except _AttemptError as error:
             if not (error.retry and retries_left):

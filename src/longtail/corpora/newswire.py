@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, overload
 from longtail.data.textdata import TextData
 from longtail.errors import InputError, UnknownNameError
 from longtail.labels import LabelEncoder
+from longtail.progress import OnProgress, Progress, ignore
 
 
 class Family(NamedTuple):
@@ -259,7 +260,7 @@ def load(
     seed: int = 0,
     preset: str = "reuters",
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: OnProgress = ignore,
 ) -> dict[str, TextData]:
     """The stories as train, validation and test parts.
 
@@ -282,8 +283,8 @@ def load(
     for number, story in enumerate(wire, start=1):
         stories.append(story)
         encoder.add(story.labels)
-        if progress is not None and number % 100 == 0:
-            progress(number, total)
+        if number % 100 == 0:
+            progress(Progress("generating documents", number, total))
     texts, ids = [story.text for story in stories], tuple(story.id for story in stories)
     data = TextData(texts, *encoder.finish(), ids)
     parts = ("train", "validation", "test")

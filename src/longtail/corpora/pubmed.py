@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail.corpora.download import Progress as DownloadProgress
 from longtail.corpora.download import RemoteFile, cache_folder, check_name, fetch, fetch_text
-from longtail.data.collect import Progress, collect, tell
+from longtail.data.collect import collect, tell
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport, parse_range
 from longtail.data.sources import frequent_labels, resolve
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
+from longtail.progress import OnProgress, ignore
 
 BASELINE = "https://ftp.ncbi.nlm.nih.gov/pubmed/baseline/"
 SUFFIXES = (".json", ".json.gz", ".xml", ".xml.gz")
@@ -39,8 +39,7 @@ def load(
     on_error: OnError = "raise",
     max_record_mb: float = MAX_RECORD_MB,
     workers: int | None = None,
-    progress: Progress | None = None,
-    download_progress: DownloadProgress | None = None,
+    progress: OnProgress = ignore,
     report: ReadReport | None = None,
 ) -> dict[str, TextData]:
     """The three parts, on the labels with at least `min_count` training documents.
@@ -60,7 +59,7 @@ def load(
         max_record_mb=max_record_mb,
     )
     if path is None:
-        path = _download(files, baseline, download_progress) if files else _from_cache()
+        path = _download(files, baseline, progress) if files else _from_cache()
     beside = ReadReport()
     collected = collect(resolve(path, None, beside), options, progress, workers)
     collected.report.add(beside)
@@ -103,7 +102,7 @@ def _from_cache() -> list[Path]:
     return files
 
 
-def _download(files: str, baseline: str, progress: DownloadProgress | None) -> list[Path]:
+def _download(files: str, baseline: str, progress: OnProgress) -> list[Path]:
     first, last = parse_range(str(files), "files", "7 or 1100-1120")
     if not 1 <= first <= last <= LAST_FILE:
         raise InputError(f"files must be numbers from 1 to {LAST_FILE}, got {files!r}.")

@@ -6,14 +6,14 @@ import re
 from itertools import compress
 from pathlib import Path
 
-from longtail.corpora.download import Progress as DownloadProgress
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
-from longtail.data.collect import Progress, collect, tell
+from longtail.data.collect import collect, tell
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport
 from longtail.data.sources import resolve
 from longtail.data.splits import paper_split
 from longtail.data.textdata import TextData
 from longtail.errors import DataError
+from longtail.progress import OnProgress, ignore
 
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 ARCHIVE = RemoteFile(
@@ -39,15 +39,14 @@ def load(
     encoding: str | None = None,
     on_error: OnError = "raise",
     max_record_mb: float = MAX_RECORD_MB,
-    progress: Progress | None = None,
-    download_progress: DownloadProgress | None = None,
+    progress: OnProgress = ignore,
     report: ReadReport | None = None,
 ) -> dict[str, TextData]:
     """The three parts, from the SGML distribution (folder or tar.gz) or NLTK's folder or zip."""
     if path is None:
         path = cache_folder() / "reuters" / NLTK_ARCHIVE
         if not path.is_file():
-            path = fetch(ARCHIVE, "reuters", download_progress, "Reuters-21578", strict=False)
+            path = fetch(ARCHIVE, "reuters", progress, "Reuters-21578", strict=False)
     options = ReadOptions(encoding=encoding, on_error=on_error, max_record_mb=max_record_mb)
     beside = ReadReport()
     collected = collect(resolve(path, None, beside), options, progress)

@@ -9,7 +9,7 @@ import re
 import struct
 import warnings
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,10 +35,10 @@ from longtail.data.limits import TooLargeError, shown, shown_names
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, LongtailError
 from longtail.labels import LabelEncoder
+from longtail.progress import OnProgress, Progress, ignore
 
 Files = Sequence[tuple[Path | str, Format]]
 Failure = tuple[type[LongtailError], str]
-Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes in all."""
 
 # Bytes in several files from which starting processes pays, for formats slow and cheap to parse.
@@ -58,7 +58,7 @@ def read_data(
     format: str | None = None,
     *,
     report: ReadReport | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     workers: int | None = None,
     **options: Any,
 ) -> TextData:
@@ -69,7 +69,7 @@ def read_data(
         format: a name of `list_formats`; default: by the suffix.
         report: filled with what was read, skipped and passed over. Without one, skipped records
             give a warning.
-        progress: called with the bytes read so far and the bytes in all.
+        progress: called with a `longtail.progress.Progress` in bytes.
         workers: processes for several files; default: one per core if the files are large.
         options: the fields of `ReadOptions`, such as on_error="skip".
 
@@ -221,7 +221,7 @@ class Collected:
 def collect(
     files: Files,
     options: ReadOptions,
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     workers: int | None = None,
 ) -> Collected:
     """Read files in their order, in parallel if there are several."""
@@ -229,13 +229,14 @@ def collect(
     if not files:
         raise InputError("expected at least one file to read, got none.")
     total = sum(size_of(path) for path, _ in files)
+    name = Path(files[0][0]).name if len(files) == 1 else f"{len(files)} files"
+    stage = f"reading {name}"
     done = 0
 
     def tick(count: int) -> None:
         nonlocal done
         done += count
-        if progress is not None:
-            progress(min(done, total), total)
+        progress(Progress(stage, min(done, total), total, "bytes"))
 
     if workers is None:
         workers = _workers(files, total, os.cpu_count() or 1)
@@ -260,8 +261,7 @@ def collect(
         lines = " ".join(collected.report.lines())
         raise DataError(f"{names}: holds no documents. {lines}".rstrip())
     collected.report.notes += _odd_labels(collected.labels.index)
-    if progress is not None:
-        progress(total, total)
+    progress(Progress(stage, total, total, "bytes"))
     return collected
 
 

@@ -8,22 +8,21 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO, TextIO, TypeVar, cast
+from typing import IO, BinaryIO, TextIO, cast
 
 from longtail.checks import has_surrogate
-from longtail.data.documents import Problem, ReadOptions
+from longtail.data.documents import Document, Problem, ReadOptions
 from longtail.data.limits import TOO_LONG, bounded_lines, too_large
+from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
+from longtail.progress import OnProgress, Progress
 from longtail.runs import whole_file
 
-Item = TypeVar("Item")
 Tick = Callable[[int], None]
 """Called with the number of bytes just read from disk."""
-Written = Callable[[int, int], None]
-"""Called with the documents written so far and the number of all documents."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 BUFFER = 1 << 20
@@ -146,9 +145,10 @@ def writing(path: str | Path) -> Iterator[TextIO]:
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline=""))
 
 
-def counted(items: Iterable[Item], total: int, written: Written | None) -> Iterator[Item]:
-    """The items; `written` is called every 500 of them."""
-    for number, item in enumerate(items, start=1):
-        yield item
-        if written is not None and (number % 500 == 0 or number == total):
-            written(number, total)
+def counted(data: TextData, path: str | Path, progress: OnProgress) -> Iterator[Document]:
+    """The documents; `progress` is called every 500 of them."""
+    stage = f"writing {Path(path).name}"
+    for number, document in enumerate(data, start=1):
+        yield document
+        if number % 500 == 0 or number == len(data):
+            progress(Progress(stage, number, len(data)))

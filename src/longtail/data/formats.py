@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data.documents import ReadOptions, Records
-from longtail.data.files import Tick, Written
+from longtail.data.files import Tick
 from longtail.data.hugging_face import read_hugging_face
 from longtail.data.json_files import read_bioasq, read_jsonl, write_jsonl
 from longtail.data.medline import read_medline
@@ -25,6 +25,7 @@ from longtail.data.tables import (
 )
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, UnknownNameError
+from longtail.progress import OnProgress, ignore
 
 SUMMARIES = {
     "jsonl": 'one {"text": ..., "labels": [...]} per line',
@@ -47,7 +48,7 @@ class Format:
     name: str
     read: Callable[[Any, ReadOptions, Tick], Records]
     suffixes: tuple[str, ...] = ()
-    write: Callable[[TextData, str | Path, Written | None], None] | None = None
+    write: Callable[[TextData, str | Path, OnProgress], None] | None = None
     unit: str = "line"
     """Name of what the number in a problem counts."""
     marks: tuple[str, ...] = ()
@@ -111,11 +112,11 @@ def write_data(
     path: str | Path,
     format: str | None = None,
     *,
-    progress: Written | None = None,
+    progress: OnProgress = ignore,
 ) -> None:
     """Write documents in the format of the suffix, or in the given one.
 
-    `progress` is called with the documents written so far and the number of all documents.
+    `progress` is called with a `longtail.progress.Progress` in documents.
     """
     entry = get_format(format) if format else format_of_file(Path(path))
     writers = [known.name for known in FORMATS.values() if known.write]

@@ -23,7 +23,6 @@ from longtail.data.documents import (
 from longtail.data.fields import FieldError, label_columns, plain_value, to_document, used_fields
 from longtail.data.files import (
     Tick,
-    Written,
     codec_of,
     counted,
     numbered_lines,
@@ -34,6 +33,7 @@ from longtail.data.files import (
 from longtail.data.limits import TooLargeError, has_many_items, shown, shown_names, too_large
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
+from longtail.progress import OnProgress, ignore
 
 SPACE = re.compile(r"[ \t\n\r]*")
 # How near to the end of the text read so far an error may be that more text would fix: an escape
@@ -106,10 +106,10 @@ def _parsed(line: str, number: int, options: ReadOptions) -> Record:
     return to_document(record, options, number)
 
 
-def write_jsonl(data: TextData, path: str | Path, written: Written | None = None) -> None:
+def write_jsonl(data: TextData, path: str | Path, progress: OnProgress = ignore) -> None:
     """Write one document per line, gzipped if the name ends in .gz."""
     with writing(path) as file:
-        for document in counted(data, len(data), written):
+        for document in counted(data, path, progress):
             record: dict[str, object] = {} if document.id is None else {"id": document.id}
             record |= {"text": document.text, "labels": list(document.labels)}
             if document.date is not None:

@@ -11,11 +11,12 @@ import numpy as np
 
 from longtail.data.documents import LabelNames, Problem, ReadOptions, Records
 from longtail.data.fields import check_columns, label_columns, to_document
-from longtail.data.files import Tick, Written, replacing
+from longtail.data.files import Tick, replacing
 from longtail.data.limits import TooLargeError, shown, too_large
 from longtail.data.parquet_pages import bounded_batches, open_parquet
 from longtail.data.textdata import TextData
 from longtail.labels import LabelEncoder
+from longtail.progress import OnProgress, Progress, ignore
 
 NAMES_KEY = b"longtail.label_names"
 BATCH = 4096
@@ -142,7 +143,7 @@ def _schema(names: tuple[str, ...], extra: set[str]) -> Any:
     return pa.schema(fields, metadata=metadata)
 
 
-def write_parquet(data: TextData, path: str | Path, written: Written | None = None) -> None:
+def write_parquet(data: TextData, path: str | Path, progress: OnProgress = ignore) -> None:
     """Write documents and label names; `load_parquet` restores the same TextData."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -154,8 +155,8 @@ def write_parquet(data: TextData, path: str | Path, written: Written | None = No
         label_names = pa.array(data.label_names, pa.string())
         writer = stack.enter_context(pq.ParquetWriter(temporary, schema))
         for start in range(0, len(data), BATCH):
-            if written is not None:
-                written(min(start + BATCH, len(data)), len(data))
+            done = min(start + BATCH, len(data))
+            progress(Progress(f"writing {Path(path).name}", done, len(data)))
             rows = slice(start, start + BATCH)
             matrix = data.Y[rows]
             values = label_names.take(pa.array(matrix.indices.astype(np.int64)))

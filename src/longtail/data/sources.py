@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longtail.data.collect import Collected, Progress, collect, our_errors, size_of, tell
+from longtail.data.collect import Collected, collect, our_errors, size_of, tell
 from longtail.data.documents import ReadOptions, ReadReport
 from longtail.data.formats import Format, format_of_file, format_of_folder, get_format, list_formats
 from longtail.data.hugging_face import PREFIX
@@ -18,6 +19,7 @@ from longtail.data.limits import shown, shown_names
 from longtail.data.splits import split
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
+from longtail.progress import OnProgress, Progress, ignore
 
 PARTS = {
     "train": ("train", "training"),
@@ -159,7 +161,7 @@ def load_data(
     seed: int = 0,
     min_count: int = 0,
     report: ReadReport | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     workers: int | None = None,
     **options: Any,
 ) -> dict[str, TextData]:
@@ -200,7 +202,7 @@ def _read_parts(
     files: Mapping[str, Files],
     settings: ReadOptions,
     report: ReadReport,
-    progress: Progress | None,
+    progress: OnProgress,
     workers: int | None,
 ) -> dict[str, TextData]:
     """Every part from its files."""
@@ -208,9 +210,8 @@ def _read_parts(
     sizes = {part: sum(size_of(file) for file, _ in entries) for part, entries in files.items()}
     total, before = sum(sizes.values()), 0
 
-    def overall(done: int, _: int) -> None:
-        if progress is not None:
-            progress(before + done, total)
+    def overall(part: Progress) -> None:
+        progress(replace(part, done=before + part.done, total=total))
 
     for part, entries in files.items():
         collected = collect(entries, settings, overall, workers)

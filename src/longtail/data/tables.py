@@ -15,7 +15,6 @@ from longtail.data.documents import Document, LabelNames, Problem, ReadOptions, 
 from longtail.data.fields import FieldError, check_columns, label_columns, split_labels, to_document
 from longtail.data.files import (
     Tick,
-    Written,
     counted,
     numbered_lines,
     open_text,
@@ -25,6 +24,7 @@ from longtail.data.files import (
 from longtail.data.limits import TOO_LONG, bounded_lines, too_large
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
+from longtail.progress import OnProgress, ignore
 
 # The csv module refuses cells over 128 KiB by default; a text may well be longer.
 LONGEST_CELL = 2**31 - 1
@@ -138,14 +138,14 @@ read_tsv = partial(_read_table, "\t")
 
 
 def _write_table(
-    delimiter: str, data: TextData, path: str | Path, written: Written | None = None
+    delimiter: str, data: TextData, path: str | Path, progress: OnProgress = ignore
 ) -> None:
     """Write a table with the labels of a document as a JSON list in one cell."""
     with writing(path) as file:
         table = csv.writer(file, delimiter=delimiter)
         fields = [name for name in ("id", "date") if getattr(data, name + "s") is not None]
         table.writerow([*fields, "text", "labels"])
-        for document in counted(data, len(data), written):
+        for document in counted(data, path, progress):
             labels = json.dumps(list(document.labels), ensure_ascii=False)
             table.writerow([*(getattr(document, n) for n in fields), document.text, labels])
 
@@ -188,7 +188,7 @@ def _line(cells: list[str], options: ReadOptions, at: int) -> Document | Problem
     return Document(cells[-1], labels, identity, at=at, n_empty_labels=n_empty)
 
 
-def write_libmultilabel(data: TextData, path: str | Path, written: Written | None = None) -> None:
+def write_libmultilabel(data: TextData, path: str | Path, progress: OnProgress = ignore) -> None:
     """Write id, labels and text separated by tabs; labels must not hold white space.
 
     White space in a text becomes one space; dates are not written.
@@ -200,7 +200,7 @@ def write_libmultilabel(data: TextData, path: str | Path, written: Written | Non
                 "format. Write JSONL or Parquet, or rename the label."
             )
     with writing(path) as file:
-        for row, document in enumerate(counted(data, len(data), written)):
+        for row, document in enumerate(counted(data, path, progress)):
             identity = str(row) if document.id is None else " ".join(document.id.split())
             text = " ".join(document.text.split())
             file.write(f"{identity}\t{' '.join(document.labels)}\t{text}\n")

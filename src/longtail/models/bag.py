@@ -16,10 +16,10 @@ from longtail.models.features import TextFeatures
 from longtail.models.network import NetworkModel
 from longtail.models.settings import Bag
 from longtail.models.weights import check_shapes
+from longtail.progress import Progress
 from longtail.training.devices import device_of
 from longtail.training.encoded import EncodedBags
 from longtail.training.linear import solve_linear
-from longtail.training.loop import Moment
 from longtail.training.settings import Training
 
 WEIGHTS_FILE = "model.safetensors"
@@ -75,8 +75,8 @@ class BagModel(NetworkModel):
         if checkpoints is not None:
             kept = "Finished labels are kept: resume with --resume."
 
-        def progress(done: int, total: int, value: float) -> None:
-            context.progress(Moment(done, total, 0, 0, value, 0.0))
+        def progress(progress: Progress) -> None:
+            context.progress(progress)
             context.stop.check(kept)
 
         features = self._features.fit_transform(data.texts)

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from longtail.data import TextData
 from longtail.losses import MultiLabelLoss
 from longtail.models.settings import ModelSettings
+from longtail.progress import OnProgress
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.encoded import Encoded
 from longtail.training.interrupt import Stop
-from longtail.training.loop import Progress, Validation
+from longtail.training.loop import Validation
 from longtail.training.settings import Training
 
 Floats = NDArray[np.float32]
@@ -37,7 +38,7 @@ class FitContext:
     """Documents for early stopping."""
     seed: int
     checkpoints: Checkpoints | None
-    progress: Progress
+    progress: OnProgress
     note: Callable[[str], None]
     stop: Stop
     kept: str

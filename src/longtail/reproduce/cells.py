@@ -24,11 +24,11 @@ import scipy.sparse as sp
 from longtail.classifier import LongTailClassifier
 from longtail.data import TextData
 from longtail.errors import DataError
+from longtail.progress import OnProgress, ignore
 from longtail.reproduce.recipes import plans_of
 from longtail.reproduce.surroundings import commit, hardware, versions
 from longtail.runs import Workspace, differences
 from longtail.training.interrupt import NEVER, Stop
-from longtail.training.loop import Moment
 from longtail.training.settings import RUNTIME
 
 FINISHED, DECISIONS, BEGUN = "finished.json", "decisions.npz", "begun.json"
@@ -110,7 +110,7 @@ def train_cell(
     documents: Mapping[str, str],
     *,
     stop: Stop = NEVER,
-    progress: Callable[[Moment], None] | None = None,
+    progress: OnProgress = ignore,
     note: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Train a cell, or resume it, evaluate it on the test part, and keep the result."""

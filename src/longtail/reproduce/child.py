@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 from longtail.data import TextData
+from longtail.progress import ignore
 from longtail.reproduce.cells import Cell
 from longtail.reproduce.running import NOTE, attempt
 from longtail.training.interrupt import StoppedError, stopping
@@ -28,7 +29,7 @@ def main() -> int:
         threading.Thread(target=_stop_when_alone, daemon=True).start()
         parts = {name: TextData.load(Path(job["data"]) / f"{name}.parquet") for name in PARTS}
         try:
-            why = attempt(cell, parts, job["documents"], stop, None, _note)
+            why = attempt(cell, parts, job["documents"], stop, ignore, _note)
         except StoppedError as stopped:
             print(stopped)
             return stopped.exit_code

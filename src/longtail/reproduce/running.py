@@ -21,10 +21,10 @@ from pathlib import Path
 
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError
+from longtail.progress import OnProgress, Progress
 from longtail.reproduce.cells import FAILED, LOG, Cell, train_cell
 from longtail.runs import staging
 from longtail.training.interrupt import Stop, StoppedError
-from longtail.training.loop import Moment
 
 # Prefix of lines in the log of a process that are shown to the user.
 NOTE = "note: "
@@ -61,10 +61,8 @@ def run_here(
         stop.check("What is finished is kept.")
         watch(Event("begins", cell))
 
-        def progress(moment: Moment, cell: Cell = cell) -> None:
-            folds = max(moment.folds, 1)
-            share = min(1.0, (moment.fold - 1 + moment.step / max(moment.steps, 1)) / folds)
-            watch(Event("progress", cell, _position(moment), share))
+        def progress(progress: Progress, cell: Cell = cell) -> None:
+            watch(Event("progress", cell, str(progress), progress.share))
 
         why = attempt(cell, parts, documents, stop, progress, note)
         watch(Event("done", cell) if why is None else Event("failed", cell, why))
@@ -75,7 +73,7 @@ def attempt(
     parts: Mapping[str, TextData],
     documents: Mapping[str, str],
     stop: Stop,
-    progress: Callable[[Moment], None] | None,
+    progress: OnProgress,
     note: Note,
 ) -> str | None:
     """Train a cell; return why it failed, which is also recorded in its folder."""
@@ -221,11 +219,6 @@ def check_jobs(jobs: int) -> None:
     """Raise unless there is at least one process."""
     if jobs < 1:
         raise InputError(f"--jobs: expected a whole number of at least 1, got {jobs}.")
-
-
-def _position(moment: Moment) -> str:
-    fold = f"fold {moment.fold}/{moment.folds} " if moment.folds > 1 else ""
-    return fold + (f"epoch {moment.epoch}/{moment.epochs}" if moment.epochs else "solving")
 
 
 def _free_memory() -> None:

@@ -25,11 +25,10 @@ from longtail.losses import BalancedLoss, MultiLabelLoss
 from longtail.losses.analytic import balanced_sum
 from longtail.losses.targets import Targets, read_targets
 from longtail.losses.terms import BalancedTerms, BatchWeights
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.information import label_information
 from longtail.training.newton import Problem, minimise
 
-Progress = Callable[[int, int, float], None]
-"""Called with (labels done, labels in all, loss of the last ones)."""
 # Labels of a chunk: fewer share fewer steps, more fill the caches. Of many documents fewer labels,
 # as a dozen matrices of documents x labels are alive at a time.
 CHUNK_LABELS, CHUNK_PAIRS = 32, 50_000_000
@@ -62,7 +61,7 @@ def solve_linear(
     informed: bool = True,
     tolerance: float = 1e-3,
     device: str | torch.device = "cpu",
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     chunks: ChunkStore | None = None,
 ) -> Linear:
     """The linear head that minimises C x loss + half the squared weights.
@@ -103,8 +102,7 @@ def solve_linear(
     for (start, stop), (part, value) in zip(cuts, _in_parallel(solve, cuts, device), strict=True):
         labels = torch.from_numpy(order[start:stop].copy())
         head.weight[labels], head.bias[labels] = part.weight, part.bias
-        if progress is not None:
-            progress(stop, n_labels, value)
+        progress(Progress("solving", stop, n_labels, "labels", loss=value))
     return head
 
 
@@ -257,7 +255,7 @@ def _solve_chunk(
 
 
 def _solve_whole(
-    data: Products, Y: sp.csr_matrix, loss: MultiLabelLoss, C: float, progress: Progress | None
+    data: Products, Y: sp.csr_matrix, loss: MultiLabelLoss, C: float, progress: OnProgress
 ) -> Linear:
     """L-BFGS for losses that do not decompose into labels."""
     n_labels = int(Y.shape[1])
@@ -295,8 +293,8 @@ def _solve_whole(
         if not bool(torch.isfinite(total)):
             raise LongtailError(f"the loss became {float(total)} with C={C:g}. Lower C.")
         done[0] += 1
-        if progress is not None:
-            progress(min(done[0], LBFGS_STEPS), LBFGS_STEPS, float(total))
+        step = min(done[0], LBFGS_STEPS)
+        progress(Progress("solving", step, LBFGS_STEPS, "steps", loss=float(total)))
         return total.detach()  # type: ignore[no-any-return]
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from longtail.errors import DataError, InputError, LongtailError
 from longtail.losses import MultiLabelLoss
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import Processes, device_of, has_bf16, limited_threads, repeatable
 from longtail.training.encoded import Encoded, IntArray
@@ -37,22 +38,6 @@ from longtail.training.weights import Weights
 READ_EVERY = 50
 
 
-@dataclass(frozen=True)
-class Moment:
-    """The progress of a training, as a callback receives it."""
-
-    step: int
-    steps: int
-    epoch: int
-    epochs: int
-    loss: float
-    documents_per_second: float
-    best: float | None = None
-    fold: int = 1
-    folds: int = 1
-
-
-Progress = Callable[[Moment], None]
 Describe = Callable[[int], str]
 
 
@@ -92,7 +77,7 @@ class _Hooks:
 
     validation: Validation | None
     checkpoints: Checkpoints | None
-    progress: Progress | None
+    progress: OnProgress
     stop: Stop
     describe: Describe
 
@@ -109,7 +94,7 @@ def train(
     seed: int = 0,
     validation: Validation | None = None,
     checkpoints: Checkpoints | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress = ignore,
     note: Note = warnings.warn,
     stop: Stop = NEVER,
     describe: Describe = str,
@@ -215,9 +200,8 @@ class _Run:
             if last or len(waiting) >= every:
                 value = self._read_losses(waiting, hooks.describe)
                 waiting = []
-                if hooks.progress is not None:
-                    speed = seen / max(1e-9, time.perf_counter() - since)
-                    hooks.progress(self._moment(value, speed))
+                speed = seen / max(1e-9, time.perf_counter() - since)
+                hooks.progress(self._progress(value, speed))
                 # After the last step the epoch is validated first.
                 if not last:
                     self._pause(hooks)
@@ -270,9 +254,18 @@ class _Run:
             return False
         return self.at.epoch - self.at.best_epoch >= self.config.early_stopping_patience
 
-    def _moment(self, loss: float, speed: float) -> Moment:
-        done = self.at.epoch * self.per_epoch + self.at.step
-        return Moment(done, self.total, self.at.epoch + 1, self.epochs, loss, speed, self.at.best)
+    def _progress(self, loss: float, speed: float) -> Progress:
+        return Progress(
+            "training",
+            self.at.epoch * self.per_epoch + self.at.step,
+            self.total,
+            "steps",
+            epoch=self.at.epoch + 1,
+            epochs=self.epochs,
+            loss=loss,
+            documents_per_second=speed,
+            best=self.at.best,
+        )
 
     @contextmanager
     def placed(self) -> Iterator[None]:

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from longtail.errors import InputError
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.encoded import Encoded, EncodedTokens
 from longtail.training.feed import sorted_batches
 from longtail.training.steps import is_out_of_memory, too_large
-
-Done = Callable[[int, int], None]
 
 
 def predict_logits(
     network: nn.Module,
     encoded: Encoded,
     batch_size: int = 256,
-    progress: Done | None = None,
+    progress: OnProgress = ignore,
 ) -> NDArray[np.float32]:
     """Logits of every document, (documents, labels); memory that runs out halves the batches.
 
     The network must be in eval mode, and computes where it is. Nothing that several threads share
-    is changed. `progress` is called with the documents done and all of them.
+    is changed.
     """
     if len(encoded) == 0:
         raise InputError("expected at least one document to compute logits of, got none.")
@@ -45,7 +42,7 @@ def predict_logits(
 
 
 def _predict(
-    network: nn.Module, encoded: Encoded, batch_size: int, progress: Done | None
+    network: nn.Module, encoded: Encoded, batch_size: int, progress: OnProgress
 ) -> NDArray[np.float32]:
     device = next(network.parameters()).device
     logits: NDArray[np.float32] | None = None
@@ -61,7 +58,6 @@ def _predict(
                 logits = np.empty((len(encoded), found.shape[1]), dtype=np.float32)
             logits[rows] = found
             done += len(rows)
-            if progress is not None:
-                progress(done, len(encoded))
+            progress(Progress("predicting", done, len(encoded)))
     assert logits is not None
     return logits

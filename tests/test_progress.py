@@ -1,0 +1,49 @@
+"""The one value that long work reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from longtail.cli.show import show_progress
+from longtail.progress import Progress
+
+
+@pytest.mark.parametrize(
+    ("progress", "share", "name"),
+    [
+        (Progress("reading a.csv", 25, 100, "bytes"), 0.25, "reading a.csv"),
+        (Progress("drift"), 0.0, "drift"),
+        (Progress("training", 5, 10, epoch=2, epochs=4), 0.5, "epoch 2/4"),
+        (Progress("solving", 5, 10, fold=3, folds=4), 0.625, "fold 3/4 solving"),
+        (Progress("training", 9, 8, epoch=1, epochs=1, fold=2, folds=2), 1.0, "fold 2/2 epoch 1/1"),
+    ],
+)
+def test_where_it_stands(progress: Progress, share: float, name: str) -> None:
+    assert progress.share == share and str(progress) == name
+
+
+def test_a_log_has_the_first_and_last_line_of_a_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with show_progress() as show:
+        show(Progress("reading a.csv", 1, 1, "bytes"))
+        for step in (1, 2, 3):
+            show(Progress("solving", step, 3, "labels", loss=0.5, best=0.25))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"solving, {k} of 3 labels, loss 0.5, best 25.00" for k in (1, 3)]
+    with show_progress(every_seconds=0) as show:
+        show(Progress("reading a.csv", 2_500_000, 5_000_000, "bytes"))
+        show(Progress("drift"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["reading a.csv, 2.5 MB of 5.0 MB", "drift"]
+
+
+def test_a_terminal_has_a_bar_for_every_stage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with show_progress() as show:
+        show(Progress("reading a.csv", 1, 1, "bytes"))
+        show(Progress("training with db", 1, 4, "steps", epoch=1, epochs=2, fold=2, folds=2))
+    shown = capsys.readouterr().err
+    assert "training with db, fold 2/2 epoch 1/2" in shown and "1 of 4 steps" in shown
