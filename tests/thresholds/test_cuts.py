@@ -29,9 +29,9 @@ def test_no_single_cut_beats_global(case: Case, objective: Any) -> None:
 
 def test_cuts_of_a_label() -> None:
     scores, applies = np.array([1.0, 3, 3, 2, 1]), np.array([1, 0, 1, 0, 0], bool)
-    result = cuts.cuts_of(scores, applies)
-    assert result.thresholds.tolist() == [2.5, 0.0]
-    assert result.hits.tolist() == [1, 2] and result.predicted.tolist() == [2, 5]
+    thresholds, hits, predicted = cuts.cuts_of(scores, applies)
+    assert thresholds.tolist() == [2.5, 0.0]
+    assert hits.tolist() == [1, 2] and predicted.tolist() == [2, 5]
 
 
 @pytest.mark.parametrize("above", [1.0, np.nextafter(1.0, 2), -3.5, 1e15])

@@ -183,10 +183,10 @@ def difference(values: FloatArray) -> Difference:
     """The difference with all documents, which comes first, and what the resamples say of it."""
     values = np.where(np.abs(values) < ROUNDING, 0.0, values)
     drawn = _centred(values)
-    low, high = interval(values, (-1.0, 1.0))
     # Never exactly 0: n resamples cannot show less than 1 / n.
     wrong = min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1
-    return Difference(float(values[0]), low, high, float(min(1.0, 2 * wrong / (len(drawn) + 1))))
+    p = float(min(1.0, 2 * wrong / (len(drawn) + 1)))
+    return Difference(float(values[0]), *interval(values, (-1.0, 1.0)), p)
 
 
 def interval(values: FloatArray, widest: Interval) -> Interval:

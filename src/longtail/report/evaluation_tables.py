@@ -83,24 +83,20 @@ def difference_table(
     either has dashes.
     """
     known = {name: each for name, each in comparisons.items() if not isinstance(each, str)}
-    columns: tuple[str, ...] = GROUPS
-    if layout == "documents":
-        others = (group for each in known.values() for group in each if group not in GROUPS)
-        columns = ("all", *dict.fromkeys(others))
+    others = dict.fromkeys(group for each in known.values() for group in each)
+    columns = GROUPS if layout == "labels" else ("all", *(g for g in others if g not in GROUPS))
     rows = [
         (name, heading(measure), *(_difference(each.get(g, {}).get(measure)) for g in columns))
         for name, each in known.items()
         for measure in MEASURES
     ]
-    notes = [DIFFERENCES]
+    notes, title = [DIFFERENCES], f"Difference to {first}, by labels per document"
     if layout == "labels":
+        title = f"Difference to {first}"
         notes.append("Head, medium and tail are those of the first run.")
-    notes += [
-        f"{name}: not compared, because {reason}"
-        for name, reason in comparisons.items()
-        if isinstance(reason, str)
-    ]
-    title = f"Difference to {first}{'' if layout == 'labels' else ', by labels per document'}"
+    for name, reason in comparisons.items():
+        if isinstance(reason, str):
+            notes.append(f"{name}: not compared, because {reason}")
     header = ("run", "measure", *map(heading, columns))
     return Table(title, header, rows, notes, range(2, len(rows), 2), n_names=2)
 
@@ -133,10 +129,9 @@ def other_groups(evaluations: Evaluations) -> list[str]:
     """Which runs count other labels as head, medium and tail than the first does."""
     first = next(iter(evaluations), "")
     others = [n for n, each in evaluations.items() if not same_groups(evaluations[first], each)]
-    if not others:
-        return []
     whose = f"those of {', '.join(others)} hold other labels than those of {first}"
-    return [f"Head, medium and tail are by the counts of each run's training part: {whose}."]
+    sentence = f"Head, medium and tail are by the counts of each run's training part: {whose}."
+    return [sentence] if others else []
 
 
 def _layout(

@@ -88,9 +88,8 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
 
 def _html(table: Table, n_runs: int) -> Markup:
     """Tables of one row per run show the colours of the runs."""
-    if table.header[0] == "run":
-        return to_html(table, kind="figures dense")
-    return to_html(table, 0 if table.header[0] else n_runs)
+    kind = "figures dense" if table.header[0] == "run" else "figures"
+    return to_html(table, 0 if table.header[0] else n_runs, kind)
 
 
 def _facts(evaluations: Mapping[str, Evaluation]) -> dict[str, list[str]]:

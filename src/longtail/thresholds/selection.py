@@ -67,9 +67,8 @@ def fit_thresholds(
     tuning = make_tuning(scores, y_true, label_counts, scale)
     groups = _folds(folds, tuning.n_documents, random_state)
     chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
-    values, of_method = METHODS[chosen](tuning, objective, groups)
-    details |= of_method
-    return Thresholds(values, chosen, objective, top_k, at_least_one, scale, details)
+    values, fitted = METHODS[chosen](tuning, objective, groups)
+    return Thresholds(values, chosen, objective, top_k, at_least_one, scale, details | fitted)
 
 
 def list_methods() -> list[str]:
