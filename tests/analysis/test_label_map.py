@@ -19,21 +19,22 @@ from longtail.analysis.label_map import (
 from longtail.data.textdata import TextData
 
 NAMES = tuple("abcdefg")
+Lists = list[list[str]]
 label_lists = st.lists(st.lists(st.sampled_from(NAMES), unique=True), min_size=1, max_size=20)
 
 
-def from_labels(lists: list[list[str]], names: tuple[str, ...] | None = NAMES) -> TextData:
+def from_labels(lists: Lists, names: tuple[str, ...] | None = NAMES) -> TextData:
     return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists, names)
 
 
-def p_given(lists: list[list[str]], i: str, j: str) -> float:
+def p_given(lists: Lists, i: str, j: str) -> float:
     """p(i|j) by counting documents; NaN for a label with itself or without documents."""
     with_j = [labels for labels in lists if j in labels]
     return sum(i in labels for labels in with_j) / len(with_j) if with_j and i != j else np.nan
 
 
 @given(label_lists, st.sets(st.integers(1, len(NAMES) - 1)))
-def test_bins_hold_the_mean_of_their_cells(lists: list[list[str]], inner: set[int]) -> None:
+def test_bins_hold_the_mean_of_their_cells(lists: Lists, inner: set[int]) -> None:
     edges = np.array([0, *sorted(inner), len(NAMES)])
     bins = [NAMES[start:stop] for start, stop in itertools.pairwise(edges)]
     expected = np.full((len(bins), len(bins)), np.nan)
@@ -54,7 +55,7 @@ def test_what_rounding_leaves_of_zero_is_zero(n: int) -> None:
 
 
 @given(label_lists)
-def test_labels_are_ranked_by_count_whether_binned_or_not(lists: list[list[str]]) -> None:
+def test_labels_are_ranked_by_count_whether_binned_or_not(lists: Lists) -> None:
     data = from_labels(lists)
     counts = np.asarray(data.Y.sum(axis=0)).ravel()
     single = label_map(data, max_cells=len(NAMES))

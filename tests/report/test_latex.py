@@ -63,13 +63,11 @@ def nasty() -> str:
     return render(named, "latex", "pubmed")
 
 
-@pytest.mark.parametrize("packages", [PLAIN, T1], ids=["OT1", "T1"])
-def test_nasty_names_compile(tmp_path: Path, packages: str) -> None:
-    assert compiled(nasty(), tmp_path, packages).startswith(b"%PDF")
-
-
-def test_nasty_names_compile_with_lualatex(tmp_path: Path) -> None:
-    compiled(nasty(), tmp_path, PLAIN, "lualatex")
+@pytest.mark.parametrize(
+    ("packages", "engine"), [(PLAIN, "pdflatex"), (T1, "pdflatex"), (PLAIN, "lualatex")]
+)
+def test_nasty_names_compile(tmp_path: Path, packages: str, engine: str) -> None:
+    assert compiled(nasty(), tmp_path, packages, engine).startswith(b"%PDF")
 
 
 def test_letters_that_are_written_as_they_are_compile(tmp_path: Path) -> None:
