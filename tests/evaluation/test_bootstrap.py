@@ -141,7 +141,7 @@ def test_documents_have_intervals_and_differences_as_labels_have() -> None:
         for measure, change in measures.items():
             one, two = (getattr(scores_of(each)[group], measure) for each in (first, second))
             assert change.value == pytest.approx(two - one, abs=1e-12)
-            assert change.low <= difference.high
+            assert change.low <= change.high
     assert compared["multi_label"]["micro_f1"].p < 0.05 < compared["single_label"]["micro_f1"].p
 
 

@@ -173,6 +173,8 @@ def _best_cut_of_many(
         if not 0 < rank < len(sample) // 2:
             continue
         pairs = tuning.pairs(sample[rank], offsets)
+        if len(pairs.scores) > tuning.n_scored // 2:  # many share a low score
+            return None
         threshold, f1 = best_cut_of(pairs, n_positive, objective)
         n_predicted = np.bincount(pairs.labels, minlength=tuning.n_labels)
         # Clearly lower: the last of these pairs can reach the bound, and what lies below is not

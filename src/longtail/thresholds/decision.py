@@ -80,9 +80,9 @@ class Thresholds:
 
         A label is predicted where its margin is at least 0; if all thresholds were higher by s,
         where it is at least s. Minus infinity: never predicted, because the threshold is infinite,
-        or `top_k` other labels of the document lie higher.
-        Infinity: always predicted, as the highest of its document under `at_least_one`. Of equal
-        margins the lower column is the higher.
+        or `top_k` other labels of the document lie higher. Infinity: always predicted, as the
+        highest of its document under `at_least_one`. Of equal margins the lower column is the
+        higher.
 
         Args:
             logits: checked scores of `to_logits`.
