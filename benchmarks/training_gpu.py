@@ -30,7 +30,7 @@ from longtail.data import TextData, load_data
 from longtail.evaluation import Evaluation
 from longtail.models.encoder import EncoderModel, MeanNetwork
 from longtail.progress import Progress
-from longtail.training.loop import train
+from longtail.training.loop import Trainer
 
 BATCH = 32
 
@@ -98,7 +98,7 @@ def our_epochs(model: EncoderModel, data: TextData, **settings: object) -> Clock
     clock = Clock()
     training = model.resolved(Training(batch_size=BATCH, **settings))  # type: ignore[arg-type]
     options = dict(is_head=model.is_head, bf16=model.bf16, progress=clock, note=print)
-    train(model.network, encoded, data.Y, loss, training, **options)  # type: ignore[arg-type]
+    Trainer(model.network, encoded, data.Y, loss, training, **options).train()  # type: ignore[arg-type]
     return clock
 
 

@@ -36,7 +36,7 @@ from longtail.runs import Workspace
 from longtail.training import Training, checkpoints
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import StoppedError, stopping
-from longtail.training.loop import Trained, Validation, train
+from longtail.training.loop import State, Trainer, Validation
 
 WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 SECONDS = 60  # a job that takes longer is ended as stuck
@@ -99,22 +99,19 @@ class Interruption:
         setattr(owner, name, wrapped)
 
 
-def train_encoder(
-    job: dict[str, Any], data: TextData, dropout: float, reduction: str, settings: Any, **more: Any
-) -> tuple[EncoderModel, Trained]:
+def make_model(job: dict[str, Any], dropout: float) -> EncoderModel:
     model = EncoderModel(Encoder(job["encoder"], dropout=dropout))
     torch.manual_seed(1)
     model.load_pretrained(WORDS)
-    loss = build_loss("db", data.stats(), reduction=reduction)
+    return model
+
+
+def train_encoder(model: EncoderModel, data: TextData, settings: Any, **more: Any) -> State:
+    loss = build_loss("db", data.stats(), reduction=settings.pop("reduction", "batchmean"))
     training = model.resolved(Training(device="cpu", **settings))
-    if "held_out" in more:
-        texts, score = more.pop("held_out")
-        more["validation"] = Validation(model.encode(texts), score)
+    more |= {"is_head": model.is_head, "bf16": True}
     encoded = model.encode(data.texts)
-    trained = train(
-        model.network, encoded, data.Y, loss, training, is_head=model.is_head, bf16=True, **more
-    )
-    return model, trained
+    return Trainer(model.network, encoded, data.Y, loss, training, **more).train()
 
 
 def train_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
@@ -129,25 +126,16 @@ def train_job(job: dict[str, Any], interruption: Interruption, out: Path) -> Non
     settings: dict[str, Any] = dict(epochs=8, batch_size=8, ema=0.5, early_stopping_patience=3)
     settings |= dict(learning_rate=2e-3, head_learning_rate=1e-2, checkpoint_minutes=0.0)
     settings |= job.get("training", {})
-    folder = job.get("folder")
     states = None
-    if folder is not None:
-        states = Checkpoints(Path(folder), settings["checkpoint_minutes"])
+    if "folder" in job:
+        states = Checkpoints(Path(job["folder"]), settings["checkpoint_minutes"])
+    model = make_model(job, dropout=0.2)
+    more: dict[str, Any] = {"checkpoints": states, "progress": interruption.progress}
+    more["validation"] = Validation(model.encode(data[30:].texts), score)
     with stopping() as stop:
-        model, trained = train_encoder(
-            job,
-            data[:30],
-            0.2,
-            "batchmean",
-            settings,
-            held_out=(data[30:].texts, score),
-            checkpoints=states,
-            progress=interruption.progress,
-            stop=stop,
-        )
+        trained = train_encoder(model, data[:30], settings, stop=stop, **more)
     save_file(model.network.state_dict(), out / "weights.safetensors")
-    facts = {name: getattr(trained, name) for name in ("epochs", "best_epoch", "best")}
-    (out / "facts.json").write_text(json.dumps(facts))
+    (out / "facts.json").write_text(json.dumps(vars(trained)))
 
 
 def fit_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
@@ -163,7 +151,6 @@ def fit_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
         return
     tensors = {"scores": torch.from_numpy(np.ma.filled(fitted.scores, np.nan))}
     for k, model in enumerate(fitted.ensemble.models):
-        assert isinstance(model, EncoderModel)
         tensors |= {f"{k}.{name}": t for name, t in model.network.state_dict().items()}
     save_file(tensors, out / "weights.safetensors")
 
@@ -178,15 +165,11 @@ def shared_job(job: dict[str, Any], interruption: Interruption, out: Path) -> No
     # The last batch is one document: a process without one must take part all the same.
     data = documents(21)
     settings = dict(epochs=2, batch_size=5, micro_batch=job.get("micro"), precision="fp32")
+    settings["reduction"] = job.get("reduction", "batchmean")
     losses: list[float] = []
-    model, _ = train_encoder(
-        job,
-        data,
-        0.0,
-        job.get("reduction", "batchmean"),
-        settings,
-        checkpoints=Checkpoints(out / "states", minutes=0),
-        progress=lambda moment: losses.append(moment.loss),
+    states, model = Checkpoints(out / "states", minutes=0), make_model(job, dropout=0.0)
+    train_encoder(
+        model, data, settings, checkpoints=states, progress=lambda now: losses.append(now.loss)
     )
     logits = torch.from_numpy(model.scores(data.texts))
     result = {"logits": logits, "losses": torch.tensor(losses), **model.network.state_dict()}

@@ -58,34 +58,28 @@ def test_the_other_examples_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "names", "groups"),
+    ("file", "folder", "encoder", "names", "groups"),
     [
-        ("reuters-minilm.json", "svm bce db cb-ntr best", "all tail"),
-        ("reuters-bag.json", "svm bce db ntr-fl best", "all head medium tail"),
-        ("pubmed-minilm.json", "svm svm-balanced bce db best", "all head medium tail"),
+        ("reuters-minilm", "reuters", "all-minilm-l6-v2", "svm bce db cb-ntr best", "all tail"),
+        ("reuters-bag", "reuters-bag", None, "svm bce db ntr-fl best", "all head medium tail"),
+        (
+            "pubmed-minilm",
+            "pubmed",
+            "all-minilm-l6-v2",
+            "svm svm-balanced bce db best",
+            "all head medium tail",
+        ),
     ],
 )
-def test_the_tables_are_those_of_results(file: str, names: str, groups: str) -> None:
-    rows = json.loads((ROOT / "results" / file).read_text("utf-8"))["rows"]
-    table = re.sub(r"\*\*", "", README + RESULTS)
+def test_tables_are_those_of_results_and_results_of_the_recipes(
+    file: str, folder: str, encoder: str | None, names: str, groups: str
+) -> None:
+    rows = json.loads((ROOT / "results" / f"{file}.json").read_text("utf-8"))["rows"]
+    table = (README + RESULTS).replace("**", "")
     for name in names.split():
         mean = [rows[name]["mean"][group] for group in groups.split()]
         line = " | ".join(f"{one['micro_f1']:.2f} / {one['macro_f1']:.2f}" for one in mean)
         assert f"| {line} |" in table, name
-
-
-@pytest.mark.parametrize(
-    ("file", "folder", "encoder"),
-    [
-        ("reuters-minilm", "reuters", "all-minilm-l6-v2"),
-        ("reuters-bag", "reuters-bag", None),
-        ("pubmed-minilm", "pubmed", "all-minilm-l6-v2"),
-    ],
-)
-def test_results_are_of_the_recipes_that_are_here(
-    file: str, folder: str, encoder: str | None
-) -> None:
-    rows = json.loads((ROOT / "results" / f"{file}.json").read_text("utf-8"))["rows"]
     recipes = read_recipes(ROOT / "recipes" / folder, list(rows))
     if encoder is not None:
         recipes = with_encoder(recipes, encoder)
@@ -108,11 +102,8 @@ def test_the_tree_is_the_tree() -> None:
         path = source / (inside + entry if depth > 2 else entry)
         assert path.exists(), f"{entry} is in the tree but not in src"
         named.add(path.relative_to(source).as_posix())
-    there = {path.name for path in source.iterdir() if path.suffix == ".py" or path.is_dir()} - {
-        "__init__.py",
-        "__main__.py",
-        "__pycache__",
-    }
+    there = {path.name for path in source.iterdir() if path.suffix == ".py" or path.is_dir()}
+    there -= {"__init__.py", "__main__.py", "__pycache__"}
     assert there == {name for name in named if "/" not in name}
     for package in ("losses", "data"):
         files = {f"{package}/{path.name}" for path in (source / package).glob("*.py")}
@@ -120,22 +111,14 @@ def test_the_tree_is_the_tree() -> None:
         assert files - {f"{package}/__init__.py"} == listed
 
 
-def test_every_verb_is_in_the_readme_and_every_command_there_exists() -> None:
-    verbs = set(get_command(app).commands)  # type: ignore[attr-defined]
-    named = set(re.findall(r"^longtail (\w+)", README, flags=re.MULTILINE))
-    assert named == verbs
+def test_the_readme_names_every_verb_and_loss_and_targets_that_exist() -> None:
+    def named(pattern: str, page: str = README) -> set[str]:
+        return set(" ".join(re.findall(pattern, page, re.MULTILINE)).split())
 
-
-def test_make_targets_in_the_readme_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    named = set(re.findall(r"(?:^|`)make ([a-z]+)", README, flags=re.MULTILINE))
-    assert named <= targets
-    assert {"demo", "test"} <= named
-
-
-def test_every_loss_is_in_the_readme() -> None:
-    named = set(" ".join(re.findall(r"^\| `([^`]+)` \|", README, flags=re.MULTILINE)).split())
-    assert named == set(LOSSES)
+    assert named(r"^longtail (\w+)") == set(get_command(app).commands)  # type: ignore[attr-defined]
+    assert named(r"^\| `([^`]+)` \|") == set(LOSSES)
+    targets = named("^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"))
+    assert {"demo", "test"} <= named(r"(?:^|`)make ([a-z]+)") <= targets
 
 
 def test_the_benchmark_rows_are_there() -> None:
@@ -163,18 +146,11 @@ def test_the_data_page_names_every_format_option_corpus_and_split() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "labels",
-        "classifier.estimator",
-        "corpora.newswire",
-        "losses.presets",
-    ],
+    "name", ["labels", "classifier.estimator", "corpora.newswire", "losses.presets"]
 )
 def test_docstring_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"longtail.{name}"))
-    assert result.attempted > 0
-    assert result.failed == 0
+    assert result.attempted > 0 and result.failed == 0
 
 
 def test_ci_runs_exactly_the_test_command() -> None:

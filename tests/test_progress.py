@@ -38,12 +38,15 @@ def test_a_log_has_the_first_and_last_line_of_a_training(
     assert lines == ["reading a.csv, 2.5 MB of 5.0 MB", "drift"]
 
 
-def test_a_terminal_has_a_bar_for_every_stage(
+def test_a_terminal_has_a_bar_that_names_the_stage(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     with show_progress() as show:
         show(Progress("reading a.csv", 1, 1, "bytes"))
-        show(Progress("training with db", 1, 4, "steps", epoch=1, epochs=2, fold=2, folds=2))
+        for loss in ("db", "bce", "db"):
+            show(
+                Progress(f"training with {loss}", 1, 4, "steps", epoch=1, epochs=2, fold=2, folds=2)
+            )
     shown = capsys.readouterr().err
     assert "training with db, fold 2/2 epoch 1/2" in shown and "1 of 4 steps" in shown

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from longtail import LongTailClassifier
-from longtail.training import predicting
+from longtail.training import steps
 
 from .models import TEXTS, fit_kinds, kinds
 from .outcome import RIGHT
@@ -28,7 +28,7 @@ def test_threads_get_the_answers_of_one(kind: str, folders: dict[str, Path]) -> 
 
 def test_the_judge_can_fail(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A prediction that switches the shared network, as predictions once did, is noticed."""
-    predict = predicting._predict
+    predict = steps._predict
 
     def switching(network: torch.nn.Module, *arguments: object) -> object:
         network.eval()
@@ -39,7 +39,7 @@ def test_the_judge_can_fail(folders: dict[str, Path], monkeypatch: pytest.Monkey
             network(**arguments[0].batch([0]))  # type: ignore[attr-defined]
             network.eval()
 
-    monkeypatch.setattr(predicting, "_predict", switching)
+    monkeypatch.setattr(steps, "_predict", switching)
     outcomes = attack_kind("encoder", folders["encoder"], 800, seed=0)
     assert any(outcome.verdict != RIGHT for outcome in outcomes)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +16,9 @@ from longtail.cli import main
 from longtail.corpora.newswire import load
 from longtail.data import write_data
 
+PROGRAM = (sys.executable, "-m", "longtail")
+QUICK = ("--device", "cpu", "--thresholds", "global", "--folds", 1)
+
 
 class Called(NamedTuple):
     """Exit code, output and error output of one call of the command."""
@@ -23,22 +28,58 @@ class Called(NamedTuple):
     err: str
 
 
-@pytest.fixture
-def longtail(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Called]:
-    def call(*arguments: object) -> Called:
-        monkeypatch.setattr(sys, "argv", ["longtail", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "120")
+class Command:
+    """Calls the command in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.capsys, self.monkeypatch = capsys, monkeypatch
+
+    def __call__(self, *arguments: object) -> Called:
+        self.monkeypatch.setattr(sys, "argv", ["longtail", *map(str, arguments)])
+        self.monkeypatch.setenv("COLUMNS", "120")
         code: object = 0
         try:
             main()
         except SystemExit as stop:
             code = stop.code
-        output = capsys.readouterr()
+        output = self.capsys.readouterr()
         return Called(code if isinstance(code, int) else 0, output.out, output.err)
 
-    return call
+    def ok(self, *arguments: object) -> Called:
+        done = self(*arguments)
+        assert done.code == 0, done.err
+        return done
+
+    def fails(self, message: str, *arguments: object) -> str:
+        """The error of a call, which is one message with these words and no traceback."""
+        code, _, err = self(*arguments)
+        assert code == 1 and message in err.replace("\n", " "), err
+        assert f"\n{err}".count("\nerror: ") == 1 and "Traceback" not in err
+        return err
+
+
+@pytest.fixture
+def longtail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    return Command(capsys, monkeypatch)
+
+
+def child(*arguments: object) -> subprocess.Popen[str]:
+    """The command in another process."""
+    return subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    """Until another process has written a file."""
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.005)
 
 
 @pytest.fixture(scope="session")

@@ -158,6 +158,12 @@ def peak_of(action: Callable[[], Any]) -> int:
         tracemalloc.stop()
 
 
+def assert_same(data: TextData, expected: TextData) -> None:
+    assert data.texts == expected.texts and data.label_names == expected.label_names
+    assert (data.ids, data.dates) == (expected.ids, expected.dates)
+    assert data.Y.shape == expected.Y.shape and (data.Y != expected.Y).nnz == 0
+
+
 def labels_of(data: TextData) -> list[list[str]]:
     return [list(document.labels) for document in data]
 

@@ -1,16 +1,20 @@
 """Every format with every defect: raised with its line or item, or skipped, counted and shown.
 
-The files of the table hold a good document, one with a defect, and another good one.
+The files of the table hold a good document, one with a defect, and another good one. Defects that
+no reader sees itself, such as an empty text or an id that is taken, are in JSON Lines only.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from longtail.data import read_data
@@ -52,12 +56,9 @@ CSV = [
     (b"2,b", "expected 3 cells as in the header, got 2"),
     (b"2,b,x,more", "expected 3 cells as in the header, got 4"),
     (b" ", "expected 3 cells as in the header, got 1"),
-    (b"2,,x", "the text is empty"),
-    (b"2,b,", "the document has no labels"),
     (b"2,b,x;y", "'x;y' may be one label or several.*--label-separator"),
     (b"2,b,['x' 'y']", "are not a list of strings"),
     (b'2,b,"[""\\ud800""]"', "holds half of a surrogate pair"),
-    (b"1,b,x", "the id '1' is already taken"),
     (b"2,Gr\xf6\xdfe,x", "not valid UTF-8"),
     (b'2,"b" c,x', "not valid CSV"),
     # An open quote swallows the next row, up to the quote there or to the end.
@@ -69,9 +70,6 @@ LIBMULTILABEL = [
     (b"2\tx\tb\tmore", "expected two cells.*got 4"),
     # With a tab in the text the labels would become the id.
     (b"x\tb", "expected 3 cells as before, got 2"),
-    (b"2\tx\t ", "the text is empty"),
-    (b"2\t\tb", "the document has no labels"),
-    (b"1\tx\tb", "the id '1' is already taken"),
     (b"2\tx\tGr\xf6\xdfe", "not valid UTF-8"),
 ]
 BIOASQ: list[tuple[Any, str]] = [
@@ -85,8 +83,6 @@ BIOASQ: list[tuple[Any, str]] = [
     ({"abstractText": ["a"]}, "expected strings in 'title' and 'abstractText'"),
     ({"meshMajor": "Humans"}, "expected a list of strings in 'meshMajor', got 'Humans'"),
     ({"meshMajor": ["Humans", 3]}, "expected a list of strings in 'meshMajor'"),
-    ({"meshMajor": ["Humans", ""]}, "a label is empty"),
-    ({"pmid": "1"}, "the id '1' is already taken"),
     ({"title": "Gr\udcf6"}, "not valid UTF-8"),
     ({"meshMajor": ["Gr\udcf6"]}, "not valid UTF-8"),
     ({"year": [2020]}, "expected a string or a whole number in field 'year'"),
@@ -96,30 +92,23 @@ MEDLINE = [
     ("<PubmedArticle><MedlineCitation/></PubmedArticle>", "expected a MedlineCitation with a PMID"),
     ("<PMID>2<", "expected a MedlineCitation with a PMID"),
     ("<DescriptorName> <", "a label is empty"),
-    ("1", "the id '1' is already taken"),
 ]
 REUTERS = [
     ('NEWID=""', "expected a story with a NEWID"),
     ("<D></D>", "a label is empty"),
     ("<TEXT></TEXT>", "the text is empty"),
     ("no end", r"the story has no end \(</REUTERS>\)"),
-    ("1", "the id 'training/1' is already taken"),
 ]
 NLTK = [
     (b"training/9 x", "expected a file 'training/9' beside cats.txt, got none"),
     (b"training x", "(the file 'training' cannot be read|expected a file)"),
-    (b"training/2", "the document has no labels"),
-    (b"training/empty x", "the text is empty"),
     (b"training/1 x", "the id 'training/1' is already taken"),
     (b"training/\x00 x", "(cannot be read|expected a file)"),
 ]
 PARQUET: list[tuple[dict[str, Any], str]] = [
     ({"text": None}, "expected a string in field 'text', got None"),
-    ({"text": " "}, "the text is empty"),
     ({"labels": None}, "expected a list of strings in field 'labels', got None"),
     ({"labels": ["x", None]}, "expected a list of strings"),
-    ({"labels": []}, "the document has no labels"),
-    ({"id": "1"}, "the id '1' is already taken"),
     ({"text": b"Gr\xf6\xdfe"}, "cannot be read .*utf-8.* can't decode"),
     ({"labels": [b"\xff"]}, "cannot be read .*utf-8.* can't decode"),
 ]
@@ -149,16 +138,15 @@ def bioasq_with(bad: Any) -> dict[str, bytes]:
 def medline_with(bad: str) -> dict[str, bytes]:
     if not bad.startswith("<PubmedArticle>"):
         tag = bad.partition(">")[0]
-        whole = citation(1 if bad == "1" else 2)
-        bad = whole if bad == "1" else re.sub(f"{tag}[^<]*<", f"{tag}><", whole)
+        bad = re.sub(f"{tag}[^<]*<", f"{tag}><", citation(2))
     return {"a.xml": xml(citation(1), bad, citation(3))}
 
 
 def reuters_with(bad: str) -> dict[str, bytes]:
-    damaged = story(1 if bad == "1" else 2)
+    damaged = story(2)
     if bad == "no end":
         damaged = damaged.replace("</REUTERS>", "")
-    elif bad != "1":
+    else:
         tag = re.match(r"<?\w+", bad)[0]  # type: ignore[index]
         damaged = re.sub(f'{tag}(="2"|>.*?</{tag[1:]}>)', bad, damaged, count=1, flags=re.DOTALL)
         assert bad in damaged
@@ -166,16 +154,11 @@ def reuters_with(bad: str) -> dict[str, bytes]:
 
 
 def nltk_with(bad: bytes) -> dict[str, bytes]:
-    files = {f"training/{name}": b"text" for name in "123"} | {"training/empty": b""}
+    files = {f"training/{name}": b"text" for name in "123"}
     return files | {"cats.txt": b"training/1 x\n" + bad + b"\ntraining/3 x\n"}
 
 
 def parquet_with(bad: dict[str, Any]) -> dict[str, bytes]:
-    import io
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows = [{"id": k, "text": "t", "labels": ["x"]} for k in "123"]
     rows[1] |= bad
     columns = {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from longtail.data import FORMATS, TextData, list_formats, read_data, write_data
@@ -79,8 +82,8 @@ def test_some_ids_and_others_made_up(tmp_path: Path) -> None:
 
 def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    data = read(path, '{"text": "t", "labels": "a; \\"b;c\\"; d"}', label_separator=";")
-    assert labels_of(data) == [["a", "b;c", "d"]]
+    quoted = json.dumps({"text": "t", "labels": 'a; "b;c"; "say ""x"""'})
+    assert labels_of(read(path, quoted, label_separator=";")) == [["a", "b;c", 'say "x"']]
     content = '{"text": "t", "z": 1, "a": 0, "none": false}\n{"text": "u", "z": true, "a": 1.0}'
     data = read(path, content, label_columns="*")
     assert data.label_names == ("a", "z") and labels_of(data) == [["z"], ["a", "z"]]
@@ -100,6 +103,7 @@ def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
         ("\ufeff" + '{"text": "Größe", "labels": ["ä"]}\r\n', "UTF-8"),
         ('{"text": "Größe", "labels": ["ä"]}', "latin-1"),
         ('{"text": "Größe", "labels": ["ä"]}\n', "utf-16"),
+        ('{"text": "Größe", "labels": ["ä"]}\n', "utf-32"),
         ('{"text": "Größe", "labels": ["ä"]}\n', "cp1252"),
     ],
 )
@@ -185,11 +189,6 @@ def test_long_cells_and_many_columns(tmp_path: Path) -> None:
 
 
 def test_parquet_columns(tmp_path: Path) -> None:
-    import datetime
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = tmp_path / "a.parquet"
     day = datetime.date(2020, 1, 5)
     columns = {"body": ["one", "two"], "tags": ["a;b", "b"], "n": [1, 2], "day": [day, None]}
@@ -209,8 +208,6 @@ def test_parquet_keeps_labels_without_documents_and_their_order(tmp_path: Path) 
     write_data(data, path)
     assert read_data(path).label_names == ("none", "b", "a")
     # Those are the names of the column `labels`, and of no other.
-    import pyarrow.parquet as pq
-
     table = pq.read_table(path)
     pq.write_table(table.append_column("topics", table["labels"].take([1, 0])), path)
     assert read_data(path, labels_field="topics").label_names == ("a", "b")
@@ -269,13 +266,11 @@ def test_only_some_years(tmp_path: Path) -> None:
 
 
 def test_quotes_that_are_just_text(tmp_path: Path) -> None:
-    path = tmp_path / "quotes.tsv"
-    path.write_text('text\tlabels\n"open quote\ta\n"Hello" he said\tb\nend"\tc\n')
+    texts = ['"open quote', '"Hello" he said', 'end"']
+    path, content = tmp_path / "a.tsv", "".join(f"{text}\ta\n" for text in ["text", *texts])
     with pytest.raises(DataError, match="--quote none"):
-        read_data(path)
-    data = read_data(path, quote="none")
-    assert data.texts == ['"open quote', '"Hello" he said', 'end"']
-    assert data.label_names == ("a", "b", "c")
+        read(path, content.replace("text\ta", "text\tlabels"))
+    assert read_data(path, quote="none").texts == texts
 
 
 def test_json_keys_given_twice(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from longtail.data import load_data, read_data
@@ -54,8 +55,6 @@ def test_a_class_that_is_none(tmp_path: Path, missing: int | None) -> None:
     # -1 is how datasets mark rows without a label; names[-1] would be the last class.
     rows = table([0, 2, 1], datasets.ClassLabel(names=NAMES))
     column = rows.data.table.schema.get_field_index("labels")
-    import pyarrow as pa
-
     changed = rows.data.table.set_column(column, "labels", pa.array([0, missing, 1], pa.int64()))
     datasets.Dataset(changed, rows.info).save_to_disk(tmp_path / "saved")
     with pytest.raises(DataError, match=rf"row 2: expected classes from 0 to 2, got {missing}"):

@@ -216,12 +216,12 @@ def test_xml_in_odd_encodings(tmp_path: Path, encoding: str) -> None:
 def test_errors_of_python_end_as_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], on_error: str
 ) -> None:
-    from longtail.data import json_files
+    from longtail.data import fields
 
     def fail(*arguments: Any) -> Any:
         raise error()
 
-    monkeypatch.setattr(json_files, "to_document", fail)
+    monkeypatch.setattr(fields, "to_document", fail)
     with pytest.raises(DataError, match=r"memory|cannot be read any further|nested"):
         read(tmp_path / "a.jsonl", GOOD, on_error=on_error)
 

@@ -12,7 +12,7 @@ import pytest
 
 import longtail
 from longtail.data import ReadReport, TextData, collect, read_data, write_data
-from longtail.errors import DataError, InputError, MissingExtraError
+from longtail.errors import DataError, InputError
 from longtail.progress import Progress
 
 from .cases import article, bioasq, citation, labels_of, reported, xml
@@ -115,19 +115,6 @@ def test_errors_of_all_kinds_come_back(tmp_path: Path, files: list[Path]) -> Non
     for path in files[:2]:
         path.write_text("")
     with pytest.raises(DataError, match="holds no documents"):
-        read_data(files[:2], workers=2)
-
-
-def test_an_error_with_several_arguments_comes_back(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    error = MissingExtraError("this", "package", "extra")
-
-    def failed(*arguments: object) -> Any:
-        yield [], (type(error), str(error))
-
-    monkeypatch.setattr(collect, "_in_processes", failed)
-    with pytest.raises(MissingExtraError, match=r"this needs the package 'package'.*pip install"):
         read_data(files[:2], workers=2)
 
 

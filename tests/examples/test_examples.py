@@ -36,9 +36,9 @@ def test_the_loss_falls(name: str, tmp_path: Path) -> None:
         timeout=120,
     )
     assert child.returncode == 0, child.stderr
-    found = re.search(r"first loss ([\d.]+), last loss ([\d.]+)", child.stdout)
-    assert found, child.stdout
-    first, last = map(float, found.groups())
+    losses = re.search(r"first loss ([\d.]+), last loss ([\d.]+)", child.stdout)
+    assert losses, child.stdout
+    first, last = map(float, losses.groups())
     assert 0 < last < 0.9 * first
     assert not list(tmp_path.iterdir()), "an example leaves files behind"
 

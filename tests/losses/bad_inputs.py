@@ -20,7 +20,7 @@ from torch import Tensor
 from longtail.labels import LabelEncoder, LabelStats, encode_labels, label_groups
 from longtail.losses import LOSSES, MultiLabelLoss, build_loss
 
-from .cases import edge_stats, to_csr, to_offsets
+from .cases import csr_tensor, edge_stats, to_csr, to_offsets
 
 Call = Callable[[], Any]
 Words = tuple[str, ...]
@@ -45,10 +45,6 @@ def bad_batches(shape: tuple[int, int]) -> Iterator[tuple[dict[str, Any], Words]
     n_documents = shape[0]
     logits, hard = torch.zeros(shape), torch.zeros(shape, dtype=torch.int64)
     hard[0, 0] = 1
-    for words, values in _bad_logits(logits).items():
-        yield from (({"input": value, "target": hard}, words) for value in values)
-    for words, values in _bad_targets(hard).items():
-        yield from (({"input": logits, "target": value}, words) for value in values)
     known, weight = torch.ones(shape, dtype=torch.bool), torch.ones(n_documents)
     masks = {
         ("mask must be a tensor, got",): NOT_TENSORS,
@@ -72,10 +68,12 @@ def bad_batches(shape: tuple[int, int]) -> Iterator[tuple[dict[str, Any], Words]
             for bad in (nan, inf, -inf, -1.0, -1e-30, 1e300)
         ],
     }  # fmt: skip
-    for name, table in (("mask", masks), ("sample_weight", weights)):
+    tables = {"input": _bad_logits(logits), "target": _bad_targets(hard)}
+    for name, table in {**tables, "mask": masks, "sample_weight": weights}.items():
         for words, values in table.items():
-            for value in values:
-                yield {"input": logits, "target": hard, name: value}, words
+            yield from (
+                ({"input": logits, "target": hard} | {name: value}, words) for value in values
+            )
 
 
 def _bad_logits(logits: Tensor) -> dict[Words, Any]:
@@ -163,10 +161,7 @@ def bad_positions(rng: random.Random, shape: tuple[int, int]) -> tuple[str, Any,
         ])  # fmt: skip
     if form == "offsets":
         return f"pair with bad {part}", (labels, starts), words
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
-        damaged = torch.sparse_csr_tensor(starts, labels, values, shape, check_invariants=False)
-    return f"csr target with bad {part}", damaged, words
+    return f"csr target with bad {part}", csr_tensor(starts, labels, values, shape, False), words
 
 
 def _bad_starts(rng: random.Random, starts: Tensor, count: int) -> Tensor:

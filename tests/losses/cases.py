@@ -59,7 +59,6 @@ def loss_and_grad(
     leaf = logits.detach().clone().requires_grad_()
     value = loss(leaf, target, **kw)
     value.sum().backward()
-    assert leaf.grad is not None
     return value.detach(), leaf.grad
 
 
@@ -77,16 +76,17 @@ def to_csr(
     """The non-zero elements as a CSR tensor, with values and indices of any type."""
     rows, labels = dense.nonzero(as_tuple=True)
     starts = torch.searchsorted(rows, torch.arange(dense.shape[0] + 1))
+    elements = dense[rows, labels].to(values or dense.dtype)
+    return csr_tensor(starts.to(indices), labels.to(indices), elements, dense.shape)
+
+
+def csr_tensor(
+    starts: Tensor, labels: Tensor, values: Tensor, shape: Any, checked: bool = True
+) -> Tensor:
     with warnings.catch_warnings():
-        # torch warns once per process that its CSR tensors are in beta.
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
-        return torch.sparse_csr_tensor(
-            starts.to(indices),
-            labels.to(indices),
-            dense[rows, labels].to(values or dense.dtype),
-            dense.shape,
-            check_invariants=True,
-        )
+        # torch warns once per process that CSR tensors are in beta, and not checked by default.
+        warnings.simplefilter("ignore")
+        return torch.sparse_csr_tensor(starts, labels, values, shape, check_invariants=checked)
 
 
 def to_offsets(dense: Tensor, with_end: bool = True) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ The scripts multiply the paper's formula by a factor per loss; their NTR-FL is a
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +57,8 @@ def check_equal(case: str, name: str, actual: tuple[Tensor, Tensor]) -> None:
 
 def test_the_fixture_holds_all_eight_rows_twice() -> None:
     eight = ["bce", "fl", "cb", "r-fl", "ntr-fl", "db-0fl", "cb-ntr", "db"]
-    assert {case: list(rows) for case, rows in ORACLE["cases"].items()} == {
-        "reuters": eight,
-        "pubmed": eight,
-    }
+    rows = {case: list(rows) for case, rows in ORACLE["cases"].items()}
+    assert rows == {"reuters": eight, "pubmed": eight}
 
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
@@ -70,44 +67,9 @@ def test_loss_and_gradient_equal_the_scripts(case: str, name: str, reduction: st
     check_equal(case, name, ours(case, name, reduction))
 
 
-def ntr_fl_of_the_paper() -> tuple[float, list[list[float]]]:
-    """Mean loss and its gradient, written out from the paper's equations for one logit at a time.
-
-    q = sigmoid(z - v) for a label that applies and sigmoid(lambda (z - v)) for one that does not;
-    cost -(1-q)^2 log q and -(1/lambda) q^2 log(1-q).
-    """
-    gamma, kappa, lambda_ = 2, 0.05, 2.0
-    count = LOGITS.numel()
-    total, gradient = 0.0, []
-    for row, target_row in zip(LOGITS.tolist(), TARGETS.tolist(), strict=True):
-        gradient.append([])
-        for z, y, n in zip(row, target_row, ORACLE["label_counts"], strict=True):
-            v = kappa * math.log(ORACLE["n_samples"] / n - 1)
-            if y:
-                q = 1 / (1 + math.exp(-(z - v)))
-                total += -((1 - q) ** gamma) * math.log(q)
-                slope = (1 - q) ** gamma * (gamma * q * math.log(q) - (1 - q))
-            else:
-                q = 1 / (1 + math.exp(-lambda_ * (z - v)))
-                total += -(q**gamma) * math.log(1 - q) / lambda_
-                slope = q**gamma * (q - gamma * (1 - q) * math.log(1 - q))
-            gradient[-1].append(slope / count)
-    return total / count, gradient
-
-
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize("case", ["reuters", "pubmed"])
-def test_ntr_fl_follows_the_paper_by_default(case: str, reduction: str) -> None:
-    value, grad = ours(case, "ntr-fl", reduction)
-    expected, expected_grad = ntr_fl_of_the_paper()
-    assert value.item() == pytest.approx(expected, rel=1e-12)
-    torch.testing.assert_close(
-        grad, torch.tensor(expected_grad, dtype=torch.float64), rtol=1e-7, atol=1e-15
-    )
-    assert abs(value - theirs(case, "ntr-fl")[0]) > 0.1
-
-
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-@pytest.mark.parametrize("case", ["reuters", "pubmed"])
-def test_ntr_fl_without_one_over_lambda_equals_the_scripts(case: str, reduction: str) -> None:
+def test_ntr_fl_equals_the_scripts_without_one_over_lambda(case: str, reduction: str) -> None:
     check_equal(case, "ntr-fl", ours(case, "ntr-fl", reduction, negative_scale=1.0))
+    # By default it is the paper's formula, as test_random checks.
+    assert abs(ours(case, "ntr-fl", reduction)[0] - theirs(case, "ntr-fl")[0]) > 0.1

@@ -1,4 +1,4 @@
-"""The losses as good citizens of torch: compile, copy, save, move, gradcheck, repeated backward."""
+"""The losses as good citizens of torch: compile, copy, save, move, repeated backward."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ import pytest
 import torch
 
 from longtail.labels import LabelStats
-from longtail.losses import LOSSES, BalancedLoss, MultiLabelLoss, build_loss
+from longtail.losses import BalancedLoss, MultiLabelLoss, build_loss
 
-from .cases import NAMES, loss_and_grad, make_batch, make_loss, make_mask, to_csr, to_offsets
+from .cases import NAMES, loss_and_grad, make_batch, make_loss, make_mask, to_offsets
 
 N_LABELS = 5
 LABEL_WEIGHT = torch.tensor([1.0, 0.5, 2.0, 1.0, 0.25])
 CAN_BUILD = (
     shutil.which("g++") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
 )
-BUFFERED = [name for name in NAMES if LOSSES[name].needs_stats]
 
 
 def check_compiled(name: str, form: str, backend: str) -> None:
@@ -106,6 +105,7 @@ def test_state_dict_restores_what_was_chosen_by_hand() -> None:
 def test_moves_and_keeps_the_constants_precision(name: str) -> None:
     loss = make_loss(name, N_LABELS, label_weight=LABEL_WEIGHT)
     reference = copy.deepcopy(loss)
+    assert not list(loss.parameters())
     for move in (lambda: loss.to("cpu"), loss.half, loss.bfloat16):
         assert move() is loss
         assert {buffer.dtype for buffer in loss.buffers()} == {torch.float32}
@@ -113,31 +113,6 @@ def test_moves_and_keeps_the_constants_precision(name: str) -> None:
     assert {buffer.dtype for buffer in loss.double().buffers()} == {torch.float64}
     assert {buffer.dtype for buffer in loss.float().buffers()} == {torch.float32}
     same_loss(reference, loss)
-
-
-@pytest.mark.parametrize("name", BUFFERED)
-def test_per_label_constants_are_buffers_not_parameters(name: str) -> None:
-    loss = make_loss(name, N_LABELS)
-    assert list(loss.buffers()) and not list(loss.parameters())
-    assert all(not buffer.requires_grad for buffer in loss.buffers())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_gradcheck(name: str) -> None:
-    logits, target = make_batch(3, 4, seed=7, scale=1.0)
-    leaf = logits.requires_grad_()
-    mask = torch.tensor([[True] * 4, [True, False, True, True], [True] * 4])
-    weight = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
-    for reduction in ("mean", "none"):
-        loss = make_loss(name, 4, reduction=reduction, label_weight=LABEL_WEIGHT[:4]).double()
-
-        def value(z: torch.Tensor, y: Any, loss: MultiLabelLoss = loss) -> torch.Tensor:
-            # Terms with unequal factors in one number: a check of every term costs seconds.
-            terms = loss(z, y, mask=mask, sample_weight=weight)
-            return (terms * torch.arange(1.0, terms.numel() + 1).view(terms.shape)).sum()
-
-        for form in (target * 0.7, to_csr(target * 0.7), to_offsets(target)):
-            assert torch.autograd.gradcheck(lambda z, y=form, f=value: f(z, y), (leaf,))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -163,7 +138,6 @@ def test_strided_logits_are_read_right(name: str) -> None:
     value = loss(leaf.t(), target.t().contiguous().t())
     value.backward()
     torch.testing.assert_close(value.detach(), expected)
-    assert leaf.grad is not None
     torch.testing.assert_close(leaf.grad.t(), expected_grad)
 
 

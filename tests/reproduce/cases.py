@@ -17,17 +17,15 @@ BAG = {"model": "bag", "folds": 1, "device": "cpu", "thresholds": "global", "obj
 
 def documents(n: int = 60, seed: int = 5) -> dict[str, TextData]:
     """Texts that name metals and grains, whose labels are most of these names."""
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     texts, labels = [], []
     for _ in range(n):
         # The later a word, the rarer; some labels are missed, so that nothing is learned perfectly.
         chances = 0.6 ** np.arange(len(WORDS))
-        words = draw.choice(
-            WORDS, size=draw.integers(1, 4), replace=False, p=chances / chances.sum()
-        )
-        filler = draw.choice(["the", "of", "and", "rose", "fell"], size=draw.integers(0, 12))
+        words = rng.choice(WORDS, size=rng.integers(1, 4), replace=False, p=chances / chances.sum())
+        filler = rng.choice(["the", "of", "and", "rose", "fell"], size=rng.integers(0, 12))
         texts.append(" ".join([*words, *filler]))
-        labels.append([word for word in words.tolist() if draw.random() < 0.8] or ["copper"])
+        labels.append([word for word in words.tolist() if rng.random() < 0.8] or ["copper"])
     data = TextData.from_lists(texts, labels, WORDS)
     cuts = {"train": (0, n // 2), "validation": (n // 2, 2 * n // 3), "test": (2 * n // 3, n)}
     return {part: data.select(np.arange(*rows)) for part, rows in cuts.items()}
@@ -48,12 +46,11 @@ def run(
     recipes: dict[str, dict[str, Any]], out: Path, **settings: Any
 ) -> tuple[Reproduced, list[str]]:
     """Reproduce on the tiny documents; also what was begun, done or failed, in order."""
-    told: list[str] = []
+    events: list[str] = []
 
     def watch(event: Event) -> None:
         if event.kind != "progress":
-            told.append(f"{event.kind} {event.cell.row} {event.cell.seed}")
+            events.append(f"{event.kind} {event.cell.row} {event.cell.seed}")
 
     parts = settings.pop("parts", None) or documents()
-    found = reproduce(parts, recipes, out, watch=watch, **settings)
-    return found, told
+    return reproduce(parts, recipes, out, watch=watch, **settings), events

@@ -24,17 +24,14 @@ def slow(recipes: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
 
 
 def main(out: str, row: str, seed: str, step: str, name: str, jobs: str) -> int:
-    met = [0]
+    kinds: list[str] = []
 
     def watch(event: Event) -> None:
-        if (event.cell.row, str(event.cell.seed)) != (row, seed):
-            return
-        if event.kind == "progress":
-            met[0] += 1
-            if met[0] == int(step):
+        if (event.cell.row, str(event.cell.seed)) == (row, seed):
+            kinds.append(event.kind)
+            at_step = event.kind == "progress" and kinds.count("progress") == int(step)
+            if at_step or (event.kind == "begins" and int(jobs) > 1):
                 os.kill(os.getpid(), getattr(signal, name))
-        elif event.kind == "begins" and int(jobs) > 1:
-            os.kill(os.getpid(), getattr(signal, name))
 
     with stopping() as stop:
         try:

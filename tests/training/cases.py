@@ -16,7 +16,7 @@ from longtail.settings import field_names
 from longtail.training import Training
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.encoded import EncodedTokens
-from longtail.training.loop import Trained, train
+from longtail.training.loop import State, Trainer
 
 N_WORDS, N_LABELS = 12, 3
 DEFAULTS = dict(device="cpu", epochs=2, batch_size=8, learning_rate=1e-2, weight_decay=0.0)
@@ -60,7 +60,7 @@ def documents(n: int = 20, seed: int = 0) -> tuple[EncodedTokens, sp.csr_matrix]
     return make_tokens(lists), sp.csr_matrix(Y)
 
 
-def train_tiny(network: nn.Module, **arguments: Any) -> Trained:
+def train_tiny(network: nn.Module, **arguments: Any) -> State:
     """Train on `data`, by default 20 documents, with seeded dropout.
 
     `arguments`: fields of Training, and arguments of `train`.
@@ -71,7 +71,14 @@ def train_tiny(network: nn.Module, **arguments: Any) -> Trained:
     loss = arguments.pop("loss", None) or build_loss("bce", reduction="batchmean")
     torch.manual_seed(1)
     options: Any = {"is_head": lambda name: name.startswith("head."), "bf16": True, **arguments}
-    return train(network, encoded, Y, loss, training, **options)
+    return Trainer(network, encoded, Y, loss, training, **options).train()
+
+
+def trained(network: nn.Module | None = None, **arguments: Any) -> dict[str, Tensor]:
+    """The weights of a network, by default a fresh one, after `train_tiny`."""
+    network = network or make_network()
+    train_tiny(network, **arguments)
+    return weights_of(network)
 
 
 def weights_of(network: nn.Module) -> dict[str, Tensor]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from longtail.errors import DataError
 from longtail.progress import Progress
-from longtail.training.checkpoints import Checkpoints, read_tensors, write_tensors
+from longtail.training.checkpoints import Checkpoints
 
 from .cases import make_network, same, train_tiny
 
@@ -26,12 +23,10 @@ if TYPE_CHECKING:
 STATE_ALONE = [".longtail", "state.safetensors"]
 
 
-@pytest.mark.parametrize("place", ["file/states", "file", "/proc/longtail"])
+@pytest.mark.parametrize("place", ["file/states", "file"])
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path, place: str) -> None:
     """Below a file, which stops root as well."""
     (tmp_path / "file").write_text("in the way")
-    if place.startswith("/proc") and not Path("/proc").is_dir():
-        pytest.skip("no /proc here")
     with pytest.raises(DataError, match=rf"cannot begin in .*{place}: .*\. Choose"):
         Checkpoints(tmp_path / place)
 
@@ -79,49 +74,21 @@ def test_a_full_disk_keeps_the_last_state(children: Children, tmp_path: Path) ->
     assert "The last good state is still there. Free some space, then resume with --resume" in error
     assert (states / "state.safetensors").read_bytes() == good
     assert sorted(os.listdir(states)) == STATE_ALONE
-    assert children.run("train", **job) == 0
-    assert children.run("train", out=str(tmp_path / "whole")) == 0
-    weights = [load_file(folder / "weights.safetensors") for folder in (tmp_path / "whole", out)]
-    assert same(*weights)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small disk takes root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_disk_that_fills_up(small_disk: Path) -> None:
-    states = Checkpoints(small_disk, minutes=0)
-    with pytest.raises(DataError, match="Nothing was saved before"):
-        states.save({"weights": torch.zeros(1_000_000)})
-    assert states.load() is None
-    states.save({"weights": torch.arange(60_000.0)}, {"step": 1})
-    for size in (215_000, 250_000, 1_000_000):
-        with pytest.raises(DataError, match=r"No space left on device.*last good state is still"):
-            states.save({"weights": torch.zeros(size)}, {"step": 2})
-        assert sorted(os.listdir(small_disk)) == STATE_ALONE
-    state = states.load()
-    assert state is not None
-    assert torch.equal(state[0]["weights"], torch.arange(60_000.0)) and state[1] == {"step": 1}
-    with pytest.raises(DataError, match=r"1 MiB free"):
-        states.check_space(1 << 20)
 
 
 def test_a_disk_that_reports_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full network drive may report an error only at fsync."""
-    states = Checkpoints(tmp_path)
-    states.save({"weights": torch.zeros(3)})
+    states, fsync = Checkpoints(tmp_path), os.fsync
 
     def late(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(os, "fsync", late)
+    with pytest.raises(DataError, match=r"No space left on device.*Nothing was saved before"):
+        states.save({"weights": torch.ones(3)})
+    assert states.load() is None
+    monkeypatch.setattr(os, "fsync", fsync)
+    states.save({"weights": torch.zeros(3)})
     monkeypatch.setattr(os, "fsync", late)
     with pytest.raises(DataError, match=r"No space left on device.*last good state is still"):
         states.save({"weights": torch.ones(3)})
@@ -147,8 +114,9 @@ def test_tensors_and_facts_are_read_as_written(tmp_path: Path) -> None:
         "bytes": torch.get_rng_state(),
         "half": torch.ones(2, dtype=torch.bfloat16),
     }
-    write_tensors(tmp_path / "some.safetensors", tensors, {"best": float("nan"), "text": "ä\n"})
-    loaded, facts = read_tensors(tmp_path / "some.safetensors")
+    states = Checkpoints(tmp_path)
+    states.save(tensors, {"best": float("nan"), "text": "ä\n"}, "some")
+    loaded, facts = states.load("some") or ({}, {})
     assert same(loaded, tensors) and facts["text"] == "ä\n" and facts["best"] != facts["best"]
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtail.training.feed import (
+from longtail.training.encoded import (
     DeviceFeed,
     HostFeed,
     epoch_batches,

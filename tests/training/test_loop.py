@@ -18,9 +18,18 @@ from longtail.progress import Progress
 from longtail.training import Training
 from longtail.training.devices import device_of
 from longtail.training.loop import Validation
-from longtail.training.predicting import predict_logits
+from longtail.training.steps import predict_logits
 
-from .cases import N_WORDS, documents, make_network, make_tokens, same, train_tiny, weights_of
+from .cases import (
+    N_WORDS,
+    documents,
+    make_network,
+    make_tokens,
+    same,
+    train_tiny,
+    trained,
+    weights_of,
+)
 
 
 def test_it_learns_and_reports_every_step() -> None:
@@ -35,19 +44,15 @@ def test_it_learns_and_reports_every_step() -> None:
     assert {(m.total, m.epochs, m.fold, m.folds) for m in seen} == {(320, 40, 1, 1)}
     assert all(moment.documents_per_second > 0 for moment in seen)
     assert seen[-1].loss < seen[0].loss / 5
-    assert (result.epochs, result.steps, result.best, result.best_epoch) == (40, 320, None, 40)
+    assert (result.epoch, result.step, result.best) == (40, 0, None)
     logits = predict_logits(network, encoded, batch_size=7)
     assert ((logits > 0) == Y.toarray()).mean() > 0.97
     assert not network.training
 
 
 def test_the_same_seed_gives_the_same_weights() -> None:
-    weights = []
-    for seed in (0, 0, 1):
-        network = make_network(dropout=0.3)
-        train_tiny(network, seed=seed)
-        weights.append(weights_of(network))
-    assert same(weights[0], weights[1]) and not same(weights[0], weights[2])
+    first, again, other = (trained(make_network(dropout=0.3), seed=seed) for seed in (0, 0, 1))
+    assert same(first, again) and not same(first, other)
 
 
 def test_a_loss_that_is_not_finite_names_the_documents() -> None:
@@ -108,7 +113,7 @@ def test_the_best_epoch_is_kept(settings: dict[str, Any]) -> None:
         network, epochs=5, validation=scores.validation, progress=seen.append, **settings
     )
     # The first of two equal ones.
-    assert (result.best, result.best_epoch, result.epochs) == (0.5, 2, 5)
+    assert (result.best, result.best_epoch, result.epoch) == (0.5, 2, 5)
     if settings.get("precision") == "bf16":
         rounded = {name: value.to(torch.bfloat16) for name, value in network.state_dict().items()}
         assert same(rounded, scores.weights[1])
@@ -119,23 +124,27 @@ def test_the_best_epoch_is_kept(settings: dict[str, Any]) -> None:
     assert [moment.best for moment in seen[::3]] == [None, 0.1, 0.5, 0.5, 0.5]
 
 
-@pytest.mark.parametrize(("patience", "epochs"), [(1, 3), (2, 6), (3, 7), (0, 8)])
-def test_early_stopping(patience: int, epochs: int) -> None:
-    network = make_network()
-    scores = Scores(network, [0.1, 0.5, 0.4, 0.6, 0.3, 0.2, 0.1, 0.1])
-    result = train_tiny(
-        network, epochs=8, early_stopping_patience=patience, validation=scores.validation
-    )
-    assert result.epochs == epochs and result.steps == 3 * epochs
-    assert result.best_epoch == (2 if epochs == 3 else 4)
-    assert same(weights_of(network), scores.weights[result.best_epoch - 1])
+FALLING = [0.1, 0.5, 0.4, 0.6, 0.3, 0.2, 0.1, 0.1]
 
 
-def test_a_nan_score_is_never_the_best() -> None:
+@pytest.mark.parametrize(
+    ("scores", "patience", "best_epoch", "epochs"),
+    [
+        (FALLING, 1, 2, 3),
+        (FALLING, 2, 4, 6),
+        (FALLING, 3, 4, 7),
+        (FALLING, 0, 4, 8),
+        ([math.nan, 0.2, math.nan], 0, 2, 3),
+    ],
+)
+def test_early_stopping(scores: list[float], patience: int, best_epoch: int, epochs: int) -> None:
     network = make_network()
-    scores = Scores(network, [math.nan, 0.2, math.nan])
-    result = train_tiny(network, epochs=3, validation=scores.validation)
-    assert (result.best, result.best_epoch) == (0.2, 2)
+    scored = Scores(network, scores)
+    settings = {"epochs": len(scores), "early_stopping_patience": patience}
+    result = train_tiny(network, validation=scored.validation, **settings)
+    assert (result.epoch, result.best_epoch) == (epochs, best_epoch)
+    assert result.best == scores[best_epoch - 1]
+    assert same(weights_of(network), scored.weights[best_epoch - 1])
 
 
 @pytest.mark.parametrize("settings", [{}, {"ema": 0.5}, {"ema": 0.5, "precision": "bf16"}])
@@ -219,10 +228,9 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_bf16_is_noted() -> None:
     notes: list[str] = []
-    network = make_network()
-    train_tiny(network, precision="bf16", bf16=False, note=notes.append)
+    weights = trained(precision="bf16", bf16=False, note=notes.append)
     assert notes == ["this model or device does not support bf16: computing in float32."]
-    assert network.head.weight.dtype is torch.float32
+    assert same(weights, trained())
 
 
 def test_the_number_of_threads_is_restored() -> None:

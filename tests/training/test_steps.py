@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,19 +15,28 @@ from longtail.errors import LongtailError
 from longtail.losses import build_loss
 from longtail.progress import Progress
 from longtail.training import Training
-from longtail.training.feed import epoch_batches
-from longtail.training.predicting import predict_logits
+from longtail.training.encoded import epoch_batches
+from longtail.training.steps import predict_logits
 from longtail.training.weights import Weights
 
-from .cases import TokenNetwork, documents, make_network, near, same, train_tiny, weights_of
+from .cases import (
+    TokenNetwork,
+    documents,
+    make_network,
+    near,
+    same,
+    train_tiny,
+    trained,
+    weights_of,
+)
 
 
 @pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
 def test_it_is_adamw_in_a_plain_loop(max_grad_norm: float) -> None:
     """Parameter groups, schedule, weight decay and clipping."""
-    network, plain = make_network(), make_network()
+    plain = make_network()
     settings = dict(weight_decay=0.3, head_learning_rate=0.05, warmup_ratio=0.3)
-    train_tiny(network, epochs=3, max_grad_norm=max_grad_norm, **settings)
+    weights = trained(epochs=3, max_grad_norm=max_grad_norm, **settings)
 
     encoded, Y = documents()
     named = dict(plain.named_parameters())
@@ -56,71 +67,20 @@ def test_it_is_adamw_in_a_plain_loop(max_grad_norm: float) -> None:
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-    assert near(weights_of(network), weights_of(plain), 1e-6)
-    assert not near(weights_of(network), weights_of(make_network()), 1e-2)
-
-
-class Sum(nn.Module):
-    """Every weight has the gradient 1, so that AdamW moves it by exactly its learning rate."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Linear(2, 2)
-        self.norm = nn.LayerNorm(2)
-        self.head = nn.Linear(2, 1)
-        for parameter in self.parameters():
-            nn.init.ones_(parameter)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return torch.stack([p.sum() for p in self.parameters()]).sum().expand(len(input_ids), 1)
-
-
-class MeanLogit(nn.Module):
-    reduction = "batchmean"
-
-    def forward(self, logits: Tensor, targets: Any) -> Tensor:
-        return logits.mean()
-
-
-def test_rates_and_decay_of_every_weight() -> None:
-    """Warm-up and fall; only matrices decay; the head has another rate."""
-    network = Sum()
-    path: list[dict[str, Tensor]] = [weights_of(network)]
-    settings = dict(learning_rate=0.01, head_learning_rate=0.1, weight_decay=0.5, warmup_ratio=0.5)
-    train_tiny(
-        network,
-        loss=MeanLogit(),
-        progress=lambda _: path.append(weights_of(network)),
-        **settings,
-    )
-    rates = [1 / 3, 2 / 3, 1, 1, 2 / 3, 1 / 3]
-    for before, after, rate in zip(path[:-1], path[1:], rates, strict=True):
-        for name in before:
-            peak = 0.1 if name.startswith("head") else 0.01
-            decay = 0.5 if name in ("body.weight", "head.weight") else 0.0
-            expected = before[name] * (1 - rate * peak * decay) - rate * peak
-            torch.testing.assert_close(after[name], expected, rtol=0, atol=1e-6, msg=name)
+    assert near(weights, weights_of(plain), 1e-6)
+    assert not near(weights, weights_of(make_network()), 1e-2)
 
 
 @pytest.mark.parametrize("reduction", ["batchmean", "mean", "sum"])
 @pytest.mark.parametrize("micro_batch", [1, 3, 7])
 def test_accumulation_equals_the_whole_batch(reduction: str, micro_batch: int) -> None:
-    weights, losses = [], []
-    for size in (None, micro_batch):
-        network, seen = make_network(), []
-        # Large gradients are clipped, so that a wrong share would be seen.
-        train_tiny(
-            network,
-            epochs=3,
-            micro_batch=size,
-            max_grad_norm=0.1,
-            loss=build_loss("bce", reduction=reduction),
-            progress=seen.append,
-        )
-        weights.append(weights_of(network))
-        losses.append([moment.loss for moment in seen])
-    assert near(*weights, 1e-6)
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    seen: list[Progress] = []
+    # Large gradients are clipped, so that a wrong share would be seen.
+    settings: Any = {"epochs": 3, "max_grad_norm": 0.1, "progress": seen.append}
+    settings["loss"] = build_loss("bce", reduction=reduction)
+    assert near(trained(**settings), trained(micro_batch=micro_batch, **settings), 1e-6)
+    losses = [moment.loss for moment in seen]
+    assert losses[:9] == pytest.approx(losses[9:], rel=1e-5)
 
 
 ERRORS = [
@@ -149,43 +109,42 @@ class Hungry(TokenNetwork):
         return super().forward(input_ids, attention_mask)
 
 
+def predict(network: nn.Module) -> Any:
+    return predict_logits(network.eval(), documents()[0])
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_out_of_memory_halves_the_documents(error: BaseException) -> None:
     """To the weights of a run that had begun with parts of that size."""
-    network, small = Hungry(3, error), make_network()
     notes: list[str] = []
     seen: list[Progress] = []
-    train_tiny(network, note=notes.append, progress=seen.append)
-    train_tiny(small, micro_batch=2)
-    assert same(weights_of(network), weights_of(small))
+    weights = trained(Hungry(3, error), note=notes.append, progress=seen.append)
+    assert same(weights, trained(micro_batch=2))
     assert notes == [f"out of memory: continuing with {k} documents at a time." for k in (4, 2)]
     assert [moment.done for moment in seen] == list(range(1, 7))
 
 
 def test_gradients_of_a_failed_step_are_dropped() -> None:
     """The second part of the first batch fails, after the first one has left its gradients."""
-    network, small = Hungry(8, failing=(2,)), make_network()
-    train_tiny(network, micro_batch=4, data=documents(16), note=lambda text: None)
-    train_tiny(small, micro_batch=2, data=documents(16))
-    assert same(weights_of(network), weights_of(small))
+    network, data = Hungry(8, failing=(2,)), documents(16)
+    weights = trained(network, micro_batch=4, data=data, note=lambda text: None)
+    assert same(weights, trained(micro_batch=2, data=data))
 
 
 def test_one_document_that_does_not_fit() -> None:
     notes: list[str] = []
-    message = r"a single document does not fit in memory\. Use a smaller model or a smaller max_le"
-    with pytest.raises(LongtailError, match=message):
-        train_tiny(Hungry(0), note=notes.append)
+    for run in (partial(train_tiny, note=notes.append), predict):
+        with pytest.raises(
+            LongtailError, match=r"a single document does not .* smaller max_length"
+        ):
+            run(Hungry(0))
     assert len(notes) == 3
-    with pytest.raises(LongtailError, match=message):
-        predict_logits(Hungry(0).eval(), documents()[0])
 
 
-def test_other_errors_are_raised() -> None:
-    error = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+@pytest.mark.parametrize("run", [train_tiny, predict])
+def test_other_errors_are_raised(run: Callable[[nn.Module], Any]) -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        train_tiny(Hungry(3, error))
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        predict_logits(Hungry(3, error).eval(), documents()[0])
+        run(Hungry(3, RuntimeError("mat1 and mat2 shapes cannot be multiplied")))
 
 
 def test_predicting_halves_as_well() -> None:
@@ -254,11 +213,8 @@ def test_a_network_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch) -> N
             raise RuntimeError("no compiler here\nand much more")
 
     monkeypatch.setattr(torch, "compile", lambda network, **_: Uncompilable())
-    network, plain = make_network(), make_network()
     notes: list[str] = []
-    train_tiny(network, acceleration="compile", note=notes.append)
-    train_tiny(plain)
-    assert same(weights_of(network), weights_of(plain))
+    assert same(trained(acceleration="compile", note=notes.append), trained())
     assert notes == [
         "torch.compile does not work with this model (no compiler here): continuing without it."
     ]

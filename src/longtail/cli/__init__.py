@@ -16,10 +16,11 @@ from longtail.cli import data
 from longtail.cli.predict import predict
 from longtail.cli.reading import Source, reads_data, reads_data_option
 from longtail.cli.reproduce import reproduce
-from longtail.cli.show import AsJson, TrustRemoteCode, print_table, show_progress
+from longtail.cli.show import AsJson, Overwrite, TrustRemoteCode, print_table, show_progress
 from longtail.cli.train import train
 from longtail.errors import InputError, LongtailError, printable
-from longtail.runs import CONFIG_FILE, MADE_BY, check_replaceable, read_config, write_text
+from longtail.runs.files import MADE_BY, check_replaceable, write_text
+from longtail.runs.model import CONFIG_FILE, read_config
 
 app = typer.Typer(
     name="longtail",
@@ -122,10 +123,7 @@ def report(
         str | None, typer.Option(help="markdown, latex, json or html; default: as --out is called.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write, such as report.html.")] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a file at --out that longtail did not make."),
-    ] = False,
+    overwrite: Overwrite = False,
     paper: Annotated[
         str | None, typer.Option(help="reuters or pubmed: the paper's figures beside ours.")
     ] = None,
@@ -151,18 +149,18 @@ def report(
     from longtail.classifier import LongTailClassifier
 
     test = source.part_for(runs)
-    found = {}
+    evaluated = {}
     for run in runs:
         classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
         evaluation, scores = classifier.evaluate_scores(test)
         known = test.onto([str(name) for name in classifier.classes_])[0]
-        found[str(run)] = ReportRun(evaluation, known, scores)
+        evaluated[str(run)] = ReportRun(evaluation, known, scores)
     corpus = paper or (source.data if source.data in ("reuters", "pubmed") else None)
     if to is None and out is None and corpus is None:
-        evaluations = {name: run.evaluation for name, run in found.items()}
+        evaluations = {name: run.evaluation for name, run in evaluated.items()}
         typer.echo(to_markdown(label_table(evaluations), bare=True), nl=False)
         return
-    text = render(found, wanted, corpus)
+    text = render(evaluated, wanted, corpus)
     if out is None:
         typer.echo(text, nl=False)
         return

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import AsJson, show_progress
+from longtail.cli.show import AsJson, Overwrite, show_progress
 from longtail.errors import DataError, InputError
-from longtail.runs import check_replaceable, read_small
+from longtail.runs.files import check_replaceable, read_small
 
 if TYPE_CHECKING:
     from longtail.data import TextData
 
-FIGURES = ("labels.png", "documents.png")
 corpus_app = typer.Typer(help="Named corpora, and files turned into others.", no_args_is_help=True)
 Out = Annotated[Path, typer.Option(help="Folder to write to.")]
 Suffix = Annotated[str, typer.Option(help="jsonl, jsonl.gz, parquet, csv, tsv or txt.")]
@@ -36,52 +36,35 @@ def stats(
     plot: Annotated[
         Path | None, typer.Option(help="Folder for figures: labels.png and documents.png.")
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace figures that longtail did not make.")
-    ] = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Describe the data: sizes, the long tail, linked labels, duplicates, drift, and mu."""
     from rich.console import Console
 
     from longtail.analysis import stats as describe
-    from longtail.report import stats_tables, to_terminal
+    from longtail.report import plot_documents, plot_labels, stats_tables, to_terminal
 
-    limits = _numbers(cuts, 2, "--cuts", "8,35") if cuts else None
-    for name in FIGURES:
-        if plot is not None:
-            check_replaceable(plot / name, overwrite)
-    parts = source.parts()
+    limits: Any = tuple(_numbers(cuts, 2, "--cuts", "8,35")) if cuts else None
+    figures = [] if plot is None else [plot / name for name in ("labels.png", "documents.png")]
+    for path in figures:
+        check_replaceable(path, overwrite)
+    parts, title = source.parts(), Path(source.data).name
     with show_progress() as progress:
-        found = describe(
-            parts,
-            cuts=(limits[0], limits[1]) if limits else None,
-            n_pairs=pairs,
-            progress=progress,
-        )
-        written = _plot(parts, source.data, plot, limits) if plot else []
+        result = describe(parts, cuts=limits, n_pairs=pairs, progress=progress)
+        if plot is not None:
+            plot.mkdir(parents=True, exist_ok=True)
+            labels_title = f"{title}: labels of the training part"
+            plot_labels(parts["train"], figures[0], title=labels_title, cuts=limits)
+            plot_documents(parts, figures[1], title=title)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
         return
     console = Console()
-    for table in stats_tables(found, source.data):
+    for table in stats_tables(result, source.data):
         console.print(to_terminal(table))
-    for path in written:
+    for path in figures:
         typer.echo(f"figure: {path}")
-
-
-def _plot(
-    parts: dict[str, TextData], name: str, folder: Path, cuts: list[float] | None
-) -> list[Path]:
-    from longtail.report import plot_documents, plot_labels
-
-    folder.mkdir(parents=True, exist_ok=True)
-    limits = (cuts[0], cuts[1]) if cuts else None
-    title = Path(name).name
-    labels, documents = (folder / name for name in FIGURES)
-    plot_labels(parts["train"], labels, title=f"{title}: labels of the training part", cuts=limits)
-    plot_documents(parts, documents, title=title)
-    return [labels, documents]
 
 
 @corpus_app.command("list")
@@ -101,16 +84,15 @@ def corpus_info(
     from longtail.corpora import cache_folder, corpus_settings, get_corpus
 
     corpus = get_corpus(name)
-    facts = [("name", corpus.name), ("summary", corpus.summary), ("source", corpus.source)]
-    facts.append(("licence", corpus.licence))
+    facts = {key: getattr(corpus, key) for key in ("name", "summary", "source", "licence")}
     if corpus.files is not None:
         folder = cache_folder() / name
-        there = sorted(path.name for path in folder.glob("*") if path.is_file())
-        facts += [("files", corpus.files), ("cache folder", str(folder))]
-        facts.append(("in the cache", ", ".join(there) or "nothing yet"))
+        cached = sorted(path.name for path in folder.glob("*") if path.is_file())
+        facts |= {"files": corpus.files, "cache folder": folder}
+        facts["in the cache"] = ", ".join(cached) or "nothing yet"
     settings = (f"{key}={value}" for key, value in corpus_settings(name).items())
-    facts.append(("settings", ", ".join(settings) or "none"))
-    for key, value in facts:
+    facts["settings"] = ", ".join(settings) or "none"
+    for key, value in facts.items():
         typer.echo(f"{key:<13} {value}")
 
 
@@ -124,10 +106,9 @@ def corpus_get(
     """Fetch a corpus into the cache and, with --out, write its parts as files."""
     if out is not None:
         _check_empty(out)
-    parts = source.parts()
-    for part, documents in parts.items():
-        where = f"{_write(documents, out / part, to)}: " if out is not None else f"{part}: "
-        typer.echo(f"{where}{len(documents)} documents")
+    for part, documents in source.parts().items():
+        written = part if out is None else _write(documents, out / part, to)
+        typer.echo(f"{written}: {len(documents)} documents")
 
 
 @corpus_app.command("split")
@@ -155,24 +136,21 @@ def corpus_split(
             "--ids and --folds exclude each other: name the ids, or let longtail fold."
         )
     documents = source.whole()
+    splits: dict[str, Sequence[TextData]]
     if ids is not None:
-        chosen = _lines(ids)
-        found = {"": dict(zip(("train", "test"), split_by_ids(documents, chosen), strict=True))}
+        splits = {"": split_by_ids(documents, _lines(ids))}
     elif n_folds is not None:
         pairs = folds(documents, n_folds, source.split, source.split_seed)
-        found = {
-            f"fold-{k}": dict(zip(("train", "test"), p, strict=True)) for k, p in enumerate(pairs)
-        }
+        splits = {f"fold-{k}": pair for k, pair in enumerate(pairs)}
     else:
-        wanted = _numbers(shares, None, "--shares", "0.7,0.1,0.2")
-        names = {2: ("train", "test"), 3: ("train", "validation", "test")}.get(len(wanted))
-        if names is None:
+        sizes = _numbers(shares, None, "--shares", "0.7,0.1,0.2")
+        if len(sizes) not in (2, 3):
             raise InputError(f"--shares takes two or three shares, got {shares!r}.")
-        pieces = split(documents, wanted, source.split, source.split_seed)
-        found = {"": dict(zip(names, pieces, strict=True))}
-    for folder, parts in found.items():
-        for part, piece in parts.items():
-            typer.echo(f"{_write(piece, out / folder / part, to)}: {len(piece)} documents")
+        splits = {"": split(documents, sizes, source.split, source.split_seed)}
+    for folder, parts in splits.items():
+        names = ("train", "test") if len(parts) == 2 else ("train", "validation", "test")
+        for name, part in zip(names, parts, strict=True):
+            typer.echo(f"{_write(part, out / folder / name, to)}: {len(part)} documents")
 
 
 @corpus_app.command("convert")
@@ -185,12 +163,14 @@ def corpus_convert(
     ] = False,
 ) -> None:
     """Read documents in any format and write them in another."""
-    from longtail.data import write_data
-
-    _check_new(out, source, overwrite)
+    data = Path(source.data)
+    # Other columns of the source, or another file, would be lost.
+    if out.exists() and data.exists() and (data.samefile(out) or data in out.parents):
+        raise InputError(f"{out} is what is being read. Choose another name for what is written.")
+    if out.is_file() and not overwrite:
+        raise InputError(f"{out} is there already. Replace it with --overwrite.")
     documents = source.whole()
-    with show_progress() as progress:
-        write_data(documents, out, progress=progress)
+    _write(documents, out)
     typer.echo(f"{out}: {len(documents)} documents")
 
 
@@ -205,22 +185,14 @@ def corpus_formats() -> None:
         typer.echo(f"{'':<14} {suffixes}{'; can be written' if entry.write else ''}")
 
 
-def _write(documents: TextData, stem: Path, suffix: str) -> Path:
+def _write(documents: TextData, path: Path, suffix: str = "") -> Path:
     from longtail.data import write_data
 
-    path = stem.with_name(f"{stem.name}.{suffix.lstrip('.')}")
+    if suffix:
+        path = path.with_name(f"{path.name}.{suffix.lstrip('.')}")
     with show_progress() as progress:
         write_data(documents, path, progress=progress)
     return path
-
-
-def _check_new(out: Path, source: Source, overwrite: bool) -> None:
-    """Other columns of the source, or another file, would be lost."""
-    data = Path(source.data)
-    if out.exists() and data.exists() and (data.samefile(out) or data in out.parents):
-        raise InputError(f"{out} is what is being read. Choose another name for what is written.")
-    if out.is_file() and not overwrite:
-        raise InputError(f"{out} is there already. Replace it with --overwrite.")
 
 
 def _check_empty(folder: Path) -> None:

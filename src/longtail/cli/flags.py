@@ -1,6 +1,6 @@
-"""The flags of `longtail train`: the fields of the settings, and a recipe that they override.
+"""Flags from settings: a new field of a dataclass is a flag at once.
 
-A new field is a flag at once. A flag that the chosen model does not have is refused by name.
+A verb takes an object such as `Source` or `Chosen`; a decorator gives it the flags that make one.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from longtail.cli.reading import parse_settings
 from longtail.errors import InputError, UnknownNameError
 from longtail.models import (
     DEFAULT_MODEL,
@@ -28,6 +27,74 @@ from longtail.models import (
 from longtail.runs import differences
 from longtail.settings import Settings, field_names
 from longtail.training.settings import RUNTIME, Training
+
+Verb = Callable[..., Any]
+
+
+def flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def option(
+    name: str, kind: Any, text: str, panel: str, default: Any = None, *, both: bool = False
+) -> inspect.Parameter:
+    """A flag as a parameter of a verb; `both`: a switch has also the flag --no-NAME."""
+    names = f"{flag(name)}/--no-{flag(name)[2:]}" if both and kind is bool else flag(name)
+    settings = typer.Option(names, help=text, rich_help_panel=panel)
+    annotation: Any = Annotated[kind | None if default is None else kind, settings]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=default, annotation=annotation)
+
+
+def takes(
+    name: str, flags: list[inspect.Parameter], make: Callable[..., Any]
+) -> Callable[[Verb], Verb]:
+    """Give a verb these flags in place of its argument `name`, which `make` makes of them.
+
+    The first takes the place of the argument, the others follow all that the verb has.
+    """
+
+    def decorate(verb: Verb) -> Verb:
+        kept = dict(inspect.signature(verb, eval_str=True).parameters)
+        parameters = [flags[0] if p.name == name else p for p in kept.values()] + flags[1:]
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+
+        def called(**values: Any) -> Any:
+            given = {parameter.name: values.pop(parameter.name) for parameter in flags}
+            return verb(**{name: make(**given)}, **values)
+
+        called.__name__, called.__doc__ = verb.__name__, verb.__doc__
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {p.name: p.annotation for p in parameters}
+        return called
+
+    return decorate
+
+
+def as_words(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """The flags whose values differ from their defaults, as on the command line."""
+    words = []
+    for name, value in values.items():
+        if value != defaults.get(name):
+            words += [flag(name)] if value is True else [flag(name), str(value)]
+    return words
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """KEY=VALUE pairs, values read as YAML: numbers are numbers, true is true."""
+    import yaml
+
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"expected KEY=VALUE, got {pair!r}, as in --set n_documents=5000.")
+        try:
+            settings[key.strip().replace("-", "_")] = yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            why = (str(error).splitlines() or ["?"])[0]
+            raise InputError(f"the value of {pair!r} cannot be read ({why}).") from error
+    return settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +127,8 @@ class Chosen:
         if isinstance(self.flags.get("label_texts"), str):
             settings["label_texts"] = read_label_texts(self.flags["label_texts"])
         if self.loss_settings:
-            settings["loss_settings"] = {
-                **(settings.get("loss_settings") or {}),
-                **self.loss_settings,
-            }
+            of_recipe = settings.get("loss_settings") or {}
+            settings["loss_settings"] = {**of_recipe, **self.loss_settings}
         return settings
 
 
@@ -80,87 +145,50 @@ def _check_names(flags: dict[str, Any]) -> None:
     for name, kind, known in tables:
         if name in flags and flags[name] not in known:
             raise UnknownNameError(kind, flags[name], known)
-    params = nested_params(flags, {parameter.name for parameter in _arguments()})
+    params = nested_params(flags, set(ARGUMENTS))
     check_used(params.get("training", Training()), [params["model"]])
 
 
-def flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def takes_settings(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb a flag for every setting in place of its `chosen`."""
-    signature = inspect.signature(verb, eval_str=True)
-    kept = [p for p in signature.parameters.values() if p.name != "chosen"]
-    flags = [*_arguments(), *_settings()]
-
-    def called(**values: Any) -> Any:
-        chosen = {p.name: values.pop(p.name) for p in flags}
-        recipe, loss_set = chosen.pop("config"), chosen.pop("loss_set") or []
-        given = {name: value for name, value in chosen.items() if value is not None}
-        return verb(chosen=Chosen(given, parse_settings(loss_set), recipe), **values)
-
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [p.replace(kind=keyword) for p in (*kept, *flags)]
-    called.__name__, called.__doc__ = verb.__name__, verb.__doc__
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {p.name: p.annotation for p in parameters}
-    return called
-
-
-def _arguments() -> list[inspect.Parameter]:
-    folds = ", ".join(f"{name} {row.folds}" for name, row in MODELS.items())
-    table: list[tuple[str, Any, str]] = [
-        ("config", Path, "A recipe: a YAML file of settings, which flags override."),
-        ("model", str, f"{', '.join(MODELS)}; default: {DEFAULT_MODEL}."),
-        ("loss", str, "A loss of docs/losses.md, such as bce; default: db."),
-        ("loss_set", list[str], "A constant of the loss, KEY=VALUE, repeatable."),
-        (
-            "thresholds",
-            str,
-            "grid, global, per-label, micromacro, frequency or auto; default: auto.",
-        ),
-        ("objective", str, "The objective of thresholds: micro, macro or mean; default: mean."),
-        (
-            "folds",
-            int,
-            f"Models to cross-fit; 1: one, and a validation part. Default: {folds}.",
-        ),
-        (
-            "label_texts",
-            str,
-            "names, or a JSON file of label descriptions: rare labels learn from them too.",
-        ),
-        ("max_labels", int, "Maximum number of labels per text."),
-        ("at_least_one", bool, "Predict at least one label for each text."),
-        ("random_state", int, "Seed: the same seed gives the same model. Default: 0."),
-    ]
-    return [_parameter(name, kind, text, "Model and thresholds") for name, kind, text in table]
+_FOLDS = ", ".join(f"{name} {row.folds}" for name, row in MODELS.items())
+ARGUMENTS: dict[str, tuple[Any, str]] = {
+    "config": (Path, "A recipe: a YAML file of settings, which flags override."),
+    "model": (str, f"{', '.join(MODELS)}; default: {DEFAULT_MODEL}."),
+    "loss": (str, "A loss of docs/losses.md, such as bce; default: db."),
+    "loss_set": (list[str], "A constant of the loss, KEY=VALUE, repeatable."),
+    "thresholds": (str, "grid, global, per-label, micromacro, frequency or auto; default: auto."),
+    "objective": (str, "The objective of thresholds: micro, macro or mean; default: mean."),
+    "folds": (int, f"Models to cross-fit; 1: one, and a validation part. Default: {_FOLDS}."),
+    "label_texts": (
+        str,
+        "names, or a JSON file of label descriptions: rare labels learn from them too.",
+    ),
+    "max_labels": (int, "Maximum number of labels per text."),
+    "at_least_one": (bool, "Predict at least one label for each text."),
+    "random_state": (int, "Seed: the same seed gives the same model. Default: 0."),
+}
 
 
 def _model_fields() -> dict[str, list[str]]:
     """The names of models' settings, and the models that have each."""
     users: dict[str, list[str]] = {}
     for model, row in MODELS.items():
-        for item in dataclasses.fields(row.settings):
-            if item.name not in field_names(ModelSettings):
-                users.setdefault(item.name, []).append(model)
+        for name in field_names(row.settings) - field_names(ModelSettings):
+            users.setdefault(name, []).append(model)
     return users
 
 
 def _settings() -> list[inspect.Parameter]:
-    """One flag per field; models that share a name share the flag."""
-    parameters: dict[str, inspect.Parameter] = {}
+    """One flag per argument of the classifier and per field; models that share a name share it."""
+    rows = {name: (*row, "Model and thresholds") for name, row in ARGUMENTS.items()}
     users = _model_fields()
-    for model, row in MODELS.items():
-        for name, kind, text in _fields(row.settings):
+    for model, kind in MODELS.items():
+        for name, hint, text in _fields(kind.settings):
             if name in users:
                 text = f"{text} [{', '.join(users[name])}]"
-                parameter = _parameter(name, kind, text, f"Settings of {model}")
-                parameters.setdefault(name, parameter)
-    for name, kind, text in _fields(Training):
-        parameters.setdefault(name, _parameter(name, kind, text, "Training"))
-    return list(parameters.values())
+                rows.setdefault(name, (hint, text, f"Settings of {model}"))
+    for name, hint, text in _fields(Training):
+        rows.setdefault(name, (hint, text, "Training"))
+    return [option(name, *row, both=True) for name, row in rows.items()]
 
 
 def _fields(settings: type[Settings]) -> list[tuple[str, Any, str]]:
@@ -170,21 +198,19 @@ def _fields(settings: type[Settings]) -> list[tuple[str, Any, str]]:
     for item in dataclasses.fields(settings):
         shown = settings is Training and item.default is not None
         default = f" Default: {item.default}." if shown else ""
-        rows.append((item.name, hints[item.name], item.metadata.get("help", "") + default))
+        hint = hints[item.name]
+        if isinstance(hint, types.UnionType):
+            hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
+        rows.append((item.name, hint, item.metadata.get("help", "") + default))
     return rows
 
 
-def _parameter(name: str, kind: Any, text: str, panel: str) -> inspect.Parameter:
-    if isinstance(kind, types.UnionType):
-        kind = next(item for item in typing.get_args(kind) if item is not type(None))
-    names = f"{flag(name)}/--no-{flag(name)[2:]}" if kind is bool else flag(name)
-    option = typer.Option(names, help=text, rich_help_panel=panel, show_default=False)
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind | None, option],
-    )
+def _chosen(config: Path | None, loss_set: list[str] | None, **flags: Any) -> Chosen:
+    given = {name: value for name, value in flags.items() if value is not None}
+    return Chosen(given, parse_settings(loss_set or []), config)
+
+
+takes_settings = takes("chosen", _settings(), _chosen)
 
 
 def check_resumed(saved: dict[str, Any], now: dict[str, Any], out: Path) -> None:

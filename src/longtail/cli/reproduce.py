@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.cli.flags import as_words
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import AsJson, print_notes
+from longtail.cli.show import AsJson, print_notes, stoppable
 from longtail.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,72 +63,41 @@ def reproduce(
 
     Finished cells are not trained again; an interrupted command is resumed by the same command.
     """
-    from longtail.reproduce import find_recipes, read_recipes, with_encoder
+    from longtail.reproduce import find_recipes, list_recipes, read_recipes, with_encoder
+    from longtail.reproduce import reproduce as run_rows
+    from longtail.reproduce.run import cells_of
 
-    folder = find_recipes(_name(recipes, source))
-    wanted = [row.strip() for row in rows.split(",") if row.strip()] if rows else None
-    chosen = read_recipes(folder, wanted)
-    if encoder is not None:
-        chosen = with_encoder(chosen, encoder)
-    if device is not None:
-        chosen = {row: {**recipe, "device": device} for row, recipe in chosen.items()}
-    place = Path("runs") / folder.resolve().name if out is None else out
-    flags: list[tuple[str, Any, Any]] = [
-        ("recipes", recipes, None), ("encoder", encoder, None), ("seeds", seeds, 3),
-        ("rows", rows, None), ("device", device, None), ("jobs", jobs, 1),
-        ("against", against, None), ("out", out, None), ("publish", publish, None),
-    ]  # fmt: skip
-    words = ["longtail", "reproduce", *source.arguments(split=True)]
-    for name, value, default in flags:
-        if value != default:
-            words += [f"--{name}", str(value)]
-    result = _run(
-        source, chosen, place, shlex.join(words), seeds=seeds, jobs=jobs, against=against,
-        publish=publish, overwrite=overwrite,
-    )  # fmt: skip
-    _show(result, source, as_json)
-    if result.failed:
-        raise SystemExit(1)
-
-
-def _name(recipes: str | None, source: Source) -> str:
-    from longtail.reproduce import list_recipes
-
-    if recipes is not None:
-        return recipes
-    known = list_recipes()
-    if source.data not in known:
+    if recipes is None and source.data not in (known := list_recipes()):
         raise InputError(
             f"there are no recipes for {source.data}. Add --recipes and one of {', '.join(known)}, "
             "or a folder with one .yaml file per row."
         )
-    return source.data
-
-
-def _run(source: Source, chosen: Any, out: Path, command: str, **settings: Any) -> Reproduced:
-    """Read the data and train; if it stops, print how to resume it."""
-    from longtail.reproduce import reproduce as run_rows
-    from longtail.reproduce.run import cells_of
-    from longtail.training.interrupt import StoppedError, stopping
-
-    cells = cells_of(chosen, out, settings["seeds"])
+    folder = find_recipes(recipes or source.data)
+    names = [row.strip() for row in (rows or "").split(",") if row.strip()]
+    chosen = read_recipes(folder, names)
+    if encoder is not None:
+        chosen = with_encoder(chosen, encoder)
+    if device is not None:
+        chosen = {row: {**recipe, "device": device} for row, recipe in chosen.items()}
+    flags = {
+        "recipes": recipes, "encoder": encoder, "seeds": seeds, "rows": rows, "device": device,
+        "jobs": jobs, "against": against, "out": out, "publish": publish,
+    }  # fmt: skip
+    words = [*source.arguments(split=True), *as_words(flags, {"seeds": 3, "jobs": 1})]
+    command = shlex.join(["longtail", "reproduce", *words])
+    out = out or Path("runs") / folder.resolve().name
+    cells = cells_of(chosen, out, seeds)
     parts = source.parts(needed=("train", "validation", "test"))
-    with stopping() as stop, _progress(cells, settings["jobs"]) as watch:
-        try:
-            return run_rows(
-                parts, chosen, out, corpus=_corpus(source, parts), command=command, stop=stop,
-                watch=watch, note=lambda text: print_notes([text]), **settings,
-            )  # fmt: skip
-        except StoppedError as stopped:
-            reason = str(stopped.args[0]).partition(".")[0]
-            raise StoppedError(
-                f"{reason}. Finished cells and checkpoints are kept in {out}. Resume with the same "
-                f"command: {command}",
-                stopped.exit_code,
-            ) from None
-        except KeyboardInterrupt:
-            typer.secho(f"\nStopped at once. Resume with the same command: {command}", err=True)
-            raise SystemExit(130) from None
+    kept = f"Finished cells and checkpoints are kept in {out}. Resume with the same command."
+    with stoppable(command, kept) as stop, _progress(cells, jobs) as watch:
+        result = run_rows(
+            parts, chosen, out, corpus=_corpus(source, parts), seeds=seeds, jobs=jobs,
+            against=against, command=command, publish=publish, overwrite=overwrite, stop=stop,
+            watch=watch, note=lambda text: print_notes([text]),
+        )  # fmt: skip
+    _show(result, source, as_json)
+    if result.failed:
+        raise SystemExit(1)
 
 
 def _corpus(source: Source, parts: Any) -> str:
@@ -169,74 +140,65 @@ def _show(result: Reproduced, source: Source, as_json: bool) -> None:
 def _progress(cells: list[Cell], jobs: int) -> Iterator[Callable[[Event], None]]:
     """A progress bar on a terminal, else a line for every event."""
     from rich.console import Console
-
-    console = Console(stderr=True)
-    status = Status(cells, jobs)
-    if not console.is_terminal:
-
-        def echo(event: Event) -> None:
-            line = status.line(event)
-            if line:
-                typer.echo(line, err=True)
-
-        yield echo
-        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    console, counts = Console(stderr=True), Counts(cells, jobs)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TextColumn("{task.fields[left]}"), console=console) as bar:
+    left = TextColumn("{task.fields[left]}")
+    with Progress(*columns, left, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("starting", total=len(cells), left="")
 
         def show(event: Event) -> None:
-            line = status.line(event)
-            if event.kind == "failed":
-                bar.console.print(line, highlight=False, markup=False, style="red")
-            done = status.done + sum(status.shares.values())
-            running = ", ".join(f"{cell} {text}".strip() for cell, text in status.running.items())
-            bar.update(task, completed=done, description=running, left=status.left())
+            line = counts.add(event)
+            if line and not console.is_terminal:
+                typer.echo(line, err=True)
+            elif event.kind == "failed":
+                console.print(line, highlight=False, markup=False, style="red")
+            done = counts.done + sum(last.share for last in counts.running.values())
+            running = [f"{name} {e.message}".strip() for name, e in counts.running.items()]
+            bar.update(task, completed=done, description=", ".join(running), left=counts.left())
 
         yield show
 
 
-class Status:
+class Counts:
     """Finished and running cells, and an estimate of the time left."""
 
     def __init__(self, cells: list[Cell], jobs: int) -> None:
         self.cells, self.jobs = cells, jobs
-        self.done = -1
-        self.running: dict[str, str] = {}
-        self.shares: dict[str, float] = {}
-        self.began: dict[str, float] = {}
         self.rest: dict[str, str] = {}
         """Cell -> row of cells that are not done."""
+        self.running: dict[str, Event] = {}
+        """Cell -> its last event."""
+        self.began: dict[str, float] = {}
         self.seconds: dict[str, list[float]] = {}
+        """Row -> seconds of its cells that are done."""
 
-    def line(self, event: Event) -> str:
+    def add(self, event: Event) -> str:
         """The line to print, or nothing."""
         name, now = str(event.cell), time.monotonic()
-        if self.done < 0:
-            # Cells that were finished before have no events.
-            rest = [c for c in self.cells if not (c.folder / "finished.json").exists()]
-            self.rest = {str(cell): cell.row for cell in rest}
-            self.done = len(self.cells) - len(rest)
+        if not self.began:
+            # Cells that were finished before, and are not trained again, have no events.
+            missing = [c for c in self.cells if not (c.folder / "finished.json").exists()]
+            self.rest = {str(cell): cell.row for cell in missing}
+        self.running[name] = event
         if event.kind == "begins":
-            self.running[name], self.began[name] = "", now
+            self.began[name] = now
             left = self.left()
-            return f"{self.done} of {len(self.cells)} done; training {name}" + (
-                f"; {left}" if left else ""
-            )
+            line = f"{self.done} of {len(self.cells)} done; training {name}"
+            return f"{line}; {left}" if left else line
         if event.kind == "progress":
-            self.running[name], self.shares[name] = event.message, event.share
             return ""
-        self.running.pop(name, None)
-        self.shares.pop(name, None)
-        self.rest.pop(name, None)
-        took = now - self.began.get(name, now)
-        self.done += 1
+        del self.running[name], self.rest[name]
         if event.kind == "failed":
             return f"{name} failed: {event.message}"
-        self.seconds.setdefault(event.cell.row, []).append(took)
-        return f"{name} done in {took:.0f} s"
+        seconds = now - self.began[name]
+        self.seconds.setdefault(event.cell.row, []).append(seconds)
+        return f"{name} done in {seconds:.0f} s"
+
+    @property
+    def done(self) -> int:
+        return len(self.cells) - len(self.rest)
 
     def left(self) -> str:
         """The estimated time: a row takes as long as with another seed, or as the other rows."""
@@ -245,8 +207,8 @@ class Status:
             return ""
         seconds = 0.0
         for name, row in self.rest.items():
-            times = self.seconds.get(row, known)
-            seconds += (1 - self.shares.get(name, 0.0)) * sum(times) / len(times) / self.jobs
+            share = self.running[name].share if name in self.running else 0.0
+            seconds += (1 - share) * mean(self.seconds.get(row, known)) / self.jobs
         return (
             f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
         )

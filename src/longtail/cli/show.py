@@ -13,6 +13,7 @@ from longtail.errors import printable
 
 if TYPE_CHECKING:
     from longtail.progress import OnProgress, Progress
+    from longtail.training.interrupt import Stop
 
 TrustRemoteCode = Annotated[
     bool,
@@ -20,6 +21,9 @@ TrustRemoteCode = Annotated[
         "--trust-remote-code",
         help="Run the code that an encoder's folder brings along. Only for sources you trust.",
     ),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files that longtail did not make.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -36,6 +40,24 @@ def print_table(evaluations: Any, title: str) -> None:
     Console().print(to_terminal(table, framed=True))
 
 
+@contextmanager
+def stoppable(command: str, kept: str = "") -> Iterator[Stop]:
+    """Stop at the first Ctrl-C or SIGTERM with what is kept and the command that resumes."""
+    from longtail.training.interrupt import StoppedError, stopping
+
+    with stopping() as stop:
+        try:
+            yield stop
+        except StoppedError as stopped:
+            reason = f"{str(stopped).partition('.')[0]}. {kept}" if kept else str(stopped)
+            raise StoppedError(f"{reason} The command: {command}", stopped.exit_code) from None
+        except KeyboardInterrupt:
+            typer.secho(
+                f"\nStopped at once. Resume from the last checkpoint with: {command}", err=True
+            )
+            raise SystemExit(130) from None
+
+
 def print_notes(lines: list[str]) -> None:
     """What was skipped or left out, on the error output."""
     for line in lines:
@@ -44,7 +66,7 @@ def print_notes(lines: list[str]) -> None:
 
 @contextmanager
 def show_progress(every_seconds: float = 10.0) -> Iterator[OnProgress]:
-    """A bar per stage on a terminal, gone when done; else a plain line now and then."""
+    """A bar on a terminal, gone when done; else a plain line now and then."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -61,21 +83,19 @@ def show_progress(every_seconds: float = 10.0) -> Iterator[OnProgress]:
         TimeRemainingColumn(),
     )
     with Bars(*columns, console=console, transient=True) as bars:
-        tasks: dict[str, Any] = {}
+        bar = bars.add_task("", total=None, figures="")
+        current = ""
 
         def show(progress: Progress) -> None:
-            stage = progress.stage
-            if stage not in tasks:
-                for finished in [task for task in bars.tasks if task.finished]:
-                    bars.remove_task(finished.id)
-                tasks[stage] = bars.add_task(stage, total=None, figures="")
+            nonlocal current
+            if progress.stage != current:
+                current = progress.stage
+                bars.reset(bar)
             total = progress.total and progress.folds * progress.total
             done = (progress.fold - 1) * (progress.total or 0) + progress.done
-            where = str(progress) if stage in str(progress) else f"{stage}, {progress}"
+            where = str(progress) if current in str(progress) else f"{current}, {progress}"
             figures = _figures(progress)
-            bars.update(
-                tasks[stage], description=where, completed=done, total=total, figures=figures
-            )
+            bars.update(bar, description=where, completed=done, total=total, figures=figures)
 
         yield show
 

@@ -5,35 +5,24 @@ from __future__ import annotations
 import json
 import shlex
 import uuid
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from longtail.cli.flags import Chosen, check_resumed, takes_settings
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import TrustRemoteCode, print_notes, show_progress
+from longtail.cli.show import TrustRemoteCode, print_notes, show_progress, stoppable
 from longtail.errors import DataError, InputError
-from longtail.runs import (
-    Workspace,
-    check_out,
-    finish_install,
-    read_config,
-    replace_model,
-    whole_folder,
-)
+from longtail.runs.model import check_out, finish_install, read_config, replace_model, whole_folder
+from longtail.runs.workspace import Workspace
 from longtail.training.settings import RUNTIME
 
 WORK = ".longtail-work"
 """The training in progress inside --out; removed when it is finished."""
 RECORD = "run.json"
-
-
-class Record(NamedTuple):
-    """What a training was started with: its key, which its model will carry, and its settings."""
-
-    key: str
-    settings: dict[str, Any]
+"""What it was started with: its key, which its model will carry, and its settings."""
 
 
 @reads_data
@@ -78,9 +67,21 @@ def train(
     words = ["longtail", "train", *source.arguments(split=True), "--out", str(out), "--resume"]
     command = shlex.join([*words, *(["--trust-remote-code"] if trust_remote_code else [])])
     try:
-        classifier = LongTailClassifier.from_settings(record.settings)
+        classifier = LongTailClassifier.from_settings(record["settings"])
         _check_fold(fold, classifier.plans()[0].folds)
-        _fit(classifier, source.parts(), work, fold, command, trust_remote_code)
+        parts = source.parts()
+        with stoppable(command) as stop, show_progress() as progress:
+            classifier.fit(
+                parts["train"],
+                validation=parts["validation"],
+                folder=work.folder,
+                resume=True,
+                only_fold=fold,
+                progress=progress,
+                note=lambda text: print_notes([text]),
+                stop=stop,
+                trust_remote_code=trust_remote_code,
+            )
     except Exception as error:
         # A run that failed before anything was learned does not block another attempt.
         if is_first and not isinstance(error, StoppedError):
@@ -110,11 +111,11 @@ def finished_settings(out: Path) -> dict[str, Any] | None:
         return None
     run = config["run"] or {"key": None, "settings": {}}
     work = Workspace.open(out / WORK) if Workspace.is_one(out / WORK) else None
-    record = None if work is None else _read_record(work)
-    if record is not None and record.key != run["key"]:
+    record = work and _read_record(work)
+    if record and record["key"] != run["key"]:
         return None
     finish_install(out)
-    if work is not None:
+    if work:
         # Left by a process that was killed after its model was whole.
         work.own(wait=True)
         work.remove()
@@ -123,7 +124,7 @@ def finished_settings(out: Path) -> dict[str, Any] | None:
 
 def _begin(
     out: Path, settings: dict[str, Any], *, resume: bool, joins: bool, overwrite: bool
-) -> tuple[Workspace, Record, bool]:
+) -> tuple[Workspace, dict[str, Any], bool]:
     """The training in progress in a folder, and whether it was started here or joined.
 
     Raises if something is in the way.
@@ -139,9 +140,9 @@ def _begin(
                 f"{out} cannot be resumed: the record of its settings, {place / RECORD}, is "
                 "missing or damaged. Start over with --overwrite."
             )
-        check_resumed(record.settings, settings, out)
+        check_resumed(record["settings"], settings, out)
         runtime = {name: value for name, value in settings.items() if name in RUNTIME}
-        return work, Record(record.key, {**record.settings, **runtime}), False
+        return work, {**record, "settings": {**record["settings"], **runtime}}, False
     if exists and not overwrite:
         raise DataError(
             f"{out} holds an unfinished training. Resume it with --resume, or start over with "
@@ -154,11 +155,10 @@ def _begin(
         raise DataError(f"{out} holds a trained model. Replace it with --overwrite.")
     if exists:
         _remove(place)
-    record = Record(uuid.uuid4().hex, settings)
-    text = json.dumps(record._asdict(), indent=2)
-    work = Workspace.begin(place, {RECORD: text}, join=joins)
+    record = {"key": uuid.uuid4().hex, "settings": settings}
+    work = Workspace.begin(place, {RECORD: json.dumps(record, indent=2)}, join=joins)
     started = _read_record(work)
-    if started is None or started.key != record.key:
+    if started is None or started["key"] != record["key"]:
         # Another of several processes, one for each fold, was faster.
         work.close()
         return _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
@@ -183,55 +183,18 @@ def _abandon(work: Workspace, new: Path | None) -> None:
 
     `new`: the folder around it, if that was made for it.
     """
-    try:
+    with suppress(DataError, OSError):
         if not any(work.folder.rglob("*.safetensors")):
             work.own()
             work.remove()
             if new is not None and not any(new.iterdir()):
                 new.rmdir()
-    except (DataError, OSError):
-        return
 
 
-def _read_record(work: Workspace) -> Record | None:
+def _read_record(work: Workspace) -> dict[str, Any] | None:
     record = work.read_record(RECORD) or {}
-    try:
-        return Record(str(record["key"]), dict(record["settings"]))
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _fit(
-    classifier: Any,
-    parts: Any,
-    work: Workspace,
-    fold: int | None,
-    command: str,
-    trust_remote_code: bool,
-) -> None:
-    """Fit in the work folder; if it stops, print how to resume it."""
-    from longtail.training.interrupt import StoppedError, stopping
-
-    with stopping() as stop, show_progress() as progress:
-        try:
-            classifier.fit(
-                parts["train"],
-                validation=parts["validation"],
-                folder=work.folder,
-                resume=True,
-                only_fold=fold,
-                progress=progress,
-                note=lambda text: print_notes([text]),
-                stop=stop,
-                trust_remote_code=trust_remote_code,
-            )
-        except StoppedError as stopped:
-            raise StoppedError(f"{stopped} The command: {command}", stopped.exit_code) from None
-        except KeyboardInterrupt:
-            typer.secho(
-                f"\nStopped at once. Resume from the last checkpoint with: {command}", err=True
-            )
-            raise SystemExit(130) from None
+    is_whole = "key" in record and isinstance(record.get("settings"), dict)
+    return record if is_whole else None
 
 
 def _next(source: Source, out: Path) -> str:
@@ -240,14 +203,19 @@ def _next(source: Source, out: Path) -> str:
 
 
 def _finish(
-    classifier: Any, source: Source, out: Path, work: Workspace, record: Record, command: str
+    classifier: Any,
+    source: Source,
+    out: Path,
+    work: Workspace,
+    record: dict[str, Any],
+    command: str,
 ) -> None:
     """Save the model in one step, then remove the work folder."""
     from longtail.classifier.saving import write_files
 
     def write(folder: Path) -> None:
         source.remember(folder)
-        write_files(classifier, folder, run=record._asdict())
+        write_files(classifier, folder, run=record)
 
     try:
         work.own(wait=True)

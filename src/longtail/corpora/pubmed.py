@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from longtail.corpora.download import RemoteFile, cache_folder, check_name, fetch, fetch_text
-from longtail.data.collect import collect, tell
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport, parse_range
-from longtail.data.sources import frequent_labels, resolve
+from longtail.data.sources import collect_source, frequent_labels, tell
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 from longtail.progress import OnProgress, ignore
@@ -60,9 +59,7 @@ def load(
     )
     if path is None:
         path = _download(files, baseline, progress) if files else _from_cache()
-    beside = ReadReport()
-    collected = collect(resolve(path, None, beside), options, progress, workers)
-    collected.report.add(beside)
+    collected = collect_source(path, None, options, progress, workers)
     parts = _paper_parts(collected.data(), n_validation, n_test)
     parts = frequent_labels(parts, min_count, collected.report)
     tell(collected.report, report)

@@ -7,9 +7,8 @@ from itertools import compress
 from pathlib import Path
 
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
-from longtail.data.collect import collect, tell
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport
-from longtail.data.sources import resolve
+from longtail.data.sources import collect_source, tell
 from longtail.data.splits import paper_split
 from longtail.data.textdata import TextData
 from longtail.errors import DataError
@@ -48,9 +47,7 @@ def load(
         if not path.is_file():
             path = fetch(ARCHIVE, "reuters", progress, "Reuters-21578", strict=False)
     options = ReadOptions(encoding=encoding, on_error=on_error, max_record_mb=max_record_mb)
-    beside = ReadReport()
-    collected = collect(resolve(path, None, beside), options, progress)
-    collected.report.add(beside)
+    collected = collect_source(path, None, options, progress)
     data = collected.data()
     ids = data.ids or ("",)
     if None in collected.parts or not all(map(NUMBERED.fullmatch, ids)):

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from longtail.data.collect import read_data as read_data
     from longtail.data.documents import Document as Document
     from longtail.data.documents import ReadOptions as ReadOptions
     from longtail.data.documents import ReadReport as ReadReport
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from longtail.data.formats import list_formats as list_formats
     from longtail.data.formats import write_data as write_data
     from longtail.data.sources import load_data as load_data
+    from longtail.data.sources import read_data as read_data
     from longtail.data.splits import folds as folds
     from longtail.data.splits import folds_by_ids as folds_by_ids
     from longtail.data.splits import paper_split as paper_split
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from longtail.data.textdata import TextData as TextData
 
 _NAMES = {
-    "collect": ("read_data",),
     "documents": ("Document", "ReadOptions", "ReadReport"),
     "formats": ("FORMATS", "list_formats", "write_data"),
-    "sources": ("load_data",),
+    "sources": ("load_data", "read_data"),
     "splits": ("folds", "folds_by_ids", "paper_split", "random_split", "split", "split_by_ids"),
     "textdata": ("TextData",),
 }

@@ -1,7 +1,4 @@
-"""Reading tar and zip archives that may be damaged or hostile, in bounded memory and linear time.
-
-Not by tarfile.open: it ends at a damaged header without an error, and reads headers of any size.
-"""
+"""Tar and zip archives that may be damaged or hostile, read in bounded memory and linear time."""
 
 from __future__ import annotations
 
@@ -10,162 +7,122 @@ import struct
 import tarfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, Any, cast
 
-from longtail.data.limits import TooLargeError, shown
+from longtail.data.limits import READ_ERRORS, TooLargeError, shown
 from longtail.errors import DataError
 
-BLOCK = tarfile.BLOCKSIZE
 PIECE = 1 << 16
-# For names in their own header; Linux has no path of more than 4,096 bytes.
+# What one header may hold, with the names in headers of their own; Linux has no path of more than
+# 4,096 bytes, but the map of a sparse file can be endless.
 LONGEST_HEADER = 1 << 16
-LONG_NAMES = (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE)
-LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
-WITHOUT_CONTENT = (tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE)
-# Global headers, long names of links, volumes and folders of backups.
-SKIPPED = tuple(bytes([kind]) for kind in b"gKVNXD")
-TRUST = "Get the archive from a source that you trust."
 
 
-class BrokenArchiveError(EOFError):
-    """An archive of which the rest cannot be read."""
-
-    def __init__(self, kind: str, reason: object) -> None:
-        super().__init__(f"a broken {kind} archive: {reason}")
+def _broken(kind: str, why: object) -> EOFError:
+    return EOFError(f"a broken {kind} archive: {why}")
 
 
-class Member:
-    """One file of a tar archive, to be read before the next one is requested."""
-
-    def __init__(self, file: IO[bytes], header: tarfile.TarInfo) -> None:
-        self.name, self.header = header.name, header
-        self._file, self._padding = file, -header.size % BLOCK
-        self._left = header.size + self._padding
-
-    def read(self, size: int = PIECE, padding: bool = False) -> bytes:
-        """At most `size` bytes of the content; empty at its end."""
-        size = min(size, self._left - (0 if padding else self._padding))
-        content = self._file.read(size) if size > 0 else b""
-        if size > 0 and not content:
-            raise BrokenArchiveError("tar", "unexpected end of data")
-        self._left -= len(content)
-        return content
-
-    def skip(self) -> None:
-        """Read over the rest of the content and the padding."""
-        while self.read(PIECE, padding=True):
-            pass
+def _refused(archive: Path, why: str) -> DataError:
+    return DataError(f"{archive} was refused: {why}. Get the archive from a source that you trust.")
 
 
-def tar_members(archive: Path, file: IO[bytes]) -> Iterator[Member]:
-    """The regular files of a tar archive in their order; links and names outside are refused."""
-    long_name: str | None = None
-    is_first = True
-    while header := _header(file, is_first):
-        is_first = False
-        member = Member(file, header)
-        if header.type in LONG_NAMES:
-            if header.size > LONGEST_HEADER:
-                raise DataError(
-                    f"{archive} was refused: it holds a file name of {header.size:,} bytes. {TRUST}"
-                )
-            content = b"".join(iter(member.read, b""))
-            if header.type == tarfile.XHDTYPE:
-                long_name = _pax_name(archive, content)
-            else:
-                long_name = content.partition(b"\0")[0].decode("utf-8", "surrogateescape")
-        elif header.type not in SKIPPED:
-            member.name, long_name = long_name or header.name, None
-            check_member_names(archive, [member.name])
-            if header.type in LINKS or header.type == tarfile.GNUTYPE_SPARSE:
-                link = f"is a link to {shown(header.linkname)}"
-                what = link if header.type in LINKS else "is a sparse file"
-                raise DataError(f"{archive} was refused: {shown(member.name)} {what}. {TRUST}")
-            if header.type in WITHOUT_CONTENT:
-                continue
-            # The oldest archives mark a folder by its name.
-            if header.isreg() and not member.name.endswith("/"):
-                yield member
-        member.skip()
+class _Forward:
+    """A file for tarfile that is read once from its beginning to its end."""
+
+    def __init__(self, file: IO[bytes], archive: Path) -> None:
+        self.file, self.archive = file, archive
+        self.at, self.budget, self.last = 0, LONGEST_HEADER, b""
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, position: int) -> None:
+        if position < self.at:
+            raise tarfile.ReadError("invalid number in a header")
+        while self.at < position and (piece := self.file.read(min(PIECE, position - self.at))):
+            self.at += len(piece)
+
+    def read(self, size: int) -> bytes:
+        self.budget -= size
+        if self.budget < 0:
+            raise _refused(self.archive, f"a header of it has over {LONGEST_HEADER:,} bytes")
+        pieces = []
+        while size > 0 and (piece := self.file.read(size)):
+            pieces.append(piece)
+            size -= len(piece)
+            self.at += len(piece)
+        self.last = b"".join(pieces)
+        return self.last
 
 
-def _header(file: IO[bytes], is_first: bool) -> tarfile.TarInfo | None:
-    """The next header; None at the end of the archive."""
-    block = b""
-    while len(block) < BLOCK and (piece := file.read(BLOCK - len(block))):
-        block += piece
+def tar_members(archive: Path, file: IO[bytes]) -> Iterator[tuple[str, Callable[[int], bytes]]]:
+    """The name of every regular file, and a function that reads it until the next is requested.
+
+    Links and names outside are refused.
+    """
+    forward = _Forward(file, archive)
     try:
-        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-    except tarfile.HeaderError as error:
-        if is_first and not block:
-            raise BrokenArchiveError("tar", "empty file") from error
-        if block.strip(b"\0"):
-            raise BrokenArchiveError("tar", error) from error
+        tar: Any = tarfile.TarFile(fileobj=cast(IO[bytes], forward), encoding="utf-8")
+        while member := tar.next():
+            tar.members.clear()  # It would keep all of them.
+            check_member_names(archive, [member.name])
+            if member.islnk() or member.issym():
+                link = f"{shown(member.name)} is a link to {shown(member.linkname)}"
+                raise _refused(archive, link)
+            if member.issparse():
+                raise _refused(archive, f"{shown(member.name)} is a sparse file")
+            forward.budget = member.size
+            if member.isreg():
+                yield member.name, tar.extractfile(member).read
+            forward.budget = LONGEST_HEADER
+        # tarfile ends at a damaged header as if it were the end.
+        if forward.last.strip(b"\0"):
+            raise _broken("tar", "a damaged header")
         while rest := file.read(PIECE):
             if rest.strip(b"\0"):
-                raise BrokenArchiveError("tar", "data after its end") from error
-        return None
-    if header.size < 0:
-        raise BrokenArchiveError("tar", "invalid number in a header")
-    return header
+                raise _broken("tar", "data after its end")
+    except tarfile.TarError as error:
+        raise _broken("tar", error) from error
 
 
-def _pax_name(archive: Path, content: bytes) -> str | None:
-    """The path in a header of records such as `27 path=reut2-000.sgm`."""
-    name, at = None, 0
-    while at < len(content) and content[at]:
-        digits = content[at : at + 20].split(b" ", 1)[0]
-        length = int(digits) if digits.isdigit() else 0
-        record = content[at + len(digits) + 1 : at + length]
-        key, equals, value = record.partition(b"=")
-        if not equals or at + length > len(content):
-            raise BrokenArchiveError("tar", "invalid pax header")
-        if key.startswith(b"GNU.sparse") or key == b"size":
-            raise DataError(f"{archive} was refused: it holds a sparse file or one of over 8 GiB.")
-        if key == b"path":
-            name = value.rstrip(b"\n").decode("utf-8", "surrogateescape")
-        at += length
-    return name
+@contextmanager
+def open_zip(path: Path, limit: int) -> Iterator[tuple[Collection[str], Callable[[str], bytes]]]:
+    """The names of the files, and a function that reads one; KeyError if there is none.
 
-
-class ZipMembers(NamedTuple):
-    """A zip archive whose directory has been checked, and its files by name."""
-
-    archive: zipfile.ZipFile
-    files: dict[str, zipfile.ZipInfo]
-
-    def read(self, name: str, limit: int) -> bytes:
-        """The content of one file; KeyError if there is none of this name."""
-        member = self.files[name]
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            # Python unpacks other methods in pieces of any size: 4 KB of bzip2 are 80 MB.
-            raise NotImplementedError("packed by another method than deflate")
-        if member.file_size > limit:
-            raise TooLargeError(f"the file {shown(name)}", limit)
-        # In pieces, since the true size may differ from the one in the directory.
-        with self.archive.open(member) as file:
-            return b"".join(iter(lambda: file.read(PIECE), b""))
-
-
-def open_zip(path: Path, limit: int) -> ZipMembers:
-    """Open an archive and check its directory: size, names, and that no two files share bytes."""
+    The directory is checked first: its size, names, and that no two files share bytes.
+    """
     if _directory_size(path) > limit:
         raise TooLargeError("the directory of the zip archive", limit)
-    archive = zipfile.ZipFile(path)
-    members = sorted(archive.infolist(), key=lambda member: member.header_offset)
-    check_member_names(path, (member.filename for member in members))
-    counts = Counter(member.filename for member in members)
-    end = 0
-    for member in members:
-        if counts[member.filename] > 1 or member.header_offset < end:
-            raise DataError(
-                f"{path} was refused: its directory names {shown(member.filename)} twice, or its "
-                f"bytes belong to another file as well. {TRUST}"
-            )
-        end = member.header_offset + 30 + member.compress_size
-    return ZipMembers(archive, {m.filename: m for m in members if not m.is_dir()})
+    try:
+        archive = zipfile.ZipFile(path)
+    except READ_ERRORS as error:
+        raise _broken("zip", error) from error
+    with archive:
+        members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+        check_member_names(path, (member.filename for member in members))
+        counts = Counter(member.filename for member in members)
+        end = 0
+        for member in members:
+            if counts[member.filename] > 1 or member.header_offset < end:
+                what = f"its directory names {shown(member.filename)} twice, or its bytes belong to"
+                raise _refused(path, f"{what} another file as well")
+            end = member.header_offset + 30 + member.compress_size
+        files = {member.filename: member for member in members if not member.is_dir()}
+
+        def read(name: str) -> bytes:
+            if files[name].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                # Python unpacks other methods in pieces of any size: 4 KB of bzip2 are 80 MB.
+                raise NotImplementedError("packed by another method than deflate")
+            if files[name].file_size > limit:
+                raise TooLargeError(f"the file {shown(name)}", limit)
+            # In pieces, since the true size may differ from the one in the directory.
+            with archive.open(files[name]) as file:
+                return b"".join(iter(lambda: file.read(PIECE), b""))
+
+        yield files.keys(), read
 
 
 def _directory_size(path: Path) -> int:
@@ -190,7 +147,5 @@ def check_member_names(archive: Path, names: Iterable[str]) -> None:
     for name in names:
         parts = PurePosixPath(name.replace("\\", "/"))
         if parts.is_absolute() or ".." in parts.parts or re.match("[A-Za-z]:", name):
-            raise DataError(
-                f"{archive} was refused: it holds a file called {shown(name)}, which points "
-                f"outside of the archive. {TRUST}"
-            )
+            what = f"it holds a file called {shown(name)}, which points outside of the archive"
+            raise _refused(archive, what)

@@ -8,12 +8,16 @@ from __future__ import annotations
 import codecs
 import math
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from functools import cached_property, wraps
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 from longtail.checks import check_choice
 from longtail.errors import InputError, printable
+from longtail.settings import setting
+
+P = ParamSpec("P")
 
 OnError = Literal["raise", "skip"]
 MAX_EXAMPLES = 5
@@ -21,6 +25,9 @@ MEGABYTE = 1_000_000
 MAX_RECORD_MB = 64
 # Codecs that decode, but not the text of files: their escapes would change what a file says.
 NOT_TEXT = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "charmap"}
+PARTS = ("train", "validation", "test")
+PART_NAMES = {part: part for part in PARTS} | {"training": "train"}
+PART_NAMES |= dict.fromkeys(("valid", "val", "dev"), "validation")
 
 
 class Document(NamedTuple):
@@ -38,22 +45,18 @@ class Document(NamedTuple):
     """Empty labels between separators, as in `a;;b`, that were left out."""
 
 
-class Problem(NamedTuple):
-    """Something that cannot be read as a document, and where."""
+class RecordError(ValueError):
+    """Something that cannot be read as a document, and where; readers yield it or raise it."""
 
-    at: int | str
-    message: str
-
-
-class PassedOver(NamedTuple):
-    """A valid record that is no document of this kind, such as a citation without abstract."""
-
-    reason: str
+    def __init__(self, message: str, at: int | str = "") -> None:
+        super().__init__(message)
+        self.at = at
 
 
-class LeftOut(NamedTuple):
-    """Something that a reader of this format would not expect to lose: a book, a file, a label."""
+class Omitted(NamedTuple):
+    """Something that is no document, and the counter of the report that it belongs to."""
 
+    counter: Literal["passed_over", "left_out"]
     what: str
     times: int = 1
 
@@ -64,65 +67,74 @@ class LabelNames(NamedTuple):
     names: tuple[str, ...]
 
 
-Record = Document | Problem | PassedOver | LeftOut | LabelNames
+Record = Document | RecordError | Omitted | LabelNames
 Records = Generator[Record, None, None]
 """What a reader gives; closing it closes the file."""
 
 
-def _option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+Parse = Callable[Concatenate[int | str, P], Record]
+
+
+def reports_problems(parse: Parse[P]) -> Parse[P]:
+    """Make a function of a place and a record return the RecordError that it raises."""
+
+    @wraps(parse)
+    def parsed(at: int | str, /, *args: P.args, **kwargs: P.kwargs) -> Record:
+        try:
+            return parse(at, *args, **kwargs)
+        except RecordError as error:
+            # Without the traceback, which would keep the record in memory.
+            return RecordError(str(error), at)
+
+    return parsed
 
 
 @dataclass(frozen=True)
 class ReadOptions:
     """How to read documents; the same names in Python and, with dashes, as flags."""
 
-    text_field: str = _option(
+    text_field: str = setting(
         "text",
         "Field or column of the text; several, as in `title,abstract`, are joined by a newline.",
     )
-    labels_field: str = _option("labels", "Field or column of the labels.")
-    id_field: str = _option("id", "Field or column of the id; it may be absent.")
-    date_field: str = _option("date", "Field or column of the date; it may be absent.")
-    label_separator: str | None = _option(
-        None, "Between the labels of one cell or string, such as `;`."
-    )
-    label_columns: str | None = _option(
+    labels_field: str = setting("labels", "Field or column of the labels.")
+    id_field: str = setting("id", "Field or column of the id; it may be absent.")
+    date_field: str = setting("date", "Field or column of the date; it may be absent.")
+    label_separator: str | None = setting(None, "Between the labels of one string, such as `;`.")
+    label_columns: str | None = setting(
         None,
         "One column per label, holding 0 and 1: their names with commas, or `*` for all others.",
     )
-    delimiter: str | None = _option(
-        None, "Between the cells of CSV; default a comma, in .tsv files a tab."
-    )
-    quote: str = _option(
+    delimiter: str | None = setting(None, "Between cells; default a comma, in .tsv files a tab.")
+    quote: str = setting(
         "double", "CSV and TSV: `double` quotes enclose cells, or `none`: quotes are text."
     )
-    encoding: str | None = _option(
+    encoding: str | None = setting(
         None, "Of the file's text; default UTF-8, for Reuters and NLTK files Latin-1."
     )
-    on_error: OnError = _option(  # noqa: RUF009
+    on_error: OnError = setting(  # noqa: RUF009
         "raise", "`raise` stops at the first bad record; `skip` leaves it out and counts it."
     )
-    keep_unlabelled: bool = _option(
-        False,
-        "Keep documents without labels, as examples of no label, instead of calling them bad.",
+    keep_unlabelled: bool = setting(
+        False, "Keep documents without labels as examples of no label; else they are bad records."
     )
-    years: str | None = _option(
-        None, "Only documents dated in these years, as `2020` or `2020-2021`."
-    )
-    major_topics: bool = _option(
-        False, "MEDLINE: only the headings that are a major topic of the article."
-    )
-    max_record_mb: float = _option(
+    years: str | None = setting(None, "Only documents of these years, `2020` or `2020-2021`.")
+    major_topics: bool = setting(False, "MEDLINE: only the major topics of an article.")
+    max_record_mb: float = setting(
         MAX_RECORD_MB,
         "Largest document, line or file of an archive in MB; a larger one is a bad record, so that "
         "a small file cannot unpack to more than the memory.",
     )
 
-    @property
+    @cached_property
     def max_record(self) -> int:
         """The largest record in bytes, or in characters where text is read."""
         return int(self.max_record_mb * MEGABYTE)
+
+    @cached_property
+    def text_fields(self) -> list[str]:
+        """The fields that the text is joined from."""
+        return [field.strip() for field in self.text_field.split(",")]
 
     def __post_init__(self) -> None:
         for name, kind in self.__annotations__.items():
@@ -147,8 +159,14 @@ class ReadOptions:
             object.__setattr__(self, "years", str(self.years))
             parse_range(str(self.years), "years", "2020 or 2020-2021")
         object.__setattr__(self, "max_record_mb", _megabytes(self.max_record_mb))
-        if self.encoding is not None:
-            _check_encoding(self.encoding)
+        hint = "Try utf-8, latin-1 or cp1252."
+        try:
+            codec = codecs.lookup(self.encoding or "utf-8")
+        except (LookupError, ValueError) as error:
+            raise InputError(f"unknown encoding {self.encoding!r:.60}. {hint}") from error
+        # The attribute by which str.encode itself recognises `hex` or `zip`; it has no public name.
+        if not codec._is_text_encoding or codec.name in NOT_TEXT:
+            raise InputError(f"{self.encoding!r:.60} is not an encoding of text files. {hint}")
 
 
 def _megabytes(value: Any) -> float:
@@ -163,21 +181,6 @@ def _megabytes(value: Any) -> float:
             f"max_record_mb must be a number of megabytes from 0.001 to 1000000, got {value!r:.60}."
         )
     return int(number) if number.is_integer() else number
-
-
-def _check_encoding(encoding: Any) -> None:
-    """Raise if files cannot be decoded by it: an unknown one, or one such as `hex` or `zip`."""
-    try:
-        codec = codecs.lookup(encoding)
-    except (LookupError, TypeError, ValueError) as error:
-        raise InputError(
-            f"unknown encoding {encoding!r:.60}. Try utf-8, latin-1 or cp1252."
-        ) from error
-    # The attribute by which str.encode itself recognises them; it has no public name.
-    if not codec._is_text_encoding or codec.name in NOT_TEXT:
-        raise InputError(
-            f"{encoding!r:.60} is not an encoding of text files. Try utf-8, latin-1 or cp1252."
-        )
 
 
 @dataclass
@@ -211,7 +214,7 @@ class ReadReport:
             lines.append(f"{count} skipped; the first of them:")
             lines += [f"  {example}" for example in self.examples]
         for reason, n in self.passed_over.items():
-            lines.append(f"{n} record{'' if n == 1 else 's'} passed over: {reason}.")
+            lines.append(f"{n} record{'s' * (n != 1)} passed over: {reason}.")
         lines += [f"{n} left out: {what}." for what, n in self.left_out.items()]
         # The names of files and of their members may hold control characters.
         return [printable(line).replace("\n", "\\n") for line in lines + self.notes]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import datetime
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from longtail.checks import has_surrogate
-from longtail.data.documents import Document, Problem, ReadOptions
+from longtail.data.documents import Document, ReadOptions, Record, RecordError, reports_problems
 from longtail.data.limits import has_many_items, shown, shown_names, too_large
 from longtail.errors import DataError, InputError
 
@@ -21,72 +22,74 @@ _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U00(?:0[0-9a-f]|10)[0-9a-f
 # Possessive, here and below: a cell that is no list is rejected in linear time and memory.
 _QUOTED = rf"'(?:[^'\\\x00-\x1f]|{_ESCAPE})*+'"
 _STRING = f"(?:{_QUOTED}|{_QUOTED.replace(chr(39), chr(34))})"
-PLAIN_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
-_ESCAPED = re.compile(_ESCAPE)
 PYTHON_STRING = re.compile(_STRING)
 PYTHON_LIST = re.compile(rf"\[\s*+{_STRING}(?:\s*+,\s*+{_STRING})*+\s*+\]")
-INDICATORS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
+INDICATORS = dict.fromkeys(("1", "1.0", "true"), True)
+INDICATORS |= dict.fromkeys(("0", "0.0", "false", ""), False)
+NO_CHARACTER = "half of a surrogate pair, which is no character."
 
 
-class FieldError(ValueError):
-    """A field with a wrong value; becomes a Problem of its record."""
-
-
+@reports_problems
 def to_document(
-    record: Mapping[str, Any], options: ReadOptions, at: int | str, cells: bool = False
-) -> Document | Problem:
-    """The document in a record, or what is wrong with it.
+    at: int | str,
+    record: Mapping[str, Any],
+    options: ReadOptions,
+    cells: bool = False,
+    part: str | None = None,
+) -> Record:
+    """The document in a record.
 
     `cells`: a string of labels is the cell of a table, see `cell_labels`.
     """
-    n_empty = 0
-    try:
-        text = "\n".join([_text(record, field) for field in text_fields(options)])
-        if options.label_columns is None:
-            labels, n_empty = _labels(record, options, cells)
-        else:
-            labels = [n for n in label_columns(record, options) if _indicator(record, n)]
-        identity = plain_value(record.get(options.id_field), options.id_field)
-        date = plain_value(record.get(options.date_field), options.date_field)
-    except FieldError as error:
-        return Problem(at, str(error))
-    return Document(text, labels, identity, date, None, at, n_empty)
+    texts = []
+    for field in options.text_fields:
+        text = record.get(field)
+        if not isinstance(text, str):
+            raise RecordError(
+                f"expected a string in field {field!r}, got {shown(text)}. The fields are: "
+                f"{shown_names(record)}. Name yours with text_field (--text-field)."
+            )
+        texts.append(_whole_characters(text, field))
+    if options.label_columns is None:
+        labels, n_empty = _labels(record, options, cells)
+    else:
+        labels = [n for n in label_columns(record, options) if _indicator(record, n)]
+        n_empty = 0
+    identity = plain_value(record.get(options.id_field), options.id_field)
+    date = plain_value(record.get(options.date_field), options.date_field)
+    return Document("\n".join(texts), labels, identity, date, part, at, n_empty)
 
 
-def text_fields(options: ReadOptions) -> list[str]:
-    """The fields that the text is joined from."""
-    return [field.strip() for field in options.text_field.split(",")]
+def _whole_characters(text: str, field: str) -> str:
+    if has_surrogate(text):
+        raise RecordError(f"field {field!r} holds {NO_CHARACTER}")
+    return text
 
 
 def check_columns(columns: Sequence[str], options: ReadOptions, source: object) -> list[str]:
     """The columns that documents are made of; raises if one is missing, before any row is read."""
-    there = dict.fromkeys(columns)
-    required = text_fields(options)
-    if options.label_columns is None:
-        required.append(options.labels_field)
+    there = set(columns)
     for name in label_columns(columns, options):
         if name not in there:
             raise DataError(f"{source}: {_no_label_column(name, columns)}")
-    missing = [name for name in required if name not in there]
-    if missing:
-        raise DataError(
-            f"{source}: expected a column {missing[0]!r}, the columns are: "
-            f"{shown_names(columns)}. Name yours with text_field and labels_field (--text-field, "
-            "--labels-field), or, if every label has its own column, with label_columns "
-            "(--label-columns '*')."
-        )
-    repeated = [name for name, count in Counter(columns).items() if count > 1]
-    if repeated:
-        raise DataError(
-            f"{source}: the column {shown(repeated[0])} occurs twice. Rename one of them."
-        )
+    in_one_field = [options.labels_field] if options.label_columns is None else []
+    for name in options.text_fields + in_one_field:
+        if name not in there:
+            raise DataError(
+                f"{source}: expected a column {name!r}, the columns are: {shown_names(columns)}. "
+                "Name yours with text_field and labels_field (--text-field, --labels-field), or, "
+                "if every label has its own column, with label_columns (--label-columns '*')."
+            )
+    name, count = Counter(columns).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"{source}: the column {shown(name)} occurs twice. Rename one of them.")
     used = used_fields(columns, options)
     return [name for name in columns if name in used]
 
 
 def used_fields(columns: Iterable[str], options: ReadOptions) -> set[str]:
     """The fields that documents are made of; there may be others, large ones too."""
-    used = {*text_fields(options), options.id_field, options.date_field}
+    used = {*options.text_fields, options.id_field, options.date_field}
     return used.union(label_columns(columns, options) or [options.labels_field])
 
 
@@ -95,7 +98,7 @@ def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
     if options.label_columns is None:
         return []
     if options.label_columns.strip() == "*":
-        others = {*text_fields(options), options.id_field, options.date_field}
+        others = {*options.text_fields, options.id_field, options.date_field}
         return [name for name in columns if name not in others]
     try:
         return next(csv.reader([options.label_columns], skipinitialspace=True))
@@ -125,24 +128,12 @@ def split_labels(cell: str, separator: str) -> tuple[list[str], int]:
         try:
             rows = list(csv.reader([cell], delimiter=separator, skipinitialspace=True, strict=True))
         except csv.Error as error:
-            raise FieldError(
+            raise RecordError(
                 f"the labels {shown(cell)} cannot be split at {separator!r} ({error})."
             ) from error
         names = rows[0] if rows else []
     kept = [stripped for name in names if (stripped := name.strip())]
     return kept, len(names) - len(kept) if len(names) > 1 else 0
-
-
-def _text(record: Mapping[str, Any], field: str) -> str:
-    text = record.get(field)
-    if not isinstance(text, str):
-        raise FieldError(
-            f"expected a string in field {field!r}, got {shown(text)}. The fields are: "
-            f"{shown_names(record)}. Name yours with text_field (--text-field)."
-        )
-    if has_surrogate(text):
-        raise FieldError(f"field {field!r} holds half of a surrogate pair, which is no character.")
-    return text
 
 
 def _labels(
@@ -154,19 +145,24 @@ def _labels(
         labels, n_empty = split_labels(labels, separator)
     elif isinstance(labels, str) and cells:
         labels = cell_labels(labels, options.max_record)
-    if not isinstance(labels, (list, tuple)) or not all(isinstance(name, str) for name in labels):
+    if not is_strings(labels):
         hint = (
             "If one string holds several labels, name what is between them with label_separator "
             "(--label-separator ';')."
             if isinstance(labels, str)
             else f"The fields are: {shown_names(record)}."
         )
-        raise FieldError(
+        raise RecordError(
             f"expected a list of strings in field {field!r}, got {shown(labels)}. {hint}"
         )
-    if any(has_surrogate(name) for name in labels):
-        raise FieldError(f"a label in {field!r} holds half of a surrogate pair: {shown(labels)}.")
+    if any(map(has_surrogate, labels)):
+        raise RecordError(f"a label in {field!r} holds half of a surrogate pair: {shown(labels)}.")
     return labels, n_empty
+
+
+def is_strings(value: Any) -> TypeGuard[list[str]]:
+    """Whether a value is a list of strings."""
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def cell_labels(cell: str, limit: int) -> list[str]:
@@ -175,47 +171,33 @@ def cell_labels(cell: str, limit: int) -> list[str]:
     cell = cell.strip()
     if cell.startswith("[") and cell.endswith("]"):
         if has_many_items(cell, limit):
-            raise FieldError(too_large("the list of labels", limit))
+            raise RecordError(too_large("the list of labels", limit))
         try:
             names = json.loads(cell)
         except (ValueError, RecursionError):
-            names = _python_list(cell)
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise FieldError(f"the labels {shown(cell)} are not a list of strings.")
+            names = None
+            if PYTHON_LIST.fullmatch(cell):
+                # One string at a time: the syntax tree of a whole list takes 100 times its size.
+                strings = PYTHON_STRING.findall(cell)
+                names = [ast.literal_eval(s) if "\\" in s else s[1:-1] for s in strings]
+        if not is_strings(names):
+            raise RecordError(f"the labels {shown(cell)} are not a list of strings.")
         return names
     if any(character in cell for character in USUAL_SEPARATORS):
-        raise FieldError(
+        raise RecordError(
             f"the labels {shown(cell)} may be one label or several. Name what is between labels "
             "with label_separator (--label-separator ';')."
         )
     return [cell] if cell else []
 
 
-def _python_list(cell: str) -> list[str] | None:
-    """The strings of a list as Python writes it; None if it is none.
-
-    One string at a time: the syntax tree of a whole list takes 100 times its size.
-    """
-    if not PYTHON_LIST.fullmatch(cell):
-        return None
-    strings = PYTHON_STRING.findall(cell)
-    return [_ESCAPED.sub(_unescaped, one[1:-1]) if "\\" in one else one[1:-1] for one in strings]
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    kind = escape[0][1]
-    return chr(int(escape[0][2:], 16)) if kind in "xuU" else PLAIN_ESCAPES.get(kind, kind)
-
-
 def _indicator(record: Mapping[str, Any], column: str) -> bool:
     if column not in record:
-        raise FieldError(_no_label_column(column, record))
-    value = record[column]
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return False
+        raise RecordError(_no_label_column(column, record))
+    value = "" if record[column] is None else record[column]
     indicator = INDICATORS.get(str(value).strip().lower())
     if indicator is None:
-        raise FieldError(f"expected 0 or 1 in the label column {column!r}, got {shown(value)}.")
+        raise RecordError(f"expected 0 or 1 in the label column {column!r}, got {shown(value)}.")
     return indicator
 
 
@@ -223,12 +205,10 @@ def plain_value(value: Any, field: str) -> str | None:
     """An id or a date as a string; None where there is none."""
     if value is None or value == "":
         return None
-    if isinstance(value, (datetime.date, datetime.datetime)):
+    if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise FieldError(
+        raise RecordError(
             f"expected a string or a whole number in field {field!r}, got {shown(value)}."
         )
-    if isinstance(value, str) and has_surrogate(value):
-        raise FieldError(f"field {field!r} holds half of a surrogate pair, which is no character.")
-    return str(value)
+    return _whole_characters(str(value), field)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, BinaryIO, TextIO, cast
 
 from longtail.checks import has_surrogate
-from longtail.data.documents import Document, Problem, ReadOptions
+from longtail.data.documents import ReadOptions, Record, RecordError
 from longtail.data.limits import TOO_LONG, bounded_lines, too_large
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
-from longtail.progress import OnProgress, Progress
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.runs import whole_file
 
 Tick = Callable[[int], None]
@@ -26,13 +26,6 @@ Tick = Callable[[int], None]
 
 GZIP_MAGIC = b"\x1f\x8b"
 BUFFER = 1 << 20
-MARKS = {
-    "utf-16-le": codecs.BOM_UTF16_LE,
-    "utf-16-be": codecs.BOM_UTF16_BE,
-    "utf-32-le": codecs.BOM_UTF32_LE,
-    "utf-32-be": codecs.BOM_UTF32_BE,
-}
-
 # Python's surrogateescape gives up at bytes below 128, which UTF-16 can have wrong as well.
 ESCAPE = "longtail.escape"
 codecs.register_error(ESCAPE, lambda error: ("\udc80", error.end))  # type: ignore[attr-defined]
@@ -47,11 +40,6 @@ class _CountedFile(io.FileIO):
         count = super().readinto(buffer) or 0
         self._tick(count)
         return count
-
-    def readall(self) -> bytes:
-        content = super().readall()
-        self._tick(len(content))
-        return content
 
 
 class _Unpacked(gzip.GzipFile):
@@ -78,36 +66,29 @@ def open_text(
 ) -> Iterator[TextIO]:
     """The text of a file, newlines as they are; undecodable bytes become lone surrogates."""
     with open_binary(path, tick) as file:
-        text = io.TextIOWrapper(file, codec_of(encoding, file), errors=ESCAPE, newline=newline)
+        text = io.TextIOWrapper(file, encoding or "utf-8", errors=ESCAPE, newline=newline)
         try:
             yield text
         finally:
             text.detach()
 
 
-def numbered_lines(
-    path: Path, options: ReadOptions, tick: Tick
-) -> Iterator[tuple[int, str | Problem]]:
-    """The lines that are not blank with their numbers; a problem in place of an unreadable one."""
+def line_records(
+    path: Path, options: ReadOptions, tick: Tick, parse: Callable[[int, str, ReadOptions], Record]
+) -> Iterator[Record]:
+    """What `parse` makes of every line that is not blank; a problem for an unreadable one."""
     with open_text(path, options.encoding, tick) as file:
         for number, line in enumerate(bounded_lines(file, options.max_record), start=1):
             if line is TOO_LONG:
-                yield number, Problem(number, too_large("the line", options.max_record))
+                yield RecordError(too_large("the line", options.max_record), number)
             elif has_surrogate(line):
-                yield number, Problem(number, wrong_encoding(options.encoding))
+                yield RecordError(wrong_encoding(options.encoding), number)
             elif line.strip():
-                yield number, line
-
-
-def codec_of(encoding: str | None, file: BinaryIO) -> str:
-    """The name to decode a file by, so that a byte order mark at its beginning is in no field."""
-    name = codecs.lookup(encoding or "utf-8").name
-    if name == "utf-8":
-        return "utf-8-sig"
-    mark = MARKS.get(name)
-    # Python's utf-16 takes the mark, and the order from it.
-    marked = mark is not None and cast(io.BufferedReader, file).peek(4).startswith(mark)
-    return name[:6] if marked else name
+                try:
+                    record = parse(number, line, options)
+                except RecordError as error:
+                    record = RecordError(str(error), number)
+                yield record
 
 
 def wrong_encoding(encoding: str | None) -> str:
@@ -145,10 +126,16 @@ def writing(path: str | Path) -> Iterator[TextIO]:
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline=""))
 
 
-def counted(data: TextData, path: str | Path, progress: OnProgress) -> Iterator[Document]:
-    """The documents; `progress` is called every 500 of them."""
-    stage = f"writing {Path(path).name}"
-    for number, document in enumerate(data, start=1):
-        yield document
-        if number % 500 == 0 or number == len(data):
-            progress(Progress(stage, number, len(data)))
+def write_lines(
+    lines: Callable[[TextData], Iterator[str]],
+    data: TextData,
+    path: str | Path,
+    progress: OnProgress = ignore,
+) -> None:
+    """Write a text file of what `lines` makes of the documents."""
+    with writing(path) as file:
+        for number, line in enumerate(lines(data), start=1):
+            file.write(line)
+            if number % 500 == 0 or number == len(data):
+                done = min(number, len(data))
+                progress(Progress(f"writing {Path(path).name}", done, len(data)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from longtail.data import tables
 from longtail.data.documents import ReadOptions, Records
 from longtail.data.files import Tick
 from longtail.data.hugging_face import read_hugging_face
@@ -15,14 +16,6 @@ from longtail.data.medline import read_medline
 from longtail.data.nltk import read_nltk
 from longtail.data.parquet import read_parquet, write_parquet
 from longtail.data.reuters_sgml import read_reuters
-from longtail.data.tables import (
-    read_csv,
-    read_libmultilabel,
-    read_tsv,
-    write_csv,
-    write_libmultilabel,
-    write_tsv,
-)
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, UnknownNameError
 from longtail.progress import OnProgress, ignore
@@ -71,11 +64,11 @@ _SAVED = ("dataset_dict.json", "dataset_info.json")
 _SGML = (".tar.gz", ".tgz", ".tar", ".sgm")
 _TABLE = (
     Format("jsonl", read_jsonl, _packed(".jsonl", ".ndjson"), write_jsonl),
-    Format("csv", read_csv, _packed(".csv"), write_csv),
-    Format("tsv", read_tsv, _packed(".tsv"), write_tsv),
+    Format("csv", tables.read_csv, _packed(".csv"), tables.write_csv),
+    Format("tsv", tables.read_tsv, _packed(".tsv"), tables.write_tsv),
     Format("parquet", read_parquet, (".parquet",), write_parquet, unit="row"),
     Format("huggingface", read_hugging_face, marks=_SAVED, has_parts=True),
-    Format("libmultilabel", read_libmultilabel, _packed(".txt"), write_libmultilabel),
+    Format("libmultilabel", tables.read_libmultilabel, _packed(".txt"), tables.write_libmultilabel),
     Format("bioasq", read_bioasq, _packed(".json"), unit="article"),
     Format("medline", read_medline, _packed(".xml"), unit="citation", slow=True),
     Format("reuters", read_reuters, _SGML, marks=("reut2-*.sgm",), has_parts=True),

@@ -6,40 +6,41 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from longtail.data.documents import Document, LabelNames, Problem, ReadOptions, Record, Records
+from longtail.data.documents import PART_NAMES, LabelNames, ReadOptions, RecordError, Records
 from longtail.data.fields import check_columns, label_columns, to_document
 from longtail.data.files import Tick
 from longtail.data.limits import shown
 from longtail.errors import DataError, MissingExtraError
 
 PREFIX = "hf:"
-PARTS = {
-    "train": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "test": "test",
-}
 
 
 def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> Records:
     """One record per row of every split that is a part; class numbers become their names."""
     for split, table in _splits(source).items():
-        part = PARTS.get(split)
+        part, field = PART_NAMES.get(split), options.labels_field
         if split and part is None:
             raise DataError(
-                f"{source}: the split {shown(split)} is none of {', '.join(PARTS)}. Load the "
+                f"{source}: the split {shown(split)} is none of {', '.join(PART_NAMES)}. Load the "
                 "dataset yourself and make TextData.from_lists of the splits that you want."
             )
         used = check_columns(table.column_names, options, source)
         classes = None
         if options.label_columns is None:
-            classes = _class_names(table.features.get(options.labels_field))
+            classes = _class_names(table.features.get(field))
         yield LabelNames(tuple(classes or label_columns(table.column_names, options)))
         for number, row in enumerate(_rows(table, used), start=1):
-            record = _record(row, classes, options, f"{split or 'row'} {number}")
-            yield record._replace(part=part) if isinstance(record, Document) else record
+            at = f"{split or 'row'} {number}"
+            if classes is not None:
+                labels = row[field]
+                numbers = labels if isinstance(labels, list) else [labels]
+                if not all(isinstance(k, int) and 0 <= k < len(classes) for k in numbers):
+                    # -1 is Hugging Face's "not labelled"; as an index it would be the last class.
+                    expected = f"expected classes from 0 to {len(classes) - 1}"
+                    yield RecordError(f"{expected}, got {shown(labels)}.", at)
+                    continue
+                row[field] = [classes[k] for k in numbers]
+            yield to_document(at, row, options, cells=True, part=part)
 
 
 def _rows(table: Any, columns: list[str]) -> Iterator[dict[str, Any]]:
@@ -78,17 +79,5 @@ def _class_names(feature: Any) -> list[str] | None:
     """The names behind class numbers, for one class per row or a list of them."""
     if isinstance(feature, list) and len(feature) == 1:
         feature = feature[0]
-    inner = getattr(feature, "feature", feature)
-    names = getattr(inner, "names", None)
+    names = getattr(getattr(feature, "feature", feature), "names", None)
     return list(names) if names is not None else None
-
-
-def _record(row: dict[str, Any], names: list[str] | None, options: ReadOptions, at: str) -> Record:
-    if names is not None:
-        labels = row[options.labels_field]
-        numbers = labels if isinstance(labels, list) else [labels]
-        if not all(isinstance(k, int) and 0 <= k < len(names) for k in numbers):
-            # -1 is Hugging Face's "not labelled"; as an index it would be the last class.
-            return Problem(at, f"expected classes from 0 to {len(names) - 1}, got {shown(labels)}.")
-        row = {**row, options.labels_field: [names[k] for k in numbers]}
-    return to_document(row, options, at, cells=True)

@@ -6,34 +6,34 @@ import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from longtail.checks import has_surrogate
+from longtail.data import fields
 from longtail.data.documents import (
     Document,
     LabelNames,
-    PassedOver,
-    Problem,
+    Omitted,
     ReadOptions,
     Record,
+    RecordError,
     Records,
+    reports_problems,
 )
-from longtail.data.fields import FieldError, label_columns, plain_value, to_document, used_fields
-from longtail.data.files import (
-    Tick,
-    codec_of,
-    counted,
-    numbered_lines,
-    open_binary,
-    writing,
-    wrong_encoding,
+from longtail.data.files import Tick, line_records, open_binary, write_lines, wrong_encoding
+from longtail.data.limits import (
+    TooLargeError,
+    has_many_items,
+    reason,
+    shown,
+    shown_names,
+    too_large,
 )
-from longtail.data.limits import TooLargeError, has_many_items, shown, shown_names, too_large
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
-from longtail.progress import OnProgress, ignore
 
 SPACE = re.compile(r"[ \t\n\r]*")
 # How near to the end of the text read so far an error may be that more text would fix: an escape
@@ -63,58 +63,45 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _decoder = json.JSONDecoder(object_pairs_hook=_object)
 
 
-def _object_fault(value: Any, used: Container[str]) -> str | None:
-    """Why a value is no object whose used fields occur once."""
+def _check_object(value: Any, options: ReadOptions, names: Collection[str] = ()) -> None:
+    """Raise unless the value is an object whose used fields, or these, occur once."""
     if not isinstance(value, dict):
-        return f"expected a JSON object, got {shown(value)}."
-    for name in getattr(value, "repeated", ()):
-        if name in used:
-            return f"the field {shown(name)} occurs twice."
-    return None
-
-
-def _reason(error: Exception) -> str:
-    """Without the line number inside the line, which would contradict the file's."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg}, column {error.colno}"
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise RecordError(f"expected a JSON object, got {shown(value)}.")
+    if isinstance(value, _Ambiguous):
+        for name in value.repeated:
+            if name in (names or fields.used_fields(value, options)):
+                raise RecordError(f"the field {shown(name)} occurs twice.")
 
 
 def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """One record per line that is not blank."""
     if options.label_columns is not None:
-        yield LabelNames(tuple(label_columns((), options)))
-    for number, line in numbered_lines(path, options, tick):
-        if isinstance(line, Problem):
-            yield line
-        elif has_many_items(line, options.max_record):
-            yield Problem(number, too_large("the parsed line", options.max_record))
-        else:
-            yield _parsed(line, number, options)
+        yield LabelNames(tuple(fields.label_columns((), options)))
+    yield from line_records(path, options, tick, _parsed)
 
 
-def _parsed(line: str, number: int, options: ReadOptions) -> Record:
+def _parsed(at: int, line: str, options: ReadOptions) -> Record:
+    if has_many_items(line, options.max_record):
+        raise RecordError(too_large("the parsed line", options.max_record))
     try:
         record = _decoder.decode(line)
     except (ValueError, RecursionError) as error:
         # Not JSONDecodeError alone: a whole number of 5,000 digits is a ValueError.
-        return Problem(number, f"not valid JSON ({_reason(error)}).")
-    if type(record) is not dict:
-        used = used_fields(record, options) if isinstance(record, dict) else ()
-        if (fault := _object_fault(record, used)) is not None:
-            return Problem(number, fault)
-    return to_document(record, options, number)
+        raise RecordError(f"not valid JSON ({reason(error)}).") from error
+    _check_object(record, options)
+    return fields.to_document(at, record, options)
 
 
-def write_jsonl(data: TextData, path: str | Path, progress: OnProgress = ignore) -> None:
-    """Write one document per line, gzipped if the name ends in .gz."""
-    with writing(path) as file:
-        for document in counted(data, path, progress):
-            record: dict[str, object] = {} if document.id is None else {"id": document.id}
-            record |= {"text": document.text, "labels": list(document.labels)}
-            if document.date is not None:
-                record["date"] = document.date
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+def _jsonl_lines(data: TextData) -> Iterator[str]:
+    for document in data:
+        record: dict[str, object] = {} if document.id is None else {"id": document.id}
+        record |= {"text": document.text, "labels": list(document.labels)}
+        if document.date is not None:
+            record["date"] = document.date
+        yield json.dumps(record, ensure_ascii=False) + "\n"
+
+
+write_jsonl = partial(write_lines, _jsonl_lines)
 
 
 class NotJsonError(ValueError):
@@ -129,7 +116,7 @@ class _Stream:
 
     def __init__(self, pieces: Iterator[str], limit: int) -> None:
         self._pieces, self._limit = pieces, limit
-        self._text, self._at = "", 0
+        self._text, self._at = next(pieces, "").removeprefix("\ufeff"), 0
 
     def peek(self) -> str:
         """The next character that is no white space; empty at the end."""
@@ -162,7 +149,7 @@ class _Stream:
                 if not is_cut or not self._more():
                     raise NotJsonError(error.msg) from error
             except (RecursionError, ValueError) as error:
-                raise NotJsonError(_reason(error)) from error
+                raise NotJsonError(reason(error)) from error
             else:
                 # A number at the very end may continue in the next piece, as may `1.` and `1e-`.
                 is_number = isinstance(value, (int, float))
@@ -200,34 +187,25 @@ def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:
             "BioASQ files do not say which headings are major topics (their field meshMajor holds "
             "all of them). Use MEDLINE files for major_topics."
         )
-    number, reason = 0, ""
+    number, why = 0, ""
     with open_binary(path, tick) as file:
         try:
-            stream = _Stream(_decoded(file, codec_of(options.encoding, file)), options.max_record)
-            for article in _articles(stream):
-                number += 1
-                yield _article(article, number, options)
+            # Undecodable bytes are marked, so that they spoil one article only.
+            chunks = iter(partial(file.read, PIECE), b"")
+            pieces = codecs.iterdecode(chunks, options.encoding or "utf-8", "longtail.mark")
+            stream = _Stream(pieces, options.max_record)
+            for number, article in enumerate(_articles(stream), start=1):
+                yield _article(number, article, options)
         except NotJsonError as error:
-            reason = f" ({error})"
+            why = f" ({error})"
     if number == 0:
-        yield Problem(
-            "whole file",
-            f'expected {{"articles": [...]}} as in BioASQ Task A, got no articles{reason}. For one '
+        yield RecordError(
+            f'expected {{"articles": [...]}} as in BioASQ Task A, got no articles{why}. For one '
             "JSON object per line use format='jsonl' (--format jsonl).",
+            "whole file",
         )
-    elif reason:
-        yield Problem(number, f"not valid JSON after this article{reason}; the rest was not read.")
-
-
-def _decoded(file: BinaryIO, encoding: str) -> Iterator[str]:
-    """Pieces of the text; undecodable bytes are marked, so that they spoil one article only."""
-    decoder = codecs.getincrementaldecoder(encoding)(errors="longtail.mark")
-    while chunk := file.read(PIECE):
-        # An empty piece would mean the end: continue while a character is incomplete.
-        if text := decoder.decode(chunk):
-            yield text
-    if text := decoder.decode(b"", final=True):
-        yield text
+    elif why:
+        yield RecordError(f"not valid JSON after this article{why}; the rest was not read.", number)
 
 
 def _articles(stream: _Stream) -> Iterator[Any]:
@@ -248,30 +226,26 @@ def _articles(stream: _Stream) -> Iterator[Any]:
         raise NotJsonError(f"expected the end of the file, got {shown(extra)}")
 
 
-def _article(article: Any, number: int, options: ReadOptions) -> Record:
-    if (fault := _object_fault(article, FIELDS)) is not None:
-        return Problem(number, fault)
+@reports_problems
+def _article(at: int | str, article: Any, options: ReadOptions) -> Record:
+    _check_object(article, options, FIELDS)
     for field in ("abstractText", "meshMajor", "pmid"):
         if field not in article:
-            return Problem(number, f"no field {field!r}, the fields are: {shown_names(article)}.")
+            raise RecordError(f"no field {field!r}, the fields are: {shown_names(article)}.")
     title, abstract = article.get("title") or "", article["abstractText"] or ""
     labels = article["meshMajor"] or []
     if not isinstance(title, str) or not isinstance(abstract, str):
-        return Problem(number, "expected strings in 'title' and 'abstractText'.")
-    if not isinstance(labels, list) or not all(isinstance(name, str) for name in labels):
-        return Problem(number, f"expected a list of strings in 'meshMajor', got {shown(labels)}.")
+        raise RecordError("expected strings in 'title' and 'abstractText'.")
+    if not fields.is_strings(labels):
+        raise RecordError(f"expected a list of strings in 'meshMajor', got {shown(labels)}.")
     text = f"{title} {abstract}".strip()
     if any(MARK in part for part in (text, *labels)):
-        return Problem(number, wrong_encoding(options.encoding))
-    if any(has_surrogate(part) for part in (text, *labels)):
-        return Problem(number, "holds half of a surrogate pair, which is no character.")
+        raise RecordError(wrong_encoding(options.encoding))
+    if any(map(has_surrogate, (text, *labels))):
+        raise RecordError(f"holds {fields.NO_CHARACTER}")
     if not abstract.strip() or not (labels or options.keep_unlabelled):
-        return PassedOver("no abstract" if labels else "no MeSH headings")
-    try:
-        identity = plain_value(article["pmid"], "pmid")
-        year = plain_value(article.get("year"), "year")
-    except FieldError as error:
-        return Problem(number, str(error))
+        return Omitted("passed_over", "no abstract" if labels else "no MeSH headings")
+    identity = fields.plain_value(article["pmid"], "pmid")
     if identity is None:
-        return Problem(number, "the field 'pmid' is empty.")
-    return Document(text, labels, identity, year, at=number)
+        raise RecordError("the field 'pmid' is empty.")
+    return Document(text, labels, identity, fields.plain_value(article.get("year"), "year"), at=at)

@@ -5,7 +5,14 @@ The file is not bounded, only what is in memory at a time: 10 GB of documents in
 
 from __future__ import annotations
 
+import csv
+import json
+import lzma
 import reprlib
+import struct
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, TextIO
@@ -17,20 +24,28 @@ TOO_LONG = "".join(["a line that is too ", "long"])
 PIECE = 1 << 20
 # `{},` is three characters of JSON, and 72 bytes of memory.
 BYTES_PER_ITEM = 16
+# Errors of the libraries below the readers: a damaged file, a disk that fails, UTF-16 without mark,
+# a number or a date beyond Python's, an archive with an unsupported compression method.
+READ_ERRORS = (
+    *(OSError, EOFError, ValueError, LookupError, ArithmeticError, RuntimeError),
+    *(csv.Error, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError),
+)
 
 
 def bounded_lines(file: TextIO, limit: int, ends: str = "\n") -> Iterator[str]:
     """The lines of a text file; `TOO_LONG` in place of one with more than `limit` characters.
 
-    `ends`: the characters at which the file breaks lines.
+    `ends`: the characters at which the file breaks lines. A byte order mark is in no line.
     """
     read, limit = file.readline, limit + 1
-    while line := read(limit):
+    line = read(limit).removeprefix("\ufeff")
+    while line:
         if len(line) >= limit and line[-1] not in ends:
             while (rest := read(PIECE)) and rest[-1] not in ends:
                 pass
             line = TOO_LONG
         yield line
+        line = read(limit)
 
 
 def has_many_items(text: str, limit: int) -> bool:
@@ -54,13 +69,18 @@ def too_large(what: str, limit: int) -> str:
     )
 
 
+def reason(error: Exception) -> str:
+    """The message of an error, or its name where it has none."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        # Without the line number inside the line, which would contradict the file's.
+        return f"{error.msg}, column {error.colno}"
+    return str(error)[:300] or type(error).__name__
+
+
 class _Brief(reprlib.Repr):
     """repr that looks at the beginning of a value only, however large or deep it is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxlevel, self.maxlist, self.maxtuple, self.maxdict = 3, 8, 8, 8
-        self.maxstring = self.maxother = 200
 
     def repr_int(self, x: int, level: int) -> str:
         # Python refuses to write out a number of more than 4,300 digits.
@@ -68,6 +88,7 @@ class _Brief(reprlib.Repr):
 
 
 _brief = _Brief()
+_brief.maxlevel, _brief.maxstring, _brief.maxother = 3, 200, 200
 
 
 def shown(value: Any, limit: int = 60) -> str:

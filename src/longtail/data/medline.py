@@ -14,15 +14,7 @@ from typing import Any, BinaryIO
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from longtail.data.documents import (
-    Document,
-    LeftOut,
-    PassedOver,
-    Problem,
-    ReadOptions,
-    Record,
-    Records,
-)
+from longtail.data.documents import Document, Omitted, ReadOptions, Record, RecordError, Records
 from longtail.data.files import Tick, open_binary
 from longtail.data.limits import TooLargeError, shown
 from longtail.errors import DataError
@@ -43,23 +35,23 @@ def read_medline(path: Path, options: ReadOptions, tick: Tick) -> Records:
     with open_binary(path, tick) as file:
         try:
             for item in _items(file, options.max_record):
-                if isinstance(item, LeftOut):
+                if isinstance(item, Omitted):
                     yield item
                 elif item.tag == ARTICLE:
                     number += 1
                     yield _citation(item, number, options)
                 elif item.tag == BOOK:
-                    yield LeftOut("book (PubmedBookArticle), not an article")
+                    yield Omitted("left_out", "book (PubmedBookArticle), not an article")
                 else:
                     for _ in item.iter("PMID"):
-                        yield PassedOver("a note that a citation was deleted")
+                        yield Omitted("passed_over", "a note that a citation was deleted")
         except ElementTree.ParseError as error:
             line = f"line {error.position[0]}"
-            yield Problem(line, f"not valid XML ({error}); the rest of the file was not read.")
+            yield RecordError(f"not valid XML ({error}); the rest of the file was not read.", line)
             return
     if number == 0:
-        reason = "expected PubmedArticle elements as in NLM's MEDLINE files, got none."
-        yield Problem("whole file", reason)
+        message = "expected PubmedArticle elements as in NLM's MEDLINE files, got none."
+        yield RecordError(message, "whole file")
 
 
 @dataclass
@@ -72,7 +64,7 @@ class _Open:
     """Ended children, as long as no item has begun inside of the element."""
 
 
-def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | LeftOut]:
+def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | Omitted]:
     """The items at any depth and the number of elements beside them, in bounded memory."""
     parser: Any = ElementTree.XMLPullParser(("start", "end"))
     opened: list[_Open] = []
@@ -91,7 +83,13 @@ def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | LeftOut
                 n_elements += 1
                 if item is None and element.tag in ITEMS:
                     item = element
-                    yield from _others_beside_first_item(opened)
+                    # The children that ended before the first item inside of each open element.
+                    for outer in reversed(opened):
+                        if outer.has_items:
+                            break
+                        outer.has_items = True
+                        if outer.n_others:
+                            yield Omitted("left_out", OTHER, outer.n_others)
                 opened.append(_Open(element, has_items=not opened))
                 continue
             ended = opened.pop()
@@ -101,7 +99,7 @@ def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | LeftOut
                 yield item
                 item = None
             elif opened and not ended.has_items and opened[-1].has_items:
-                yield LeftOut(OTHER)
+                yield Omitted("left_out", OTHER)
             elif opened and not ended.has_items:
                 opened[-1].n_others += 1
             if opened:
@@ -110,16 +108,6 @@ def _items(file: BinaryIO, limit: int) -> Iterator[ElementTree.Element | LeftOut
             n_elements = len(opened)
         n_stalled = n_stalled + len(chunk) if n_elements == before else 0
     parser.close()
-
-
-def _others_beside_first_item(opened: list[_Open]) -> Iterator[LeftOut]:
-    """Count the children that ended before the first item inside of each open element."""
-    for outer in reversed(opened):
-        if outer.has_items:
-            return
-        outer.has_items = True
-        if outer.n_others:
-            yield LeftOut(OTHER, outer.n_others)
 
 
 def _read(file: BinaryIO, n_stalled: int) -> bytes:
@@ -168,29 +156,25 @@ def _citation(article: ElementTree.Element, number: int, options: ReadOptions) -
     citation = article.find("MedlineCitation")
     pmid = None if citation is None else citation.find("PMID")
     if citation is None or pmid is None or not (pmid.text or "").strip():
-        return Problem(f"citation {number}", "expected a MedlineCitation with a PMID.")
+        return RecordError("expected a MedlineCitation with a PMID.", f"citation {number}")
     if pmid.get("Version", "1") != "1":
-        return PassedOver("a later version of a citation")
+        return Omitted("passed_over", "a later version of a citation")
     title = _flat(citation.find("Article/ArticleTitle"))
     abstract = " ".join(map(_flat, citation.iterfind("Article/Abstract/AbstractText"))).strip()
     headings = citation.findall("MeshHeadingList/MeshHeading")
     if options.major_topics:
-        headings = [heading for heading in headings if _is_major(heading)]
+        # NLM marks the descriptor, or one of its qualifiers.
+        headings = [h for h in headings if any(c.get("MajorTopicYN") == "Y" for c in h)]
     names = [_flat(heading.find("DescriptorName")) for heading in headings]
     if not abstract or not (names or options.keep_unlabelled):
         kind = "major topics" if options.major_topics else "MeSH headings"
-        return PassedOver("no abstract" if names else f"no {kind}")
+        return Omitted("passed_over", "no abstract" if names else f"no {kind}")
     date = citation.find("Article/Journal/JournalIssue/PubDate")
     year = YEAR.search(" ".join(date.itertext())) if date is not None else None
     text = f"{title} {abstract}".strip()
     return Document(
         text, names, _flat(pmid), year.group() if year else None, at=f"citation {number}"
     )
-
-
-def _is_major(heading: ElementTree.Element) -> bool:
-    """NLM marks the descriptor, or one of its qualifiers."""
-    return any(child.get("MajorTopicYN") == "Y" for child in heading)
 
 
 def _flat(element: ElementTree.Element | None) -> str:

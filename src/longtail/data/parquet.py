@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from longtail.data.documents import LabelNames, Problem, ReadOptions, Records
-from longtail.data.fields import check_columns, label_columns, to_document
+from longtail.data.documents import LabelNames, ReadOptions, RecordError, Records
+from longtail.data.fields import check_columns, is_strings, label_columns, to_document
 from longtail.data.files import Tick, replacing
 from longtail.data.limits import TooLargeError, shown, too_large
 from longtail.data.parquet_pages import bounded_batches, open_parquet
@@ -28,8 +30,6 @@ class _BadValue(str):
 
 def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """One record per row, a few hundred rows in memory at a time."""
-    import pyarrow as pa
-
     limit, number = options.max_record, 0
     try:
         with open_parquet(path) as file:
@@ -44,12 +44,11 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
             columns = [_values(column, limit) for column in batch.columns]
             for row in zip(*columns, strict=True):
                 number += 1
-                fault = _row_fault(row, limit)
-                if fault is not None:
-                    yield Problem(number, fault)
+                if (fault := _row_fault(row, limit)) is not None:
+                    yield RecordError(fault, number)
                 else:
                     record = dict(zip(batch.schema.names, row, strict=True))
-                    yield to_document(record, options, number, cells=True)
+                    yield to_document(number, record, options, cells=True)
             tick(round(weight * batch.num_rows))
     except pa.ArrowException as error:
         raise EOFError(f"not a valid Parquet file: {shown(str(error), 200)[1:-1]}") from error
@@ -57,8 +56,6 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
 
 def _values(array: Any, limit: int) -> list[Any]:
     """The values of an Arrow array as Python objects; a string that is repeated is one object."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(array.type):
         indices = array.indices.to_pylist()
         known = {k: None if k is None else _value(array.dictionary[k], limit) for k in set(indices)}
@@ -73,8 +70,6 @@ def _values(array: Any, limit: int) -> list[Any]:
 
 
 def _value(scalar: Any, limit: int) -> Any:
-    import pyarrow as pa
-
     if pa.types.is_nested(scalar.type):
         return _BadValue("expected a value or a list of values, got a structure of several.")
     try:
@@ -104,14 +99,11 @@ def _names_in(schema: Any) -> tuple[str, ...] | None:
         names = json.loads((schema.metadata or {}).get(NAMES_KEY, b"null"))
     except (ValueError, RecursionError):
         return None
-    is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return tuple(names) if is_valid else None
+    return tuple(names) if is_strings(names) else None
 
 
 def load_parquet(path: str | Path) -> TextData | None:
     """The exact TextData of `write_parquet`; None if the file is of other origin, or damaged."""
-    import pyarrow as pa
-
     try:
         with open_parquet(path) as file:
             schema = file.schema_arrow
@@ -135,8 +127,6 @@ def load_parquet(path: str | Path) -> TextData | None:
 
 
 def _schema(names: tuple[str, ...], extra: set[str]) -> Any:
-    import pyarrow as pa
-
     fields = [pa.field("text", pa.large_string()), pa.field("labels", pa.list_(pa.string()))]
     fields += [pa.field(name, pa.string()) for name in ("id", "date") if name in extra]
     metadata = {NAMES_KEY: json.dumps(names, ensure_ascii=False).encode()}
@@ -145,9 +135,6 @@ def _schema(names: tuple[str, ...], extra: set[str]) -> Any:
 
 def write_parquet(data: TextData, path: str | Path, progress: OnProgress = ignore) -> None:
     """Write documents and label names; `load_parquet` restores the same TextData."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     extra = {f for f in ("id", "date") if getattr(data, f + "s") is not None}
     with ExitStack() as stack:
         temporary = stack.enter_context(replacing(path))

@@ -12,6 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import pyarrow.parquet as pq
+
 from longtail.data.limits import TooLargeError, shown
 from longtail.errors import DataError
 
@@ -29,21 +31,14 @@ DELTA_LENGTH, DELTA_BYTES = 6, 7
 PAGE_RECORDS, PAGE_RATIO = 8, 200
 # Bytes in memory of one value of a list, and values of an average list.
 BYTES_PER_VALUE, MOST_PER_ROW = 32, 1000
-
-
-class DamagedError(EOFError):
-    """Bytes that are no valid header or footer."""
-
-    def __init__(self) -> None:
-        super().__init__("not a valid Parquet file: a damaged header or footer")
-
-
-class _CutError(DamagedError):
-    """A structure that continues after the end of the bytes."""
+DAMAGED = "not a valid Parquet file: a damaged header or footer"
 
 
 class _Thrift:
-    """Reads Thrift's compact protocol from `at` on: structures as dicts of field numbers."""
+    """Reads Thrift's compact protocol from `at` on: structures as dicts of field numbers.
+
+    Raises IndexError where a structure continues after the end, EOFError where it is invalid.
+    """
 
     def __init__(self, content: bytes) -> None:
         self.content, self.at = content, 0
@@ -59,7 +54,7 @@ class _Thrift:
 
     def _value(self, kind: int, depth: int) -> Any:
         if depth > DEEPEST:
-            raise DamagedError
+            raise EOFError(DAMAGED)
         if kind in (1, 2, 3):
             return self._byte()
         if kind in (4, 5, 6):
@@ -70,20 +65,21 @@ class _Thrift:
             head = self._byte()
             count = head >> 4 if head >> 4 < 15 else self._varint()
             if count > len(self.content) - self.at:
-                raise _CutError  # Every item has at least one byte.
+                raise IndexError  # Every item has at least one byte.
             return [self._value(head & 15, depth + 1) for _ in range(count)]
         if kind == 12:
             return self.struct(depth + 1)
-        raise DamagedError
+        raise EOFError(DAMAGED)
 
     def _bytes(self, count: int) -> bytes:
         start, self.at = self.at, self.at + count
         if self.at > len(self.content):
-            raise _CutError
+            raise IndexError
         return self.content[start : self.at]
 
     def _byte(self) -> int:
-        return self._bytes(1)[0]
+        self.at += 1
+        return self.content[self.at - 1]
 
     def _varint(self) -> int:
         number = 0
@@ -92,7 +88,7 @@ class _Thrift:
             number |= (byte & 127) << shift
             if byte < 128:
                 return number
-        raise DamagedError
+        raise EOFError(DAMAGED)
 
     def _integer(self) -> int:
         number = self._varint()
@@ -109,10 +105,6 @@ class _Chunk(NamedTuple):
     start: int
     end: int
 
-    @property
-    def is_delta(self) -> bool:
-        return DELTA_LENGTH in self.encodings or DELTA_BYTES in self.encodings
-
 
 class _Page(NamedTuple):
     kind: int
@@ -127,8 +119,6 @@ def open_parquet(path: str | Path, dictionaries: list[str] | None = None) -> Any
 
     `dictionaries`: columns of strings of which repeated values are to take memory once.
     """
-    import pyarrow.parquet as pq
-
     return pq.ParquetFile(
         path,
         pre_buffer=False,
@@ -149,17 +139,20 @@ def bounded_batches(path: Path, columns: list[str], limit: int) -> Iterator[Any]
             for n_rows, chunks in _row_groups(raw)
         ]
         chunks = [chunk for _, of_group in groups for chunk in of_group]
-        _refuse_shared(path, chunks)
-        delta = {chunk.name for chunk in chunks if chunk.is_delta}
+        for first, second in pairwise(sorted(chunks, key=lambda chunk: (chunk.start, chunk.end))):
+            if second.start < first.end:
+                # 1,000 groups that share 1,000 pages would take a million steps.
+                raise DataError(
+                    f"{path} was refused: the bytes of the column {shown(second.name)} belong to "
+                    "another column or group of rows as well. Get the file from a source that you "
+                    "trust."
+                )
+        delta = {c.name for c in chunks if {DELTA_LENGTH, DELTA_BYTES}.intersection(c.encodings)}
         strings = {chunk.name for chunk in chunks if chunk.kind == BYTE_ARRAY} - delta
         plain = delta | {chunk.name for chunk in chunks if chunk.kind == FIXED_BYTES}
         with open_parquet(path, sorted(strings)) as file:
-            schema = file.schema
-            lists = {
-                column.path
-                for column in map(schema.column, range(len(schema)))
-                if column.max_repetition_level > 0
-            }
+            paths = map(file.schema.column, range(len(file.schema)))
+            lists = {column.path for column in paths if column.max_repetition_level > 0}
             for group, (n_all, of_group) in enumerate(groups):
                 n_rows = MOST_ROWS
                 for chunk in of_group:
@@ -170,17 +163,6 @@ def bounded_batches(path: Path, columns: list[str], limit: int) -> Iterator[Any]
                 yield from file.iter_batches(
                     batch_size=n_rows, row_groups=[group], columns=columns, use_threads=False
                 )
-
-
-def _refuse_shared(path: Path, chunks: list[_Chunk]) -> None:
-    """Raise if columns share bytes: 1,000 groups that share 1,000 pages take a million steps."""
-    for first, second in pairwise(sorted(chunks, key=lambda chunk: (chunk.start, chunk.end))):
-        if second.start < first.end:
-            raise DataError(
-                f"{path} was refused: the bytes of the column {shown(second.name)} belong to "
-                "another column or group of rows as well. Get the file from a source that you "
-                "trust."
-            )
 
 
 def _rows_per_batch(
@@ -219,21 +201,21 @@ def _row_groups(raw: BinaryIO) -> Iterator[tuple[int, list[_Chunk]]]:
     raw.seek(max(0, size - 8))
     length = int.from_bytes(raw.read(4), "little")
     if length + 8 > size:
-        raise DamagedError
+        raise EOFError(DAMAGED)
     raw.seek(size - 8 - length)
     try:
         for group in _Thrift(raw.read(length)).struct().get(4, []):
-            yield int(group[3]), [_chunk(column[3]) for column in group.get(1, [])]
+            chunks = []
+            for column in group.get(1, []):
+                fields = column[3]
+                names = [name.decode() for name in fields[3]]
+                # Writers that name no dictionary may still begin with one.
+                start = min(offset for offset in (fields[9], fields.get(11)) if offset)
+                encodings, end = tuple(fields[2]), start + fields[7]
+                chunks.append(_Chunk(".".join(names), names[0], fields[1], encodings, start, end))
+            yield int(group[3]), chunks
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise DamagedError from error
-
-
-def _chunk(fields: dict[int, Any]) -> _Chunk:
-    path = [name.decode() for name in fields[3]]
-    # Writers that name no dictionary may still begin with one.
-    start = min(offset for offset in (fields[9], fields.get(11)) if offset)
-    end = start + fields[7]
-    return _Chunk(".".join(path), path[0], fields[1], tuple(fields[2]), start, end)
+        raise EOFError(DAMAGED) from error
 
 
 def _pages(raw: BinaryIO, chunk: _Chunk) -> Iterator[_Page]:
@@ -246,7 +228,7 @@ def _pages(raw: BinaryIO, chunk: _Chunk) -> Iterator[_Page]:
         numbers = [header.get(k, -1) for k in (1, 2, 3)]
         numbers.append(inner[0].get(1, -1) if inner else -1)
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
-            raise DamagedError
+            raise EOFError(DAMAGED)
         page = _Page(*numbers)
         yield page
         at += length + page.packed
@@ -261,8 +243,8 @@ def _header(raw: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
         reader = _Thrift(content)
         try:
             return reader.struct(), reader.at
-        except _CutError:
+        except IndexError as error:
             # Statistics of a page may hold its longest value.
             if len(content) < size or size >= LONGEST_HEADER:
-                raise
+                raise EOFError(DAMAGED) from error
             size *= 4

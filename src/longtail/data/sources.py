@@ -1,8 +1,9 @@
-"""Where documents come from: a file, several files, a folder of parts, and the split into parts."""
+"""`read_data` and `load_data`: where documents are, and how they become TextData and its parts."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from longtail.data.collect import Collected, collect, our_errors, size_of, tell
-from longtail.data.documents import ReadOptions, ReadReport
-from longtail.data.formats import Format, format_of_file, format_of_folder, get_format, list_formats
+from longtail.data.collect import Collected, Files, collect, our_errors, size_of
+from longtail.data.documents import PART_NAMES, PARTS, ReadOptions, ReadReport
+from longtail.data.formats import format_of_file, format_of_folder, get_format, list_formats
 from longtail.data.hugging_face import PREFIX
 from longtail.data.limits import shown, shown_names
 from longtail.data.splits import split
@@ -21,12 +22,8 @@ from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 from longtail.progress import OnProgress, Progress, ignore
 
-PARTS = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test",),
-}
 SHARES = (0.7, 0.1, 0.2)
+
 # Formats with the suffix of many other files: notes in .txt, settings in .json.
 AMBIGUOUS = ("libmultilabel", "bioasq", "nltk")
 # Data that longtail does not read: compressed otherwise than by gzip, or of other programs.
@@ -36,121 +33,39 @@ UNREAD = (
     *(".jsonlines", ".jl", ".jsonl.zip", ".json.zip", ".csv.zip", ".tsv.zip"),
 )
 ABOUT = ("readme", "license", "licence", "changelog", "citation", "notice")
-Files = list[tuple[Path | str, Format]]
+# train, train.csv, train-00001-of-00005.parquet, ...
+PART_FILE = re.compile(r"([a-z]+)([-_]\d[^.]*)?(\..*)?", re.DOTALL)
+Source = str | Path | Sequence[str | Path]
 
 
-def resolve(
-    source: str | Path | Sequence[str | Path],
+def read_data(
+    source: Source,
     format: str | None = None,
+    *,
     report: ReadReport | None = None,
-) -> Files:
-    """The files of a source and their formats; a folder of parts is not one source.
+    progress: OnProgress = ignore,
+    workers: int | None = None,
+    **options: Any,
+) -> TextData:
+    """Read documents with labels from a file, several files, or a folder that is one source.
 
-    `report` counts the data files in a folder that are not read.
+    Args:
+        source: a path, several paths of one kind, or `hf:owner/name`.
+        format: a name of `list_formats`; default: by the suffix.
+        report: filled with what was read, skipped and passed over. Without one, skipped records
+            give a warning.
+        progress: called with a `longtail.progress.Progress` in bytes.
+        workers: processes for several files; default: one per core if the files are large.
+        options: the fields of `ReadOptions`, such as on_error="skip".
+
+    Example:
+        >>> data = read_data("reviews.csv", label_separator=";", on_error="skip")  # doctest: +SKIP
     """
-    if not isinstance(source, Iterable | Path) or isinstance(source, bytes):
-        raise InputError(f"expected a path or several, got {shown(source)}.")
-    if not isinstance(source, (str, Path)):
-        return _each_once([file for one in source for file in resolve(one, format, report)])
-    if str(source).startswith(PREFIX):
-        return [(str(source), get_format("huggingface"))]
-    path = Path(source)
-    if path.is_dir():
-        return _resolve_folder(path, format, report)
-    if not path.is_file():
-        raise DataError(f"no such file or folder: {path}.")
-    entry = get_format(format) if format else format_of_file(path)
-    if entry is None:
-        raise DataError(
-            f"the suffix of {shown(path.name)} is of no known format. Name one with format "
-            f"(--format): {', '.join(list_formats())}."
-        )
-    return [(path, entry)]
-
-
-def _resolve_folder(path: Path, format: str | None, report: ReadReport | None) -> Files:
-    entry = get_format(format) if format else format_of_folder(path)
-    entries = sorted(path.iterdir())
-    if entry is not None and entry.marks:
-        if entry.name == "reuters":
-            # The archive that the files came from is no other data.
-            read = [file for file in entries if file.name.lower().endswith(entry.suffixes)]
-            _report_others(path, read, {entry.name}, report)
-        return [(path, entry)]
-    parts = _named_parts(path, format)
-    if len(parts) > 1:
-        raise DataError(
-            f"{path}: a folder of parts ({', '.join(parts)}) is not one set of documents. Name one "
-            "of its files, or read the parts with load_data."
-        )
-    files = [file for file in entries if file.is_file() and file.name[0] != "."]
-    if entry is None:
-        kinds = {kind.name for file in files if (kind := format_of_file(file)) is not None}
-        if len(kinds) != 1:
-            names = shown_names(file.name for file in files) if files else "an empty folder"
-            raise DataError(
-                f"{path}: expected train.jsonl (or .csv, .parquet, ...) and, if you have them, "
-                f"validation and test, or files of one format; got {names}. Name a format with "
-                "format (--format)."
-            )
-        entry = get_format(kinds.pop())
-    read = [file for file in files if file.name.lower().endswith(entry.suffixes)]
-    if not read:
-        raise DataError(f"{path}: no files of the format {entry.name}.")
-    _report_others(path, read, {entry.name}, report)
-    return _each_once([(file, entry) for file in read])
-
-
-def _each_once(files: Files) -> Files:
-    """The files; raises if one is named twice, or is beside its gzipped copy."""
-    names = Counter(str(file).removesuffix(".gz") for file, _ in files)
-    for name, count in names.items():
-        if count > 1:
-            raise DataError(
-                f"{name} would be read twice, under one name or with and without .gz. Keep one."
-            )
-    return files
-
-
-def _report_others(
-    root: Path, read: Iterable[Path], formats: set[str], report: ReadReport | None
-) -> None:
-    """Count the data files, and folders of them, beside those that are read."""
-    if report is None:
-        return
-    known = set(read)
-    others = [e for e in sorted(root.iterdir()) if e not in known and _holds_data(e, formats)]
-    # A file such as test.jsonl.zst would be a part if longtail could read it.
-    parts = [e for e in others if e.is_file() and format_of_file(e) is None and _part_of(e)]
-    for what, entries in (
-        ("file that is called like a part but is of no format that can be read", parts),
-        ("data file beside those that were read", [e for e in others if e not in parts]),
-    ):
-        if entries:
-            names = shown_names(entry.name for entry in entries)
-            report.left_out[f"{what} ({names})"] += len(entries)
-
-
-def _holds_data(entry: Path, formats: set[str]) -> bool:
-    """Whether a file, or one at any depth of a folder, holds data and is no README or the like."""
-    if entry.name.startswith((".", "__MACOSX")) or entry.name.lower().startswith(ABOUT):
-        return False
-    if entry.is_dir():
-        # A link may lead back to its parent.
-        return not entry.is_symlink() and any(_holds_data(e, formats) for e in entry.iterdir())
-    kind = format_of_file(entry) if entry.is_file() else None
-    if kind is None:
-        return entry.is_file() and entry.name.lower().endswith(UNREAD)
-    return kind.name in formats or kind.name not in AMBIGUOUS
-
-
-def has_parts(source: str | Path, format: str | None = None) -> bool:
-    """Whether the source itself divides its documents into training and test parts."""
-    path = Path(source)
     with our_errors(source):
-        if path.is_dir() and not str(source).startswith(PREFIX) and _part_files(path, format):
-            return True
-        return any(entry.has_parts for _, entry in resolve(source, format))
+        collected = collect_source(source, format, ReadOptions(**options), progress, workers)
+        data = collected.data()
+    tell(collected.report, report)
+    return data
 
 
 def load_data(
@@ -158,7 +73,7 @@ def load_data(
     format: str | None = None,
     *,
     split_method: str = "random",
-    seed: int = 0,
+    random_state: int = 0,
     min_count: int = 0,
     report: ReadReport | None = None,
     progress: OnProgress = ignore,
@@ -172,22 +87,29 @@ def load_data(
     kept as columns, so that they count in the evaluation; with `min_count`, only labels with at
     least that many training documents are kept.
     """
-    settings = ReadOptions(**options)
-    total = ReadReport()
-    path = Path(source)
+    settings, total, parts = ReadOptions(**options), ReadReport(), {}
     with our_errors(source):
-        files = _part_files(path, format, total) if path.is_dir() else {}
-        if files:
-            parts = _read_parts(files, settings, total, progress, workers)
-        else:
-            if path.is_dir():
-                _refuse_hidden_parts(path)
-            collected = collect(resolve(source, format, total), settings, progress, workers)
+        files = _part_files(source, format, total)
+        n_bytes = {part: sum(size_of(path) for path, _ in files[part]) for part in files}
+        n_before = 0
+
+        def overall(now: Progress) -> None:
+            n_all = sum(n_bytes.values())
+            progress(replace(now, done=n_before + now.done, total=n_all))
+
+        for part in files:
+            collected = collect(files[part], settings, overall, workers)
+            n_before += n_bytes[part]
             total.add(collected.report)
-            parts = _split_parts(collected, source, split_method, seed)
+            parts[part] = collected.data()
+        if not files:
+            _refuse_hidden_parts(source)
+            collected = collect_source(source, format, settings, progress, workers)
+            total.add(collected.report)
+            parts = _split_parts(collected, source, split_method, random_state)
     if "validation" not in parts:
-        shares = (0.9, 0.1)
-        parts["train"], parts["validation"] = split(parts["train"], shares, split_method, seed)
+        both = split(parts["train"], (0.9, 0.1), split_method, random_state)
+        parts["train"], parts["validation"] = both
     if min_count:
         parts = frequent_labels(parts, min_count, total)
     tell(total, report)
@@ -198,37 +120,45 @@ def load_data(
     return {part: parts[part].onto(names)[0] for part in order}
 
 
-def _read_parts(
-    files: Mapping[str, Files],
-    settings: ReadOptions,
-    report: ReadReport,
-    progress: OnProgress,
-    workers: int | None,
-) -> dict[str, TextData]:
-    """Every part from its files."""
-    parts = {}
-    sizes = {part: sum(size_of(file) for file, _ in entries) for part, entries in files.items()}
-    total, before = sum(sizes.values()), 0
+def has_parts(source: str | Path, format: str | None = None) -> bool:
+    """Whether the source itself divides its documents into training and test parts."""
+    with our_errors(source):
+        if _part_files(source, format, ReadReport()):
+            return True
+        return any(entry.has_parts for _, entry in resolve(source, format, ReadReport()))
 
-    def overall(part: Progress) -> None:
-        progress(replace(part, done=before + part.done, total=total))
 
-    for part, entries in files.items():
-        collected = collect(entries, settings, overall, workers)
-        before += sizes[part]
-        report.add(collected.report)
-        parts[part] = collected.data()
-    return parts
+def collect_source(
+    source: Source,
+    format: str | None,
+    options: ReadOptions,
+    progress: OnProgress = ignore,
+    workers: int | None = None,
+) -> Collected:
+    """Read the files of a source; its report counts the data files beside them as well."""
+    beside = ReadReport()
+    collected = collect(resolve(source, format, beside), options, progress, workers)
+    collected.report.add(beside)
+    return collected
+
+
+def tell(total: ReadReport, report: ReadReport | None) -> None:
+    """Add to the caller's report, or warn where there is none."""
+    if report is not None:
+        report.add(total)
+    elif total.skipped or total.left_out:
+        # Level 3: the caller of read_data or load_data.
+        warnings.warn("\n".join(total.lines()), stacklevel=3)
 
 
 def _split_parts(
-    collected: Collected, source: str | Path, method: str, seed: int
+    collected: Collected, source: str | Path, method: str, random_state: int
 ) -> dict[str, TextData]:
     """The parts of the source itself, or those of a split."""
     data = collected.data()
     part_of = np.array([part or "" for part in collected.parts])
     if (part_of == "").all():
-        return dict(zip(PARTS, split(data, SHARES, method, seed), strict=True))
+        return dict(zip(PARTS, split(data, SHARES, method, random_state), strict=True))
     if (part_of == "").any() or not (part_of == "train").any():
         counts = ", ".join(f"{(part_of == p).sum()} {p or 'of no part'}" for p in (*PARTS, ""))
         raise DataError(
@@ -269,11 +199,108 @@ def frequent_labels(
     return kept
 
 
-def _part_files(
-    root: Path, format: str | None, report: ReadReport | None = None
-) -> dict[str, Files]:
-    """The files of every part: train.csv, or shards such as train-0001.csv, or a folder train."""
-    named = _named_parts(root, format)
+def resolve(source: Source, format: str | None, report: ReadReport) -> Files:
+    """The files of a source and their formats; a folder of parts is not one source.
+
+    `report` counts the data files in a folder that are not read.
+    """
+    if not isinstance(source, Iterable | Path) or isinstance(source, bytes):
+        raise InputError(f"expected a path or several, got {shown(source)}.")
+    if not isinstance(source, (str, Path)):
+        return _each_once([file for one in source for file in resolve(one, format, report)])
+    if str(source).startswith(PREFIX):
+        return [(str(source), get_format("huggingface"))]
+    path = Path(source)
+    if path.is_dir():
+        return _resolve_folder(path, format, report)
+    if not path.is_file():
+        raise DataError(f"no such file or folder: {path}.")
+    entry = get_format(format) if format else format_of_file(path)
+    if entry is None:
+        raise DataError(
+            f"the suffix of {shown(path.name)} is of no known format. Name one with format "
+            f"(--format): {', '.join(list_formats())}."
+        )
+    return [(path, entry)]
+
+
+def _resolve_folder(path: Path, format: str | None, report: ReadReport) -> Files:
+    entry = get_format(format) if format else format_of_folder(path)
+    entries = sorted(path.iterdir())
+    if entry is not None and entry.marks:
+        if entry.name == "reuters":
+            # The archive that the files came from is no other data.
+            read = [file for file in entries if file.name.lower().endswith(entry.suffixes)]
+            _report_others(path, read, {entry.name}, report)
+        return [(path, entry)]
+    parts = _named_parts(path, format)
+    if len(parts) > 1:
+        raise DataError(
+            f"{path}: a folder of parts ({', '.join(parts)}) is not one set of documents. Name one "
+            "of its files, or read the parts with load_data."
+        )
+    files = [file for file in entries if file.is_file() and file.name[0] != "."]
+    if entry is None:
+        kinds = {kind.name for file in files if (kind := format_of_file(file)) is not None}
+        if len(kinds) != 1:
+            names = shown_names(file.name for file in files) if files else "an empty folder"
+            raise DataError(
+                f"{path}: expected train.jsonl (or .csv, .parquet, ...) and, if you have them, "
+                f"validation and test, or files of one format; got {names}. Name a format with "
+                "format (--format)."
+            )
+        entry = get_format(kinds.pop())
+    read = [file for file in files if file.name.lower().endswith(entry.suffixes)]
+    if not read:
+        raise DataError(f"{path}: no files of the format {entry.name}.")
+    _report_others(path, read, {entry.name}, report)
+    return _each_once([(file, entry) for file in read])
+
+
+def _each_once(files: Files) -> Files:
+    """The files; raises if one is named twice, or is beside its gzipped copy."""
+    for name, count in Counter(str(file).removesuffix(".gz") for file, _ in files).items():
+        if count > 1:
+            raise DataError(
+                f"{name} would be read twice, under one name or with and without .gz. Keep one."
+            )
+    return files
+
+
+def _report_others(root: Path, read: Iterable[Path], formats: set[str], report: ReadReport) -> None:
+    """Count the data files, and folders of them, beside those that are read."""
+    others = [e for e in sorted({*root.iterdir()}.difference(read)) if _holds_data(e, formats)]
+    # A file such as test.jsonl.zst would be a part if longtail could read it.
+    parts = [e for e in others if e.is_file() and format_of_file(e) is None and _part_of(e)[0]]
+    for what, entries in (
+        ("file that is called like a part but is of no format that can be read", parts),
+        ("data file beside those that were read", [e for e in others if e not in parts]),
+    ):
+        if entries:
+            names = shown_names(entry.name for entry in entries)
+            report.left_out[f"{what} ({names})"] += len(entries)
+
+
+def _holds_data(entry: Path, formats: set[str]) -> bool:
+    """Whether a file, or one at any depth of a folder, holds data and is no README or the like."""
+    if entry.name.startswith((".", "__MACOSX")) or entry.name.lower().startswith(ABOUT):
+        return False
+    if entry.is_dir():
+        # A link may lead back to its parent.
+        return not entry.is_symlink() and any(_holds_data(e, formats) for e in entry.iterdir())
+    kind = format_of_file(entry) if entry.is_file() else None
+    if kind is None:
+        return entry.is_file() and entry.name.lower().endswith(UNREAD)
+    return kind.name in formats or kind.name not in AMBIGUOUS
+
+
+def _part_files(source: str | Path, format: str | None, report: ReadReport) -> dict[str, Files]:
+    """The files of every part: train.csv, or shards such as train-0001.csv, or a folder train.
+
+    Nothing if the source is no folder, or one whose files are not called by parts.
+    """
+    root = Path(source)
+    named = _named_parts(root, format) if root.is_dir() else {}
     if named and "train" not in named:
         names = shown_names(sorted(entry.name for entry in root.iterdir()))
         raise DataError(
@@ -288,44 +315,41 @@ def _part_files(
 
 
 def _named_parts(root: Path, format: str | None) -> dict[str, list[Path]]:
-    """The files and folders that are called train, train.csv, train-00001-of-00005.parquet, ..."""
+    """The files and folders that are called as the parts."""
     named: dict[str, list[Path]] = {}
     if format_of_folder(root) is not None:
         return named
+    entries = sorted(root.iterdir())
     for part in PARTS:
-        entries = [
+        of_part = [
             entry
-            for entry in sorted(root.iterdir())
-            if _part_of(entry) == part and (format or entry.is_dir() or format_of_file(entry))
+            for entry in entries
+            if _part_of(entry)[0] == part and (format or entry.is_dir() or format_of_file(entry))
         ]
-        sets = {_shard_set(entry) for entry in entries}
-        if len(entries) > 1 and (len(sets) > 1 or None in sets):
+        sets = {_part_of(entry)[1] for entry in of_part}
+        if len(of_part) > 1 and (len(sets) > 1 or None in sets):
             raise DataError(
                 f"{root}: it is not clear which is the {part} part: "
-                f"{shown_names(entry.name for entry in entries)}. Keep one of them."
+                f"{shown_names(entry.name for entry in of_part)}. Keep one of them."
             )
-        if entries:
-            named[part] = entries
+        if of_part:
+            named[part] = of_part
     return named
 
 
-def _part_of(entry: Path) -> str | None:
-    """The part that the name of a file or folder says."""
-    match = re.fullmatch(r"([a-z]+)([-_]\d[^.]*)?(\..*)?", entry.name.lower(), re.DOTALL)
-    return next((part for part, names in PARTS.items() if match and match[1] in names), None)
+def _part_of(entry: Path) -> tuple[str | None, str | None]:
+    """The part that a file or folder is called by, and what the name shares with other shards."""
+    match = PART_FILE.fullmatch(entry.name.lower())
+    if match is None:
+        return None, None
+    return PART_NAMES.get(match[1]), match[1] + match[3] if match[2] and match[3] else None
 
 
-def _shard_set(entry: Path) -> tuple[str, str] | None:
-    """What the shards of one part have in common: the name before the number, and the suffix."""
-    match = re.fullmatch(r"([a-z]+)[-_]\d[^.]*(\..*)", entry.name.lower())
-    return (match[1], match[2]) if match else None
-
-
-def _refuse_hidden_parts(root: Path) -> None:
+def _refuse_hidden_parts(source: str | Path) -> None:
     """Raise rather than shuffle reviews-train.csv and reviews-test.csv together."""
-    known = {name for names in PARTS.values() for name in names}
-    for entry in sorted(root.iterdir()):
-        words = known.intersection(re.split("[^a-z]+", entry.name.lower()))
+    root = Path(source)
+    for entry in sorted(root.iterdir()) if root.is_dir() else ():
+        words = PART_NAMES.keys() & re.split("[^a-z]+", entry.name.lower())
         if words and entry.is_file() and format_of_file(entry):
             raise DataError(
                 f"{root}: {entry.name} seems to be one part of several, but is not called so. Call "

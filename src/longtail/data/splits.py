@@ -1,14 +1,19 @@
 """Dividing documents into parts: at random, with every label in every part, by time, by ids.
 
 An `assign_...` function gives the part of each document; `split`, `folds` and their variants divide
-TextData by it. The same seed gives the same parts on every platform.
+TextData by it. The same random_state gives the same parts on every platform.
+
+`stratified` is iterative stratification (Sechidis et al. 2011) on sparse labels, which deals out
+the rarest label first, after a pass that seeks one document for each part of every label with as
+many documents as parts.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from numbers import Real
 from typing import Any
@@ -18,7 +23,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.checks import check_integer
-from longtail.data.stratify import deal
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, UnknownNameError
 
@@ -26,11 +30,13 @@ IntArray = NDArray[np.int64]
 ISO_DATE = re.compile(r"\d{4}(-\d{2}(-\d{2}(\D.*)?)?)?$")
 Shares = Sequence[float]
 """Positive shares that sum to 1, (0.7, 0.1, 0.2), or whole numbers of documents, (6769, 1000)."""
-Assign = Callable[[TextData, Shares, int], IntArray]
+# Documents of a label that are compared for a part without it: more take longer and add little.
+CANDIDATES = 64
+Pairs = Iterator[tuple[TextData, TextData]]
 
 
 def split(
-    data: TextData, shares: Shares = (0.7, 0.1, 0.2), method: str = "random", seed: int = 0
+    data: TextData, shares: Shares = (0.7, 0.1, 0.2), method: str = "random", random_state: int = 0
 ) -> tuple[TextData, ...]:
     """One part per share, documents in their old order; see SPLITS for the methods.
 
@@ -40,18 +46,20 @@ def split(
         >>> train.stats().label_counts.tolist(), test.stats().label_counts.tolist()
         ([1.0, 1.0], [1.0, 1.0])
     """
-    parts = _method(method)(data, shares, seed)
+    parts = _method(method)(data, shares, random_state)
     return tuple(data.select(parts == part) for part in range(len(shares)))
 
 
-def random_split(data: TextData, fraction: float, seed: int = 0) -> tuple[TextData, TextData]:
+def random_split(
+    data: TextData, fraction: float, random_state: int = 0
+) -> tuple[TextData, TextData]:
     """Two parts, the second with about `fraction` of the documents and at least one."""
     if not 0 < fraction < 1:
         raise InputError(f"the fraction to split off must lie between 0 and 1, got {fraction}.")
     if len(data) < 2:
         raise DataError(f"cannot split {len(data)} document: at least two are needed.")
     n_second = min(len(data) - 1, max(1, round(len(data) * fraction)))
-    return paper_split(data, n_second, seed)
+    return paper_split(data, n_second, random_state)
 
 
 def paper_split(
@@ -73,13 +81,11 @@ def paper_split(
 
 def split_by_ids(data: TextData, ids: Iterable[str]) -> tuple[TextData, TextData]:
     """The documents not named, and those named, both in the order of the data."""
-    chosen = assign_by_ids(_ids_of(data), [_as_ids(ids)]) == 0
+    chosen = assign_by_ids(data.ids, [ids]) == 0
     return data.select(~chosen), data.select(chosen)
 
 
-def folds(
-    data: TextData, k: int, method: str = "random", seed: int = 0
-) -> Iterator[tuple[TextData, TextData]]:
+def folds(data: TextData, k: int, method: str = "random", random_state: int = 0) -> Pairs:
     """k times a training part and a held-out part.
 
     `random` and `stratified` hold out every document once. `time` cuts k + 1 blocks and holds out
@@ -87,27 +93,28 @@ def folds(
     """
     assign = _method(method)
     check_integer("the number of folds", k, 2)
-    if k > len(data):
-        raise DataError(f"cannot make {k} folds of {len(data)} documents. Use fewer folds.")
-    if method == "time":
-        block = assign(data, _equal_sizes(len(data), k + 1), seed)
-        return ((data.select(block < fold), data.select(block == fold)) for fold in range(1, k + 1))
-    sizes = _equal_sizes(len(data), k)
+    n_documents, n_parts = len(data), k + (method == "time")
+    if k > n_documents:
+        raise DataError(f"cannot make {k} folds of {n_documents} documents. Use fewer folds.")
+    sizes = [n_documents // n_parts + (p < n_documents % n_parts) for p in range(n_parts)]
     if method == "stratified":
-        parts = assign_stratified(data.Y, sizes, seed, first_is_train=False)
+        parts = assign_stratified(data.Y, sizes, random_state, first_is_train=False)
     else:
-        parts = assign(data, sizes, seed)
+        parts = assign(data, sizes, random_state)
+    if method == "time":
+        return ((data.select(parts < fold), data.select(parts == fold)) for fold in range(1, k + 1))
     return _folds(data, parts, k)
 
 
-def folds_by_ids(
-    data: TextData, groups: Sequence[Iterable[str]]
-) -> Iterator[tuple[TextData, TextData]]:
+def folds_by_ids(data: TextData, groups: Sequence[Iterable[str]]) -> Pairs:
     """A training part and a held-out part for each group of ids; unnamed documents always train."""
-    parts = assign_by_ids(_ids_of(data), [_as_ids(group) for group in groups])
     if len(groups) < 2:
         raise InputError(f"expected at least two folds, got {len(groups)}. See split_by_ids.")
-    return _folds(data, parts, len(groups))
+    return _folds(data, assign_by_ids(data.ids, groups), len(groups))
+
+
+def _folds(data: TextData, parts: IntArray, k: int) -> Pairs:
+    return ((data.select(parts != fold), data.select(parts == fold)) for fold in range(k))
 
 
 def part_sizes(n_documents: int, shares: Shares) -> IntArray:
@@ -120,7 +127,7 @@ def part_sizes(n_documents: int, shares: Shares) -> IntArray:
         )
     if not all(isinstance(share, Real) and share > 0 for share in shares):
         raise InputError(f"shares must be positive numbers, got {tuple(shares)}.")
-    if all(_is_whole(share) for share in shares):
+    if all(map(_is_whole, shares)):
         if sum(shares) != n_documents:
             raise InputError(
                 f"whole numbers of documents must sum to the {n_documents} documents that there "
@@ -146,90 +153,101 @@ def part_sizes(n_documents: int, shares: Shares) -> IntArray:
     return np.array(sizes, dtype=np.int64)
 
 
-def assign_random(n_documents: int, shares: Shares, seed: int) -> IntArray:
+def assign_random(n_documents: int, shares: Shares, random_state: int) -> IntArray:
     """The part of each document, by a random order of the documents."""
     sizes = part_sizes(n_documents, shares)
     parts = np.empty(n_documents, dtype=np.int64)
-    parts[_generator(seed).permutation(n_documents)] = np.repeat(np.arange(len(sizes)), sizes)
+    order = _generator(random_state).permutation(n_documents)
+    parts[order] = np.repeat(np.arange(len(sizes)), sizes)
     return parts
 
 
-def assign_by_time(dates: Sequence[str], shares: Shares) -> IntArray:
+def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
     """The part of each document, earlier dates in earlier parts; dates are compared as strings.
 
     Documents of one date stay together, so that a part is as near to its share as dates allow.
     """
+    if dates is None:
+        raise DataError(
+            "a split by time needs the dates of the documents, and these have none. Name their "
+            "field with date_field when reading, or use the method 'random' or 'stratified'."
+        )
     sizes = part_sizes(len(dates), shares)
-    empty = next((row for row, date in enumerate(dates) if not date), None)
-    if empty is not None:
+    for row, date in enumerate(dates):
+        if not date:
+            raise DataError(
+                f"document {row} has no date, so that it is neither early nor late. "
+                "Give it one, or leave it out of a split by time."
+            )
+        if not ISO_DATE.match(date):
+            raise DataError(
+                f"the date {date!r} is not in ISO 8601, as 1987, 1987-02 or 1987-02-26, so that "
+                "sorting dates would not put them in order. Write ISO dates, or use another method."
+            )
+    days, day_of, n_of_day = np.unique(dates, return_inverse=True, return_counts=True)
+    if len(days) < len(sizes):
         raise DataError(
-            f"document {empty} has no date, so that it is neither early nor late. "
-            "Give it one, or leave it out of a split by time."
-        )
-    odd = next((date for date in dates if not ISO_DATE.match(date)), None)
-    if odd is not None:
-        raise DataError(
-            f"the date {odd!r} is not in ISO 8601, as 1987, 1987-02 or 1987-02-26, so that sorting "
-            "dates would not put them in order. Write ISO dates, or use another method."
-        )
-    order = sorted(range(len(dates)), key=dates.__getitem__)
-    changes = [k for k in range(1, len(order)) if dates[order[k - 1]] != dates[order[k]]]
-    n_cuts = len(sizes) - 1
-    if len(changes) < n_cuts:
-        raise DataError(
-            f"cannot cut {len(changes) + 1} different dates into {len(sizes)} parts without "
+            f"cannot cut {len(days)} different dates into {len(sizes)} parts without "
             "dividing a date. Use fewer parts or another method."
         )
-    parts = np.zeros(len(dates), dtype=np.int64)
-    positions = np.array(order, dtype=np.int64)
-    first, ideal = 0, 0
-    for cut, size in enumerate(sizes[:-1]):
-        ideal += int(size)
-        # Each later cut needs another change of date.
-        last = len(changes) - (n_cuts - cut)
-        chosen = min(range(first, last + 1), key=lambda k: abs(changes[k] - ideal))
-        parts[positions[changes[chosen] :]] = cut + 1
-        first = chosen + 1
-    return parts
+    # Documents before each day: where a part may begin. Each later part needs a day of its own.
+    before = np.cumsum(n_of_day) - n_of_day
+    part_of_day = np.zeros(len(days), dtype=np.int64)
+    first = 1
+    for part, ideal in enumerate(np.cumsum(sizes)[:-1], start=1):
+        last = len(days) - (len(sizes) - part)
+        first += int(np.argmin(np.abs(before[first : last + 1] - ideal)))
+        part_of_day[first:] = part
+        first += 1
+    return part_of_day[day_of]
 
 
-def assign_by_ids(ids: Sequence[str], groups: Sequence[Collection[str]]) -> IntArray:
+def assign_by_ids(ids: Sequence[str] | None, groups: Sequence[Iterable[str]]) -> IntArray:
     """The group that names each document, and -1 for a document that none names."""
+    if ids is None:
+        raise DataError(
+            "a split by ids needs the ids of the documents, and these have none. Name their field "
+            "with id_field when reading."
+        )
     row_of = {identity: row for row, identity in enumerate(ids)}
     if len(row_of) != len(ids):
-        twice = next(identity for row, identity in enumerate(ids) if row_of[identity] != row)
+        repeated = next(identity for row, identity in enumerate(ids) if row_of[identity] != row)
         raise DataError(
-            f"the id {twice!r} belongs to more than one document. Make the ids unique, or choose "
-            "documents by position with select."
-        )
-    named = list(dict.fromkeys(identity for group in groups for identity in group))
-    unknown = [identity for identity in named if identity not in row_of]
-    if unknown:
-        raise DataError(
-            f"{len(unknown)} of {len(named)} ids belong to no document, the first of them: "
-            f"{', '.join(map(repr, unknown[:3]))}. Check that they are of these documents."
+            f"the id {repeated!r} belongs to more than one document. Make the ids unique, or "
+            "choose documents by position with select."
         )
     parts = np.full(len(ids), -1, dtype=np.int64)
+    unknown: dict[str, None] = {}
+    n_named = 0
     for part, group in enumerate(groups):
-        if not group:
+        if isinstance(group, str):
+            raise InputError(f"expected a list of ids, got {group!r}. Write [{group!r}].")
+        names = dict.fromkeys(group)
+        if not names:
             raise InputError(f"group {part} holds no ids. Name at least one document.")
-        for identity in group:
-            row = row_of[identity]
-            if parts[row] not in (-1, part):
+        n_named += len(names)
+        unknown |= {name: None for name in names if name not in row_of}
+        for name in names.keys() - unknown.keys():
+            if parts[row_of[name]] >= 0:
                 raise DataError(
-                    f"the id {identity!r} is in the groups {parts[row]} and {part}. "
+                    f"the id {name!r} is in the groups {parts[row_of[name]]} and {part}. "
                     "Name each document once."
                 )
-            parts[row] = part
+            parts[row_of[name]] = part
+    if unknown:
+        raise DataError(
+            f"{len(unknown)} of {n_named} ids belong to no document, the first of them: "
+            f"{', '.join(map(repr, list(unknown)[:3]))}. Check that they are of these documents."
+        )
     return parts
 
 
 def assign_stratified(
-    Y: Any, shares: Shares, seed: int, *, first_is_train: bool = True
+    Y: Any, shares: Shares, random_state: int, *, first_is_train: bool = True
 ) -> IntArray:
     """The part of each document, such that every label is spread over the parts by their sizes.
 
-    See stratify.py. A label with fewer documents than there are parts goes to the first part before
+    A label with fewer documents than there are parts goes to the first part before
     others, unless `first_is_train` is off.
     """
     matrix = sp.csr_matrix(Y, copy=True)
@@ -237,25 +255,17 @@ def assign_stratified(
     matrix.eliminate_zeros()
     sizes = part_sizes(matrix.shape[0], shares)
     # In a random order of rows "the first document of a label" is a random one and needs no draw.
-    order = _generator(seed).permutation(matrix.shape[0])
+    order = _generator(random_state).permutation(matrix.shape[0])
     parts = np.empty(len(order), dtype=np.int64)
-    parts[order] = deal(matrix[order], sizes, first_is_train)
+    parts[order] = _deal(matrix[order], sizes, first_is_train)
     return parts
 
 
-def _by_time(data: TextData, shares: Shares, seed: int) -> IntArray:
-    if data.dates is None:
-        raise DataError(
-            "a split by time needs the dates of the documents, and these have none. Name their "
-            "field with date_field when reading, or use the method 'random' or 'stratified'."
-        )
-    return assign_by_time(data.dates, shares)
-
-
+Assign = Callable[[TextData, Shares, int], IntArray]
 SPLITS: dict[str, Assign] = {
-    "random": lambda data, shares, seed: assign_random(len(data), shares, seed),
-    "stratified": lambda data, shares, seed: assign_stratified(data.Y, shares, seed),
-    "time": _by_time,
+    "random": lambda data, *how: assign_random(len(data), *how),
+    "stratified": lambda data, *how: assign_stratified(data.Y, *how),
+    "time": lambda data, shares, random_state: assign_by_time(data.dates, shares),
 }
 
 
@@ -265,35 +275,125 @@ def _method(name: str) -> Assign:
     return SPLITS[name]
 
 
-def _folds(data: TextData, parts: IntArray, k: int) -> Iterator[tuple[TextData, TextData]]:
-    return ((data.select(parts != fold), data.select(parts == fold)) for fold in range(k))
-
-
-def _equal_sizes(n_documents: int, n_parts: int) -> list[int]:
-    return [n_documents // n_parts + (part < n_documents % n_parts) for part in range(n_parts)]
-
-
-def _ids_of(data: TextData) -> tuple[str, ...]:
-    if data.ids is None:
-        raise DataError(
-            "a split by ids needs the ids of the documents, and these have none. Name their field "
-            "with id_field when reading."
-        )
-    return data.ids
-
-
-def _as_ids(ids: Iterable[str]) -> list[str]:
-    if isinstance(ids, str):
-        raise InputError(f"expected a list of ids, got {ids!r}. Write [{ids!r}].")
-    return list(ids)
-
-
-def _generator(seed: int) -> np.random.RandomState:
+def _generator(random_state: int) -> np.random.RandomState:
     """The legacy generator: numpy has frozen its stream, that of default_rng may change."""
-    if not _is_whole(seed) or not 0 <= seed < 2**32:
-        raise InputError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}.")
-    return np.random.RandomState(int(seed))
+    if not _is_whole(random_state) or not 0 <= random_state < 2**32:
+        raise InputError(
+            f"random_state must be a whole number from 0 to {2**32 - 1}, got {random_state!r}."
+        )
+    return np.random.RandomState(int(random_state))
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _deal(matrix: sp.csr_matrix, sizes: IntArray, first_is_train: bool) -> IntArray:
+    """The part of each row, parts being of these sizes; earlier rows are taken first."""
+    dealing = _Dealing(matrix, sizes, first_is_train)
+    rarest_first = np.argsort(dealing.left, kind="stable")
+    if first_is_train:
+        # Before all else: a label that no training document carries is lost.
+        dealing.cover(rarest_first, [0])
+    # From the most frequent on: a part too small for all labels lacks the rarest.
+    dealing.cover(rarest_first[::-1], range(len(sizes)))
+    dealing.balance()
+    without_label = dealing.parts < 0
+    dealing.parts[without_label] = np.repeat(np.arange(len(sizes)), dealing.capacity)
+    return dealing.parts
+
+
+class _Dealing:
+    """The state of the assignment: the documents of each label that a part lacks, and its capacity.
+
+    `wanted` is in sixteenths of a document: integers, which tie on every platform, and coarse
+    enough that folds tie which differ by one document; else the larger ones get all rare labels.
+    """
+
+    one = 16
+
+    def __init__(self, matrix: sp.csr_matrix, sizes: IntArray, first_is_train: bool) -> None:
+        by_label = matrix.tocsc()
+        self.labels_at, self.labels_from = matrix.indices, matrix.indptr
+        self.rows_at, self.rows_from = by_label.indices, by_label.indptr
+        self.capacity = sizes.copy()
+        self.left = np.diff(by_label.indptr).astype(np.int64)
+        n_documents = matrix.shape[0]
+        self.parts = np.full(n_documents, -1, dtype=np.int64)
+        self.wanted = (2 * self.one * self.left[:, None] * sizes + n_documents) // (2 * n_documents)
+        self.lacking = np.repeat(self.left[:, None] >= len(sizes), len(sizes), axis=1)
+        self.lacking[:, 0] |= first_is_train
+
+    def cover(self, labels: IntArray, parts: Sequence[int]) -> None:
+        """Give these parts one document of every label that they should not be without."""
+        for label in labels:
+            for part in parts:
+                if self.lacking[label, part] and self.capacity[part]:
+                    rows = self._rows_left(label)[:CANDIDATES]
+                    if len(rows):
+                        best = self._most_useful(rows, part)
+                        self._give(rows[best : best + 1], np.array([part]))
+
+    def balance(self) -> None:
+        """Deal out all other documents, rarest label first."""
+        n_labels = len(self.left)
+        heap = sorted(self._keys(np.arange(n_labels)))
+        while heap:
+            count, label = divmod(heapq.heappop(heap), n_labels)
+            if count != self.left[label]:
+                continue  # outdated: pushed again when the count fell
+            fallen = np.unique(self._deal_label(label))
+            if len(heap) + len(fallen) > 4 * n_labels:
+                # Without this, outdated entries would grow to one per label of each document.
+                heap = sorted(self._keys(np.arange(n_labels)))
+            else:
+                for key in self._keys(fallen):
+                    heapq.heappush(heap, key)
+
+    def _keys(self, labels: IntArray) -> list[int]:
+        """Count and label as one number, which takes less memory than a pair."""
+        labels = labels[self.left[labels] > 0]
+        keys: list[int] = (self.left[labels] * len(self.left) + labels).tolist()
+        return keys
+
+    def _deal_label(self, label: int) -> IntArray:
+        """Give each document of a label to the part that wants it most, then has most capacity."""
+        rows = self._rows_left(label)
+        want, free = self.wanted[label].tolist(), self.capacity.tolist()
+        dealt = np.empty(len(rows), dtype=np.int64)
+        for k in range(len(rows)):
+            open_parts = (part for part in range(len(free)) if free[part])
+            dealt[k] = part = max(open_parts, key=lambda part: (want[part], free[part]))
+            want[part] -= self.one
+            free[part] -= 1
+        return self._give(rows, dealt)
+
+    def _rows_left(self, label: int) -> IntArray:
+        rows: IntArray = self.rows_at[self.rows_from[label] : self.rows_from[label + 1]]
+        return rows[self.parts[rows] < 0]
+
+    def _labels_of(self, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """The labels of these documents one after the other, and how many each has."""
+        labels = [self.labels_at[self.labels_from[row] : self.labels_from[row + 1]] for row in rows]
+        return np.concatenate(labels), np.array([len(part) for part in labels], dtype=np.int64)
+
+    def _most_useful(self, rows: IntArray, part: int) -> int:
+        """Which document fills most gaps in this part and least in others, rare labels first."""
+        labels, lengths = self._labels_of(rows)
+        lacking = self.lacking[labels].astype(np.int64)
+        use = len(self.capacity) * lacking[:, part] - lacking.sum(axis=1)
+        weighted = (use << 20) // self.left[labels]
+        total = np.add.reduceat(weighted, np.cumsum(lengths) - lengths)
+        # The mean: by the sum, small parts would get the documents with the most labels.
+        return int((total // lengths).argmax())
+
+    def _give(self, rows: IntArray, parts: IntArray) -> IntArray:
+        """Assign documents to parts, and return their labels."""
+        labels, lengths = self._labels_of(rows)
+        label_parts = np.repeat(parts, lengths)
+        self.parts[rows] = parts
+        self.capacity -= np.bincount(parts, minlength=len(self.capacity))
+        self.lacking[labels, label_parts] = False
+        np.subtract.at(self.left, labels, 1)
+        np.subtract.at(self.wanted, (labels, label_parts), self.one)
+        return labels

@@ -130,13 +130,11 @@ class TextData:
                 raise InputError(f"expected a mask of {len(self)} values, got {positions.shape}.")
             positions = np.flatnonzero(positions)
         positions = positions.astype(np.int64, copy=False)
-        return TextData(
-            [self.texts[k] for k in positions],
-            self.Y[positions],
-            self.label_names,
-            None if self.ids is None else tuple(self.ids[k] for k in positions),
-            None if self.dates is None else tuple(self.dates[k] for k in positions),
+        texts, ids, dates = (
+            None if values is None else [values[k] for k in positions]
+            for values in (self.texts, self.ids, self.dates)
         )
+        return TextData(texts, self.Y[positions], self.label_names, ids, dates)  # type: ignore[arg-type]
 
     def labels_of(self, row: int) -> list[str]:
         """The label names of one document."""
@@ -151,26 +149,25 @@ class TextData:
             return self, {}
         check_unique(names)
         column_of = {name: column for column, name in enumerate(names)}
-        target = np.array([column_of.get(name, -1) for name in self.label_names], dtype=np.int64)
-        new_columns = target[self.Y.indices] if self.Y.nnz else np.zeros(0, dtype=np.int64)
-        known = new_columns >= 0
-        counts = np.bincount(self.Y.indices[~known], minlength=len(self.label_names))
-        unknown = {self.label_names[k]: int(counts[k]) for k in np.flatnonzero(counts)}
-        starts = np.concatenate([[0], np.cumsum(known)])[self.Y.indptr]
-        matrix = sp.csr_matrix(
-            (self.Y.data[known], new_columns[known], starts), shape=(len(self), len(names))
-        )
-        return TextData(self.texts, matrix, names, self.ids, self.dates), unknown
+        pairs = [(k, column_of[n]) for k, n in enumerate(self.label_names) if n in column_of]
+        old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        shape = (len(self.label_names), len(names))
+        columns = sp.csr_matrix((np.ones(len(old), self.Y.dtype), (old, new)), shape=shape)
+        unknown = {name: n for name, n in self._counts().items() if n and name not in column_of}
+        return TextData(self.texts, self.Y @ columns, names, self.ids, self.dates), unknown
+
+    def _counts(self) -> dict[str, int]:
+        counts = np.bincount(self.Y.indices, minlength=len(self.label_names))
+        return dict(zip(self.label_names, counts.tolist(), strict=True))
 
     def filter_labels(self, min_count: int) -> tuple[TextData, dict[str, int]]:
         """Only labels with at least `min_count` documents, and the counts of those removed.
 
         Documents stay, even those left without labels: see `labelled`.
         """
-        counts = np.asarray(self.Y.sum(axis=0)).ravel()
-        count_of = dict(zip(self.label_names, counts, strict=True))
-        data, removed = self.onto([name for name, n in count_of.items() if n >= min_count])
-        return data, removed | {name: 0 for name, n in count_of.items() if n == 0 < min_count}
+        counts = self._counts()
+        data, _ = self.onto([name for name, n in counts.items() if n >= min_count])
+        return data, {name: n for name, n in counts.items() if n < min_count}
 
     def labelled(self) -> TextData:
         """The documents that carry at least one label."""
@@ -198,8 +195,9 @@ class TextData:
     @classmethod
     def load(cls, path: str | Path) -> TextData:
         """Read a file that `save` wrote, or any other Parquet file with texts and labels."""
-        from longtail.data.collect import our_errors, read_data
+        from longtail.data.collect import our_errors
         from longtail.data.parquet import load_parquet
+        from longtail.data.sources import read_data
 
         with our_errors(path):
             saved = load_parquet(path)

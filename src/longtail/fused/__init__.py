@@ -16,9 +16,8 @@ from longtail.checks import check_integer
 from longtail.errors import InputError
 from longtail.labels import shown
 from longtail.losses import BalancedLoss
-from longtail.losses.analytic import balanced_sum
-from longtail.losses.targets import Targets, check_dense, read_targets
-from longtail.losses.terms import BalancedTerms, BatchWeights
+from longtail.losses.balanced import Batch, balanced_sum
+from longtail.losses.targets import check_dense, read_targets
 
 __all__ = ["linear_loss"]
 
@@ -56,25 +55,21 @@ def linear_loss(
     if any(t is not None and t.requires_grad for t in (targets.dense, targets.values)):
         raise InputError("linear_loss gives targets no gradient. Pass target.detach().")
     dtype = torch.promote_types(features.dtype, torch.float32)
-    terms, weights = loss.terms(dtype), BatchWeights(loss.document_mass(outline, targets, None))
-    scale = loss.scale(targets.shape)
+    terms, mass = loss.terms(dtype), loss.document_mass(outline, targets, None)
 
-    def chunk_loss(
-        features: Tensor, weight: Tensor, bias: Tensor | None, targets: Targets, part: BalancedTerms
-    ) -> Tensor:
-        return balanced_sum(F.linear(features, weight, bias), targets, part, weights, scale)
+    def chunk_loss(part: slice, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        batch = Batch(targets.columns(part.start, part.stop), document_mass=mass)
+        part_terms = terms.map(lambda values: values[part])
+        return balanced_sum(
+            F.linear(features, weight, bias), batch, part_terms, loss.scale(targets.shape)
+        )
 
     total = features.new_zeros((), dtype=dtype)
     for start in range(0, n_labels, chunk_labels):
-        stop = min(start + chunk_labels, n_labels)
+        part = slice(start, min(start + chunk_labels, n_labels))
+        part_bias = None if bias is None else bias[part]
         total = total + checkpoint(
-            chunk_loss,
-            features,
-            weight[start:stop],
-            None if bias is None else bias[start:stop],
-            targets.columns(start, stop),
-            terms.columns(start, stop),
-            use_reentrant=False,
+            chunk_loss, part, features, weight[part], part_bias, use_reentrant=False
         )
     return total
 
@@ -89,15 +84,13 @@ def _check_tensors(features: Any, weight: Any, bias: Any) -> None:
             "expected features (documents, width) and weight (labels, width), got "
             f"{tuple(features.shape)} and {tuple(weight.shape)}."
         )
-    n_labels = weight.shape[0]
-    if bias is not None and tuple(bias.shape) != (n_labels,):
-        raise InputError(f"expected a bias of shape ({n_labels},), got {tuple(bias.shape)}.")
-    device = features.device
+    if bias is not None and tuple(bias.shape) != (len(weight),):
+        raise InputError(f"expected a bias of shape ({len(weight)},), got {tuple(bias.shape)}.")
     # Autocast gives them one type.
-    cast = not features.is_meta and torch.is_autocast_enabled(device.type)
+    cast = not features.is_meta and torch.is_autocast_enabled(features.device.type)
     for name, part in parts.items():
-        if part.device != device or not (cast or part.dtype == features.dtype):
+        if part.device != features.device or not (cast or part.dtype == features.dtype):
             raise InputError(
                 f"{name} is {part.dtype} on {part.device}, features are {features.dtype} on "
-                f"{device}. Bring them to one type and device with .to()."
+                f"{features.device}. Bring them to one type and device with .to()."
             )

@@ -17,11 +17,10 @@ from longtail.checks import check_bool, check_choice, check_number
 from longtail.errors import InputError
 from longtail.labels import shown
 from longtail.losses import functional
-from longtail.losses.analytic import kernels_usable
+from longtail.losses.balanced import Batch, kernels_usable, weigh
 from longtail.losses.bounds import any_huge, bounded, suspicious, with_limits
 from longtail.losses.functional import ElementCosts
 from longtail.losses.targets import TARGET_DTYPES, Targets, check_dense, read_targets, recording
-from longtail.losses.terms import BatchWeights, weigh
 
 Reduction = Literal["none", "mean", "batchmean", "sum"]
 LOGIT_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -76,10 +75,7 @@ class MultiLabelLoss(nn.Module):
         check_choice("reduction", reduction, get_args(Reduction))
         check_bool("check_targets", check_targets)
         if dtype not in (torch.float32, torch.float64):
-            raise InputError(
-                "dtype must be torch.float32 or torch.float64, the type of the per-label "
-                f"constants, got {shown(dtype)}."
-            )
+            raise InputError(f"dtype must be torch.float32 or torch.float64, got {shown(dtype)}.")
         self.reduction: Reduction = reduction
         self.check_targets = check_targets
         weight = None if label_weight is None else _label_weight(label_weight, dtype)
@@ -106,11 +102,10 @@ class MultiLabelLoss(nn.Module):
     ) -> Tensor:
         self.check_logits(input)
         # From here on every tensor fits the logits, and sparse targets point inside them.
-        check_weights(input, mask, sample_weight, self.check_targets)
+        _check_weights(input, mask, sample_weight, self.check_targets)
         targets = read_targets(input, target, mask, self.check_targets)
-        weights = BatchWeights(None, sample_weight, mask)
         if self.reduction != "none":
-            result = self._fast_loss(input, targets, weights)
+            result = self._fast_loss(input, Batch(targets, sample_weight, mask))
             if result is not None:
                 # The kernels give NaN for targets out of range; on a GPU a look at one number,
                 # when all is under way, is cheaper than a pass over all targets.
@@ -122,7 +117,8 @@ class MultiLabelLoss(nn.Module):
         if mask is not None:
             # A masked logit may be anything, even NaN: it must not reach the maths.
             logits = torch.where(mask, logits, torch.zeros_like(logits))
-        result = self._reduce(logits, targets, weights)
+        batch = Batch(targets, sample_weight, mask)
+        result = self._reduce(logits, batch)
         if recording(input) or not (targets.unchecked or input.device.type == "cpu"):
             return result
         looks = (result, logits) if self.hides_infinity else (result,)
@@ -130,7 +126,7 @@ class MultiLabelLoss(nn.Module):
         has_float64 = input.device.type in ("cpu", "cuda")
         if not (has_float64 and any(map(suspicious, totals)) and any_huge(logits)):
             return result
-        stand_in = self._reduce(bounded(logits), targets, weights)
+        stand_in = self._reduce(bounded(logits), batch)
         return with_limits(result, stand_in).to(result.dtype)
 
     def as_hf(self) -> Callable[..., Tensor]:
@@ -164,11 +160,11 @@ class MultiLabelLoss(nn.Module):
 
         return compute_loss
 
-    def _fast_loss(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor | None:
+    def _fast_loss(self, logits: Tensor, batch: Batch) -> Tensor | None:
         """The reduced loss computed faster than by `_reduce`, where that is possible."""
         return None
 
-    def _reduce(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
+    def _reduce(self, logits: Tensor, batch: Batch) -> Tensor:
         raise NotImplementedError
 
     def scale(self, shape: tuple[int, int]) -> float:
@@ -177,10 +173,11 @@ class MultiLabelLoss(nn.Module):
             return 1.0
         return 1 / max(1, shape[0] if self.reduction == "batchmean" else shape[0] * shape[1])
 
-    def divide(self, total: Tensor, targets: Targets, mask: Tensor | None) -> Tensor:
+    def divide(self, total: Tensor, batch: Batch) -> Tensor:
         """The sum over known elements, divided as the reduction says."""
+        mask = batch.mask
         if mask is None or self.reduction == "sum":
-            return total * self.scale(targets.shape)
+            return total * self.scale(batch.targets.shape)
         count = mask.any(dim=1).sum() if self.reduction == "batchmean" else mask.sum()
         return total / count.clamp(min=1)
 
@@ -199,13 +196,13 @@ class MultiLabelLoss(nn.Module):
                 f"logits must have the shape (documents, labels), got {tuple(logits.shape)}. "
                 "For one document use logits.unsqueeze(0)."
             )
-        if self.n_labels is not None and logits.shape[1] != self.n_labels:
+        if self.n_labels not in (None, logits.shape[1]):
             raise InputError(
                 f"this loss was built for {self.n_labels} labels, but the logits have "
                 f"{logits.shape[1]} columns. Build it from the statistics of the same label set."
             )
-        for buffer in self._buffers.values():
-            if buffer is not None and buffer.device != logits.device:
+        for buffer in self.buffers():
+            if buffer.device != logits.device:
                 raise InputError(
                     f"the logits are on {logits.device}, this loss on {buffer.device}. "
                     "Move it once with loss.to(logits.device)."
@@ -230,15 +227,13 @@ class ElementwiseLoss(MultiLabelLoss):
     def _costs(self) -> ElementCosts:
         raise NotImplementedError
 
-    def _elements(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
-        values = functional.elementwise(logits, targets, self._costs())
-        return weigh(values, self.label_weight, weights)
+    def _elements(self, logits: Tensor, batch: Batch) -> Tensor:
+        values = functional.elementwise(logits, batch.targets, self._costs())
+        return weigh(values, self.label_weight, batch)
 
-    def _reduce(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
-        values = self._elements(logits, targets, weights)
-        if self.reduction == "none":
-            return values
-        return self.divide(values.sum(), targets, weights.mask)
+    def _reduce(self, logits: Tensor, batch: Batch) -> Tensor:
+        values = self._elements(logits, batch)
+        return values if self.reduction == "none" else self.divide(values.sum(), batch)
 
 
 class DocumentLoss(MultiLabelLoss):
@@ -250,25 +245,24 @@ class DocumentLoss(MultiLabelLoss):
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
         raise NotImplementedError
 
-    def _reduce(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
-        inside = element_weight(logits, self.label_weight, 1, weights.mask)
-        terms = self._document_terms(logits, targets, inside)
-        if weights.sample_weight is not None:
-            terms = terms * weights.sample_weight.to(terms.dtype)
+    def _reduce(self, logits: Tensor, batch: Batch) -> Tensor:
+        inside = element_weight(logits, self.label_weight, 1, batch.mask)
+        terms = self._document_terms(logits, batch.targets, inside)
+        if batch.sample_weight is not None:
+            terms = terms * batch.sample_weight.to(terms.dtype)
         if self.reduction in ("none", "sum"):
             return terms if self.reduction == "none" else terms.sum()
-        return mean_of(terms, None if weights.mask is None else weights.mask.any(dim=1))
+        return mean_of(terms, None if batch.mask is None else batch.mask.any(dim=1))
 
 
 def element_weight(
     logits: Tensor, weight: Tensor | None, dim: int, mask: Tensor | None
 ) -> Tensor | None:
     """Weights of labels (dim 1) or documents (dim 0) for every element, 0 where it is unknown."""
-    known = None if mask is None else mask.to(logits.dtype)
     if weight is None:
-        return known
+        return None if mask is None else mask.to(logits.dtype)
     spread = weight.to(logits.dtype).unsqueeze(1 - dim).expand(logits.shape)
-    return spread if known is None else spread * known
+    return spread if mask is None else spread * mask.to(logits.dtype)
 
 
 def mean_of(terms: Tensor, counted: Tensor | None) -> Tensor:
@@ -305,7 +299,7 @@ def _label_weight(label_weight: Any, dtype: torch.dtype) -> Tensor:
     return weight
 
 
-def check_weights(
+def _check_weights(
     logits: Tensor, mask: Tensor | None, sample_weight: Tensor | None, check_values: bool
 ) -> None:
     """Raise unless mask and sample weights fit the logits."""
@@ -315,11 +309,7 @@ def check_weights(
     ):
         if part is None:
             continue
-        check_dense(name, part)
-        if part.device != logits.device:
-            raise InputError(
-                f"{name} is on {part.device}, the logits on {logits.device}. Move it there."
-            )
+        check_dense(name, part, logits)
         if part.shape != shape or part.dtype not in dtypes:
             kind = "boolean tensor" if name == "mask" else "tensor of numbers"
             raise InputError(

@@ -1,7 +1,8 @@
 """The maths of the losses as pure functions of tensors: no state, no reduction, no checks.
 
 An element-wise loss is a pair: the cost of a logit where the label applies and where it does not.
-A set-wise loss compares whole rows (or columns) of logits and returns one value for each.
+A set-wise loss compares whole rows (or columns) of logits and returns one value for each; its sums
+of exponentials are taken off the largest, so the gradient is a softmax without rounding.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longtail.losses.logsums import log_sum, with_weight_gradient
 from longtail.losses.targets import Targets
 
 __all__ = [
@@ -26,14 +26,10 @@ __all__ = [
 
 
 class ElementCosts(NamedTuple):
-    """Costs of a logit by whether the label applies.
+    """Costs of a logit by whether the label applies, for logits of any shape."""
 
-    Both take (logits, labels): a whole (documents, labels) matrix with None, or a flat selection
-    of elements with the label index of each.
-    """
-
-    positive: Callable[[Tensor, Tensor | None], Tensor]
-    negative: Callable[[Tensor, Tensor | None], Tensor]
+    positive: Callable[[Tensor], Tensor]
+    negative: Callable[[Tensor], Tensor]
 
 
 def focal_softplus(wrongness: Tensor, gamma: float) -> Tensor:
@@ -137,12 +133,12 @@ def elementwise(input: Tensor, target: Tensor | Targets, costs: ElementCosts) ->
     targets = Targets.of(target)
     if targets.dense is not None:
         y = targets.dense.to(input.dtype)
-        return y * costs.positive(input, None) + (1 - y) * costs.negative(input, None)
+        return y * costs.positive(input) + (1 - y) * costs.negative(input)
     rows, labels = targets.positions()
     y = targets.position_values(input.dtype)
     picked = input[rows, labels]
-    mixed = y * costs.positive(picked, labels) + (1 - y) * costs.negative(picked, labels)
-    return costs.negative(input, None).index_put((rows, labels), mixed)
+    mixed = y * costs.positive(picked) + (1 - y) * costs.negative(picked)
+    return costs.negative(input).index_put((rows, labels), mixed)
 
 
 def zlpr_with_logits(
@@ -152,8 +148,8 @@ def zlpr_with_logits(
     targets = Targets.of(target)
     value = input.new_zeros(input.shape[0])
     for scores, positive in ((input, False), (-input, True)):
-        side = log_sum(targets, scores, element_weight, 1, positive=positive, plus_one=True)
-        value = value + with_weight_gradient(side.value, side.parts, 1, side.value)
+        side = _log_sum(targets, scores, element_weight, 1, positive=positive, plus_one=True)
+        value = value + _with_weight_gradient(side.value, side.parts, 1, side.value)
     return value
 
 
@@ -171,14 +167,14 @@ def two_way_with_logits(
     positive at all; the value is 0 where there is none.
     """
     targets = Targets.of(target)
-    positives = log_sum(targets, -input / positive_temperature, element_weight, dim, positive=True)
-    negatives = log_sum(targets, input / negative_temperature, element_weight, dim, positive=False)
+    positives = _log_sum(targets, -input / positive_temperature, element_weight, dim, positive=True)
+    negatives = _log_sum(targets, input / negative_temperature, element_weight, dim, positive=False)
     joint = negative_temperature * negatives.value + positive_temperature * positives.value
     value, log_slope = F.softplus(joint), F.logsigmoid(joint)
     for side, scale in ((positives, positive_temperature), (negatives, negative_temperature)):
         # One exponent: e^(score - sum) may overflow where the slope of the softplus underflows.
         log_total = side.value - log_slope - math.log(scale)
-        value = with_weight_gradient(value, side.parts, dim, log_total)
+        value = _with_weight_gradient(value, side.parts, dim, log_total)
     # A NaN on one side shows, even where the other side is empty.
     counts = (positives.counts & negatives.counts) | joint.isnan()
     return torch.where(counts, value, 0.0), positives.present
@@ -196,3 +192,132 @@ def dice_with_logits(
     ones = probability.new_ones(1) if element_weight is None else element_weight
     target_squares = targets.row_sum(ones.expand(probability.shape), squared=True)
     return 1 - (2 * overlap + smooth) / (squares + target_squares + smooth)
+
+
+class _Part(NamedTuple):
+    """Elements and their weights; None: all are 1. `segments` is None for a whole matrix."""
+
+    scores: Tensor
+    factor: Tensor | None
+    segments: Tensor | None = None
+
+
+class _LogSum(NamedTuple):
+    """log of a sum of weight * e^score per row or column, without gradient of the weights.
+
+    `value` is 0 where the sum is, `counts` whether it is more; `present`, of positives, whether any
+    has a positive weight: that of a logit of +inf adds nothing.
+    """
+
+    value: Tensor
+    counts: Tensor
+    present: Tensor
+    parts: list[_Part]
+
+
+def _log_sum(
+    targets: Targets,
+    scores: Tensor,
+    weight: Tensor | None,
+    dim: int,
+    *,
+    positive: bool,
+    plus_one: bool = False,
+) -> _LogSum:
+    """log of the sum along `dim` of weight * y * e^score (or 1 - y), or of 1 plus that sum."""
+    main, parts = _parts(targets, scores, weight, positive, dim)
+    exponents, segments, present = main.scores, main.segments, None
+    size = targets.shape[1 - dim]
+    if main.factor is not None:
+        exponents, unused = _exponents(exponents, main.factor.detach())
+        if positive and not plus_one:
+            present = _segment_sum(~unused, segments, dim, size) > 0
+    if segments is None and targets.shape[dim]:
+        top = exponents.detach().amax(dim)
+    else:
+        top = exponents.new_full((size,), -math.inf)
+        if segments is not None:
+            top = top.scatter_reduce(0, segments, exponents.detach(), "amax")
+    if plus_one:
+        top = top.clamp(min=0)
+    # An infinite top would make inf - inf of its own element.
+    top = top.masked_fill(torch.isinf(top), 0.0)
+    off_top = exponents - (top.unsqueeze(dim) if segments is None else top[segments])
+    total = _segment_sum(torch.exp(off_top), segments, dim, size)
+    # Not `> 0`: a NaN must show. Where the total is 0, so is the top.
+    counts = total != 0
+    if plus_one:
+        value = top + torch.log1p(total + torch.expm1(-top))
+    else:
+        value = top + torch.log(torch.where(counts, total, 1.0))
+    return _LogSum(value, counts, counts if present is None else present, parts)
+
+
+def _parts(
+    targets: Targets, scores: Tensor, weight: Tensor | None, positive: bool, dim: int
+) -> tuple[_Part, list[_Part]]:
+    """What to sum, and the parts of it whose weights want a gradient."""
+    if targets.dense is not None:
+        factor = targets.dense.to(scores.dtype)
+        factor = factor if positive else 1 - factor
+        part = _Part(scores, _weighted(factor, weight))
+        return part, [part]
+    rows, labels = targets.positions()
+    segments = rows if dim == 1 else labels
+    values = targets.position_values(scores.dtype)
+    picked = scores[rows, labels]
+    if weight is not None:
+        weight = weight.expand(targets.shape)
+    here = None if weight is None else weight[rows, labels]
+    if positive:
+        part = _Part(picked, _weighted(values, here), segments)
+        return part, [part]
+    rest = 1 - values
+    remaining = scores.index_put((rows, labels), _exponents(picked, rest.detach())[0])
+    inside = _Part(picked, _weighted(rest, None if here is None else here.detach()), segments)
+    everything = _Part(remaining, weight)
+    return everything, [inside, everything]
+
+
+def _weighted(factor: Tensor, weight: Tensor | None) -> Tensor:
+    if weight is None:
+        return factor
+    product = factor * weight
+    if factor.requires_grad and not weight.requires_grad:
+        # The gradient may be infinite here, and infinity times a weight of 0 would be NaN.
+        product = torch.where(weight == 0, 0.0, product)
+    return product
+
+
+def _exponents(scores: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """score + log(factor), minus infinity where the factor is 0; and where that is."""
+    # In the exponent, so that an element of weight 0 cannot become the top; NaN stays.
+    unused = factor <= 0
+    logs = torch.log(torch.where(unused, 1.0, factor))
+    return torch.where(unused, -math.inf, scores + logs), unused
+
+
+def _segment_sum(terms: Tensor, segments: Tensor | None, dim: int, size: int) -> Tensor:
+    """Sums of a matrix along `dim`, or of flat terms by their segment."""
+    if segments is None:
+        return terms.sum(dim)
+    terms = terms.long() if terms.dtype == torch.bool else terms
+    return terms.new_zeros(size).index_add(0, segments, terms)
+
+
+def _with_weight_gradient(value: Tensor, parts: list[_Part], dim: int, log_total: Tensor) -> Tensor:
+    """The value, with a derivative by each weight of e^(score - log_total).
+
+    Finite where that is: through log(weight) it would be 0 at a weight of 0, and NaN at the
+    smallest weights.
+    """
+    largest = math.log(torch.finfo(value.dtype).max) - 1
+    for scores, factor, segments in parts:
+        if factor is None or not factor.requires_grad:
+            continue
+        totals = log_total.unsqueeze(dim) if segments is None else log_total[segments]
+        # Before the exponential: the gradient of an infinite one would be NaN.
+        slope = torch.exp((scores - totals).clamp(max=largest))
+        zero = (factor - factor.detach()) * slope
+        value = value + _segment_sum(zero, segments, dim, value.shape[0])
+    return value

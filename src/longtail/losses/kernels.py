@@ -13,8 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longtail.losses.targets import Targets
-from longtail.losses.terms import BalancedTerms, BatchWeights
+from longtail.losses.balanced import BalancedTerms, Batch
 
 # Labels of one program, and its warps: the fastest of a sweep on an H200.
 BLOCK, WARPS = 1024, 4
@@ -160,17 +159,13 @@ def document_mass(dense: Tensor, inverse_counts: Tensor, mask: Tensor | None) ->
 
 
 def sum_and_grad(
-    logits: Tensor,
-    targets: Targets,
-    terms: BalancedTerms,
-    weights: BatchWeights,
-    scale: float,
-    grad_dtype: torch.dtype | None,
+    logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float, grad_dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor | None]:
     """`scale` times the sum of weight * cost, and the gradient of the sum before scaling.
 
     The gradient is made where its type is given.
     """
+    targets = batch.targets
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     n_rows, n_labels = logits.shape
     n_blocks = triton.cdiv(n_labels, BLOCK)
@@ -178,17 +173,19 @@ def sum_and_grad(
     grad = None
     if grad_dtype is not None:
         grad = torch.empty(logits.shape, dtype=grad_dtype, device=logits.device)
-    dense, mask = _bytes(targets.dense), _bytes(weights.mask)
+    dense, mask = _bytes(targets.dense), _bytes(batch.mask)
     starts = labels = values = None
     if dense is None:
         rows, labels = targets.positions()
         starts = torch.searchsorted(rows, torch.arange(n_rows + 1, device=rows.device))
         values = _bytes(targets.values)
-    per_label = (terms.shift, terms.label_weight, terms.inverse_counts)
-    floats = [_float(v) for v in (*per_label, weights.document_mass, weights.sample_weight)]
-    # A pointer that a switched-off branch never reads.
+    vectors = (
+        terms.shift, terms.label_weight, terms.inverse_counts,
+        batch.document_mass, batch.sample_weight,
+    )  # fmt: skip
+    # `logits`: a pointer that a switched-off branch never reads.
     sparse = [logits if part is None else part for part in (starts, labels, values)]
-    floats = [logits if part is None else part for part in floats]
+    floats = [logits if v is None else v.detach().float().contiguous() for v in vectors]
     _pass_kernel[(n_rows * n_blocks,)](
         partial, *_address(grad, logits), *_address(logits), *_address(dense, logits), *sparse,
         *floats, *_address(mask, logits), n_labels, n_blocks,
@@ -197,7 +194,7 @@ def sum_and_grad(
         HAS_VALUES=values is not None, HAS_SHIFT=terms.shift is not None,
         HAS_LABEL_WEIGHT=terms.label_weight is not None,
         REBALANCED=terms.inverse_counts is not None,
-        HAS_SAMPLE_WEIGHT=weights.sample_weight is not None,
+        HAS_SAMPLE_WEIGHT=batch.sample_weight is not None,
         HAS_MASK=mask is not None, BLOCK=BLOCK, num_warps=WARPS,
     )  # fmt: skip
     return partial.sum(), grad
@@ -215,7 +212,3 @@ def _bytes(matrix: Tensor | None) -> Any:
     if matrix.stride(-1) != 1:
         matrix = matrix.contiguous()
     return matrix.view(torch.uint8) if matrix.dtype == torch.bool else matrix
-
-
-def _float(values: Tensor | None) -> Tensor | None:
-    return None if values is None else values.detach().float().contiguous()

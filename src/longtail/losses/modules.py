@@ -13,13 +13,22 @@ from longtail.checks import check_choice
 from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import functional
-from longtail.losses.analytic import balanced_sum, kernels_usable
-from longtail.losses.base import DocumentLoss, ElementwiseLoss, element_weight, mean_of, number
-from longtail.losses.base import MultiLabelLoss as MultiLabelLoss
+from longtail.losses.balanced import BalancedTerms, Batch, balanced_sum, elements, kernels_usable
+from longtail.losses.base import (
+    DocumentLoss,
+    ElementwiseLoss,
+    MultiLabelLoss,
+    element_weight,
+    mean_of,
+    number,
+)
 from longtail.losses.functional import ElementCosts
 from longtail.losses.targets import Targets
-from longtail.losses.terms import BalancedTerms, BatchWeights, elements
 
+__all__ = [
+    "AsymmetricLoss", "BalancedLoss", "DiceLoss", "HillLoss", "MultiLabelLoss", "TwoWayLoss",
+    "ZLPRLoss",
+]  # fmt: skip
 # A scale must be positive; this stands for "more than 0".
 SMALLEST = 1e-6
 CONSTANT_NAMES = (
@@ -127,13 +136,12 @@ class BalancedLoss(ElementwiseLoss):
             self.register_buffer(name, per_label[name].to(dtype) if name in per_label else None)
 
     def extra_repr(self) -> str:
-        parts = [f"weighting={self.weighting!r}", f"gamma={self.gamma:g}"]
-        parts += [f"kappa={self.kappa:g}", f"lambda_={self.lambda_:g}"]
-        if self.weighting == "rebalanced":
-            parts += [f"alpha={self.alpha:g}", f"beta={self.beta:g}", f"mu={self.mu:.4g}"]
-        if self.weighting == "class-balanced":
-            parts.append(f"cb_beta={self.cb_beta:g}")
-        return ", ".join([*parts, f"reduction={self.reduction!r}"])
+        more = {"rebalanced": ("alpha", "beta", "mu"), "class-balanced": ("cb_beta",), "none": ()}
+        names = ("gamma", "kappa", "lambda_", *more[self.weighting])
+        constants = [f"{name}={getattr(self, name):.4g}" for name in names]
+        return ", ".join(
+            [f"weighting={self.weighting!r}", *constants, f"reduction={self.reduction!r}"]
+        )
 
     def get_extra_state(self) -> Tensor:
         """The constants, so that a state dict holds the whole loss: mu comes from the data."""
@@ -146,24 +154,21 @@ class BalancedLoss(ElementwiseLoss):
 
     def terms(self, dtype: torch.dtype) -> BalancedTerms:
         """The switches and per-label tensors of this loss, for the fused computations."""
-
-        def cast(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values.to(dtype)
-
-        weight, label_weight = cast(self.class_weight), cast(self.label_weight)
-        if weight is not None and label_weight is not None:
-            weight = weight * label_weight
-        return BalancedTerms(
+        weight = self.class_weight if self.label_weight is None else self.label_weight
+        if self.class_weight is not None and self.label_weight is not None:
+            weight = self.class_weight.to(dtype) * self.label_weight.to(dtype)
+        terms = BalancedTerms(
             gamma=self.gamma,
             lambda_=self.lambda_,
             negative_scale=self.negative_scale,
-            shift=cast(self.shift),
-            label_weight=label_weight if weight is None else weight,
-            inverse_counts=cast(self.inverse_counts),
+            shift=self.shift,
+            label_weight=weight,
+            inverse_counts=self.inverse_counts,
             alpha=self.alpha,
             beta=self.beta,
             mu=self.mu,
         )
+        return terms.map(lambda values: values.to(dtype))
 
     def document_mass(self, logits: Tensor, targets: Targets, mask: Tensor | None) -> Tensor | None:
         """Per document the sum of 1/n over its labels; None where nothing is rebalanced."""
@@ -176,24 +181,26 @@ class BalancedLoss(ElementwiseLoss):
             return document_mass(targets.dense, inverse, mask)
         return targets.row_sum(inverse.expand(targets.shape), mask)
 
-    def _fast_loss(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor | None:
-        others = (targets.dense, targets.values, weights.sample_weight)
+    def _fast_loss(self, logits: Tensor, batch: Batch) -> Tensor | None:
+        targets, mask = batch.targets, batch.mask
+        others = (targets.dense, targets.values, batch.sample_weight)
         if torch.compiler.is_compiling() or any(t is not None and t.requires_grad for t in others):
             return None
         # On the CPU the positions of the labels serve both the masses and the gradient.
         targets = targets if kernels_usable(logits) else targets.sparse()
-        mask = weights.mask
-        weights = replace(weights, document_mass=self.document_mass(logits, targets, mask))
+        mass = self.document_mass(logits, targets, mask)
+        batch = replace(batch, targets=targets, document_mass=mass)
         terms = self.terms(torch.promote_types(logits.dtype, torch.float32))
         if mask is None:
-            return balanced_sum(logits, targets, terms, weights, self.scale(targets.shape))
-        return self.divide(balanced_sum(logits, targets, terms, weights), targets, mask)
+            return balanced_sum(logits, batch, terms, self.scale(targets.shape))
+        return self.divide(balanced_sum(logits, batch, terms), batch)
 
-    def _elements(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
-        terms, mass = self.terms(logits.dtype), None
+    def _elements(self, logits: Tensor, batch: Batch) -> Tensor:
+        terms = self.terms(logits.dtype)
         if terms.inverse_counts is not None:
-            mass = targets.row_sum(terms.inverse_counts.expand(targets.shape), weights.mask)
-        return elements(logits, targets, terms, replace(weights, document_mass=mass))
+            inverse = terms.inverse_counts.expand(batch.targets.shape)
+            batch = replace(batch, document_mass=batch.targets.row_sum(inverse, batch.mask))
+        return elements(logits, batch, terms)
 
 
 class AsymmetricLoss(ElementwiseLoss):
@@ -236,10 +243,8 @@ class AsymmetricLoss(ElementwiseLoss):
 
     def _costs(self) -> ElementCosts:
         return ElementCosts(
-            lambda logits, labels: functional.asymmetric_positive(logits, self.gamma_positive),
-            lambda logits, labels: functional.asymmetric_negative(
-                logits, self.gamma_negative, self.margin
-            ),
+            lambda logits: functional.asymmetric_positive(logits, self.gamma_positive),
+            lambda logits: functional.asymmetric_negative(logits, self.gamma_negative, self.margin),
         )
 
 
@@ -279,8 +284,8 @@ class HillLoss(ElementwiseLoss):
 
     def _costs(self) -> ElementCosts:
         return ElementCosts(
-            lambda logits, labels: functional.hill_positive(logits, self.gamma, self.margin),
-            lambda logits, labels: functional.hill_negative(logits, self.peak),
+            lambda logits: functional.hill_positive(logits, self.gamma, self.margin),
+            lambda logits: functional.hill_negative(logits, self.peak),
         )
 
 
@@ -373,23 +378,20 @@ class TwoWayLoss(DocumentLoss):
     hides_infinity = True
 
     def __init__(
-        self,
-        *,
-        positive_temperature: float = 4.0,
-        negative_temperature: float = 1.0,
-        **common: Any,
+        self, *, positive_temperature: float = 4.0, negative_temperature: float = 1.0, **common: Any
     ) -> None:
         super().__init__(**common)
         self.positive_temperature = number("positive_temperature", positive_temperature, 1e-3)
         self.negative_temperature = number("negative_temperature", negative_temperature, 1e-3)
 
-    def _reduce(self, logits: Tensor, targets: Targets, weights: BatchWeights) -> Tensor:
+    def _reduce(self, logits: Tensor, batch: Batch) -> Tensor:
         terms, present = [], []
-        outer = (self.label_weight, weights.sample_weight)
+        outer = (self.label_weight, batch.sample_weight)
+        temperatures = self.positive_temperature, self.negative_temperature
         for dim in (1, 0):
-            inside = element_weight(logits, outer[1 - dim], dim, weights.mask)
+            inside = element_weight(logits, outer[1 - dim], dim, batch.mask)
             values, has_positive = functional.two_way_with_logits(
-                logits, targets, dim, self.positive_temperature, self.negative_temperature, inside
+                logits, batch.targets, dim, *temperatures, inside
             )
             weight = outer[dim]
             terms.append(values if weight is None else values * weight.to(values.dtype))

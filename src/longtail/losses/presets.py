@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from longtail.labels import LabelStats
     from longtail.losses.base import MultiLabelLoss
 
+__all__ = ["CONSTANTS", "LOSSES", "LossRow", "build_loss", "list_losses"]
+
 # The paper's constants, by corpus; the published ones differ in mu alone.
 CONSTANTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
@@ -207,11 +209,13 @@ def build_loss(
         settings |= {k: v for k, v in CONSTANTS[constants].items() if k in switched_on}
     if name == "logit-adjusted" and "tau" in overrides:
         overrides["kappa"] = overrides.pop("tau")
-    known = {*inspect.signature(row.module.__init__).parameters} - {"label_counts", "n_samples"}
-    known |= {*inspect.signature(MultiLabelLoss.__init__).parameters}
-    for key in overrides:
-        if key not in known - {"self", "common"}:
-            raise UnknownNameError(f"argument of loss {name!r}:", key, known - {"self", "common"})
+    known = {
+        *inspect.signature(row.module).parameters,
+        *inspect.signature(MultiLabelLoss).parameters,
+    }
+    known -= {"label_counts", "n_samples", "common"}
+    for key in overrides.keys() - known:
+        raise UnknownNameError(f"argument of loss {name!r}:", key, known)
     settings |= overrides
     if row.class_name == "BalancedLoss":
         if settings["weighting"] == "rebalanced":

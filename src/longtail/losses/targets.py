@@ -8,7 +8,7 @@ made dense.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -47,20 +47,17 @@ class Targets:
 
     def check_values(self, *others: Tensor) -> list[float]:
         """Raise unless dense targets lie in [0, 1]; the numbers `others`, read in the same look."""
-        bounds: list[Tensor] = []
-        if self.unchecked and self.dense is not None:
-            bounds += torch.aminmax(self.dense.detach())
-        numbers = _read_numbers([*bounds, *others])
-        if bounds:
-            _check_bounds(*numbers[:2])
-        return numbers[len(bounds) :]
+        if not self.unchecked or self.dense is None:
+            return _read_numbers(list(others))
+        low, high, *numbers = _read_numbers([*torch.aminmax(self.dense.detach()), *others])
+        _check_bounds(low, high)
+        return numbers
 
     def known(self, mask: Tensor | None) -> Targets:
         """The same targets with 0 at unknown dense elements: what stands there may be anything."""
         if mask is None or self.dense is None:
             return self
-        dense = self.dense.masked_fill(~mask, 0)
-        return Targets(self.shape, dense=dense, unchecked=self.unchecked)
+        return replace(self, dense=self.dense.masked_fill(~mask, 0))
 
     def positions(self) -> tuple[Tensor, Tensor]:
         assert self.rows is not None and self.labels is not None
@@ -102,8 +99,7 @@ class Targets:
         rows, labels = self.positions()
         y = self.position_values(elements.dtype)
         picked = elements[rows, labels] * (y * y if squared else y)
-        if mask is not None:
-            picked = torch.where(mask[rows, labels], picked, 0.0)
+        picked = picked if mask is None else torch.where(mask[rows, labels], picked, 0.0)
         return picked.new_zeros(self.shape[0]).index_add(0, rows, picked)
 
 
@@ -157,19 +153,8 @@ def read_targets(
         name, values = "offsets", None
         starts, labels = _offset_parts(target[0], target[1], shape)
     else:
-        if target.dtype not in TARGET_DTYPES:
-            raise InputError(f"targets of {target.dtype} are not supported. {_HOW}")
-        is_csr = target.layout == torch.sparse_csr
-        if target.is_nested or not (is_csr or target.layout == torch.strided):
-            raise InputError(
-                f"targets of layout {target.layout} are not supported. "
-                "Convert them with target.to_sparse_csr()."
-            )
-        if tuple(target.shape) != shape:
-            raise InputError(
-                f"targets of shape {tuple(target.shape)} do not fit logits of shape {shape}. {_HOW}"
-            )
-        if not is_csr:
+        _check_matrix(target, shape)
+        if target.layout == torch.strided:
             unchecked = check_values and target.dtype != torch.bool and target.numel() > 0
             return Targets(shape, dense=target, unchecked=unchecked)
         name = "crow_indices"
@@ -187,13 +172,31 @@ def read_targets(
     return Targets(shape, rows=rows, labels=labels, values=values)
 
 
-def check_dense(name: str, value: Any) -> None:
-    """Raise unless the value is a dense tensor."""
+def _check_matrix(target: Tensor, shape: tuple[int, int]) -> None:
+    if target.dtype not in TARGET_DTYPES:
+        raise InputError(f"targets of {target.dtype} are not supported. {_HOW}")
+    if target.is_nested or target.layout not in (torch.strided, torch.sparse_csr):
+        raise InputError(
+            f"targets of layout {target.layout} are not supported. "
+            "Convert them with target.to_sparse_csr()."
+        )
+    if tuple(target.shape) != shape:
+        raise InputError(
+            f"targets of shape {tuple(target.shape)} do not fit logits of shape {shape}. {_HOW}"
+        )
+
+
+def check_dense(name: str, value: Any, logits: Tensor | None = None) -> None:
+    """Raise unless the value is a dense tensor, on the device of the logits if these are given."""
     if not isinstance(value, Tensor):
         raise InputError(f"{name} must be a tensor, got {type(value).__name__}.")
     if value.is_nested or value.layout != torch.strided:
         raise InputError(
             f"{name} must be a dense tensor, got layout {value.layout}. Use to_dense()."
+        )
+    if logits is not None and value.device != logits.device:
+        raise InputError(
+            f"{name} is on {value.device}, the logits on {logits.device}. Move it there."
         )
 
 
@@ -206,8 +209,8 @@ def recording(logits: Tensor) -> bool:
 
 def _read_numbers(numbers: list[Tensor]) -> list[float]:
     """The values of 0-d tensors; on a GPU at the cost of one synchronisation for all of them."""
-    if not numbers or numbers[0].device.type == "cpu":
-        return [float(number) for number in numbers]
+    if not numbers:
+        return []
     # Apple's GPUs have no float64.
     wide = torch.float32 if numbers[0].device.type == "mps" else torch.float64
     values: list[float] = torch.stack([n.detach().to(wide) for n in numbers]).tolist()
@@ -272,12 +275,9 @@ def _positions(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Document and label of every stored element.
 
-    Args:
-        starts, labels: where each document begins in `labels`, with the end; label indices.
-        name: what the caller calls the starts, for messages.
-        readable: read the data and raise if an index is out of range. Otherwise, as a compiler or
-            a CUDA graph must, return whether all are good; if not, rows and labels are all 0.
-        distinct: raise, too, if a document lists a label twice (this sorts all positions).
+    `readable`: read the data and raise if an index is out of range. Otherwise, as a compiler or a
+    CUDA graph must, return whether all are good; if not, rows and labels are all 0. `distinct`:
+    raise, too, if a document lists a label twice (this sorts all positions).
     """
     count = labels.numel()
     # Side by side: the kernels address them by number.
@@ -291,10 +291,10 @@ def _positions(
         good = rises & ((labels >= 0) & (labels < shape[1])).all()
         return torch.where(good, rows, 0), torch.where(good, labels, 0), good
     keys = (rows * shape[1] + labels).sort().values if distinct else labels[:0]
-    twice = keys[1:] == keys[:-1]
+    repeats = keys[1:] == keys[:-1]
     # One look at the device for all questions.
     numbers = [starts[0], starts[-1], (starts.diff() if shape[0] else starts).min()]
-    numbers += [*torch.aminmax(labels), twice.any().long()] if count else []
+    numbers += [*torch.aminmax(labels), repeats.any().long()] if count else []
     first, last, least_step, low, high, repeated = [*torch.stack(numbers).tolist(), 0, 0, 0][:6]
     if first != 0 or last != count or least_step < 0:
         raise InputError(
@@ -307,7 +307,7 @@ def _positions(
             f"{low} to {high}."
         )
     if repeated:
-        key = int(keys[:-1][twice][0])
+        key = int(keys[:-1][repeats][0])
         raise InputError(
             f"document {key // shape[1]} lists label {key % shape[1]} twice. "
             "List each label of a document once."

@@ -13,9 +13,9 @@ from longtail.data import TextData
 from longtail.models.base import FitContext, Floats, MakeLoss, TextModel
 from longtail.training.devices import device_of
 from longtail.training.encoded import Encoded
-from longtail.training.loop import train
-from longtail.training.predicting import predict_logits
+from longtail.training.loop import Trainer
 from longtail.training.settings import Training
+from longtail.training.steps import predict_logits
 
 
 class NetworkModel(TextModel):
@@ -29,7 +29,7 @@ class NetworkModel(TextModel):
 
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
         encoded = self.prepare(data, context)
-        train(
+        Trainer(
             self.network,
             encoded,
             data.Y,
@@ -44,7 +44,7 @@ class NetworkModel(TextModel):
             note=context.note,
             stop=context.stop,
             describe=context.describe,
-        )
+        ).train()
         self.to_device(device_of(training.device))
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The paper's tables from recipes: every row for every seed, resumable, with what chance explains.
+"""The paper's tables from recipes: every row for every seed, resumable, with significance.
 
 `reproduce` trains what is missing in a folder and writes tables, claims and figures of what is
 there; recipes are YAML files of LongTailClassifier arguments.

@@ -1,4 +1,4 @@
-"""One cell of a reproduction: a row trained with one seed, in a run folder of its own.
+"""One cell of a reproduction: a row trained with one seed, in its run folder.
 
 FOLDER/finished.json   recipe, fingerprint, spans, hardware, versions, commit, evaluation
 FOLDER/decisions.npz   the decisions on the test part
@@ -14,7 +14,7 @@ import json
 import time
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from longtail.errors import DataError
 from longtail.progress import OnProgress, ignore
 from longtail.reproduce.recipes import plans_of
 from longtail.reproduce.surroundings import commit, hardware, versions
-from longtail.runs import Workspace, differences
+from longtail.runs import differences
+from longtail.runs.workspace import Workspace
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.settings import RUNTIME
 
@@ -36,7 +37,7 @@ FAILED, LOG = "failed.json", "log.txt"
 RESULT = (FINISHED, DECISIONS, LOG)
 """What stays of a finished cell."""
 Fingerprint = dict[str, Any]
-"""What must be equal for a result to be reused: the recipe, and the documents of each part."""
+"""The recipe, and the documents of each part."""
 Spans = list[tuple[float, float | None]]
 """Start and end of each training session, in seconds since 1970; None: killed."""
 
@@ -50,22 +51,29 @@ class Cell:
     recipe: Mapping[str, Any]
     """Flat settings of the classifier, with the seed as `random_state`."""
     folder: Path
+    documents: Mapping[str, str] = field(default_factory=dict)
+    """The fingerprint of each part."""
 
     def __str__(self) -> str:
         return f"{self.row} (seed {self.seed})"
 
-    def fingerprint(self, documents: Mapping[str, str]) -> Fingerprint:
+    def fingerprint(self) -> Fingerprint:
+        """What must be equal for a result to be reused."""
         recipe = {key: value for key, value in self.recipe.items() if key not in RUNTIME}
         # As JSON returns it: tuples are lists, keys are strings.
-        plain: Fingerprint = json.loads(
-            json.dumps({"recipe": recipe, "documents": dict(documents)})
-        )
-        return plain
+        text = json.dumps({"recipe": recipe, "documents": dict(self.documents)})
+        return dict(json.loads(text))
+
+    def changes(self, before: Fingerprint) -> list[str]:
+        """What differs from the fingerprint of an earlier training, in words."""
+        now = self.fingerprint()
+        old, new = before.get("documents", {}), now["documents"]
+        parts = [part for part in sorted({*old, *new}) if old.get(part) != new.get(part)]
+        changed = differences(before.get("recipe", {}), now["recipe"])
+        return [*changed, f"the {', '.join(parts)} documents changed"] if parts else changed
 
     def open(self) -> Workspace:
         """The run folder, made if needed; a folder that longtail did not make is refused."""
-        if Workspace.is_one(self.folder):
-            return Workspace.open(self.folder)
         return Workspace.begin(self.folder, {}, join=True)
 
     def remove_results(self) -> None:
@@ -92,34 +100,32 @@ class Finished:
     decisions: sp.csr_matrix
 
     @property
+    def known_spans(self) -> list[tuple[float, float]]:
+        return [(begin, end) for begin, end in self.spans if end is not None]
+
+    @property
     def seconds(self) -> float | None:
         """The training time of all sessions; None if one was killed."""
-        if any(end is None for _, end in self.spans):
-            return None
-        return sum(end - begin for begin, end in self.spans if end is not None)
-
-
-def part_fingerprints(parts: Mapping[str, TextData]) -> dict[str, str]:
-    """A short fingerprint of the texts and labels of each part."""
-    return {name: part.fingerprint()[:16] for name, part in parts.items()}
+        is_known = len(self.known_spans) == len(self.spans)
+        return sum(end - begin for begin, end in self.known_spans) if is_known else None
 
 
 def train_cell(
     cell: Cell,
     parts: Mapping[str, TextData],
-    documents: Mapping[str, str],
     *,
     stop: Stop = NEVER,
     progress: OnProgress = ignore,
     note: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Train a cell, or resume it, evaluate it on the test part, and keep the result."""
-    fingerprint = cell.fingerprint(documents)
-    before = _earlier_spans(cell, fingerprint, note)
+    space = cell.open()
+    spans = _earlier_spans(cell, space, note)
     classifier = LongTailClassifier.from_settings(cell.recipe)
     began, clock = time.time(), time.perf_counter()
-    space = cell.open()
-    space.write_record(BEGUN, {"fingerprint": fingerprint, "spans": [*before, (began, None)]})
+    spans.append((began, None))
+    begun = {"fingerprint": cell.fingerprint(), "spans": spans}
+    space.write_record(BEGUN, begun)
     try:
         classifier.fit(
             parts["train"],
@@ -131,21 +137,21 @@ def train_cell(
             stop=stop,
         )
     finally:
-        spans: Spans = [*before, (began, began + time.perf_counter() - clock)]
+        spans[-1] = (began, began + time.perf_counter() - clock)
         with contextlib.suppress(DataError):  # an error of the fit is more important
-            space.write_record(BEGUN, {"fingerprint": fingerprint, "spans": spans})
+            space.write_record(BEGUN, begun)
     evaluation = classifier.evaluate(parts["test"])
     packed = io.BytesIO()
-    decisions = evaluation.decisions()[1]
-    shape = np.array(decisions.shape, dtype=np.int64)
-    np.savez_compressed(packed, indices=decisions.indices, indptr=decisions.indptr, shape=shape)
+    decided = evaluation.decisions()[1]
+    np.savez_compressed(
+        packed, indices=decided.indices, indptr=decided.indptr, shape=np.array(decided.shape)
+    )
     space.write(DECISIONS, packed.getvalue())
     result = {
         "row": cell.row,
         "seed": cell.seed,
         "recipe": dict(cell.recipe),
-        "fingerprint": fingerprint,
-        "spans": spans,
+        **begun,
         "hardware": hardware(plans_of(cell.row, cell.recipe)),
         "versions": versions(),
         "commit": commit(),
@@ -189,22 +195,13 @@ def read_begun(cell: Cell) -> dict[str, Any] | None:
     return begun if isinstance(begun.get("fingerprint"), dict) else None
 
 
-def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
-    """What differs between two fingerprints, in words."""
-    old, new = before.get("documents", {}), now["documents"]
-    parts = [part for part in sorted({*old, *new}) if old.get(part) != new.get(part)]
-    changed = differences(before.get("recipe", {}), now["recipe"])
-    return [*changed, f"the {', '.join(parts)} documents changed"] if parts else changed
-
-
-def _earlier_spans(cell: Cell, fingerprint: Fingerprint, note: Callable[[str], None]) -> Spans:
-    """The earlier sessions of this training; another training is removed."""
-    space = cell.open()
+def _earlier_spans(cell: Cell, space: Workspace, note: Callable[[str], None]) -> Spans:
+    """The earlier sessions of this training; one that cannot be resumed is removed."""
     if not (cell.folder / BEGUN).exists():
         return []
-    begun = read_begun(cell)
+    begun = read_begun(cell) or {}
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        if begun is not None and begun["fingerprint"] == fingerprint:
+        if begun["fingerprint"] == cell.fingerprint():
             return [(begin, end) for begin, end in begun["spans"]]
     note(f"{cell}: the earlier training cannot be resumed; starting over.")
     space.clear(but=(LOG,))

@@ -18,22 +18,20 @@ from longtail.reproduce.cells import Cell
 from longtail.reproduce.running import NOTE, attempt
 from longtail.training.interrupt import StoppedError, stopping
 
-PARTS = ("train", "validation", "test")
-
 
 def main() -> int:
     """The exit code: 0 if the cell is finished, 1 if it failed, else of the signal."""
     job = json.loads(sys.stdin.readline())
-    cell = Cell(job["row"], job["seed"], job["recipe"], Path(job["folder"]))
+    data, folder = Path(job.pop("data")), Path(job.pop("folder"))
+    cell = Cell(**job, folder=folder)
     with stopping() as stop:
         threading.Thread(target=_stop_when_alone, daemon=True).start()
-        parts = {name: TextData.load(Path(job["data"]) / f"{name}.parquet") for name in PARTS}
+        parts = {path.stem: TextData.load(path) for path in data.glob("*.parquet")}
         try:
-            why = attempt(cell, parts, job["documents"], stop, ignore, _note)
+            return int(attempt(cell, parts, stop, ignore, _note) is not None)
         except StoppedError as stopped:
             print(stopped)
             return stopped.exit_code
-    return 0 if why is None else 1
 
 
 def _note(text: str) -> None:

@@ -15,7 +15,7 @@ from longtail.classifier.plan import Plan
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.models import DEFAULT_MODEL, KIND, MODELS
 from longtail.report import paper_rows
-from longtail.runs import read_small
+from longtail.runs.files import read_small
 from longtail.settings import field_names
 
 PACKAGE = Path(__file__).parents[1]
@@ -26,7 +26,6 @@ SVM, *LOSS_ROWS = paper_rows("reuters", "labels")
 BALANCED_SVM = "svm-balanced"
 # Threshold methods that use no random folds.
 WITHOUT_FOLDS = ("grid", "global", "per-label")
-ROW_ORDER = (SVM, BALANCED_SVM, *LOSS_ROWS)
 
 
 def list_recipes() -> dict[str, Path]:
@@ -40,18 +39,15 @@ def list_recipes() -> dict[str, Path]:
 
 def find_recipes(name: str) -> Path:
     """The folder of recipes of a name that comes with longtail, or else of a path."""
-    known = list_recipes()
-    if name in known:
-        return known[name]
-    place = Path(name)
-    if place.is_file():
+    known, folder = list_recipes(), Path(name)
+    if folder.is_file() and name not in known:
         raise InputError(
             f"--recipes {name} is a file. Name its folder, and this row of it: --recipes "
-            f"{place.parent} --rows {place.stem}."
+            f"{folder.parent} --rows {folder.stem}."
         )
-    if not place.exists():
+    if not folder.exists() and name not in known:
         raise UnknownNameError("recipes (and no folder is called so):", name, known)
-    return place
+    return known.get(name, folder)
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -83,8 +79,10 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 def read_recipes(folder: Path, rows: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
     """The recipes of a folder by row name, all or some of them, the paper's rows first."""
-    files = [path for end in ("*.yaml", "*.yml") for path in folder.glob(end)]
-    paths = {path.stem: path for path in sorted(files, key=_position)}
+    files = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
+    order = {row: place for place, row in enumerate((SVM, BALANCED_SVM, *LOSS_ROWS))}
+    files.sort(key=lambda path: (order.get(path.stem, len(order)), path.stem))
+    paths = {path.stem: path for path in files}
     missing = [row for row in rows or [] if row not in paths]
     if not paths or missing:
         raise DataError(
@@ -98,7 +96,7 @@ def with_encoder(
     recipes: Mapping[str, Mapping[str, Any]], encoder: str
 ) -> dict[str, dict[str, Any]]:
     """The recipes with another encoder wherever one is used, members of a blend included."""
-    changed = {row: _other_encoder(recipe, encoder) for row, recipe in recipes.items()}
+    changed = {row: _with_encoder(recipe, encoder) for row, recipe in recipes.items()}
     if changed == recipes:
         raise InputError(
             f"--encoder {encoder} has no effect: none of the rows {', '.join(recipes)} has an "
@@ -115,7 +113,7 @@ def plans_of(row: str, recipe: Mapping[str, Any]) -> tuple[Plan, ...]:
         raise InputError(f"the recipe of {row} cannot be used: {error}") from error
 
 
-def uses_chance(row: str, recipe: Mapping[str, Any]) -> bool:
+def is_random(row: str, recipe: Mapping[str, Any]) -> bool:
     """Whether another seed gives another result: not for solved models without any folds."""
     if recipe.get("thresholds", "auto") not in WITHOUT_FOLDS:
         return True
@@ -127,20 +125,10 @@ def describe_model(row: str, recipe: Mapping[str, Any]) -> str:
     return " + ".join(dict.fromkeys(plan.model.description for plan in plans_of(row, recipe)))
 
 
-def _position(path: Path) -> tuple[int, str]:
-    known = ROW_ORDER.index(path.stem) if path.stem in ROW_ORDER else len(ROW_ORDER)
-    return known, path.stem
-
-
-def _other_encoder(recipe: Mapping[str, Any], encoder: str) -> dict[str, Any]:
-    """The same settings with another encoder, if the model, or one of a blend, has one."""
-    model = recipe.get("model", DEFAULT_MODEL)
+def _with_encoder(settings: Mapping[str, Any], encoder: str, key: str = "model") -> dict[str, Any]:
+    model = settings.get(key, DEFAULT_MODEL)
     if isinstance(model, list):
-        flat = [item if isinstance(item, dict) else {KIND: item} for item in model]
-        return {**recipe, "model": [_with_field(i.get(KIND), i, encoder) for i in flat]}
-    return _with_field(model, recipe, encoder)
-
-
-def _with_field(kind: Any, settings: Mapping[str, Any], encoder: str) -> dict[str, Any]:
-    has_encoder = kind in MODELS and "encoder" in field_names(MODELS[kind].settings)
+        members = [item if isinstance(item, dict) else {KIND: item} for item in model]
+        return {**settings, "model": [_with_encoder(item, encoder, KIND) for item in members]}
+    has_encoder = model in MODELS and "encoder" in field_names(MODELS[model].settings)
     return {**settings, "encoder": encoder} if has_encoder else dict(settings)

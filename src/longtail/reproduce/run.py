@@ -8,22 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from longtail.checks import check_integer
 from longtail.data import TextData
 from longtail.errors import InputError, UnknownNameError
-from longtail.reproduce.cells import (
-    FAILED,
-    Cell,
-    Finished,
-    changes,
-    part_fingerprints,
-    read_begun,
-    read_finished,
-)
-from longtail.reproduce.recipes import plans_of, uses_chance
-from longtail.reproduce.running import Event, Watch, check_jobs, run_apart, run_here
+from longtail.reproduce.cells import FAILED, Cell, Finished, read_begun, read_finished
+from longtail.reproduce.recipes import is_random, plans_of
+from longtail.reproduce.running import Event, Watch, run_apart, run_here
 from longtail.reproduce.summary import Evaluator, Summary
-from longtail.reproduce.writing import check_publish, write_corpus_figure, write_results
-from longtail.runs import Workspace
+from longtail.reproduce.writing import (
+    check_publish,
+    publish_stem,
+    write_corpus_figure,
+    write_results,
+)
+from longtail.runs.workspace import Workspace
 from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER, Stop
 
@@ -77,49 +75,58 @@ def reproduce(
             other documents.
         stop, watch, note: see `longtail.training.interrupt`, `running.Event`.
     """
-    against = _against(against, recipes)
-    check_jobs(jobs)
-    if seeds < 1:
-        raise InputError(f"--seeds: expected a whole number of at least 1, got {seeds}.")
-    cells = cells_of(recipes, out, seeds)
+    check_integer("--jobs", jobs, 1)
+    check_integer("--seeds", seeds, 1)
+    if against is None:
+        against = "bce" if "bce" in recipes else None
+    elif against not in recipes:
+        raise UnknownNameError("row to compare with", against, recipes)
+    cells = cells_of(recipes, out, seeds, parts)
     if publish is not None:
         check_publish(publish, recipes)
     with _exclusive(out):
-        documents = part_fingerprints(parts)
-        finished = _finished(cells, documents, overwrite)
-        failed: dict[str, dict[int, str]] = {}
-        evaluator = Evaluator(parts, corpus)
-        write_corpus_figure(parts["train"], corpus, out, publish)
+        evaluator = Evaluator(parts, corpus, recipes, seeds, against)
+        evaluator.finished = finished = _finished(cells, overwrite)
+        missing = [cell for cell in cells if (cell.row, cell.seed) not in finished]
+        stems = [out / "results", *([publish_stem(publish)] if publish else [])]
+        write_corpus_figure(parts["train"], corpus, stems)
 
         def write() -> Reproduced:
-            summary = evaluator.summary(recipes, by_row(finished), failed, seeds, against)
-            return Reproduced(summary, write_results(summary, command, out, publish))
+            summary = evaluator.summary()
+            return Reproduced(summary, write_results(summary, command, stems))
 
         # At once, so that no earlier table describes cells that are trained again.
-        written: list[Reproduced] = [write()]
+        result = write()
 
         def handle(event: Event) -> None:
+            nonlocal result
             cell = event.cell
             if event.kind == "done":
-                result = read_finished(cell)
-                assert result is not None
-                finished[cell.row, cell.seed] = result
+                done = read_finished(cell)
+                assert done is not None
+                finished[cell.row, cell.seed] = done
             elif event.kind == "failed":
-                failed.setdefault(cell.row, {})[cell.seed] = event.message
+                evaluator.failed[cell.row][cell.seed] = event.message
             watch(event)
             if event.kind in ("done", "failed"):
-                written[:] = [write()]
+                result = write()
 
-        missing = [cell for cell in cells if (cell.row, cell.seed) not in finished]
-        _check_devices(missing)
+        for plan in [plan for cell in missing for plan in plans_of(cell.row, cell.recipe)]:
+            # Raises before training if a device does not exist.
+            device_of(plan.training.device)
         if jobs == 1:
-            run_here(missing, parts, documents, stop, handle, note)
+            run_here(missing, parts, stop, handle, note)
         else:
-            run_apart(missing, parts, documents, stop, handle, note, jobs, out)
-        return written[0]
+            run_apart(missing, parts, stop, handle, note, jobs, out)
+        return result
 
 
-def cells_of(recipes: Mapping[str, Mapping[str, Any]], out: Path, seeds: int) -> list[Cell]:
+def cells_of(
+    recipes: Mapping[str, Mapping[str, Any]],
+    out: Path,
+    seeds: int,
+    parts: Mapping[str, TextData] | None = None,
+) -> list[Cell]:
     """All cells: every row with the first seed, then with the second, for an early table."""
     for row, recipe in recipes.items():
         plans_of(row, recipe)
@@ -128,26 +135,16 @@ def cells_of(recipes: Mapping[str, Mapping[str, Any]], out: Path, seeds: int) ->
                 f"the recipe of {row} sets random_state, but every row is trained with "
                 "the seeds 0, 1 and so on of --seeds. Leave it out."
             )
-    n_seeds = {row: seeds if uses_chance(row, recipe) else 1 for row, recipe in recipes.items()}
+    documents = {name: part.fingerprint()[:16] for name, part in (parts or {}).items()}
     return [
-        Cell(row, seed, {**recipe, "random_state": seed}, out / row / f"seed-{seed}")
+        Cell(row, seed, {**recipe, "random_state": seed}, out / row / f"seed-{seed}", documents)
         for seed in range(seeds)
         for row, recipe in recipes.items()
-        if seed < n_seeds[row]
+        if seed == 0 or is_random(row, recipe)
     ]
 
 
-def by_row(finished: Mapping[tuple[str, int], Finished]) -> dict[str, list[Finished]]:
-    """The finished cells of every row, by seed."""
-    rows: dict[str, list[Finished]] = {}
-    for (row, _), cell in sorted(finished.items(), key=lambda item: item[0]):
-        rows.setdefault(row, []).append(cell)
-    return rows
-
-
-def _finished(
-    cells: list[Cell], documents: Mapping[str, str], overwrite: bool
-) -> dict[tuple[str, int], Finished]:
+def _finished(cells: list[Cell], overwrite: bool) -> dict[tuple[str, int], Finished]:
     """The finished cells; raises if they were trained with other settings or documents."""
     finished, changed = {}, []
     for cell in cells:
@@ -156,39 +153,23 @@ def _finished(
             # Its checkpoints may be the reason of the failure.
             cell.remove_results()
             continue
-        begun = read_begun(cell) if done is None else None
-        before = done.fingerprint if done is not None else (begun or {}).get("fingerprint")
-        other = [] if before is None else changes(before, cell.fingerprint(documents))
-        if other and overwrite:
+        before = done.fingerprint if done else (read_begun(cell) or {}).get("fingerprint")
+        changes = [] if before is None else cell.changes(before)
+        if changes and overwrite:
             cell.remove_results()
-        elif other:
-            changed.append((cell, other))
+        elif changes:
+            changed.append((cell, changes))
         elif done is not None:
             finished[cell.row, cell.seed] = done
     if changed:
-        cell, other = changed[0]
+        cell, changes = changed[0]
         more = f" (and {len(changed) - 1} more cells)" if len(changed) > 1 else ""
         raise InputError(
-            f"{cell} in {cell.folder} was trained with other settings: {'; '.join(other)}{more}. "
+            f"{cell} in {cell.folder} was trained with other settings: {'; '.join(changes)}{more}. "
             "Train it again with --overwrite, which keeps the other cells, or choose another "
             "--out."
         )
     return finished
-
-
-def _check_devices(cells: list[Cell]) -> None:
-    """Raise before training if a device does not exist."""
-    plans = [plan for cell in cells for plan in plans_of(cell.row, cell.recipe)]
-    for device in {plan.training.device for plan in plans}:
-        device_of(device)
-
-
-def _against(row: str | None, recipes: Mapping[str, Any]) -> str | None:
-    if row is None:
-        return "bce" if "bce" in recipes else None
-    if row not in recipes:
-        raise UnknownNameError("row to compare with", row, recipes)
-    return row
 
 
 @contextlib.contextmanager

@@ -14,20 +14,22 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+
 from longtail.data import TextData
-from longtail.errors import InputError, LongtailError
+from longtail.errors import LongtailError
 from longtail.progress import OnProgress, Progress
 from longtail.reproduce.cells import FAILED, LOG, Cell, train_cell
-from longtail.runs import staging
+from longtail.runs.files import staging
 from longtail.training.interrupt import Stop, StoppedError
 
 # Prefix of lines in the log of a process that are shown to the user.
 NOTE = "note: "
+KEPT = "What is finished is kept."
 POLL_SECONDS = 0.1
 # Seconds that a process has to save a checkpoint before it is killed.
 STOP_SECONDS = 120.0
@@ -49,49 +51,44 @@ Watch = Callable[[Event], None]
 
 
 def run_here(
-    cells: Sequence[Cell],
-    parts: Mapping[str, TextData],
-    documents: Mapping[str, str],
-    stop: Stop,
-    watch: Watch,
-    note: Note,
+    cells: Sequence[Cell], parts: Mapping[str, TextData], stop: Stop, watch: Watch, note: Note
 ) -> None:
     """One cell after the other in this process."""
     for cell in cells:
-        stop.check("What is finished is kept.")
+        stop.check(KEPT)
         watch(Event("begins", cell))
 
         def progress(progress: Progress, cell: Cell = cell) -> None:
             watch(Event("progress", cell, str(progress), progress.share))
 
-        why = attempt(cell, parts, documents, stop, progress, note)
-        watch(Event("done", cell) if why is None else Event("failed", cell, why))
+        watch(_end(cell, attempt(cell, parts, stop, progress, note)))
 
 
 def attempt(
     cell: Cell,
     parts: Mapping[str, TextData],
-    documents: Mapping[str, str],
     stop: Stop,
     progress: OnProgress,
     note: Note,
 ) -> str | None:
     """Train a cell; return why it failed, which is also recorded in its folder."""
     try:
-        train_cell(cell, parts, documents, stop=stop, progress=progress, note=note)
+        train_cell(cell, parts, stop=stop, progress=progress, note=note)
     except StoppedError:
         raise
     # Out of memory or a bug: the other cells continue.
     except Exception as error:
-        named = "" if isinstance(error, LongtailError) else f"{type(error).__name__}: "
-        lines = str(error).strip().splitlines() or [""]
-        failure = {"message": f"{named}{lines[0]}", "traceback": traceback.format_exc()}
+        kind = "" if isinstance(error, LongtailError) else f"{type(error).__name__}: "
+        message = kind + str(error).strip().partition("\n")[0]
         # Not possible in a folder that is not ours, or on a full disk.
         with contextlib.suppress(LongtailError, OSError):
+            failure = {"message": message, "traceback": traceback.format_exc()}
             cell.open().write_record(FAILED, failure)
-        return failure["message"]
+        return message
     finally:
-        _free_memory()
+        # Free the GPU memory of the last model.
+        gc.collect()
+        torch.cuda.empty_cache()
     cell.open().discard(FAILED)
     return None
 
@@ -99,7 +96,6 @@ def attempt(
 def run_apart(
     cells: Sequence[Cell],
     parts: Mapping[str, TextData],
-    documents: Mapping[str, str],
     stop: Stop,
     watch: Watch,
     note: Note,
@@ -108,55 +104,36 @@ def run_apart(
 ) -> None:
     """Several cells at a time, each in a separate process."""
     waiting, running = list(cells), list[_Child]()
-    with staging(out) as shared, _ended(running):
+    with staging(out) as data, contextlib.ExitStack() as stack:
         for name, part in parts.items():
-            part.save(shared / f"{name}.parquet")
+            part.save(data / f"{name}.parquet")
         while waiting or running:
             if stop.signal is not None:
                 _stop_all(running)
-                stop.check("What is finished is kept.")
+                stop.check(KEPT)
             while waiting and len(running) < jobs:
                 cell = waiting.pop(0)
-                running.append(_Child(cell, documents, shared, jobs))
+                running.append(_Child(cell, data, jobs))
+                # After an error or a second Ctrl-C no process stays.
+                stack.callback(running[-1].kill)
                 watch(Event("begins", cell))
-            for child in [child for child in running if child.ended()]:
+            for child in [child for child in running if child.process.poll() is not None]:
                 running.remove(child)
+                child.process.communicate()
                 for text in child.notes():
                     note(f"{child.cell}: {text}")
-                why = child.failure()
-                watch(
-                    Event("done", child.cell) if why is None else Event("failed", child.cell, why)
-                )
+                watch(_end(child.cell, child.failure()))
             time.sleep(POLL_SECONDS)
-
-
-@contextmanager
-def _ended(running: Sequence[_Child]) -> Iterator[None]:
-    """After an error or a second Ctrl-C, end the processes that are still there."""
-    try:
-        yield
-    finally:
-        for child in running:
-            child.process.kill()
-            child.process.wait()
 
 
 class _Child:
     """The process of one cell. It ends by itself when this one does, which closes its stdin."""
 
-    def __init__(self, cell: Cell, documents: Mapping[str, str], shared: Path, jobs: int) -> None:
+    def __init__(self, cell: Cell, data: Path, jobs: int) -> None:
         self.cell = cell
         space = cell.open()
         space.discard(FAILED)
         threads = str(max(1, (os.cpu_count() or 1) // jobs))
-        job = {
-            "row": cell.row,
-            "seed": cell.seed,
-            "recipe": dict(cell.recipe),
-            "folder": str(cell.folder),
-            "documents": dict(documents),
-            "data": str(shared),
-        }
         with space.file(LOG).open("wb") as log:
             # A new session: Ctrl-C reaches this process alone, which then stops the others.
             self.process = subprocess.Popen(
@@ -168,62 +145,44 @@ class _Child:
                 start_new_session=True,
             )
         assert self.process.stdin is not None
+        job = json.dumps({**asdict(cell), "data": data}, default=str)
         # One that ended at once does not read it; its log says why.
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(job).encode("utf-8") + b"\n")
+            self.process.stdin.write(f"{job}\n".encode())
             self.process.stdin.flush()
 
-    def ended(self) -> bool:
-        if self.process.poll() is None:
-            return False
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        return True
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
 
     def notes(self) -> list[str]:
         """Its messages to the user."""
-        try:
-            lines = (self.cell.folder / LOG).read_text("utf-8", "replace").splitlines()
-        except OSError:
-            return []
+        lines = (self.cell.folder / LOG).read_text("utf-8", "replace").splitlines()
         return [line.removeprefix(NOTE) for line in lines if line.startswith(NOTE)]
 
     def failure(self) -> str | None:
         """Why there is no result; None if there is one."""
-        code = self.process.returncode
+        code, space = self.process.returncode, self.cell.open()
         if code == 0:
-            self.cell.open().discard(LOG)
+            space.discard(LOG)
             return None
-        try:
-            return str(json.loads((self.cell.folder / FAILED).read_text("utf-8"))["message"])
-        except (OSError, ValueError, KeyError):
-            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-            hint = " (the memory may have been full: try fewer --jobs)" if code == -9 else ""
-            return f"its process ended {how}{hint}; see {self.cell.folder / LOG}."
+        failure = space.read_record(FAILED) or {}
+        if "message" in failure:
+            return str(failure["message"])
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        hint = " (the memory may have been full: try fewer --jobs)" if code == -9 else ""
+        return f"its process ended {how}{hint}; see {self.cell.folder / LOG}."
 
 
 def _stop_all(running: Sequence[_Child]) -> None:
-    """Let every process save a checkpoint; kill those that take too long."""
+    """Let every process save a checkpoint; the caller kills those that take too long."""
     for child in running:
         child.process.send_signal(signal.SIGTERM)
     until = time.monotonic() + STOP_SECONDS
     for child in running:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             child.process.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.process.kill()
 
 
-def check_jobs(jobs: int) -> None:
-    """Raise unless there is at least one process."""
-    if jobs < 1:
-        raise InputError(f"--jobs: expected a whole number of at least 1, got {jobs}.")
-
-
-def _free_memory() -> None:
-    """Free the GPU memory of the last model."""
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
+def _end(cell: Cell, failure: str | None) -> Event:
+    return Event("done", cell) if failure is None else Event("failed", cell, failure)

@@ -5,8 +5,9 @@ All cells are evaluated in the same bootstrap resamples of the test documents.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,13 @@ from longtail.evaluation.bootstrap import (
 )
 from longtail.evaluation.results import document_groups
 from longtail.labels import label_groups
-from longtail.report.paper import CORPORA, Pair, paper_document_groups, paper_sizes
+from longtail.report.paper import CORPORA, paper_document_groups, paper_sizes
 from longtail.reproduce.cells import Finished
-from longtail.reproduce.claims import CONFUSED, Seen
+from longtail.reproduce.claims import CONFUSED, Evidence
 
 N_RESAMPLES = 1000
 TOP, ALL = 3, 10**9
-Confusions = dict[tuple[str, str], float]
+Confusions = Mapping[tuple[str, str], float]
 """(missed, wrongly given) -> documents, mean over the seeds."""
 Values = dict[str, dict[str, float]]
 """Group of labels or of documents -> micro_f1 and macro_f1 -> percent."""
@@ -37,26 +38,26 @@ Values = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class RowSummary:
-    """One row over its seeds."""
+    """One row over its seeds; a row without results has its recipe and what failed alone."""
 
     recipe: Mapping[str, Any]
-    seeds: dict[int, Values]
-    mean: Values
-    std: Values
+    seeds: dict[int, Values] = field(default_factory=dict)
+    mean: Values = field(default_factory=dict)
+    std: Values = field(default_factory=dict)
     """Of a sample; empty with a single seed."""
-    interval: dict[str, dict[str, tuple[float, float]]]
+    interval: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
     """95 % interval of the mean, in percent, by bootstrap over the test documents."""
-    difference: dict[str, dict[str, Difference]]
+    difference: dict[str, dict[str, Difference]] = field(default_factory=dict)
     """To the row that others are compared with, as fractions; empty for that row itself."""
-    confused: list[tuple[str, str, float]]
+    confused: Sequence[tuple[str, str, float]] = ()
     """Missed, wrongly given, documents (mean over the seeds): the most frequent."""
-    seconds: float | None
+    seconds: float | None = None
     """Of one training, mean of those of which all seconds are known."""
-    hardware: tuple[str, ...]
-    commits: tuple[str, ...]
-    versions: tuple[dict[str, str], ...]
+    hardware: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
+    versions: tuple[dict[str, str], ...] = ()
     """Of Python and libraries: all that its cells were made with."""
-    failed: dict[int, str] = field(default_factory=dict)
+    failed: Mapping[int, str] = field(default_factory=dict)
     """Seed -> why there is no result."""
 
 
@@ -74,7 +75,7 @@ class Summary:
     rows: dict[str, RowSummary]
     n_seeds: int
     against: str | None
-    seen: Seen
+    evidence: Evidence
     busy: dict[str, float]
     """Hardware -> seconds in which it trained, on one cell or on several at a time."""
     killed: bool
@@ -83,142 +84,152 @@ class Summary:
 
 def has_papers_sizes(parts: Mapping[str, TextData], corpus: str) -> bool:
     """Whether as many labels are in each group as in the paper: a folder's name says nothing."""
-    groups = label_groups(parts["train"].stats().label_counts)
-    ours = {"all": len(parts["train"].label_names)} | {k: int(m.sum()) for k, m in groups.items()}
-    wanted = paper_sizes(corpus, "labels")
-    return all(n is None or ours.get(group) == n for group, n in wanted.items())
+    train = parts["train"]
+    ours = _sizes(len(train.label_names), label_groups(train.stats().label_counts))
+    papers = paper_sizes(corpus, "labels")
+    return all(n is None or ours.get(group) == n for group, n in papers.items())
 
 
 class Evaluator:
     """Evaluates cells as they are finished, each once."""
 
-    def __init__(self, parts: Mapping[str, TextData], corpus: str) -> None:
-        self.corpus, self.paper = corpus, corpus if corpus in CORPORA else None
-        self.parts = parts
-        self.truth = parts["test"].onto(parts["train"].label_names)[0].Y
-        self.stats = parts["train"].stats()
-        self.masks = label_groups(self.stats.label_counts)
-        each = np.diff(self.truth.indptr)
-        self.groups = (
-            paper_document_groups(each) if self.paper == "pubmed" else document_groups(self.truth)
-        )
-        self._figures: dict[tuple[str, int], Figures] = {}
-        self._pairs: dict[tuple[str, int], list[ConfusedPair]] = {}
-
-    def sizes(self) -> dict[str, dict[str, int]]:
-        labels = {name: int(mask.sum()) for name, mask in self.masks.items()}
-        documents = {name: int(mask.sum()) for name, mask in self.groups.items()}
-        return {
-            "labels": {"all": self.truth.shape[1], **labels},
-            "documents": {"all": self.truth.shape[0], **documents},
-        }
-
-    def figures(self, cell: Finished) -> Figures:
-        key = (cell.row, cell.seed)
-        if key not in self._figures:
-            (self._figures[key],) = resampled(
-                self.truth, [cell.decisions], self.masks, N_RESAMPLES, 0, self.groups
-            )
-        return self._figures[key]
-
-    def summary(
+    def __init__(
         self,
+        parts: Mapping[str, TextData],
+        corpus: str,
         recipes: Mapping[str, Mapping[str, Any]],
-        cells: Mapping[str, Sequence[Finished]],
-        failed: Mapping[str, Mapping[int, str]],
         n_seeds: int,
         against: str | None,
-    ) -> Summary:
-        """All rows with what is known of them."""
-        means = {row: _mean([self.figures(c) for c in own]) for row, own in cells.items() if own}
-        base = means.get(against) if against is not None else None
-        counts = {row: self._confusions(own) for row, own in cells.items() if own}
-        rows = {}
-        for row, recipe in recipes.items():
-            own = cells.get(row, ())
-            values = {cell.seed: _percent(self.figures(cell)) for cell in own}
-            compared = base is not None and row != against and row in means
-            whole = [cell.seconds for cell in own if cell.seconds is not None]
-            rows[row] = RowSummary(
-                recipe=recipe,
-                seeds=values,
-                mean=_percent(means[row]) if row in means else {},
-                std=_std(list(values.values())),
-                interval=_intervals(means[row]) if row in means else {},
-                difference=_differences(means[row], base) if compared and base else {},
-                confused=[(*pair, n) for pair, n in _top(counts.get(row, {}))],
-                seconds=float(np.mean(whole)) if whole else None,
-                hardware=tuple(dict.fromkeys(cell.hardware for cell in own)),
-                commits=tuple(dict.fromkeys(cell.commit for cell in own)),
-                versions=tuple(_distinct([cell.versions for cell in own])),
-                failed=dict(failed.get(row, {})),
+    ) -> None:
+        self.recipes, self.n_seeds, self.against = recipes, n_seeds, against
+        self.finished: dict[tuple[str, int], Finished] = {}
+        """(row, seed) -> result."""
+        self.failed: dict[str, dict[int, str]] = {row: {} for row in recipes}
+        """Row -> seed -> why there is no result."""
+        self.corpus, self.paper = corpus, corpus if corpus in CORPORA else None
+        self.parts, self.train = parts, parts["train"]
+        self.truth = parts["test"].onto(self.train.label_names)[0].Y
+        self.masks = label_groups(self.train.stats().label_counts)
+        if corpus == "pubmed":
+            self.groups = paper_document_groups(np.diff(self.truth.indptr))
+        else:
+            self.groups = document_groups(self.truth)
+        self._evaluated: dict[tuple[str, int], tuple[Figures, list[ConfusedPair]]] = {}
+
+    def evaluate(self, cell: Finished) -> tuple[Figures, list[ConfusedPair]]:
+        """The figures of a cell, and all pairs of labels that it confuses."""
+        key = (cell.row, cell.seed)
+        if key not in self._evaluated:
+            (figures,) = resampled(
+                self.truth, [cell.decisions], self.masks, N_RESAMPLES, 0, self.groups
             )
-        everyone = [cell for own in cells.values() for cell in own]
+            names = self.train.label_names
+            pairs = confused_pairs(self.truth, cell.decisions, names, ALL)
+            self._evaluated[key] = figures, pairs
+        return self._evaluated[key]
+
+    def summary(self) -> Summary:
+        """All rows with what is known of them."""
+        finished = [self.finished[key] for key in sorted(self.finished)]
+        by_row = {row: [cell for cell in finished if cell.row == row] for row in self.recipes}
+        base = self._mean(by_row[self.against]) if self.against and by_row[self.against] else None
+        confusions = {row: self._confusions(cells) for row, cells in by_row.items() if cells}
+        rows = {}
+        for row, cells in by_row.items():
+            rows[row] = RowSummary(self.recipes[row], failed=dict(self.failed[row]))
+            if cells:
+                compared = None if row == self.against else base
+                rows[row] = self._filled(rows[row], cells, confusions[row], compared)
+        n_documents, n_labels = self.truth.shape
         return Summary(
             corpus=self.corpus,
             paper=self.paper,
             documents={name: len(part) for name, part in self.parts.items()},
-            sizes=self.sizes(),
+            sizes={
+                "labels": _sizes(n_labels, self.masks),
+                "documents": _sizes(n_documents, self.groups),
+            },
             rows=rows,
-            n_seeds=n_seeds,
-            against=against,
-            seen=self._seen(rows, counts),
-            busy=_busy(everyone),
-            killed=any(cell.seconds is None for cell in everyone),
+            n_seeds=self.n_seeds,
+            against=self.against,
+            evidence=self._evidence(rows, confusions),
+            busy=_busy(finished),
+            killed=any(cell.seconds is None for cell in finished),
         )
 
-    def _confusions(self, cells: Sequence[Finished]) -> Confusions:
-        """(missed, given) -> documents, mean over the cells."""
-        names, found = self.parts["train"].label_names, dict[tuple[str, str], float]()
-        for cell in cells:
-            key = (cell.row, cell.seed)
-            if key not in self._pairs:
-                self._pairs[key] = confused_pairs(self.truth, cell.decisions, names, ALL)
-            for missed, given, n in self._pairs[key]:
-                found[missed, given] = found.get((missed, given), 0.0) + n / len(cells)
-        return found
+    def _filled(
+        self,
+        row: RowSummary,
+        cells: Sequence[Finished],
+        confusions: Confusions,
+        base: Figures | None,
+    ) -> RowSummary:
+        """The row with the results of its cells."""
+        mean = self._mean(cells)
+        seeds = {cell.seed: _percent(self.evaluate(cell)[0]) for cell in cells}
+        seconds = [cell.seconds for cell in cells if cell.seconds is not None]
+        return replace(
+            row,
+            seeds=seeds,
+            mean=_percent(mean),
+            std=_each(_std, *seeds.values()) if len(seeds) > 1 else {},
+            interval=_each(lambda v: tuple(100 * x for x in interval(v, (0.0, 1.0))), mean),
+            difference=_each(lambda v, w: difference(v - w), mean, base) if base else {},
+            confused=[(*pair, n) for pair, n in _top(confusions)],
+            seconds=float(np.mean(seconds)) if seconds else None,
+            hardware=tuple(dict.fromkeys(cell.hardware for cell in cells)),
+            commits=tuple(dict.fromkeys(cell.commit for cell in cells)),
+            versions=tuple({str(cell.versions): cell.versions for cell in cells}.values()),
+        )
 
-    def _seen(self, rows: Mapping[str, RowSummary], counts: Mapping[str, Confusions]) -> Seen:
-        """What the claims are judged on."""
-        figures: dict[str, dict[str, Pair | None]] = {
-            row: {group: (v["micro_f1"], v["macro_f1"]) for group, v in found.mean.items()}
-            for row, found in rows.items()
-            if found.mean
+    def _mean(self, cells: Sequence[Finished]) -> Figures:
+        figures = [self.evaluate(cell)[0] for cell in cells]
+        return _each(lambda *values: np.mean(values, axis=0), *figures)
+
+    def _confusions(self, cells: Sequence[Finished]) -> Confusions:
+        counts: dict[tuple[str, str], float] = defaultdict(float)
+        for cell in cells:
+            for missed, given, n in self.evaluate(cell)[1]:
+                counts[missed, given] += n / len(cells)
+        return counts
+
+    def _evidence(
+        self, rows: Mapping[str, RowSummary], confusions: Mapping[str, Confusions]
+    ) -> Evidence:
+        """What decides the paper's claims."""
+        figures = {
+            row: {group: (v["micro_f1"], v["macro_f1"]) for group, v in rows[row].mean.items()}
+            for row in confusions
         }
-        confused = {row: _unordered(found) for row, found in counts.items()}
-        wanted = {frozenset(pair) for pair in CONFUSED.get(str(self.paper), ())}
+        confused = {row: _unordered(counts) for row, counts in confusions.items()}
+        of_paper = {frozenset(pair) for pair in CONFUSED.get(str(self.paper), ())}
         errors = {
-            row: float(sum(n for pair, n in found.items() if frozenset(pair) in wanted))
-            for row, found in counts.items()
+            row: float(sum(n for pair, n in counts.items() if frozenset(pair) in of_paper))
+            for row, counts in confusions.items()
         }
-        pairs = dict.fromkeys(pair for found in confused.values() for pair in found)
-        return Seen(figures, confused, errors, {pair: self._shared(*pair) for pair in pairs})
+        pairs = {pair for top in confused.values() for pair in top}
+        return Evidence(figures, confused, errors, {pair: self._shared(*pair) for pair in pairs})
 
     def _shared(self, one: str, other: str) -> int:
         """Training documents that carry both labels."""
-        place = self.parts["train"].label_names.index
-        columns = self.parts["train"].Y[:, [place(one), place(other)]]
+        index = self.train.label_names.index
+        columns = self.train.Y[:, [index(one), index(other)]]
         return int((np.diff(columns.tocsr().indptr) == 2).sum())
 
 
-def _distinct(found: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    return [one for place, one in enumerate(found) if one not in found[:place]]
+def _sizes(total: int, masks: Mapping[str, Any]) -> dict[str, int]:
+    return {"all": total, **{name: int(mask.sum()) for name, mask in masks.items()}}
 
 
 def _busy(cells: Sequence[Finished]) -> dict[str, float]:
     """Seconds in which each machine trained; cells side by side share theirs."""
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for cell in cells:
-        known = [(begin, end) for begin, end in cell.spans if end is not None]
-        spans.setdefault(cell.hardware, []).extend(known)
-    found = {}
-    for hardware, own in spans.items():
-        total, until = 0.0, -np.inf
-        for begin, end in sorted(own):
-            total += max(0.0, end - max(begin, until))
-            until = max(until, end)
-        found[hardware] = total
-    return found
+    total = {cell.hardware: 0.0 for cell in cells}
+    until = dict.fromkeys(total, -np.inf)
+    spans = [(*span, cell.hardware) for cell in cells for span in cell.known_spans]
+    for begin, end, hardware in sorted(spans):
+        total[hardware] += max(0.0, end - max(begin, until[hardware]))
+        until[hardware] = max(until[hardware], end)
+    return total
 
 
 def _top(counts: Confusions) -> list[tuple[tuple[str, str], float]]:
@@ -227,52 +238,26 @@ def _top(counts: Confusions) -> list[tuple[tuple[str, str], float]]:
 
 def _unordered(counts: Confusions) -> list[tuple[str, str]]:
     """The most confused pairs, either of which is missed or given."""
-    found: Confusions = {}
+    both: dict[tuple[str, str], float] = defaultdict(float)
     for (missed, given), n in counts.items():
-        pair = (min(missed, given), max(missed, given))
-        found[pair] = found.get(pair, 0.0) + n
-    return [pair for pair, _ in _top(found)]
+        both[min(missed, given), max(missed, given)] += n
+    return [pair for pair, _ in _top(both)]
 
 
-def _mean(figures: Sequence[Figures]) -> Figures:
+def _each(
+    function: Callable[..., Any], *tables: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """A function of what stands in each group and measure of the tables."""
     return {
-        group: {name: np.mean([one[group][name] for one in figures], axis=0) for name in measures}
-        for group, measures in figures[0].items()
+        group: {name: function(*(table[group][name] for table in tables)) for name in MEASURES}
+        for group in tables[0]
     }
 
 
 def _percent(figures: Figures) -> Values:
     """The figures of all documents, which come before those of the resamples."""
-    return {
-        group: {name: 100 * float(measures[name][0]) for name in MEASURES}
-        for group, measures in figures.items()
-    }
+    return _each(lambda values: 100 * float(values[0]), figures)
 
 
-def _std(values: Sequence[Values]) -> Values:
-    if len(values) < 2:
-        return {}
-    return {
-        group: {name: float(np.std([v[group][name] for v in values], ddof=1)) for name in MEASURES}
-        for group in values[0]
-    }
-
-
-def _intervals(figures: Figures) -> dict[str, dict[str, tuple[float, float]]]:
-    """95 % intervals, in percent, of the mean over the seeds."""
-    return {
-        group: {name: _scaled(interval(measures[name], (0.0, 1.0))) for name in MEASURES}
-        for group, measures in figures.items()
-    }
-
-
-def _scaled(found: tuple[float, float]) -> tuple[float, float]:
-    return 100 * found[0], 100 * found[1]
-
-
-def _differences(figures: Figures, base: Figures) -> dict[str, dict[str, Difference]]:
-    return {
-        group: {name: difference(measures[name] - base[group][name]) for name in MEASURES}
-        for group, measures in figures.items()
-        if group in base
-    }
+def _std(*values: float) -> float:
+    return float(np.std(values, ddof=1))

@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
+from longtail.evaluation.bootstrap import MEASURES
 from longtail.report.paper import SOURCE, Pair, paper_rows
 from longtail.report.table import NONE, Cell, Strong, Table, best_pair, heading, pair_cell
-from longtail.reproduce.claims import CONFUSED, Seen, claims_about, paper_figures, shown, signed
-from longtail.reproduce.recipes import describe_model, uses_chance
+from longtail.reproduce.claims import (
+    CONFUSED,
+    Evidence,
+    claims_about,
+    paper_figures,
+    shown,
+    signed,
+)
+from longtail.reproduce.recipes import describe_model, is_random
 from longtail.reproduce.summary import N_RESAMPLES, RowSummary, Summary
 
-MEASURES = ("micro_f1", "macro_f1")
 TITLES = {"labels": "By frequency of the labels", "documents": "By labels per document"}
-ROW = "row"
 ANSWERS = {True: "seen", False: "not seen", None: NONE}
 
 
 def figure_table(summary: Summary, layout: str) -> Table:
     """Mean and spread of micro- and macro-F1 of every row; the best of a column is strong."""
-    groups, rows = groups_of(summary, layout), summary.rows.values()
-    best = {group: best_pair(_mean(row, group) for row in rows) for group in groups}
-    cells: list[list[Cell]] = [
-        [
-            shown(name),
-            *(pair_cell(_mean(row, g), best[g], _suffixes(row, g)) for g in groups),
-            str(len(row.seeds) or NONE),
-        ]
-        for name, row in summary.rows.items()
-    ]
+    groups, rows = groups_of(summary, layout), summary.rows
+    best = {group: best_pair(_mean(row, group) for row in rows.values()) for group in groups}
+    cells: list[list[Cell]] = []
+    for name, row in rows.items():
+        pairs = [pair_cell(_mean(row, g), best[g], _suffixes(row, g)) for g in groups]
+        cells.append([shown(name), *pairs, str(len(row.seeds) or NONE)])
     if summary.paper is not None:
-        paper = (pair_cell(_papers_best(summary.paper, layout, group)) for group in groups)
-        cells.append(["the paper's best", *paper, NONE])
-    rules = (len(summary.rows),) if summary.paper is not None else ()
-    header = (ROW, *_headings(summary, layout), "n")
-    return Table(TITLES[layout], header, cells, _figure_notes(summary, layout), rules)
+        pairs = [pair_cell(pair) for pair in _papers_best(summary, layout).values()]
+        cells.append(["the paper's best", *pairs, NONE])
+    header = ("row", *_headings(summary, layout), "n")
+    return Table(TITLES[layout], header, cells, _figure_notes(summary, layout))
 
 
 def means_table(summary: Summary, title: str) -> Table:
@@ -43,7 +46,7 @@ def means_table(summary: Summary, title: str) -> Table:
         [shown(name), *(pair_cell(_mean(row, g)) for g in groups), str(len(row.seeds) or NONE)]
         for name, row in summary.rows.items()
     ]
-    return Table(title, (ROW, *_headings(summary, "labels"), "n"), rows)
+    return Table(title, ("row", *_headings(summary, "labels"), "n"), rows)
 
 
 def interval_table(summary: Summary) -> Table:
@@ -53,10 +56,8 @@ def interval_table(summary: Summary) -> Table:
     rows = []
     for name, row in summary.rows.items():
         limits = [row.interval.get(group, {}).get(measure) for group, measure in columns]
-        rows.append(
-            (shown(name), *(NONE if x is None else f"{x[0]:.1f} to {x[1]:.1f}" for x in limits))
-        )
-    header = (ROW, *(f"{_group(group)} {heading(measure)}" for group, measure in columns))
+        rows.append((shown(name), *(f"{x[0]:.1f} to {x[1]:.1f}" if x else NONE for x in limits)))
+    header = ("row", *(f"{_group(group)} {heading(measure)}" for group, measure in columns))
     note = f"95 % intervals of the means over the seeds; bootstrap, {N_RESAMPLES} resamples of the"
     return Table("Intervals", header, rows, (f"{note} test documents.",))
 
@@ -65,18 +66,17 @@ def paper_table(summary: Summary, layout: str) -> Table | None:
     """Ours minus the paper's, and the paper's; None where the paper has no such corpus."""
     if summary.paper is None:
         return None
-    groups, paper = groups_of(summary, layout), paper_rows(summary.paper, layout)
-    best = {group: _papers_best(summary.paper, layout, group) for group in groups}
+    paper, best = paper_rows(summary.paper, layout), _papers_best(summary, layout)
     # A row that the paper lacks is measured by the best that it has.
     rows = [
-        (shown(name), *(_minus(_mean(row, g), paper.get(name, best).get(g)) for g in groups))
+        (shown(name), *(_minus(_mean(row, g), paper.get(name, best)[g]) for g in best))
         for name, row in summary.rows.items()
     ]
     notes = [f"Points of percent, micro / macro; in brackets the paper's figures ({SOURCE})."]
     others = [shown(name) for name in summary.rows if name not in paper]
     if others:
         notes.append(f"The paper's best figures of each column for {', '.join(others)}.")
-    header = (ROW, *_headings(summary, layout))
+    header = ("row", *_headings(summary, layout))
     return Table(f"{TITLES[layout]}: ours minus the paper's", header, rows, notes)
 
 
@@ -84,18 +84,11 @@ def claim_rows(summary: Summary) -> list[dict[str, Any]]:
     """Every claim of the paper about this corpus, checked on our figures and on its own."""
     if summary.paper is None:
         return []
-    rows = []
+    published, rows = Evidence(paper_figures(summary.paper)), []
     for claim in claims_about(summary.paper):
-        ours, paper = claim.judge(summary.seen), claim.judge(Seen(paper_figures(summary.paper)))
-        rows.append(
-            {
-                "claim": claim.text,
-                "seen": ours.seen,
-                "because": ours.because,
-                "seen_in_paper": paper.seen,
-                "because_in_paper": paper.because,
-            }
-        )
+        ours, paper = (asdict(claim.evaluate(e)) for e in (summary.evidence, published))
+        in_paper = {f"{key}_in_paper": value for key, value in paper.items()}
+        rows.append({"claim": claim.text, **ours, **in_paper})
     return rows
 
 
@@ -124,36 +117,36 @@ def confusion_table(summary: Summary) -> Table | None:
         return None
     rows = []
     for name, row in summary.rows.items():
-        pairs = [f"{missed} → {wrong} ({_amount(n)})" for missed, wrong, n in row.confused]
+        pairs = [f"{missed} → {given} ({_amount(n)})" for missed, given, n in row.confused]
         rows.append((shown(name), *pairs, *[NONE] * (3 - len(pairs))))
     if summary.paper is not None:
-        rows.append(
-            ("the paper, all losses", *(f"{a} and {b}" for a, b in CONFUSED[summary.paper]))
-        )
+        pairs = [f"{one} and {other}" for one, other in CONFUSED[summary.paper]]
+        rows.append(("the paper, all losses", *pairs))
     notes = ("missed → wrongly predicted instead (test documents, mean over the seeds)",)
-    rules = (len(summary.rows),) if summary.paper is not None else ()
-    header = (ROW, "most often", "second", "third")
-    return Table("Labels that are confused", header, rows, notes, rules)
+    header = ("row", "most often", "second", "third")
+    return Table("Labels that are confused", header, rows, notes)
 
 
 def training_table(summary: Summary) -> Table:
     """What was trained, how long, on what."""
     made = {(row.hardware, row.commits) for row in summary.rows.values() if row.seeds}
     # What is the same everywhere stands above the tables already.
-    differ = len(made) > 1
-    rows, libraries = [], dict[str, list[str]]()
+    n_more = 2 if len(made) > 1 else 0
+    rows = []
     for name, row in summary.rows.items():
         seconds = NONE if row.seconds is None else f"{row.seconds:.1f}"
         origin = (", ".join(row.hardware) or NONE, ", ".join(row.commits) or NONE)
         model = describe_model(name, row.recipe)
-        rows.append((shown(name), model, str(len(row.seeds)), seconds, *origin[: 2 * differ]))
-        for versions in row.versions:
-            text = ", ".join(f"{library} {version}" for library, version in versions.items())
-            libraries.setdefault(text, []).append(shown(name))
+        rows.append((shown(name), model, str(len(row.seeds)), seconds, *origin[:n_more]))
+    libraries = by_text(
+        (", ".join(f"{library} {version}" for library, version in versions.items()), name)
+        for name, row in summary.rows.items()
+        for versions in row.versions
+    )
     notes = ["Seconds of one training, mean; several at a time (--jobs) slow each other down."]
     for text, names in libraries.items():
         notes.append(f"{'' if len(libraries) == 1 else ', '.join(names) + ': '}{text}.")
-    header = (ROW, "model", "trainings", "seconds", *("hardware", "commit")[: 2 * differ])
+    header = ("row", "model", "trainings", "seconds", *("hardware", "commit")[:n_more])
     return Table("Training", header, rows, notes)
 
 
@@ -164,7 +157,15 @@ def failure_table(summary: Summary) -> Table | None:
         for name, row in summary.rows.items()
         for seed, why in row.failed.items()
     ]
-    return Table("Failed", (ROW, "seed", "why"), rows) if rows else None
+    return Table("Failed", ("row", "seed", "why"), rows) if rows else None
+
+
+def by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Text -> the rows that it is about, from pairs of both."""
+    rows: dict[str, list[str]] = {}
+    for text, row in pairs:
+        rows.setdefault(text, []).append(shown(row))
+    return rows
 
 
 def groups_of(summary: Summary, layout: str) -> tuple[str, ...]:
@@ -183,7 +184,7 @@ def _figure_notes(summary: Summary, layout: str) -> list[str]:
     several = any(row.std for row in summary.rows.values())
     spread = ", mean ± standard deviation over n seeds" if several else ""
     notes = [f"Micro-F1 / macro-F1 in percent{spread}; {brackets} Bold: the best of a column."]
-    once = [shown(name) for name, row in summary.rows.items() if not uses_chance(name, row.recipe)]
+    once = [shown(name) for name, row in summary.rows.items() if not is_random(name, row.recipe)]
     if once and several:
         notes.append(f"No random numbers, so one training is enough: {', '.join(once)}.")
     if any(row.difference for row in summary.rows.values()):
@@ -202,28 +203,25 @@ def _group(group: str) -> str:
 
 def _headings(summary: Summary, layout: str) -> list[str]:
     sizes = summary.sizes[layout]
-    return [
-        f"{_group(group)} ({sizes[group]})" if group in sizes else _group(group)
-        for group in groups_of(summary, layout)
-    ]
+    return [f"{_group(group)} ({sizes[group]})" for group in groups_of(summary, layout)]
 
 
 def _mean(row: RowSummary, group: str) -> Pair | None:
     mean = row.mean.get(group)
-    return None if mean is None else (mean["micro_f1"], mean["macro_f1"])
+    return (mean["micro_f1"], mean["macro_f1"]) if mean else None
 
 
-def _papers_best(paper: str, layout: str, group: str) -> Pair | None:
-    pairs = [pair for cells in paper_rows(paper, layout).values() if (pair := cells.get(group))]
-    return (max(p[0] for p in pairs), max(p[1] for p in pairs)) if pairs else None
+def _papers_best(summary: Summary, layout: str) -> dict[str, Pair | None]:
+    rows = paper_rows(str(summary.paper), layout).values()
+    return {group: best_pair(row[group] for row in rows) for group in groups_of(summary, layout)}
 
 
 def _suffixes(row: RowSummary, group: str) -> tuple[str, str]:
     """Stars and standard deviation of micro- and of macro-F1."""
     suffixes = []
     for measure in MEASURES:
-        found = row.difference.get(group, {}).get(measure)
-        p = 1.0 if found is None or found.value == 0 else found.p
+        difference = row.difference.get(group, {}).get(measure)
+        p = difference.p if difference and difference.value else 1.0
         spread = f" ± {row.std[group][measure]:.2f}" if group in row.std else ""
         suffixes.append(f"{'**' if p < 0.01 else '*' if p < 0.05 else ''}{spread}")
     return suffixes[0], suffixes[1]

@@ -6,7 +6,7 @@ All of them are written again after every cell; readers see the old one or the n
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from longtail.report import plot_labels, plot_results
 from longtail.report.jinja import render_markdown
 from longtail.report.paper import LAYOUTS, SOURCE, paper_rows, paper_sizes
 from longtail.reproduce.claims import paper_figures, shown
-from longtail.reproduce.recipes import describe_model, uses_chance
+from longtail.reproduce.recipes import describe_model, is_random
 from longtail.reproduce.summary import Summary
 from longtail.reproduce.tables import (
+    by_text,
     claim_rows,
     claim_table,
     confusion_table,
@@ -30,7 +31,7 @@ from longtail.reproduce.tables import (
     paper_table,
     training_table,
 )
-from longtail.runs import check_replaceable
+from longtail.runs.files import check_replaceable
 
 FIGURE, LABELS = ".png", "-labels.png"
 TITLES = {"reuters": "Reuters-21578", "pubmed": "PubMed"}
@@ -49,49 +50,52 @@ def check_publish(publish: Path, rows: Collection[str]) -> None:
             f"--publish {publish} is a folder. Name also the files, as in "
             f"--publish {publish / 'results'}."
         )
+    stem = publish_stem(publish)
     try:
-        published = json.loads(_named(publish, ".json").read_text("utf-8"))["rows"]
+        published = json.loads(_named(stem, ".json").read_text("utf-8"))["rows"]
     except (OSError, ValueError, KeyError, TypeError):
         for end in (".md", ".json", FIGURE, LABELS):
-            check_replaceable(_named(publish, end), overwrite=False)
+            check_replaceable(_named(stem, end), overwrite=False)
         return
     lost = [row for row in published if row not in rows]
     if lost:
         raise InputError(
-            f"{_named(publish, '.json')} has rows that this command does not make: "
+            f"{_named(stem, '.json')} has rows that this command does not make: "
             f"{', '.join(lost)}. Leave out --rows, or publish under another name."
         )
 
 
-def write_results(
-    summary: Summary, command: str, out: Path, publish: Path | None
-) -> tuple[Path, ...]:
-    """Tables and figure into the folder and, with another name, wherever they are published."""
-    ends = [".md", ".json", LABELS]
-    if any(row.mean for row in summary.rows.values()):
-        ends.insert(2, FIGURE)
-        _draw(FIGURE, out, publish, lambda path: _plot(summary, path))
-    for stem in _stems(out, publish):
-        for end, text in (
-            (".md", results_markdown(summary, command, stem.name)),
-            (".json", json.dumps(results_json(summary, command), indent=1) + "\n"),
-        ):
+def publish_stem(publish: Path) -> Path:
+    """The name that published files have in common: without a suffix of one of them."""
+    return publish.with_suffix("") if publish.suffix in (".md", ".json", ".png") else publish
+
+
+def write_results(summary: Summary, command: str, stems: Sequence[Path]) -> tuple[Path, ...]:
+    """Write page, JSON and figure under each of several names; return all files."""
+    has_figure = any(row.mean for row in summary.rows.values())
+    if has_figure:
+        _draw(FIGURE, stems, lambda path: _plot(summary, path))
+    plain = json.dumps(results_json(summary, command), indent=1) + "\n"
+    for stem in stems:
+        page = results_markdown(summary, command, stem.name)
+        for end, text in ((".md", page), (".json", plain)):
             with writing(_named(stem, end)) as file:
                 file.write(text)
-    return tuple(_named(stem, end) for stem in _stems(out, publish) for end in ends)
+    ends = (".md", ".json", *([FIGURE] if has_figure else []), LABELS)
+    return tuple(_named(stem, end) for stem in stems for end in ends)
 
 
-def write_corpus_figure(train: TextData, corpus: str, out: Path, publish: Path | None) -> None:
+def write_corpus_figure(train: TextData, corpus: str, stems: Sequence[Path]) -> None:
     """The long tail of the training part over what its labels share."""
     sizes = f"{len(train)} training documents, {len(train.label_names)} labels"
     title = f"{TITLES.get(corpus, corpus)}: {sizes}"
-    _draw(LABELS, out, publish, lambda path: plot_labels(train, path, title=title))
+    _draw(LABELS, stems, lambda path: plot_labels(train, path, title=title))
 
 
 def results_markdown(summary: Summary, command: str, stem: str) -> str:
     """The whole page; its figures lie beside it and are called by its own name."""
     rows = summary.rows.items()
-    random = [name for name, row in rows if uses_chance(name, row.recipe)]
+    random = [name for name, row in rows if is_random(name, row.recipe)]
     n_labels = summary.sizes["labels"]["all"]
     in_paper = paper_sizes(summary.paper, "labels")["all"] if summary.paper else n_labels
     tables = [make(summary, layout) for layout in LAYOUTS for make in (figure_table, paper_table)]
@@ -128,9 +132,10 @@ def results_json(summary: Summary, command: str) -> dict[str, Any]:
         for by_measure in plain["difference"].values():
             for values in by_measure.values():
                 values |= {key: 100 * values[key] for key in ("value", "low", "high")}
-        keys = ("missed", "given", "documents")
-        confused = [(missed, wrong, round(n, 3)) for missed, wrong, n in row.confused]
-        plain["confused"] = [dict(zip(keys, each, strict=True)) for each in confused]
+        plain["confused"] = [
+            {"missed": missed, "given": given, "documents": round(n, 3)}
+            for missed, given, n in row.confused
+        ]
         rows[name] = plain
     paper = None
     if summary.paper is not None:
@@ -159,13 +164,11 @@ def _rule(recipe: Mapping[str, Any]) -> str:
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
-    """One thing for all, or each with the rows that it is about."""
-    rows_by: dict[str, list[str]] = {}
-    for what, row in pairs:
-        rows_by.setdefault(what, []).append(shown(row))
-    if len(rows_by) == 1:
-        return next(iter(rows_by))
-    return "; ".join(f"{what} ({', '.join(rows)})" for what, rows in rows_by.items())
+    """One text for all, or each with the rows that it is about."""
+    rows = by_text(pairs)
+    if len(rows) == 1:
+        return next(iter(rows))
+    return "; ".join(f"{text} ({', '.join(names)})" for text, names in rows.items())
 
 
 def _plot(summary: Summary, path: Path) -> None:
@@ -182,21 +185,14 @@ def _plot(summary: Summary, path: Path) -> None:
     plot_results(ours, spread, paper, summary.sizes["labels"], path, title=title)
 
 
-def _stems(out: Path, publish: Path | None) -> list[Path]:
-    if publish is None:
-        return [out / "results"]
-    ends = publish.suffix in (".md", ".json", ".png")
-    return [out / "results", publish.with_suffix("") if ends else publish]
-
-
 def _named(stem: Path, end: str) -> Path:
     """Not by `with_suffix`: a name such as minilm-1.5 has none."""
     return stem.with_name(stem.name + end)
 
 
-def _draw(end: str, out: Path, publish: Path | None, draw: Callable[[Path], None]) -> None:
-    """Draw into the folder; what is published is a copy."""
-    first, *others = (_named(stem, end) for stem in _stems(out, publish))
+def _draw(end: str, stems: Sequence[Path], draw: Callable[[Path], None]) -> None:
+    """Draw once; the others are copies."""
+    first, *others = (_named(stem, end) for stem in stems)
     draw(first)
     for copy in others:
         with replacing(copy) as temporary:

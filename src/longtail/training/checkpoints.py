@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from longtail.errors import DataError
-from longtail.runs import Workspace, make_folder, whole_file
+from longtail.runs.files import make_folder, whole_file
+from longtail.runs.workspace import Workspace
 
 STATE = "state"
 SUFFIX = ".safetensors"
@@ -41,73 +42,60 @@ class Checkpoints:
         if isinstance(space, Path):
             space = Workspace.begin(space, {}, join=True)
         self._space, self._seconds, self._clock = space, 60 * minutes, clock
+        self.folder = space.path
         # Also removes what a killed process was writing.
-        make_folder(space.path)
+        make_folder(self.folder)
         self._last = clock()
-
-    @property
-    def folder(self) -> Path:
-        return self._space.path
 
     def due(self) -> bool:
         return self._clock() - self._last >= self._seconds
 
     def save(
-        self,
-        tensors: Mapping[str, Tensor],
-        facts: Mapping[str, Any] | None = None,
-        name: str = STATE,
+        self, tensors: Mapping[str, Tensor], facts: dict[str, Any] | None = None, name: str = STATE
     ) -> None:
         """Write a state; the one before it is there until the new one is whole and on the disk."""
-        write_tensors(self._space.file(f"{name}{SUFFIX}"), tensors, facts or {})
+        path = self.folder / f"{name}{SUFFIX}"
+        on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        try:
+            with whole_file(self._space.file(path.name)) as temporary:
+                save_file(on_cpu, temporary, metadata={"facts": json.dumps(facts or {})})
+        except (OSError, SafetensorError) as error:
+            kept = "The last good state is still there"
+            if not path.exists():
+                kept = "Nothing was saved before"
+            raise DataError(
+                f"could not save to {path}: {error}. {kept}. Free some space, then resume with "
+                "--resume."
+            ) from error
         self._last = self._clock()
 
     def load(self, name: str = STATE) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The tensors and facts of a state; None if it was never saved."""
-        path = self._path(name)
-        return read_tensors(path) if path.exists() else None
+        path = self.folder / f"{name}{SUFFIX}"
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="pt") as opened:
+                facts = json.loads((opened.metadata() or {}).get("facts", "{}"))
+                names = opened.keys()
+                return {name: opened.get_tensor(name) for name in names}, facts
+        except (OSError, SafetensorError, ValueError) as error:
+            raise DataError(
+                f"{path} cannot be read ({error}). Remove it to start this part again."
+            ) from error
 
     def check_space(self, n_bytes: int) -> None:
         """Raise if the disk has no space for a checkpoint of `n_bytes` beside the previous one."""
         free = shutil.disk_usage(self.folder).free
-        copies = 1 if self._path(STATE).exists() else 2
-        wanted = copies * n_bytes + (1 << 20)
-        if free < wanted:
+        copies = 1 if (self.folder / f"{STATE}{SUFFIX}").exists() else 2
+        needed = copies * n_bytes + (1 << 20)
+        if free < needed:
             raise DataError(
                 f"the disk of {self.folder} has {free / 2**20:,.0f} MiB free, and saving this "
-                f"training takes {wanted / 2**20:,.0f} MiB. Free some, or choose another folder."
+                f"training takes {needed / 2**20:,.0f} MiB. Free some, or choose another folder."
             )
 
     def clear(self) -> None:
         """Remove all states."""
         for path in self.folder.glob(f"*{SUFFIX}"):
             self._space.discard(path.name)
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}{SUFFIX}"
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write a whole file or none: what was there before stays until the new one is on the disk."""
-    held = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    try:
-        with whole_file(path) as temporary:
-            save_file(held, temporary, metadata={"facts": json.dumps(facts)})
-    except (OSError, SafetensorError) as error:
-        kept = "The last good state is still there" if path.exists() else "Nothing was saved before"
-        raise DataError(
-            f"could not save to {path}: {error}. {kept}. Free some space, then resume with "
-            "--resume."
-        ) from error
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_tensors` wrote."""
-    try:
-        with safe_open(path, framework="pt") as opened:
-            facts = json.loads((opened.metadata() or {}).get("facts", "{}"))
-            return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118
-    except (OSError, SafetensorError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}). Remove it to start this part again."
-        ) from error

@@ -67,9 +67,7 @@ class Processes:
 
     def wrap(self, network: nn.Module) -> nn.Module:
         """The network as it is called: with gradients averaged over all processes."""
-        if self.count == 1:
-            return network
-        return nn.parallel.DistributedDataParallel(network)
+        return network if self.count == 1 else nn.parallel.DistributedDataParallel(network)
 
     def without_sync(self, network: nn.Module) -> AbstractContextManager[Any]:
         """A backward pass that only accumulates gradients, without averaging them."""
@@ -84,11 +82,21 @@ class Processes:
 
 
 @contextmanager
-def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
-    """Use deterministic kernels on a GPU; the caller's setting is restored."""
-    if device.type != "cuda" or not wanted:
+def gpu_stream(device: torch.device, deterministic: bool) -> Iterator[None]:
+    """On a GPU, use a separate stream, which graphs are recorded from."""
+    if device.type != "cuda":
         yield
         return
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))
+    kernels = _deterministic_kernels() if deterministic else nullcontext()
+    with torch.cuda.device(device), torch.cuda.stream(stream), kernels:
+        yield
+    torch.cuda.current_stream(device).wait_stream(stream)
+
+
+@contextmanager
+def _deterministic_kernels() -> Iterator[None]:
     # Without it matrix products may use their workspace in another order each time.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
@@ -108,11 +116,10 @@ def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
 @contextmanager
 def limited_threads(network: nn.Module) -> Iterator[None]:
     """Train a small network on the CPU with one thread."""
-    threads = torch.get_num_threads()
-    weights = sum(parameter.numel() for parameter in network.parameters())
-    on_cpu = all(parameter.device.type == "cpu" for parameter in network.parameters())
+    threads, parameters = torch.get_num_threads(), list(network.parameters())
+    on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
     try:
-        if on_cpu and weights < SMALL_NETWORK:
+        if on_cpu and sum(parameter.numel() for parameter in parameters) < SMALL_NETWORK:
             torch.set_num_threads(1)
         yield
     finally:

@@ -1,9 +1,9 @@
-"""Texts in the form of a network's inputs: token ids, or sparse features."""
+"""Texts as inputs of a network: token ids or sparse features, in batches, on their device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 IntArray = NDArray[np.int64]
+# Batches among which documents are sorted by length: more means less padding and less shuffling.
+# At most half of all, or few documents would make the same batches in every epoch.
+SORTED_TOGETHER = 50
+MIN_PARTS = 2
 
 
 class Encoded(Protocol):
@@ -46,12 +50,14 @@ class EncodedBags:
         return EncodedBags(self.matrix[rows])
 
     def batch(self, rows: IntArray) -> dict[str, Tensor]:
-        part = self.matrix[rows]
-        return {
-            "indices": torch.from_numpy(part.indices.astype(np.int64)),
-            "offsets": torch.from_numpy(part.indptr[:-1].astype(np.int64)),
-            "weights": torch.from_numpy(part.data.astype(np.float32)),
-        }
+        indices, starts, weights = csr_tensors(self.matrix[rows])
+        return {"indices": indices, "offsets": starts[:-1], "weights": weights}
+
+
+def csr_tensors(matrix: sp.csr_matrix, device: torch.device | str = "cpu") -> list[Tensor]:
+    """Column indices, row starts (with the end) and float32 values of a sparse matrix."""
+    parts = (matrix.indices, np.int64), (matrix.indptr, np.int64), (matrix.data, np.float32)
+    return [torch.from_numpy(part.astype(dtype)).to(device) for part, dtype in parts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,3 +94,104 @@ class EncodedTokens:
             "input_ids": torch.from_numpy(input_ids),
             "attention_mask": torch.from_numpy(mask.astype(np.int64)),
         }
+
+
+def epoch_batches(lengths: IntArray, size: int, seed: int, epoch: int) -> list[IntArray]:
+    """All documents once, shuffled but of similar length within a batch."""
+    rng = np.random.default_rng([seed, epoch])
+    rows = rng.permutation(len(lengths))
+    batches: list[IntArray] = []
+    together = size * max(1, min(SORTED_TOGETHER, len(rows) // (size * MIN_PARTS)))
+    for start in range(0, len(rows), together):
+        part = rows[start : start + together]
+        part = part[np.argsort(lengths[part], kind="stable")]
+        batches += [part[k : k + size] for k in range(0, len(part), size)]
+    return [batches[k] for k in rng.permutation(len(batches))]
+
+
+def sorted_batches(lengths: IntArray, size: int) -> list[IntArray]:
+    """All documents once, the longest first: a batch that does not fit in memory fails early."""
+    rows = np.argsort(-lengths, kind="stable")
+    return [rows[k : k + size] for k in range(0, len(rows), size)]
+
+
+def padded_width(length: int, longest: int) -> int:
+    """The width that a batch is padded to: few different ones, so that few graphs are recorded.
+
+    Multiples of 16 up to 256 tokens, then eight steps to each power of two.
+    """
+    step = max(16, 2 ** (int(length - 1).bit_length() - 4)) if length > 1 else 16
+    return min(-(-length // step) * step, max(longest, length))
+
+
+class HostFeed:
+    """Inputs and targets made on the host; targets are flat indices and offsets, never dense."""
+
+    def __init__(self, encoded: Encoded, Y: sp.csr_matrix, device: torch.device) -> None:
+        self._encoded, self._Y, self._device = encoded, Y, device
+
+    def width(self, rows: IntArray) -> int | None:
+        """The width that a batch is padded to; None: that of its longest text."""
+        return None
+
+    def batch(self, rows: IntArray, width: int | None) -> tuple[dict[str, Tensor], Any]:
+        inputs = {k: v.to(self._device) for k, v in self._encoded.batch(rows).items()}
+        indices, offsets, _ = csr_tensors(self._Y[rows], self._device)
+        return inputs, (indices, offsets)
+
+
+class DeviceFeed:
+    """All tokens and labels on the device; a batch is gathered there from row numbers.
+
+    Nothing here waits for the host, so that a CUDA graph can record it.
+    """
+
+    def __init__(self, encoded: EncodedTokens, Y: sp.csr_matrix, device: torch.device) -> None:
+        self._encoded, self._device, self._n_labels = encoded, device, int(Y.shape[1])
+        self._tokens, self._starts, self._lengths, self._labels = (
+            torch.from_numpy(part).to(device)
+            for part in (encoded.tokens, encoded.offsets[:-1], encoded.lengths, _label_table(Y))
+        )
+
+    @staticmethod
+    def n_bytes(encoded: EncodedTokens, Y: sp.csr_matrix) -> int:
+        """Memory on the device."""
+        most = int(np.diff(Y.indptr).max(initial=1))
+        return int(encoded.tokens.nbytes + 16 * len(encoded) + 8 * most * len(encoded))
+
+    def width(self, rows: IntArray) -> int | None:
+        longest = int(self._encoded.lengths[rows].max(initial=1))
+        return padded_width(longest, self._encoded.max_length)
+
+    def batch(self, rows: Tensor, width: int | None) -> tuple[dict[str, Tensor], Any]:
+        assert width is not None
+        places = torch.arange(width, device=self._device)
+        mask = places < self._lengths[rows].unsqueeze(1)
+        positions = (self._starts[rows].unsqueeze(1) + places).clamp(max=len(self._tokens) - 1)
+        tokens = self._tokens[positions].long()
+        input_ids = torch.where(mask, tokens, self._encoded.pad)
+        # The extra column takes the padding of the label table.
+        targets = torch.zeros((len(rows), self._n_labels + 1), device=self._device)
+        targets.scatter_(1, self._labels[rows], 1.0)
+        return {"input_ids": input_ids, "attention_mask": mask.long()}, targets[:, :-1]
+
+
+Feed = HostFeed | DeviceFeed
+
+
+def make_feed(encoded: Encoded, Y: sp.csr_matrix, device: torch.device) -> Feed:
+    """Keep tokens on a GPU with enough memory; otherwise make batches on the host."""
+    if device.type == "cuda" and isinstance(encoded, EncodedTokens):
+        free, _ = torch.cuda.mem_get_info(device)
+        if DeviceFeed.n_bytes(encoded, Y) < free // 4:
+            return DeviceFeed(encoded, Y, device)
+    return HostFeed(encoded, Y, device)
+
+
+def _label_table(Y: sp.csr_matrix) -> IntArray:
+    """The labels of each document in a row, padded with the number of labels."""
+    counts = np.diff(Y.indptr)
+    table = np.full((Y.shape[0], max(1, int(counts.max(initial=0)))), Y.shape[1], dtype=np.int64)
+    places = np.arange(len(Y.indices)) - np.repeat(Y.indptr[:-1], counts)
+    table[np.repeat(np.arange(Y.shape[0]), counts), places] = Y.indices
+    return table

@@ -42,12 +42,9 @@ def stopping() -> Iterator[Stop]:
     A signal that is ignored (a command in the background, under nohup) stays ignored.
     """
     stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
     before: dict[signal.Signals, Any] = {}
 
-    def asked(number: int, frame: FrameType | None) -> None:
+    def request(number: int, frame: FrameType | None) -> None:
         stop.signal = signal.Signals(number)
         restore()
 
@@ -56,10 +53,11 @@ def stopping() -> Iterator[Stop]:
             # None: a handler that was not set from Python, and cannot be from here.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.getsignal(number)
-            signal.signal(number, asked)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.getsignal(number)
+                signal.signal(number, request)
     try:
         yield stop
     finally:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,21 +23,15 @@ from longtail.errors import DataError, InputError, LongtailError
 from longtail.losses import MultiLabelLoss
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
-from longtail.training.devices import Processes, device_of, has_bf16, limited_threads, repeatable
-from longtail.training.encoded import Encoded, IntArray
-from longtail.training.feed import DeviceFeed, epoch_batches, make_feed
+from longtail.training.devices import Processes, device_of, gpu_stream, has_bf16, limited_threads
+from longtail.training.encoded import Encoded, IntArray, epoch_batches, make_feed
 from longtail.training.interrupt import NEVER, Stop
-from longtail.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
-from longtail.training.predicting import predict_logits
 from longtail.training.settings import Training
-from longtail.training.steps import Note, Steps
-from longtail.training.weights import Weights
+from longtail.training.steps import Note, Steps, predict_logits
+from longtail.training.weights import Weights, load_optimizer, optimizer_tensors
 
 # Steps between two reads of the losses on a GPU: each waits for all queued work.
 READ_EVERY = 50
-
-
-Describe = Callable[[int], str]
 
 
 @dataclass(frozen=True)
@@ -51,55 +44,17 @@ class Validation:
 
 @dataclass
 class State:
-    """The progress of a training, beside its weights."""
+    """The progress of a training, beside its weights: epochs done, steps of the current one."""
 
     epoch: int = 0
     step: int = 0
     best: float | None = None
     best_epoch: int = 0
-    micro: int = 0
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The result of a training."""
-
-    epochs: int
-    steps: int
-    best: float | None
-    best_epoch: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class _Hooks:
-    """Callbacks and checkpoints of a training."""
-
-    validation: Validation | None
-    checkpoints: Checkpoints | None
-    progress: OnProgress
-    stop: Stop
-    describe: Describe
-
-
-def train(
-    network: nn.Module,
-    encoded: Encoded,
-    Y: sp.csr_matrix,
-    loss: MultiLabelLoss,
-    training: Training,
-    *,
-    is_head: Callable[[str], bool],
-    bf16: bool = False,
-    seed: int = 0,
-    validation: Validation | None = None,
-    checkpoints: Checkpoints | None = None,
-    progress: OnProgress = ignore,
-    note: Note = warnings.warn,
-    stop: Stop = NEVER,
-    describe: Describe = str,
-) -> Trained:
-    """Train a network in place; its weights end in float32.
+@dataclass(eq=False)
+class Trainer:
+    """Trains a network in place; its weights end in float32.
 
     With `validation` the weights of the best epoch are kept.
 
@@ -110,137 +65,127 @@ def train(
         seed: of the batches. Dropout uses torch's random numbers, seeded by the caller.
         describe: names a document, by its row, in an error.
     """
-    if len(encoded) == 0 or len(encoded) != Y.shape[0]:
-        raise InputError(
-            f"expected documents to train on and a row of labels for each, got {len(encoded)} "
-            f"documents and {Y.shape[0]} rows."
-        )
-    run = _Run(network, encoded, Y, loss, training, is_head, bf16, seed, note)
-    if checkpoints is not None:
-        checkpoints.check_space(run.n_bytes())
-        run.resume(checkpoints)
-    with run.placed(), limited_threads(network):
-        run.train(_Hooks(validation, checkpoints, progress, stop, describe))
-    return run.finish()
 
+    network: nn.Module
+    encoded: Encoded
+    Y: sp.csr_matrix
+    loss: MultiLabelLoss
+    training: Training
+    _: KW_ONLY
+    is_head: Callable[[str], bool]
+    bf16: bool = False
+    seed: int = 0
+    validation: Validation | None = None
+    checkpoints: Checkpoints | None = None
+    progress: OnProgress = ignore
+    note: Note = warnings.warn
+    stop: Stop = NEVER
+    describe: Callable[[int], str] = str
 
-class _Run:
-    """The state of one training."""
-
-    def __init__(
-        self,
-        network: nn.Module,
-        encoded: Encoded,
-        Y: sp.csr_matrix,
-        loss: MultiLabelLoss,
-        training: Training,
-        is_head: Callable[[str], bool],
-        bf16: bool,
-        seed: int,
-        note: Note,
-    ) -> None:
-        self.config, self.encoded, self.network, self.seed = training, encoded, network, seed
+    def __post_init__(self) -> None:
+        n_documents, network, training = len(self.encoded), self.network, self.training
+        if n_documents == 0 or n_documents != self.Y.shape[0]:
+            raise InputError(
+                f"expected documents to train on and a row of labels for each, got {n_documents} "
+                f"documents and {self.Y.shape[0]} rows."
+            )
         assert training.epochs and training.batch_size
-        self.epochs, self.batch_size = training.epochs, training.batch_size
+        self.epochs, self.per_epoch = training.epochs, -(-n_documents // training.batch_size)
         self.processes = Processes(device_of(training.device))
-        alone, device = self.processes.count == 1, self.processes.device
-        half = bf16 and has_bf16(device, training.precision)
+        self.device = self.processes.device
+        half = self.bf16 and has_bf16(self.device, training.precision)
         if training.precision == "bf16" and not half:
-            note("this model or device does not support bf16: computing in float32.")
-        self.device = device
-        network.to(device).train()
+            self.note("this model or device does not support bf16: computing in float32.")
+        alone = self.processes.count == 1
+        network.to(self.device).train()
         self.weights = Weights(network, half and alone, training.ema)
-        self.optimizer, rates = make_optimizer(self.weights, is_head, training, device)
-        forward = self.processes.wrap(network)
-        compiles = training.acceleration == "compile"
-        feed = make_feed(encoded, Y, device)
         self.steps = Steps(
+            network,
+            self.weights,
+            self.loss.to(self.device),
+            make_feed(self.encoded, self.Y, self.device),
+            training,
             processes=self.processes,
             autocast=half and not alone,
-            forward=forward,
-            compiled=torch.compile(forward, dynamic=True) if compiles else None,  # type: ignore[arg-type]
-            weights=self.weights,
-            loss=loss.to(device),
-            optimizer=self.optimizer,
-            feed=feed,
-            rates=rates,
-            batch_size=self.batch_size,
-            micro=min(training.micro_batch or self.batch_size, self.batch_size),
-            max_grad_norm=training.max_grad_norm,
-            graphs=alone and training.acceleration != "off" and isinstance(feed, DeviceFeed),
-            note=note,
+            is_head=self.is_head,
+            note=self.note,
         )
-        self.per_epoch = math.ceil(len(encoded) / self.batch_size)
-        self.total = self.epochs * self.per_epoch
         self.at = State()
-        self.began = time.perf_counter()
 
-    def train(self, hooks: _Hooks) -> None:
-        """Run all epochs from the current state."""
-        while self.at.epoch < self.epochs and not self._is_exhausted():
-            batches = epoch_batches(self.encoded.lengths, self.batch_size, self.seed, self.at.epoch)
-            self._epoch(batches, hooks)
-            if hooks.validation is not None:
-                self._validate(hooks.validation)
-            self.at.epoch, self.at.step = self.at.epoch + 1, 0
-            self._pause(hooks)
+    def train(self) -> State:
+        """Run all epochs, from the last checkpoint if there is one."""
+        if self.checkpoints is not None:
+            # Weights, two moments, the average and the best.
+            copies = 4 + bool(self.training.ema)
+            self.checkpoints.check_space(
+                copies * sum(weight.numel() * 4 for weight in self.weights.optimized)
+            )
+            self._resume(self.checkpoints)
+        with gpu_stream(self.device, self.training.deterministic), limited_threads(self.network):
+            while self.at.epoch < self.epochs and not self._is_exhausted():
+                self._epoch()
+                if self.validation is not None:
+                    self._validate(self.validation)
+                self.at.epoch, self.at.step = self.at.epoch + 1, 0
+                self._pause()
+        self.weights.finish()
+        self.network.eval()
+        return self.at
 
-    def _epoch(self, batches: list[IntArray], hooks: _Hooks) -> None:
+    def _epoch(self) -> None:
+        size, lengths = self.steps.batch_size, self.encoded.lengths
+        batches = epoch_batches(lengths, size, self.seed, self.at.epoch)
         waiting: list[tuple[IntArray, Tensor]] = []
         seen, since = 0, time.perf_counter()
-        each = hooks.checkpoints is not None and self.config.checkpoint_minutes == 0
-        every = 1 if each or self.device.type == "cpu" else READ_EVERY
-        for step in range(self.at.step, len(batches)):
-            rows = batches[step]
-            factor = self.config.rate(self.at.epoch * self.per_epoch + step, self.total)
-            waiting.append((rows, self.steps(rows, factor)))
-            self.at.step = step + 1
+        saves_each = self.checkpoints is not None and self.training.checkpoint_minutes == 0
+        every = 1 if saves_each or self.device.type == "cpu" else READ_EVERY
+        for rows in batches[self.at.step :]:
+            total = self.epochs * self.per_epoch
+            done = self.at.epoch * self.per_epoch + self.at.step
+            waiting.append((rows, self.steps(rows, self.training.rate(done, total))))
+            self.at.step += 1
             seen += len(rows)
-            last = self.at.step == len(batches)
-            if last or len(waiting) >= every:
-                value = self._read_losses(waiting, hooks.describe)
+            is_last = self.at.step == len(batches)
+            if is_last or len(waiting) >= every:
+                value = self._read_losses(waiting)
                 waiting = []
                 speed = seen / max(1e-9, time.perf_counter() - since)
-                hooks.progress(self._progress(value, speed))
+                now = Progress("training", done + 1, total, "steps", documents_per_second=speed)
+                now = replace(now, epoch=self.at.epoch + 1, epochs=self.epochs)
+                self.progress(replace(now, loss=value, best=self.at.best))
                 # After the last step the epoch is validated first.
-                if not last:
-                    self._pause(hooks)
+                if not is_last:
+                    self._pause()
 
-    def _pause(self, hooks: _Hooks) -> None:
+    def _pause(self) -> None:
         """Save a checkpoint if it is due, and stop if that was requested."""
         # Read once: a signal that arrives while saving waits for the next pause.
-        requested = hooks.stop.signal is not None
-        checkpoints = hooks.checkpoints
-        if checkpoints is not None and (requested or checkpoints.due()):
-            self.save(checkpoints)
+        requested = self.stop.signal is not None
+        saved = "Nothing was saved: the training has no folder."
+        if self.checkpoints is not None:
+            saved = "The training so far is saved: resume it with --resume."
+            if requested or self.checkpoints.due():
+                self._save(self.checkpoints)
         if requested:
-            kept = "The training so far is saved: resume it with --resume."
-            nothing = "Nothing was saved: the training has no folder."
-            hooks.stop.check(nothing if checkpoints is None else kept)
+            self.stop.check(saved)
 
-    def _read_losses(self, waiting: list[tuple[IntArray, Tensor]], describe: Describe) -> float:
+    def _read_losses(self, waiting: list[tuple[IntArray, Tensor]]) -> float:
         """The last loss; raises if one of them is not finite."""
-        losses = torch.stack([value for _, value in waiting]).tolist()
-        first = self.at.step - len(waiting) + 1
-        for position, value in enumerate(losses):
+        losses: list[float] = torch.stack([value for _, value in waiting]).tolist()
+        for number, ((rows, _), value) in enumerate(zip(waiting, losses, strict=True), start=1):
             if not math.isfinite(value):
-                rows = waiting[position][0].tolist()
-                named = ", ".join(describe(row) for row in rows[:5])
+                named = ", ".join(self.describe(row) for row in rows[:5].tolist())
                 more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
                 raise LongtailError(
-                    f"the loss became {value} at step {first + position} of epoch "
-                    f"{self.at.epoch + 1}, at documents {named}{more}. Lower the learning rate, "
-                    f"now {self.config.learning_rate}, or check these texts."
+                    f"the loss became {value} at step {self.at.step - len(waiting) + number} of "
+                    f"epoch {self.at.epoch + 1}, at documents {named}{more}. Lower the learning "
+                    f"rate, now {self.training.learning_rate}, or check these texts."
                 )
-        return float(losses[-1])
+        return losses[-1]
 
     def _validate(self, validation: Validation) -> None:
-        self.network.eval()
-        try:
-            with self.weights.evaluating():
-                logits = predict_logits(self.network, validation.encoded)
-        finally:
-            self.network.train()
+        with self.weights.evaluating():
+            logits = predict_logits(self.network, validation.encoded)
         score = validation.score(logits)
         best = self.at.best
         # NaN is never the best score.
@@ -250,63 +195,21 @@ class _Run:
 
     def _is_exhausted(self) -> bool:
         """Whether early stopping ends the training."""
-        if not self.config.early_stopping_patience or self.at.best is None:
+        if not self.training.early_stopping_patience or self.at.best is None:
             return False
-        return self.at.epoch - self.at.best_epoch >= self.config.early_stopping_patience
+        return self.at.epoch - self.at.best_epoch >= self.training.early_stopping_patience
 
-    def _progress(self, loss: float, speed: float) -> Progress:
-        return Progress(
-            "training",
-            self.at.epoch * self.per_epoch + self.at.step,
-            self.total,
-            "steps",
-            epoch=self.at.epoch + 1,
-            epochs=self.epochs,
-            loss=loss,
-            documents_per_second=speed,
-            best=self.at.best,
-        )
-
-    @contextmanager
-    def placed(self) -> Iterator[None]:
-        """On a GPU, use a separate stream, which graphs are recorded from."""
-        if self.device.type != "cuda":
-            yield
-            return
-        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        exact = repeatable(self.device, self.config.deterministic)
-        with torch.cuda.device(self.device), torch.cuda.stream(stream), exact:
-            yield
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-
-    def finish(self) -> Trained:
-        self.weights.finish()
-        self.network.eval()
-        at = self.at
-        seconds = time.perf_counter() - self.began
-        return Trained(
-            at.epoch, at.epoch * self.per_epoch, at.best, at.best_epoch or at.epoch, seconds
-        )
-
-    def n_bytes(self) -> int:
-        """Size of a saved state: weights, two moments, the average and the best."""
-        copies = 3 + bool(self.config.ema) + 1
-        return copies * sum(weight.numel() * 4 for weight in self.weights.optimized)
-
-    def save(self, checkpoints: Checkpoints) -> None:
+    def _save(self, checkpoints: Checkpoints) -> None:
         """Write a checkpoint of everything that the rest of the training depends on."""
         if self.processes.rank > 0:
             return
-        tensors = self.weights.tensors() | optimizer_tensors(self.optimizer, self.weights)
+        tensors = self.weights.tensors() | optimizer_tensors(self.steps.optimizer, self.weights)
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
-        self.at.micro = self.steps.micro
-        checkpoints.save(tensors, vars(self.at))
+        checkpoints.save(tensors, vars(self.at) | {"micro": self.steps.micro})
 
-    def resume(self, checkpoints: Checkpoints) -> None:
-        """Continue from the last checkpoint, if there is one."""
+    def _resume(self, checkpoints: Checkpoints) -> None:
         state = checkpoints.load()
         if state is None:
             return
@@ -320,9 +223,9 @@ class _Run:
 
     def _load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         self.weights.load(tensors)
-        load_optimizer(self.optimizer, self.weights, tensors)
+        load_optimizer(self.steps.optimizer, self.weights, tensors)
+        self.steps.micro = min(facts.pop("micro"), self.steps.batch_size)
         self.at = State(**facts)
-        self.steps.micro = min(self.at.micro, self.batch_size)
         if "random.cuda" in tensors and self.device.type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
         # Last of all: nothing between here and the next step may draw.

@@ -1,4 +1,4 @@
-"""One step of the optimizer: micro-batches, clipping, out of memory, and CUDA graphs.
+"""Steps of the optimizer, and predictions: both continue with fewer documents out of memory.
 
 On a GPU a step of a small network is hundreds of short kernels, and launching them takes longer
 than running them. A graph, recorded once for each width, launches them all at once.
@@ -8,58 +8,77 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.errors import LongtailError
+from longtail.errors import InputError, LongtailError
 from longtail.losses import MultiLabelLoss
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.devices import Processes
-from longtail.training.encoded import IntArray
-from longtail.training.feed import Feed
-from longtail.training.weights import Weights
+from longtail.training.encoded import (
+    DeviceFeed,
+    Encoded,
+    EncodedTokens,
+    Feed,
+    IntArray,
+    sorted_batches,
+)
+from longtail.training.settings import Training
+from longtail.training.weights import Weights, make_optimizer
 
 Note = Callable[[str], None]
 
 
-@dataclass
 class Steps:
     """Trains on one batch at a time.
 
     Args:
         processes: share each batch.
         autocast: compute in bf16 by autocast, as with several processes.
-        forward: the network, or its wrapper for several processes.
-        compiled: the same through torch.compile, used as long as that works.
-        rates: one learning rate per parameter group, before the schedule.
-        micro: documents in memory at a time.
-        graphs: record the step of each width as a CUDA graph.
+        is_head: whether a parameter, by name, belongs to the head.
         note: called with a message about each fallback.
     """
 
-    processes: Processes
-    autocast: bool
-    forward: nn.Module
-    compiled: nn.Module | None
-    weights: Weights
-    loss: MultiLabelLoss
-    optimizer: torch.optim.Optimizer
-    feed: Feed
-    rates: list[float]
-    batch_size: int
-    micro: int
-    max_grad_norm: float
-    graphs: bool
-    note: Note
-    _recorded: dict[int, Any] = field(default_factory=dict)
-    _pool: Any = None
+    def __init__(
+        self,
+        network: nn.Module,
+        weights: Weights,
+        loss: MultiLabelLoss,
+        feed: Feed,
+        training: Training,
+        *,
+        processes: Processes,
+        autocast: bool,
+        is_head: Callable[[str], bool],
+        note: Note,
+    ) -> None:
+        assert training.batch_size is not None
+        self.weights, self.loss, self.feed, self.training = weights, loss, feed, training
+        self.processes, self.autocast, self.note = processes, autocast, note
+        self.optimizer, self.rates = make_optimizer(weights, is_head, training, processes.device)
+        self.forward = processes.wrap(network)
+        self.compiled: Any = None
+        if training.acceleration == "compile":
+            self.compiled = torch.compile(self.forward, dynamic=True)
+        self.batch_size = training.batch_size
+        # Documents in memory at a time.
+        self.micro = min(training.micro_batch or self.batch_size, self.batch_size)
+        self.graphs = training.acceleration != "off" and isinstance(feed, DeviceFeed)
+        self.graphs = self.graphs and processes.count == 1
+        self._recorded: dict[int, Any] = {}
+        self._pool: Any = None
 
     def __call__(self, rows: IntArray, factor: float) -> Tensor:
-        """Take the step; returns its loss, still on the device."""
-        self._set_rates(factor)
+        """Take the step, at a share of the peak learning rate; its loss, still on the device."""
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * factor)
+            else:
+                group["lr"] = rate * factor
         while True:
             try:
                 width = self.feed.width(rows)
@@ -67,12 +86,19 @@ class Steps:
                     return self._graphed(rows, width)
                 return self._step(self._share(rows), width, len(rows))
             except Exception as error:
+                first = _first_line(error)
                 if is_out_of_memory(error):
                     self._halve(error)
                 elif "deterministic" in str(error) and torch.are_deterministic_algorithms_enabled():
-                    self._disable_determinism(error)
+                    # A kernel of this model has no deterministic version.
+                    torch.use_deterministic_algorithms(False)
+                    self._reset(f"another run may differ in the last digits on this GPU ({first}).")
                 elif self.compiled is not None:
-                    self._disable_compiling(error)
+                    self.compiled = None
+                    self._reset(
+                        f"torch.compile does not work with this model ({first}): continuing "
+                        "without it."
+                    )
                 else:
                     raise
 
@@ -103,8 +129,8 @@ class Steps:
                 value.backward()
             total = total + value.detach()
         self.weights.collect()
-        if self.max_grad_norm:
-            nn.utils.clip_grad_norm_(self.weights.optimized, self.max_grad_norm)
+        if self.training.max_grad_norm:
+            nn.utils.clip_grad_norm_(self.weights.optimized, self.training.max_grad_norm)
         self.optimizer.step()
         self.weights.spread()
         self.weights.clear()
@@ -127,7 +153,15 @@ class Steps:
             try:
                 self._record(kept, width)
             except RuntimeError as error:
-                self._halve(error) if is_out_of_memory(error) else self._disable_graphs(error)
+                if is_out_of_memory(error):
+                    self._halve(error)
+                else:
+                    self.graphs = False
+                    first = _first_line(error)
+                    self._reset(
+                        f"CUDA graphs do not work with this model ({first}): continuing without "
+                        "them."
+                    )
             return loss
         graph, kept, result = self._recorded[width]
         kept.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
@@ -141,50 +175,28 @@ class Steps:
         self._pool = self._pool or graph.pool()
         self._recorded[width] = (graph, rows, result)
 
-    def _set_rates(self, factor: float) -> None:
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate * factor)
-            else:
-                group["lr"] = rate * factor
-
     def _halve(self, error: BaseException) -> None:
-        self._reset()
         if self.micro == 1:
-            raise too_large(error) from error
+            raise _too_large(error) from error
         self.micro = -(-self.micro // 2)
-        self.note(f"out of memory: continuing with {self.micro} documents at a time.")
+        self._reset(f"out of memory: continuing with {self.micro} documents at a time.")
 
-    def _disable_determinism(self, error: BaseException) -> None:
-        """A kernel of this model has no deterministic version: continue with the usual ones."""
-        self._reset()
-        torch.use_deterministic_algorithms(False)
-        first = (str(error).splitlines() or ["no reason given"])[0]
-        self.note(f"another run may differ in the last digits on this GPU ({first}).")
-
-    def _disable_graphs(self, error: BaseException) -> None:
-        self._reset()
-        self.graphs = False
-        first = (str(error).splitlines() or ["no reason given"])[0]
-        self.note(f"CUDA graphs do not work with this model ({first}): continuing without them.")
-
-    def _disable_compiling(self, error: BaseException) -> None:
-        self._reset()
-        self.compiled = None
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        self.note(f"torch.compile does not work with this model ({first}): continuing without it.")
-
-    def _reset(self) -> None:
+    def _reset(self, note: str) -> None:
+        """Forget the step that failed."""
         self.weights.clear()
         self._recorded.clear()
         self._pool = None
         if torch.cuda.is_available():
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
+        self.note(note)
 
 
-def too_large(error: BaseException) -> LongtailError:
-    """The error for a single document that does not fit in memory."""
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _too_large(error: BaseException) -> LongtailError:
     return LongtailError(
         "a single document does not fit in memory. Use a smaller model or a smaller max_length. "
         f"({error})"
@@ -196,3 +208,49 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def predict_logits(
+    network: nn.Module, encoded: Encoded, batch_size: int = 256, progress: OnProgress = ignore
+) -> NDArray[np.float32]:
+    """Logits of every document, (documents, labels); memory that runs out halves the batches.
+
+    The network must be in eval mode, and computes where it is. Nothing that several threads share
+    is changed.
+    """
+    if len(encoded) == 0:
+        raise InputError("expected at least one document to compute logits of, got none.")
+    if network.training:
+        raise InputError("the network is in training mode, with dropout: call network.eval().")
+    while True:
+        try:
+            return _predict(network, encoded, batch_size, progress)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if batch_size == 1:
+                raise _too_large(error) from error
+            batch_size = -(-min(batch_size, len(encoded)) // 2)
+            torch.cuda.empty_cache()
+
+
+def _predict(
+    network: nn.Module, encoded: Encoded, batch_size: int, progress: OnProgress
+) -> NDArray[np.float32]:
+    device = next(network.parameters()).device
+    logits: NDArray[np.float32] | None = None
+    done = 0
+    # As wide as in training: on a GPU an encoder computes in bf16.
+    half = device.type == "cuda" and isinstance(encoded, EncodedTokens)
+    half = half and torch.cuda.is_bf16_supported()
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
+        for rows in sorted_batches(encoded.lengths, batch_size):
+            inputs = {k: v.to(device) for k, v in encoded.batch(rows).items()}
+            batch = network(**inputs).float().cpu().numpy()
+            if logits is None:
+                logits = np.empty((len(encoded), batch.shape[1]), dtype=np.float32)
+            logits[rows] = batch
+            done += len(rows)
+            progress(Progress("predicting", done, len(encoded)))
+    assert logits is not None
+    return logits

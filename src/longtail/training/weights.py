@@ -1,17 +1,18 @@
-"""The weights of a training: float32 master weights, the network's weights, and averages.
+"""The weights of a training and their optimizer: float32 master weights, averages, AdamW.
 
 In bf16 the network holds rounded copies of float32 weights, so that small steps still add up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-PARTS = ("weights", "average", "best")
+from longtail.training.settings import Training
 
 
 class Weights:
@@ -32,30 +33,27 @@ class Weights:
         self._fixed: list[tuple[Tensor, Tensor]] = []
         if half:
             self.optimized = [p.detach().clone() for p in self.used]
-            self._narrow()
+            fixed = [p for p in network.parameters() if not p.requires_grad]
+            self._fixed = [(p, p.detach().clone()) for p in fixed]
+            self._cast(torch.bfloat16)
         self.average = [p.detach().clone() for p in self.optimized] if ema else []
         self.best: list[Tensor] = []
 
-    def _narrow(self) -> None:
-        """Round the weights to bf16, but not the buffers: rotary angles would be wrong for good."""
+    def _cast(self, dtype: torch.dtype) -> None:
+        """Convert the weights, but not the buffers: rotary angles in bf16 would stay wrong."""
         for parameter in self._network.parameters():
-            if not parameter.requires_grad:
-                self._fixed.append((parameter, parameter.detach().clone()))
             if parameter.is_floating_point():
-                parameter.data = parameter.data.to(torch.bfloat16)
+                parameter.data = parameter.data.to(dtype)
 
     def collect(self) -> None:
         """After the backward pass: copy the gradients to the master weights."""
         if not self._half:
             return
-        masters, gradients = [], []
-        for weight, used in zip(self.optimized, self.used, strict=True):
-            if used.grad is not None:
-                masters.append(weight)
-                gradients.append(used.grad)
-        wide = [torch.empty_like(weight) for weight in masters]
-        torch._foreach_copy_(wide, gradients)
-        for weight, grad in zip(masters, wide, strict=True):
+        pairs = zip(self.optimized, self.used, strict=True)
+        grads = {weight: used.grad for weight, used in pairs if used.grad is not None}
+        wide = [torch.empty_like(weight) for weight in grads]
+        torch._foreach_copy_(wide, list(grads.values()))
+        for weight, grad in zip(grads, wide, strict=True):
             weight.grad = grad
 
     def spread(self) -> None:
@@ -91,8 +89,7 @@ class Weights:
     def remember_best(self) -> None:
         """Keep the current weights, or their average, as the best."""
         source = self.average or self.optimized
-        if not self.best:
-            self.best = [torch.empty_like(p) for p in source]
+        self.best = self.best or [torch.empty_like(weight) for weight in source]
         with torch.no_grad():
             torch._foreach_copy_(self.best, source)
 
@@ -100,9 +97,7 @@ class Weights:
         """Leave the network in float32 with the best weights, the average, or the last ones."""
         kept = self.best or self.average or self.optimized
         if self._half:
-            for parameter in self._network.parameters():
-                if parameter.is_floating_point():
-                    parameter.data = parameter.data.to(torch.float32)
+            self._cast(torch.float32)
         with torch.no_grad():
             for fixed, value in self._fixed:
                 fixed.copy_(value)
@@ -110,10 +105,10 @@ class Weights:
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights by name, for a checkpoint."""
-        lists = (self.optimized, self.average, self.best)
+        parts = {"weights": self.optimized, "average": self.average, "best": self.best}
         return {
             f"{part}.{name}": value
-            for part, values in zip(PARTS, lists, strict=True)
+            for part, values in parts.items()
             for name, value in zip(self.names, values, strict=bool(values))
         }
 
@@ -122,9 +117,8 @@ class Weights:
         if f"best.{self.names[0]}" in tensors:
             self.best = [torch.empty_like(p) for p in self.optimized]
         with torch.no_grad():
-            for part, values in zip(PARTS, (self.optimized, self.average, self.best), strict=True):
-                for name, value in zip(self.names, values, strict=bool(values)):
-                    value.copy_(tensors[f"{part}.{name}"])
+            for name, value in self.tensors().items():
+                value.copy_(tensors[name])
             if self._half:
                 torch._foreach_copy_(self.used, self.optimized)
 
@@ -132,3 +126,45 @@ class Weights:
         if values is not self.used:
             with torch.no_grad():
                 torch._foreach_copy_(self.used, values)
+
+
+def make_optimizer(
+    weights: Weights, is_head: Callable[[str], bool], training: Training, device: torch.device
+) -> tuple[torch.optim.Optimizer, list[float]]:
+    """AdamW without decay of biases and norms, and the peak learning rate of each group."""
+    members: dict[tuple[bool, bool], list[Tensor]] = {}
+    for name, weight in zip(weights.names, weights.optimized, strict=True):
+        members.setdefault((is_head(name), weight.dim() > 1), []).append(weight)
+    assert training.learning_rate is not None
+    head_rate = training.head_learning_rate or training.learning_rate
+    groups: list[dict[str, Any]] = []
+    rates = []
+    for (in_head, decays), params in members.items():
+        rate = head_rate if in_head else training.learning_rate
+        # A number would be a constant of a CUDA graph; a tensor is filled before each step.
+        on_device = torch.tensor(rate, device=device) if device.type == "cuda" else rate
+        decay = (training.weight_decay or 0.0) if decays else 0.0
+        groups.append({"params": params, "weight_decay": decay, "lr": on_device})
+        rates.append(rate)
+    return torch.optim.AdamW(groups, fused=True, capturable=device.type == "cuda"), rates
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, weights: Weights) -> dict[str, Tensor]:
+    """The optimizer's state of each weight, by name, for a checkpoint."""
+    return {
+        f"optimizer.{key}.{name}": value
+        for name, weight in zip(weights.names, weights.optimized, strict=True)
+        for key, value in optimizer.state.get(weight, {}).items()
+    }
+
+
+def load_optimizer(
+    optimizer: torch.optim.Optimizer, weights: Weights, tensors: Mapping[str, Tensor]
+) -> None:
+    """Restore what `optimizer_tensors` returned."""
+    for name, weight in zip(weights.names, weights.optimized, strict=True):
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            value = tensors.get(f"optimizer.{key}.{name}")
+            if value is not None:
+                # A fused AdamW counts its steps on the device of the weights.
+                optimizer.state[weight][key] = value.to(weight.device)

@@ -1,54 +1,109 @@
-"""The balanced loss summed over a batch, with its gradient in closed form.
+"""The balanced loss as plain values; its elements, and its sum with the gradient in closed form.
 
-Plain autograd needs about ten logit-sized tensors; this needs one, the gradient, made in the same
-pass as the loss: on the CPU some rows at a time in kept buffers, on a GPU by the Triton kernels.
-Same maths as `functional`, tested to agree.
+`elements` is the plain form, for autograd and compilers; it needs about ten logit-sized tensors.
+`balanced_sum` needs one, the gradient, made in the same pass as the loss: on the CPU some rows at a
+time in kept buffers, on a GPU by the Triton kernels.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longtail.losses import functional
 from longtail.losses.bounds import HUGE, any_huge, bounded, suspicious, with_limits
-from longtail.losses.functional import rebalanced_weight
+from longtail.losses.functional import ElementCosts
 from longtail.losses.targets import Targets
-from longtail.losses.terms import BalancedTerms, BatchWeights, elements
 
 # Elements worked on at a time on the CPU: 4 MiB a buffer, and few calls from Python.
 CHUNK_ELEMENTS = 1 << 20
 _kept = threading.local()
 
 
-class _Batch(NamedTuple):
-    """All but the logits."""
+@dataclass(frozen=True)
+class BalancedTerms:
+    """The switches and per-label tensors of one balanced loss."""
+
+    gamma: float
+    lambda_: float
+    negative_scale: float
+    shift: Tensor | None
+    label_weight: Tensor | None
+    inverse_counts: Tensor | None
+    """1/n of every label; None where nothing is rebalanced."""
+    alpha: float
+    beta: float
+    mu: float
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> BalancedTerms:
+        """The terms with every per-label tensor changed."""
+        per_label: dict[str, Any] = {
+            name: change(value)
+            for name in ("shift", "label_weight", "inverse_counts")
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(self, **per_label)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """All of a batch but its logits: targets, weights of documents, and which elements count."""
 
     targets: Targets
-    terms: BalancedTerms
-    weights: BatchWeights
+    sample_weight: Tensor | None = None
+    mask: Tensor | None = None
+    document_mass: Tensor | None = None
+    """Per document the sum of 1/n over its labels, where the loss is rebalanced."""
 
-    def double(self) -> _Batch:
-        return _Batch(self.targets, self.terms.double(), self.weights.double())
+    def double(self) -> Batch:
+        weight, mass = (
+            None if part is None else part.double()
+            for part in (self.sample_weight, self.document_mass)
+        )
+        return Batch(self.targets, weight, self.mask, mass)
 
 
-def balanced_sum(
-    logits: Tensor,
-    targets: Targets,
-    terms: BalancedTerms,
-    weights: BatchWeights,
-    scale: float = 1.0,
-) -> Tensor:
+def elements(logits: Tensor, batch: Batch, terms: BalancedTerms) -> Tensor:
+    """weight * cost of every element, 0 where masked; every derivative exists."""
+    shifted = logits if terms.shift is None else logits - terms.shift
+    costs = ElementCosts(
+        lambda z: functional.balanced_positive(z, terms.gamma),
+        lambda z: functional.balanced_negative(
+            z, terms.gamma, lambda_=terms.lambda_, negative_scale=terms.negative_scale
+        ),
+    )
+    values = functional.elementwise(shifted, batch.targets, costs)
+    if terms.inverse_counts is not None:
+        assert batch.document_mass is not None
+        values = values * functional.rebalanced_weight(
+            terms.inverse_counts, batch.document_mass, terms.alpha, terms.beta, terms.mu
+        )
+    return weigh(values, terms.label_weight, batch)
+
+
+def weigh(values: Tensor, label_weight: Tensor | None, batch: Batch) -> Tensor:
+    """Elements times the weights of their label and document, 0 where masked."""
+    if label_weight is not None:
+        values = values * label_weight.to(values.dtype)
+    if batch.sample_weight is not None:
+        values = values * batch.sample_weight.to(values.dtype).unsqueeze(1)
+    if batch.mask is not None:
+        values = torch.where(batch.mask, values, torch.zeros_like(values))
+    return values
+
+
+def balanced_sum(logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float = 1.0) -> Tensor:
     """`scale` times the sum over the batch of weight * cost, differentiable in the logits."""
     with_grad = torch.is_grad_enabled() and logits.requires_grad
-    batch = _Batch(targets, terms, weights)
-    result = _BalancedSum.apply(logits, batch, scale, with_grad)  # type: ignore[no-untyped-call]
+    result = _BalancedSum.apply(logits, batch, terms, scale, with_grad)  # type: ignore[no-untyped-call]
     assert isinstance(result, Tensor)
     return result
 
@@ -69,36 +124,40 @@ class _BalancedSum(torch.autograd.Function):
     """The sum and, in the same pass over the logits, its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, batch: _Batch, scale: float, with_grad: bool) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float, with_grad: bool
+    ) -> Tensor:
         # Saved beside the logits only so that autograd notices a change before the backward pass.
-        weights = batch.weights
-        ctx.save_for_backward(logits, batch.targets.dense, weights.mask, weights.sample_weight)
-        ctx.rest = (batch, scale)
-        total, ctx.grad = _sum_and_grad(logits, batch, scale, with_grad)
+        ctx.save_for_backward(logits, batch.targets.dense, batch.mask, batch.sample_weight)
+        ctx.rest = (batch, terms, scale)
+        total, ctx.grad = _sum_and_grad(logits, batch, terms, scale, with_grad)
         return total
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         logits = ctx.saved_tensors[0]
-        batch, scale = ctx.rest
+        batch, terms, scale = ctx.rest
         if torch.is_grad_enabled():  # a second derivative is wanted (create_graph)
-            return _differentiable_grad(logits, batch, scale * grad_output), None, None, None
+            second = _differentiable_grad(logits, batch, terms, scale * grad_output)
+            return second, None, None, None, None
         # The first backward pass hands its gradient out, scaled in place: a second logit-sized
         # buffer would cost as much as all the maths. A later one (retain_graph) computes it again.
         grad, ctx.grad = ctx.grad, None
         if grad is None:
-            _, grad = _sum_and_grad(logits, batch, scale, with_grad=True)
+            _, grad = _sum_and_grad(logits, batch, terms, scale, with_grad=True)
         assert grad is not None
-        return grad.mul_(grad_output * scale).to(logits.dtype), None, None, None
+        return grad.mul_(grad_output * scale).to(logits.dtype), None, None, None, None
 
 
-def _differentiable_grad(logits: Tensor, batch: _Batch, scale: Tensor) -> Tensor:
-    wide, mask = logits.to(torch.promote_types(logits.dtype, torch.float32)), batch.weights.mask
-    if mask is not None:
-        wide = torch.where(mask, wide, torch.zeros_like(wide))
+def _differentiable_grad(
+    logits: Tensor, batch: Batch, terms: BalancedTerms, scale: Tensor
+) -> Tensor:
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if batch.mask is not None:
+        wide = torch.where(batch.mask, wide, torch.zeros_like(wide))
     if logits.device.type == "cpu" and any_huge(wide):
-        wide, batch = bounded(wide), batch.double()
-    total = elements(wide, *batch).sum()
+        wide, batch, terms = bounded(wide), batch.double(), terms.map(Tensor.double)
+    total = elements(wide, batch, terms).sum()
     # Scaled on the way, in float32: a float16 gradient could not wait for its scale.
     (grad,) = torch.autograd.grad(total, logits, scale.to(total.dtype), create_graph=True)
     return grad
@@ -111,31 +170,32 @@ def gradient_dtype(logits: Tensor) -> torch.dtype:
 
 
 def _sum_and_grad(
-    logits: Tensor, batch: _Batch, scale: float, with_grad: bool
+    logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float, with_grad: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The scaled sum, and the gradient of the sum before scaling."""
-    logits = logits.detach()
+    logits, dtype = logits.detach(), gradient_dtype(logits)
     if kernels_usable(logits):
         from longtail.losses.kernels import sum_and_grad
 
-        return sum_and_grad(logits, *batch, scale, gradient_dtype(logits) if with_grad else None)
-    total, grad = _eager_sum_and_grad(logits, batch, with_grad)
-    mask = batch.weights.mask
+        return sum_and_grad(logits, batch, terms, scale, dtype if with_grad else None)
+    total, grad = _eager_sum_and_grad(logits, batch, terms, with_grad)
     is_suspicious = logits.device.type == "cpu" and suspicious(total.item())
-    if not is_suspicious or not any_huge(logits if mask is None else logits[mask]):
+    if not is_suspicious or not any_huge(logits if batch.mask is None else logits[batch.mask]):
         return total * scale, grad
-    stand_in, grad = _eager_sum_and_grad(bounded(logits), batch.double(), with_grad)
-    grad = None if grad is None else grad.to(gradient_dtype(logits))
+    stand_in, grad = _eager_sum_and_grad(
+        bounded(logits), batch.double(), terms.map(Tensor.double), with_grad
+    )
+    grad = None if grad is None else grad.to(dtype)
     return (with_limits(total, stand_in) * scale).to(total.dtype), grad
 
 
 def _eager_sum_and_grad(
-    logits: Tensor, batch: _Batch, with_grad: bool
+    logits: Tensor, batch: Batch, terms: BalancedTerms, with_grad: bool
 ) -> tuple[Tensor, Tensor | None]:
     """All elements as negatives, but for the labels of each document, which are added after."""
     dtype = torch.promote_types(logits.dtype, torch.float32)
     n_rows, n_labels = logits.shape
-    batch = batch._replace(targets=batch.targets.sparse())
+    batch = replace(batch, targets=batch.targets.sparse())
     rows, labels = batch.targets.positions()
     grad = None
     if with_grad:
@@ -155,10 +215,10 @@ def _eager_sum_and_grad(
         *work, slope = (buffer[: z.shape[0]] for buffer in buffers)
         if grad is not None and grad.dtype == dtype:
             slope = grad[chunk]
-        total += _negatives(work, z, skipped, chunk, batch, slope)
+        total += _negatives(work, z, skipped, chunk, batch, terms, slope)
         if grad is not None and grad.dtype != dtype:
             grad[chunk] = slope
-    cost, slope = _positives(logits[rows, labels].to(dtype), batch)
+    cost, slope = _positives(logits[rows, labels].to(dtype), batch, terms)
     if grad is not None:
         grad[rows, labels] = slope.to(grad.dtype)
     return (total + cost.sum()).to(dtype), grad
@@ -182,11 +242,16 @@ def _buffers(rows: int, labels: int, dtype: torch.dtype, device: torch.device) -
 
 
 def _negatives(
-    work: list[Tensor], logits: Tensor, skipped: Tensor, chunk: slice, batch: _Batch, slope: Tensor
+    work: list[Tensor],
+    logits: Tensor,
+    skipped: Tensor,
+    chunk: slice,
+    batch: Batch,
+    terms: BalancedTerms,
+    slope: Tensor,
 ) -> Tensor:
     """Weighted cost of a few documents without the elements `skipped`; the gradient in `slope`."""
     wrongness, sigmoid, cost = work
-    _, terms, weights = batch
     if terms.shift is None:
         torch.mul(logits, terms.lambda_, out=wrongness)
     else:
@@ -210,65 +275,63 @@ def _negatives(
             torch.clamp(cost, max=HUGE, out=slope)
             torch.addcmul(sigmoid, slope, rest, value=terms.gamma, out=slope)
         factor = sigmoid.mul_(sigmoid) if focus is None else focus
-    for weight in _weights(wrongness, chunk, terms, weights):
+    for weight in _weights(wrongness, chunk, batch, terms):
         factor = weight if factor is None else torch.mul(factor, weight, out=sigmoid)
     if factor is not None:
         slope.mul_(factor)
     if terms.negative_scale * terms.lambda_ != 1:
         slope.mul_(terms.negative_scale * terms.lambda_)
-    if weights.mask is None and factor is not None and factor.shape == cost.shape:
+    if batch.mask is None and factor is not None and factor.shape == cost.shape:
         return torch.dot(cost.view(-1), factor.view(-1)).mul_(terms.negative_scale)
     if factor is not None:
         cost.mul_(factor)
-    if weights.mask is not None:
-        unknown = ~weights.mask[chunk]
+    if batch.mask is not None:
+        unknown = ~batch.mask[chunk]
         slope.masked_fill_(unknown, 0.0)
         cost.masked_fill_(unknown, 0.0)
     return cost.sum().mul_(terms.negative_scale)
 
 
-def _weights(
-    buffer: Tensor, chunk: slice, terms: BalancedTerms, weights: BatchWeights
-) -> Iterator[Tensor]:
+def _weights(buffer: Tensor, chunk: slice, batch: Batch, terms: BalancedTerms) -> Iterator[Tensor]:
     """What multiplies the elements: a matrix, a row of label weights, a column of documents'."""
     if terms.inverse_counts is not None:
-        assert weights.document_mass is not None
+        assert batch.document_mass is not None
         tiny = torch.finfo(buffer.dtype).tiny
-        scale = terms.beta / weights.document_mass[chunk].clamp(min=tiny).unsqueeze(1)
+        scale = terms.beta / batch.document_mass[chunk].clamp(min=tiny).unsqueeze(1)
         torch.mul(terms.inverse_counts, scale, out=buffer).sub_(terms.beta * terms.mu)
         yield buffer.sigmoid_().add_(terms.alpha)
     if terms.label_weight is not None:
         yield terms.label_weight
-    if weights.sample_weight is not None:
-        yield weights.sample_weight[chunk].to(buffer.dtype).unsqueeze(1)
+    if batch.sample_weight is not None:
+        yield batch.sample_weight[chunk].to(buffer.dtype).unsqueeze(1)
 
 
-def _positives(picked: Tensor, batch: _Batch) -> tuple[Tensor, Tensor]:
+def _positives(picked: Tensor, batch: Batch, terms: BalancedTerms) -> tuple[Tensor, Tensor]:
     """Weighted cost and gradient at the positions; soft targets mix in the negative side."""
-    positions, terms, weights = batch
-    rows, labels = positions.positions()
-    y = positions.position_values(picked.dtype)
+    rows, labels = batch.targets.positions()
+    y = batch.targets.position_values(picked.dtype)
     shifted = picked if terms.shift is None else picked - terms.shift[labels]
     cost, slope = _cost_and_slope(-shifted, terms.gamma)
     cost, slope = y * cost, -y * slope
-    if positions.values is not None:
+    if batch.targets.values is not None:
         other_cost, other_slope = _cost_and_slope(shifted * terms.lambda_, terms.gamma)
         cost += (1 - y) * terms.negative_scale * other_cost
         slope += (1 - y) * terms.negative_scale * terms.lambda_ * other_slope
     weight = torch.ones_like(cost)
     if terms.inverse_counts is not None:
-        assert weights.document_mass is not None
-        inverse, mass = terms.inverse_counts[labels, None], weights.document_mass[rows]
-        weight = rebalanced_weight(inverse, mass, terms.alpha, terms.beta, terms.mu).squeeze(1)
+        assert batch.document_mass is not None
+        inverse, mass = terms.inverse_counts[labels, None], batch.document_mass[rows]
+        weight = functional.rebalanced_weight(
+            inverse, mass, terms.alpha, terms.beta, terms.mu
+        ).squeeze(1)
     if terms.label_weight is not None:
         weight = weight * terms.label_weight[labels]
-    if weights.sample_weight is not None:
-        weight = weight * weights.sample_weight[rows].to(weight.dtype)
+    if batch.sample_weight is not None:
+        weight = weight * batch.sample_weight[rows].to(weight.dtype)
     cost, slope = cost * weight, slope * weight
-    if weights.mask is not None:
-        known = weights.mask[rows, labels]
-        zero = torch.zeros_like(cost)
-        cost, slope = torch.where(known, cost, zero), torch.where(known, slope, zero)
+    if batch.mask is not None:
+        unknown = ~batch.mask[rows, labels]
+        cost, slope = cost.masked_fill(unknown, 0.0), slope.masked_fill(unknown, 0.0)
     return cost, slope
 
 
