@@ -25,9 +25,8 @@ RULES: tuple[dict[str, Any], ...] = (
     {"at_least_one": True},
     {"top_k": 1, "at_least_one": True},
 )
-every_case = pytest.mark.parametrize(
-    ("kind", "rule"), [(k, r) for k in ("dense", "sparse", "masked") for r in RULES], ids=str
-)
+every_rule = pytest.mark.parametrize("rule", RULES, ids=str)
+every_kind = pytest.mark.parametrize("kind", ["dense", "sparse", "masked"])
 
 
 def make(kind: str, rule: dict[str, Any]) -> tuple[Run, np.ndarray]:
@@ -45,8 +44,8 @@ def make(kind: str, rule: dict[str, Any]) -> tuple[Run, np.ndarray]:
         "sparse": sp.csr_matrix((dense[rows], rows), dense.shape),
         "masked": np.ma.masked_array(np.where(scored, dense, np.inf), ~scored),
     }
-    found = evaluate(truth, forms[kind], Thresholds(VALUES, **rule), STATS, n_resamples=0)
-    return Run(found, scores=forms[kind]), truth
+    result = evaluate(truth, forms[kind], Thresholds(VALUES, **rule), STATS, n_resamples=0)
+    return Run(result, scores=forms[kind]), truth
 
 
 def moved(run: Run, rule: dict[str, Any], shift: float) -> np.ndarray:
@@ -55,7 +54,8 @@ def moved(run: Run, rule: dict[str, Any], shift: float) -> np.ndarray:
     return np.asarray(decided.toarray(), dtype=int)
 
 
-@every_case
+@every_rule
+@every_kind
 def test_precision_recall_is_that_of_moved_thresholds(kind: str, rule: dict[str, Any]) -> None:
     run, truth = make(kind, rule)
     labels = np.array([True, False, True, True, True, False])
@@ -85,7 +85,8 @@ def test_precision_recall_is_that_of_moved_thresholds(kind: str, rule: dict[str,
         assert best >= scores.micro_precision - 1e-12 or scores.micro_recall == 0
 
 
-@every_case
+@every_rule
+@every_kind
 def test_f1_by_shift(kind: str, rule: dict[str, Any]) -> None:
     run, truth = make(kind, rule)
     micro, macro = f1_by_shift(run)
@@ -102,12 +103,12 @@ def test_f1_by_shift(kind: str, rule: dict[str, Any]) -> None:
             assert one.y == pytest.approx(two.y, abs=1e-12)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@every_rule
 def test_nothing_scored_and_nothing_positive(rule: dict[str, Any]) -> None:
     nothing = sp.csr_matrix((4, 6))
     for truth in (np.eye(4, 6), np.zeros((4, 6))):
-        found = evaluate(truth, nothing, Thresholds(VALUES, **rule), STATS, n_resamples=0)
-        run = Run(found, scores=nothing)
+        result = evaluate(truth, nothing, Thresholds(VALUES, **rule), STATS, n_resamples=0)
+        run = Run(result, scores=nothing)
         assert not any(curve.y.any() for curve in f1_by_shift(run))
         assert all(len(curve.x) == 0 for curve in precision_recall(run).values())
 

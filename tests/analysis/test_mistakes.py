@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import expit
 
 from longtail.analysis import confused_pairs, never_predicted, worst_documents
 from longtail.errors import InputError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.thresholds import Thresholds
-from longtail.thresholds.scales import sigmoid
 
 VALUES = np.array([0.1, 0.4, -0.3, 0.2, np.inf, 0.0])
 STATS = LabelStats.from_counts([30, 20, 10, 5, 4, 1], 40)
@@ -51,40 +51,40 @@ def by_hand(truth: np.ndarray, plain: np.ndarray, decided: np.ndarray) -> np.nda
 @pytest.mark.parametrize("kind", ["dense", "sparse", "masked"])
 def test_worst_documents_by_distance(kind: str, rule: dict[str, Any]) -> None:
     truth, scores, plain = scored(kind)
-    found = evaluated(truth, scores, **rule)
-    decided = found.decisions()[1].toarray()
+    result = evaluated(truth, scores, **rule)
+    decided = result.decisions()[1].toarray()
     error = by_hand(truth, plain, decided)
-    worst = worst_documents(found, scores, most=5)
+    worst = worst_documents(result, scores, most=5)
     assert [each.error for each in worst] == pytest.approx(sorted(error)[::-1][:5])
-    for each in worst_documents(found, scores, most=40):
+    for each in worst_documents(result, scores, most=40):
         assert each.error == pytest.approx(error[each.row])
         applies, given = truth[each.row] > 0, decided[each.row] > 0
         masks = applies & ~given, given & ~applies, given & applies
         for names, mask in zip((each.missed, each.wrong, each.right), masks, strict=True):
             assert names == tuple(str(k) for k in np.flatnonzero(mask))
     # Probabilities have the errors of their logits.
-    _, probability, _ = scored(kind, sigmoid)
-    again = worst_documents(found, probability, most=40, scale="probability")
+    _, probability, _ = scored(kind, expit)
+    again = worst_documents(result, probability, most=40, scale="probability")
     assert {each.row: each.error for each in again} == pytest.approx(
-        {each.row: each.error for each in worst_documents(found, scores, most=40)}
+        {each.row: each.error for each in worst_documents(result, scores, most=40)}
     )
 
 
 def test_scores_that_were_not_evaluated_are_refused() -> None:
     truth, scores, _ = scored("dense")
-    found = evaluated(truth, sigmoid(scores), scale="probability")
+    result = evaluated(truth, expit(scores), scale="probability")
     with pytest.raises(InputError, match="probabilities must lie in"):
-        worst_documents(found, scores)
+        worst_documents(result, scores)
     with pytest.raises(InputError, match=r"\(40, 6\).*\(40, 5\)"):
-        worst_documents(found, np.zeros((40, 5)))
+        worst_documents(result, np.zeros((40, 5)))
 
 
 @pytest.mark.parametrize("scores", [None, sp.csr_matrix((40, 6))])
 def test_worst_documents_without_scores_have_most_wrong_decisions(scores: Any) -> None:
     truth, dense, _ = scored("dense")
-    found = evaluated(truth, dense)
-    wrong = (truth != found.decisions()[1].toarray()).sum(axis=1)
-    worst = worst_documents(found, scores, most=40)
+    result = evaluated(truth, dense)
+    wrong = (truth != result.decisions()[1].toarray()).sum(axis=1)
+    worst = worst_documents(result, scores, most=40)
     assert [each.error for each in worst] == sorted(wrong[wrong > 0].tolist())[::-1]
     stats = LabelStats.from_counts([1, 1], 2)
     assert worst_documents(evaluate(np.eye(2), np.eye(2), Thresholds([0.5] * 2), stats)) == []
@@ -94,9 +94,9 @@ def test_never_predicted() -> None:
     truth = np.array([[1, 1, 0, 1], [0, 1, 0, 0], [1, 0, 0, 0]])
     scores = np.where(np.array([[1, 0, 0, 0]] * 3) > 0, 1.0, -1.0)
     stats = LabelStats.from_counts([8, 4, 2, 1], 10, ["a", "b", "c", "d"])
-    found = never_predicted(evaluate(truth, scores, Thresholds(np.zeros(4)), stats))
+    result = never_predicted(evaluate(truth, scores, Thresholds(np.zeros(4)), stats))
     # No document carries c: there was nothing to predict.
-    assert [tuple(each) for each in found] == [("b", 4, 2), ("d", 1, 1)]
+    assert [tuple(each) for each in result] == [("b", 4, 2), ("d", 1, 1)]
 
 
 def test_confused_pairs_count_missed_and_predicted() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import expit
 
 from longtail.analysis import Run, compare_runs
 from longtail.analysis.runs import label_rows, same_groups
@@ -15,7 +16,6 @@ from longtail.errors import InputError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.thresholds import Thresholds
-from longtail.thresholds.scales import sigmoid
 
 RNG = np.random.RandomState(1)
 TRUTH = (RNG.rand(50, 6) < 0.3).astype(float)
@@ -40,7 +40,7 @@ def evaluated(scores: Any, **rule: Any) -> Evaluation:
     ids=str,
 )
 def test_probabilities_become_the_logits_of_their_run(form: str, rule: dict[str, Any]) -> None:
-    logits, probability = FORMS[form](LOGITS), FORMS[form](sigmoid(LOGITS))
+    logits, probability = FORMS[form](LOGITS), FORMS[form](expit(LOGITS))
     of_logits = evaluated(logits, **rule)
     of_probability = evaluated(probability, scale="probability", **rule)
     for run in (
@@ -49,15 +49,15 @@ def test_probabilities_become_the_logits_of_their_run(form: str, rule: dict[str,
         Run(of_logits, scores=probability, scale="probability"),
         Run(of_probability, scores=logits, scale="logit"),
     ):
-        found = run.logits.toarray() if form == "sparse" else run.logits
-        np.testing.assert_allclose(found, LOGITS, atol=1e-9)
+        result = run.logits.toarray() if form == "sparse" else run.logits
+        np.testing.assert_allclose(result, LOGITS, atol=1e-9)
     assert Run(of_logits).logits is None
 
 
 def test_other_scores_than_the_evaluated_are_refused() -> None:
-    found = evaluated(LOGITS)
+    result = evaluated(LOGITS)
     for scores, settings, message in (
-        (sigmoid(LOGITS), {}, r"as logits these lead to other decisions \(\d+ differ\)"),
+        (expit(LOGITS), {}, r"as logits these lead to other decisions \(\d+ differ\)"),
         (LOGITS, {"scale": "probability"}, "probabilities must lie in"),
         (LOGITS, {"scale": "odds"}, "scale must be one of"),
         (-LOGITS, {}, "expected the scores that were evaluated"),
@@ -67,7 +67,7 @@ def test_other_scores_than_the_evaluated_are_refused() -> None:
         (None, {"data": TextData.from_lists(["x"] * 3, [[]] * 3)}, "50 evaluated documents, got 3"),
     ):
         with pytest.raises(InputError, match=message):
-            Run(found, scores=scores, **settings)  # type: ignore[arg-type]
+            Run(result, scores=scores, **settings)  # type: ignore[arg-type]
 
 
 def named(labels: list[list[int]], counts: list[int], names: list[str]) -> Evaluation:
@@ -83,11 +83,8 @@ def test_labels_of_runs_meet_by_name() -> None:
     assert list(rows) == ["c", "a", "b"]
     assert rows["a"].values["f1"] == [1.0, 0.0] and rows["a"].train_count == 5
     assert rows["b"].values["f1"] == [1.0, None] and rows["c"].values["f1"][0] is None
-    assert (rows["a"].group, rows["a"].documents, rows["a"].values["predicted"]) == (
-        "head",
-        1,
-        [1.0, 1.0],
-    )
+    assert (rows["a"].group, rows["a"].documents) == ("head", 1)
+    assert rows["a"].values["predicted"] == [1.0, 1.0]
     assert [row.name for row in label_rows({"one": one, "two": two}, 2)] == ["c", "a"]
 
 
@@ -96,11 +93,9 @@ def test_comparisons_and_groups() -> None:
     swapped = named([[1, 0], [0, 1]], [3, 5], ["a", "b"])
     other = named([[1, 0], [0, 1]], [3, 5], ["b", "a"])
     assert same_groups(one, one) and same_groups(one, other) and not same_groups(one, swapped)
-    fewer = evaluate(np.eye(2)[:1], np.eye(2)[:1], Thresholds(np.ones(2)), STATS_OF_TWO)
-    found = compare_runs({"one": one, "two": swapped, "three": other, "four": fewer})
-    assert found["two"]["all"]["micro_f1"].value == 0  # type: ignore[index]
-    assert found["three"] == "its labels are others than those of the first run."
-    assert str(found["four"]).startswith("two evaluations can be compared only on the same")
-
-
-STATS_OF_TWO = LabelStats.from_counts([5, 3], 100, ["a", "b"])
+    stats = LabelStats.from_counts([5, 3], 100, ["a", "b"])
+    fewer = evaluate(np.eye(2)[:1], np.eye(2)[:1], Thresholds(np.ones(2)), stats)
+    result = compare_runs({"one": one, "two": swapped, "three": other, "four": fewer})
+    assert result["two"]["all"]["micro_f1"].value == 0  # type: ignore[index]
+    assert result["three"] == "its labels are others than those of the first run."
+    assert str(result["four"]).startswith("two evaluations can be compared only on the same")

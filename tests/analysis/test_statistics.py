@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import math
@@ -10,6 +9,7 @@ import os
 import statistics as stdlib
 import tracemalloc
 from collections import Counter
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
 
 from longtail.analysis import linked_pairs, measures, stats
 from longtail.analysis.measures import (
@@ -28,13 +29,15 @@ from longtail.analysis.measures import (
     proportion_z,
     scumble,
 )
-from longtail.data.textdata import TextData
+from longtail.data import TextData, load_data, read_data
 from longtail.errors import InputError
 from longtail.progress import Progress
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LONGTAIL_SHARED", ROOT.parent / "shared"))
 NAMES = tuple("abcdef")
+Lists = list[list[str]]
+Documents = list[tuple[str, list[str]]]
 
 label_lists = st.lists(st.lists(st.sampled_from(NAMES), unique=True), min_size=1, max_size=25)
 documents = st.lists(
@@ -47,11 +50,11 @@ documents = st.lists(
 )
 
 
-def make(pairs: list[tuple[str, list[str]]], **more: Any) -> TextData:
-    return TextData.from_lists([text for text, _ in pairs], [own for _, own in pairs], **more)
+def make(pairs: Documents, **more: Any) -> TextData:
+    return TextData.from_lists([text for text, _ in pairs], [labels for _, labels in pairs], **more)
 
 
-def from_labels(lists: list[list[str]], names: tuple[str, ...] = NAMES) -> TextData:
+def from_labels(lists: Lists, names: tuple[str, ...] = NAMES) -> TextData:
     return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists, names)
 
 
@@ -60,76 +63,63 @@ def needs(path: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not (SHARED / path).exists(), reason=reason)
 
 
-def read_shared(corpus: str) -> dict[str, TextData]:
-    parts = {}
-    for part in ("train", "validation", "test"):
-        path = SHARED / "corpora" / corpus / f"{part}.jsonl.gz"
-        if path.exists():
-            with gzip.open(path, "rt", encoding="utf-8") as lines:
-                found = [json.loads(line) for line in lines]
-            ids = [record["id"] for record in found]
-            parts[part] = make([(r["text"], r["labels"]) for r in found], ids=ids)
-    return parts
-
-
 @given(documents)
-def test_sizes_of_a_part(pairs: list[tuple[str, list[str]]]) -> None:
-    found = stats({"train": make(pairs, label_names=NAMES)}).parts["train"]
-    numbers = [len(own) for _, own in pairs]
+def test_sizes_of_a_part(pairs: Documents) -> None:
+    result = stats({"train": make(pairs, label_names=NAMES)}).parts["train"]
+    numbers = [len(labels) for _, labels in pairs]
     words = sorted(len(text.split()) for text, _ in pairs)
-    assert found.documents == len(pairs)
-    assert found.assignments == sum(numbers)
-    assert found.labels == len({name for _, own in pairs for name in own})
-    assert (found.unlabelled, found.single_label) == (numbers.count(0), numbers.count(1))
-    assert found.multi_label == sum(number > 1 for number in numbers)
-    assert found.cardinality == pytest.approx(sum(numbers) / len(pairs))
-    assert found.density == pytest.approx(sum(numbers) / len(pairs) / len(NAMES))
-    assert found.max_labels == max(numbers)
-    assert found.label_sets == len({tuple(own) for _, own in pairs if own})
-    assert found.without_text == words.count(0)
-    assert found.words.mean == pytest.approx(sum(words) / len(words))
-    assert found.words.median == stdlib.median(words)
-    assert found.words.max == words[-1]
+    assert (result.documents, result.assignments) == (len(pairs), sum(numbers))
+    assert result.labels == len({name for _, labels in pairs for name in labels})
+    assert (result.unlabelled, result.single_label) == (numbers.count(0), numbers.count(1))
+    assert result.multi_label == sum(number > 1 for number in numbers)
+    assert result.cardinality == pytest.approx(sum(numbers) / len(pairs))
+    assert result.density == pytest.approx(sum(numbers) / len(pairs) / len(NAMES))
+    assert result.max_labels == max(numbers)
+    assert result.label_sets == len({tuple(labels) for _, labels in pairs if labels})
+    assert result.without_text == words.count(0)
+    assert result.words.mean == pytest.approx(sum(words) / len(words))
+    assert result.words.median == stdlib.median(words)
+    assert result.words.max == words[-1]
     place = 0.95 * (len(words) - 1)
     low, high = words[math.floor(place)], words[math.ceil(place)]
-    assert found.words.q95 == pytest.approx(low + (high - low) * (place % 1))
+    assert result.words.q95 == pytest.approx(low + (high - low) * (place % 1))
 
 
 @given(label_lists)
-def test_imbalance_is_that_of_charte_et_al(lists: list[list[str]]) -> None:
-    count = Counter(name for own in lists for name in own)
+def test_imbalance_is_that_of_charte_et_al(lists: Lists) -> None:
+    count = Counter(name for labels in lists for name in labels)
     assume(count)
     data = from_labels(lists)
-    found = stats({"train": data}).labels
+    result = stats({"train": data}).labels
     ratio = {name: max(count.values()) / n for name, n in count.items()}
     counts = [count[name] for name in NAMES]
     assert imbalance_ratios(counts).tolist() == [ratio[name] for name in NAMES if name in ratio]
-    assert found.mean_ir == pytest.approx(stdlib.mean(ratio.values()))
-    assert found.max_ir == max(ratio.values())
+    assert result.mean_ir == pytest.approx(stdlib.mean(ratio.values()))
+    assert result.max_ir == max(ratio.values())
     if len(ratio) > 1:
         expected = stdlib.stdev(ratio.values()) / stdlib.mean(ratio.values())
-        assert found.cvir == pytest.approx(expected)
+        assert result.cvir == pytest.approx(expected)
     else:
-        assert found.cvir is None
+        assert result.cvir is None
     mixed = 0.0
-    for own in lists:
-        if own:
-            values = [ratio[name] for name in own]
+    for labels in lists:
+        if labels:
+            values = [ratio[name] for name in labels]
             mixed += 1 - math.prod(values) ** (1 / len(values)) / stdlib.mean(values)
-    assert found.scumble == pytest.approx(mixed / len(lists), abs=1e-12)
-    assert scumble(data.Y.astype(bool)) == pytest.approx(found.scumble)
+    assert result.scumble == pytest.approx(mixed / len(lists), abs=1e-12)
+    assert scumble(data.Y.astype(bool)) == pytest.approx(result.scumble)
     # Gini: half the mean absolute difference over the mean.
     apart = sum(abs(x - y) for x in counts for y in counts) / len(counts) ** 2
-    assert found.gini == pytest.approx(apart / (2 * stdlib.mean(counts)))
+    assert result.gini == pytest.approx(apart / (2 * stdlib.mean(counts)))
 
 
 def test_imbalance_by_hand() -> None:
     # a 4, b 1: IRLbl 1 and 4. Documents: {a, b} 1 - 2 / 2.5 = 0.2, three times {a} 0, {} 0.
     data = from_labels([["a", "b"], ["a"], ["a"], ["a"], []], ("a", "b", "never"))
-    found = stats({"train": data}).labels
-    assert (found.mean_ir, found.max_ir) == (2.5, 4)
-    assert found.scumble == pytest.approx(0.2 / 5)
-    assert (found.labels, found.unseen, found.min, found.max) == (3, 1, 0, 4)
+    result = stats({"train": data}).labels
+    assert (result.mean_ir, result.max_ir) == (2.5, 4)
+    assert result.scumble == pytest.approx(0.2 / 5)
+    assert (result.labels, result.unseen, result.min, result.max) == (3, 1, 0, 4)
     assert gini([1, 1, 1]) == 0 and gini([0, 0, 9]) == pytest.approx(2 / 3)
     assert gini([0, 0]) is None
     assert js_distance([1, 0], [0, 5]) == 1 and js_distance([0, 0], [1, 2]) is None
@@ -138,24 +128,27 @@ def test_imbalance_by_hand() -> None:
 
 @given(label_lists, st.none() | st.tuples(st.integers(0, 4), st.integers(4, 9)))
 def test_groups_share_out_all_labels_and_assignments(
-    lists: list[list[str]], cuts: tuple[int, int] | None
+    lists: Lists, cuts: tuple[int, int] | None
 ) -> None:
-    count = Counter(name for own in lists for name in own)
-    found = stats({"train": from_labels(lists)}, cuts=cuts).labels
+    count = Counter(name for labels in lists for name in labels)
+    result = stats({"train": from_labels(lists)}, cuts=cuts).labels
     counts = [count[name] for name in NAMES]
     low, high = np.quantile(counts, [1 / 3, 2 / 3]) if cuts is None else cuts
-    assert found.cuts == pytest.approx((low, high))
+    assert result.cuts == pytest.approx((low, high))
     groups = {
         "head": [n for n in counts if n > high],
         "medium": [n for n in counts if low <= n <= high],
         "tail": [n for n in counts if n < low],
     }
-    assert list(found.groups) == list(groups)
-    for name, own in groups.items():
-        assert (found.groups[name].labels, found.groups[name].assignments) == (len(own), sum(own))
-        share = found.groups[name].share
-        assert share == (pytest.approx(sum(own) / sum(counts)) if any(counts) else None)
-    for name, value in found.quantiles.items():
+    assert list(result.groups) == list(groups)
+    for name, labels in groups.items():
+        assert (result.groups[name].labels, result.groups[name].assignments) == (
+            len(labels),
+            sum(labels),
+        )
+        share = result.groups[name].share
+        assert share == (pytest.approx(sum(labels) / sum(counts)) if any(counts) else None)
+    for name, value in result.quantiles.items():
         assert value == pytest.approx(np.quantile(counts, float(name)))
 
 
@@ -175,10 +168,10 @@ def g2(both: int, a: int, b: int, n: int) -> float:
 
 @given(label_lists, st.integers(0, 20), st.sampled_from([1, 3, 10**6]))
 def test_linked_pairs_are_the_strongest_by_a_plain_loop(
-    lists: list[list[str]], n_pairs: int, block: int
+    lists: Lists, n_pairs: int, block: int
 ) -> None:
-    count = Counter(name for own in lists for name in own)
-    shared = Counter(pair for own in lists for pair in itertools.combinations(sorted(own), 2))
+    count = Counter(name for labels in lists for name in labels)
+    shared = Counter(pair for labels in lists for pair in itertools.combinations(sorted(labels), 2))
     expected = {
         pair: g2(both, count[pair[0]], count[pair[1]], len(lists))
         for pair, both in shared.items()
@@ -187,11 +180,11 @@ def test_linked_pairs_are_the_strongest_by_a_plain_loop(
     data = from_labels(lists)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "BLOCK_ELEMENTS", block)
-        found = linked_pairs(data.Y, NAMES, n_pairs)
+        result = linked_pairs(data.Y, NAMES, n_pairs)
     strongest = sorted(expected.values(), reverse=True)[:n_pairs]
-    assert [pair.g2 for pair in found] == pytest.approx(strongest, abs=1e-9)
-    assert len({(pair.a, pair.b) for pair in found}) == len(found)
-    for pair in found:
+    assert [pair.g2 for pair in result] == pytest.approx(strongest, abs=1e-9)
+    assert len({(pair.a, pair.b) for pair in result}) == len(result)
+    for pair in result:
         key = tuple(sorted((pair.a, pair.b)))
         assert expected[key] == pytest.approx(pair.g2, abs=1e-9)  # type: ignore[index]
         assert (pair.count_a, pair.count_b) == (count[pair.a], count[pair.b])
@@ -205,10 +198,10 @@ def test_neither_a_pair_seen_once_nor_frequent_labels_win() -> None:
     lists = [["metal", "nickel"]] * 8 + [["once", "alone"]] + [["big", "huge"]] * 60
     lists += [["big"]] * 200 + [["huge"]] * 40 + [["metal"]] * 4 + [[]] * 20
     names = tuple(sorted({name for labels in lists for name in labels}))
-    found = linked_pairs(from_labels(lists, names).Y, names)
-    assert [(pair.a, pair.b) for pair in found] == [("metal", "nickel"), ("alone", "once")]
+    result = linked_pairs(from_labels(lists, names).Y, names)
+    assert [(pair.a, pair.b) for pair in result] == [("metal", "nickel"), ("alone", "once")]
     # Chance alone would give big and huge 260 * 100 / 333 = 78 shared documents: no link.
-    assert log_likelihood_ratio(60, 260, 100, 333) > found[1].g2
+    assert log_likelihood_ratio(60, 260, 100, 333) > result[1].g2
 
 
 def test_many_labels_need_no_dense_matrix() -> None:
@@ -222,11 +215,11 @@ def test_many_labels_need_no_dense_matrix() -> None:
     names = tuple(map(str, range(n_labels)))
     tracemalloc.start()
     try:
-        found = linked_pairs(Y, names, 5)
+        result = linked_pairs(Y, names, 5)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert len(found) == 5
+    assert len(result) == 5
     assert peak < 160e6
 
 
@@ -235,26 +228,24 @@ def folded(text: str) -> str:
 
 
 @given(documents, documents)
-def test_duplicates_and_leaks(
-    train: list[tuple[str, list[str]]], test: list[tuple[str, list[str]]]
-) -> None:
+def test_duplicates_and_leaks(train: Documents, test: Documents) -> None:
     parts = {"train": make(train, label_names=NAMES), "test": make(test, label_names=NAMES)}
-    found = stats(parts).duplicates
-    assert found["train"].copies == len(train) - len({folded(text) for text, _ in train})
-    assert found["train"].in_train is None
+    result = stats(parts).duplicates
+    assert result["train"].copies == len(train) - len({folded(text) for text, _ in train})
+    assert result["train"].in_train is None
     known = {folded(text) for text, _ in train}
     leaked = [row for row, (text, _) in enumerate(test) if folded(text) in known]
-    assert found["test"].in_train == len(leaked)
-    both = {(folded(text), *own) for text, own in train}
+    assert result["test"].in_train == len(leaked)
+    both = {(folded(text), *labels) for text, labels in train}
     same = [row for row in leaked if (folded(test[row][0]), *test[row][1]) in both]
-    assert found["test"].in_train_same_labels == len(same)
-    assert [leak.document for leak in found["test"].examples] == leaked[:5]
-    for leak in found["test"].examples:
+    assert result["test"].in_train_same_labels == len(same)
+    assert [leak.document for leak in result["test"].examples] == leaked[:5]
+    for leak in result["test"].examples:
         assert isinstance(leak.document, int) and isinstance(leak.train_document, int)
         first = [folded(text) for text, _ in train].index(folded(test[leak.document][0]))
         assert leak.train_document == first
         assert leak.same_labels == (leak.document in same)
-    assert found["test"].repeated_ids is None and found["test"].ids_in_train is None
+    assert result["test"].repeated_ids is None and result["test"].ids_in_train is None
 
 
 def test_ids_and_labels_are_compared_across_label_sets() -> None:
@@ -265,43 +256,36 @@ def test_ids_and_labels_are_compared_across_label_sets() -> None:
         label_names=["c", "b", "a"],
         ids=["1", "7", "8"],
     )
-    found = stats({"test": test, "train": train})
-    assert list(found.parts) == ["train", "test"]
-    copies = found.duplicates["test"]
+    result = stats({"test": test, "train": train})
+    assert list(result.parts) == ["train", "test"]
+    copies = result.duplicates["test"]
     assert (copies.in_train, copies.in_train_same_labels) == (2, 1)
-    leaks = [(leak.document, leak.train_document, leak.same_labels) for leak in copies.examples]
-    assert leaks == [("1", "1", True), ("7", "1", False)]
-    assert found.duplicates["train"].repeated_ids == 1
+    assert [astuple(leak) for leak in copies.examples] == [("1", "1", True), ("7", "1", False)]
+    assert result.duplicates["train"].repeated_ids == 1
     assert (copies.repeated_ids, copies.ids_in_train) == (0, 1)
-    assert found.labels.labels == 2
-    assert found.parts["test"].density == pytest.approx(4 / 3 / 3)
-    drift = found.drift["test"]
+    assert result.labels.labels == 2
+    assert result.parts["test"].density == pytest.approx(4 / 3 / 3)
+    drift = result.drift["test"]
     assert (drift.new_labels, drift.new_assignments, drift.new_examples) == (1, 2, ("c",))
 
 
 @given(label_lists, label_lists)
-def test_labels_that_come_and_go(train: list[list[str]], test: list[list[str]]) -> None:
-    found = stats({"train": from_labels(train), "test": from_labels(test)}).drift["test"]
-    before = Counter(name for own in train for name in own)
-    after = Counter(name for own in test for name in own)
+def test_labels_that_come_and_go(train: Lists, test: Lists) -> None:
+    result = stats({"train": from_labels(train), "test": from_labels(test)}).drift["test"]
+    before = Counter(name for labels in train for name in labels)
+    after = Counter(name for labels in test for name in labels)
     new = [name for name in NAMES if after[name] and not before[name]]
-    assert found.new_labels == len(new)
-    assert found.new_assignments == sum(after[name] for name in new)
-    assert list(found.new_examples) == sorted(new, key=lambda name: -after[name])[:5]
-    assert found.absent_labels == sum(1 for name in NAMES if before[name] and not after[name])
+    assert result.new_labels == len(new)
+    assert result.new_assignments == sum(after[name] for name in new)
+    assert list(result.new_examples) == sorted(new, key=lambda name: -after[name])[:5]
+    assert result.absent_labels == sum(1 for name in NAMES if before[name] and not after[name])
     if not before or not after:
-        assert found.js_distance is None and found.js_by_chance is None
+        assert result.js_distance is None and result.js_by_chance is None
         return
-    p = [before[name] / sum(before.values()) for name in NAMES]
-    q = [after[name] / sum(after.values()) for name in NAMES]
-
-    def entropy(shares: list[float]) -> float:
-        return -sum(share * math.log2(share) for share in shares if share)
-
-    middle = [(x + y) / 2 for x, y in zip(p, q, strict=True)]
-    divergence = entropy(middle) - (entropy(p) + entropy(q)) / 2
-    assert found.js_distance == pytest.approx(math.sqrt(max(0, divergence)), abs=1e-7)
-    assert found.js_by_chance is not None and 0 <= found.js_by_chance <= 1
+    p, q = ([counts[name] for name in NAMES] for counts in (before, after))
+    # scipy gives NaN where rounding leaves a divergence below 0.
+    assert result.js_distance == pytest.approx(np.nan_to_num(jensenshannon(p, q, 2)), abs=1e-7)
+    assert result.js_by_chance is not None and 0 <= result.js_by_chance <= 1
 
 
 @given(
@@ -329,10 +313,9 @@ def test_drift_names_what_changed_and_by_how_much() -> None:
     drift = stats(parts | {"validation": from_labels(train[::2], names)}).drift
     assert drift["validation"].changed == 0
     assert drift["validation"].js_distance == pytest.approx(0, abs=1e-7)
-    first, second, third = drift["test"].changes
-    assert (first.label, first.train_share, first.share) == ("a", 0.5, 0.2)
-    assert (second.label, second.train_share, second.share) == ("b", 0.4, 0.64)
-    assert first.z < -8 < 8 < second.z and third.label == "c"
+    changes = [(c.label, c.train_share, c.share) for c in drift["test"].changes]
+    assert changes == [("a", 0.5, 0.2), ("b", 0.4, 0.64), ("c", 0.1, 0.16)]
+    assert drift["test"].changes[0].z < -8 < 8 < drift["test"].changes[1].z
     # c: 10 % to 16 %, z = 3.4, against a limit of 2.4 for three labels.
     assert drift["test"].changed == 3
     assert drift["test"].js_distance > 3 * drift["test"].js_by_chance  # type: ignore[operator]
@@ -341,59 +324,48 @@ def test_drift_names_what_changed_and_by_how_much() -> None:
 def test_a_random_split_has_the_distance_of_chance() -> None:
     rng = np.random.default_rng(1)
     names = tuple(f"l{k:03d}" for k in range(300))
-    found = []
+    drifts = []
     for _ in range(10):
         lists = [[names[int(300 * rng.random() ** 3)]] for _ in range(1500)]
         first, second = from_labels(lists[:1200], names), from_labels(lists[1200:], names)
-        found.append(stats({"train": first, "test": second}).drift["test"])
-    distances = [drift.js_distance for drift in found if drift.js_distance is not None]
-    by_chance = [drift.js_by_chance for drift in found if drift.js_by_chance is not None]
-    assert stdlib.mean(distances) == pytest.approx(stdlib.mean(by_chance), rel=0.05)
+        drifts.append(asdict(stats({"train": first, "test": second}).drift["test"]))
+    mean = {
+        key: np.mean([drift[key] for drift in drifts]) for key in ("js_distance", "js_by_chance")
+    }
+    assert mean["js_distance"] == pytest.approx(mean["js_by_chance"], rel=0.05)
     # One in twenty such splits may show one label.
-    assert sum(drift.changed for drift in found) <= 1
-
-
-def is_plain(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(type(key) is str and is_plain(item) for key, item in value.items())
-    if isinstance(value, list):
-        return all(is_plain(item) for item in value)
-    if type(value) is float:
-        return math.isfinite(value)
-    return value is None or type(value) in (int, str, bool)
+    assert sum(drift["changed"] for drift in drifts) <= 1
 
 
 @given(documents, documents)
-def test_json_is_plain_and_complete(
-    train: list[tuple[str, list[str]]], test: list[tuple[str, list[str]]]
-) -> None:
+def test_json_is_plain_and_complete(train: Documents, test: Documents) -> None:
     parts = {"train": make(train, label_names=NAMES), "test": make(test)}
-    found = stats(parts).to_dict()
-    assert is_plain(found)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert list(found) == ["parts", "labels", "linked", "duplicates", "drift"]
+    result = stats(parts).to_dict()
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert list(result) == ["parts", "labels", "linked", "duplicates", "drift"]
 
 
 def test_the_smallest_data() -> None:
     data = TextData.from_lists(["\ud800"], [[]], ["never"])
-    found = stats({"train": data, "test": data[:0]})
-    assert (found.labels.mean_ir, found.labels.max_ir, found.labels.cvir) == (None, None, None)
-    assert found.labels.groups["medium"].share is None and found.labels.scumble == 0
-    assert found.parts["test"].cardinality is None and found.parts["test"].words.q95 is None
-    assert found.drift["test"].js_distance is None and found.drift["test"].changes == ()
-    assert found.linked == ()
+    result = stats({"train": data, "test": data[:0]})
+    assert (result.labels.mean_ir, result.labels.max_ir, result.labels.cvir) == (None, None, None)
+    assert result.labels.groups["medium"].share is None and result.labels.scumble == 0
+    assert result.parts["test"].cardinality is None and result.parts["test"].words.q95 is None
+    assert result.drift["test"].js_distance is None and result.drift["test"].changes == ()
+    assert result.linked == ()
     assert stats({"train": data}).drift == {}
 
 
 def test_unusable_parts_are_refused() -> None:
-    with pytest.raises(InputError, match="expected a part named 'train', got test"):
-        stats({"test": from_labels([["a"]])})
-    with pytest.raises(InputError, match="got no parts"):
-        stats({})
-    with pytest.raises(InputError, match="at least one label"):
-        stats({"train": TextData.from_lists(["x"], [[]])})
-    with pytest.raises(InputError, match="must not exceed"):
-        stats({"train": from_labels([["a"]])}, cuts=(3, 1))
+    data = from_labels([["a"]])
+    for parts, cuts, message in (
+        ({"test": data}, None, "expected a part named 'train', got test"),
+        ({}, None, "got no parts"),
+        ({"train": TextData.from_lists(["x"], [[]])}, None, "at least one label"),
+        ({"train": data}, (3, 1), "must not exceed"),
+    ):
+        with pytest.raises(InputError, match=message):
+            stats(parts, cuts=cuts)
 
 
 def test_progress_names_every_step() -> None:
@@ -407,35 +379,36 @@ def test_progress_names_every_step() -> None:
 
 @needs("corpora/reuters")
 def test_the_known_figures_of_reuters() -> None:
-    found = stats(read_shared("reuters"))
-    parts = found.parts
+    result = stats(load_data(SHARED / "corpora" / "reuters"))
+    parts = result.parts
     assert [part.documents for part in parts.values()] == [6769, 1000, 3019]
     assert sum(part.assignments for part in parts.values()) == 13328
     whole = sum(part.assignments for part in parts.values()) / 10788
     assert whole == pytest.approx(1.235446792732666)
     assert (parts["test"].single_label, parts["test"].multi_label) == (2583, 436)
     assert parts["train"].cardinality == pytest.approx(8337 / 6769)
-    labels = found.labels
+    labels = result.labels
     assert (labels.labels, labels.unseen) == (90, 0)
     assert list(labels.quantiles) == ["0.25", "0.33", "0.5", "0.66", "0.75"]
     assert list(labels.quantiles.values()) == pytest.approx([5, 9, 17.5, 33.74, 59.75])
     sizes = {name: group.labels for name, group in labels.groups.items()}
     assert sizes == {"head": 30, "medium": 31, "tail": 29}
     assert labels.mu == pytest.approx(0.9059, abs=1e-4) and labels.mu_source == "pairs"
-    assert [(pair.a, pair.b) for pair in found.linked[:2]] == [
+    assert [(pair.a, pair.b) for pair in result.linked[:2]] == [
         ("grain", "wheat"),
         ("grain", "corn"),
     ]
-    assert found.duplicates["test"].in_train == 5
-    assert found.drift["test"].new_labels == 0
+    assert result.duplicates["test"].in_train == 5
+    assert result.drift["test"].new_labels == 0
 
 
 @needs("corpora/pubmed_mesh")
 def test_the_known_figures_of_pubmed_mesh() -> None:
-    found = stats(read_shared("pubmed_mesh"))
-    assert (found.parts["train"].documents, found.labels.labels) == (11832, 8868)
-    assert found.labels.max == 6473
-    assert found.parts["test"].labels == 5633
-    drift = found.drift["test"]
+    folder = SHARED / "corpora" / "pubmed_mesh"
+    result = stats({part: read_data(folder / f"{part}.jsonl.gz") for part in ("train", "test")})
+    assert (result.parts["train"].documents, result.labels.labels) == (11832, 8868)
+    assert result.labels.max == 6473
+    assert result.parts["test"].labels == 5633
+    drift = result.drift["test"]
     assert (drift.new_labels, drift.new_assignments) == (447, 516)
     assert drift.absent_labels == 8868 - (5633 - 447)

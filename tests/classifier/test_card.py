@@ -81,7 +81,7 @@ def test_the_cross_validated_figure(make: Make, monkeypatch: Patch) -> None:
     assert not more
     assert scores.shape == truth.shape == (24, 3)
     assert counts.tolist() == data.stats().label_counts.tolist()
-    assert (method, settings["objective"], settings["seed"]) == ("per-label", "macro", 3)
+    assert (method, settings["objective"], settings["random_state"]) == ("per-label", "macro", 3)
     assert sorted(np.bincount(settings["folds"])) == [8, 8, 8]
     earned = classifier.facts_.earned
     assert earned == cross_validated_score(scores, truth, counts, method, **settings)

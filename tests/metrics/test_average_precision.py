@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from longtail.errors import InputError
 from longtail.metrics import average_precision, label_average_precision
 
-from .cases import BLOCK_SIZES, Case, block_size, property_test, score_forms, scored, stored
-
-# Tied or not; scikit-learn refuses infinite scores.
-FINITE = st.one_of(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0]), st.floats(-5, 5, width=32))
-
-
-def scikit_learn(labels: np.ndarray, scores: np.ndarray, average: str | None) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # no positives
-        return average_precision_score(labels, scores, average=average)
+from .cases import BLOCK_SIZES, Case, block_size, score_forms, scored, stored
 
 
 def by_hand(labels: np.ndarray, scores: np.ndarray, where: np.ndarray) -> float:
@@ -38,20 +27,7 @@ def by_hand(labels: np.ndarray, scores: np.ndarray, where: np.ndarray) -> float:
     return total
 
 
-@given(scored(min_labels=2, values=FINITE))
-@property_test
-def test_equals_scikit_learn(case: Case) -> None:
-    labels, scores, _ = case
-    for form in (scores, stored(scores)):
-        for average in ("micro", "macro"):
-            expected = scikit_learn(labels, scores, average)
-            assert average_precision(labels, form, average) == pytest.approx(expected, abs=1e-12)
-        expected = scikit_learn(labels, scores, None)
-        assert label_average_precision(labels, form) == pytest.approx(expected, abs=1e-12)
-
-
 @given(scored(), BLOCK_SIZES)
-@property_test
 def test_every_form_of_scores_by_hand(case: Case, size: int) -> None:
     labels, scores, where = case
     present = labels.any(axis=0)
@@ -77,10 +53,12 @@ def test_every_dtype(dtype: Any) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, (30, 4))
     scores = rng.integers(0, 2 if dtype is np.bool_ else 5, (30, 4)).astype(dtype)
-    for average in ("micro", "macro"):
-        expected = scikit_learn(labels, scores.astype(float), average)
-        for form in (scores, stored(scores)):
+    for form in (scores, stored(scores)):
+        for average in ("micro", "macro"):
+            expected = average_precision_score(labels, scores.astype(float), average=average)
             assert average_precision(labels, form, average) == pytest.approx(expected, abs=1e-12)
+        expected = average_precision_score(labels, scores.astype(float), average=None)
+        assert label_average_precision(labels, form) == pytest.approx(expected, abs=1e-12)
 
 
 def test_many_labels_of_very_different_sizes() -> None:
@@ -93,10 +71,9 @@ def test_many_labels_of_very_different_sizes() -> None:
     assert values == pytest.approx(each, abs=1e-12)
 
 
-@pytest.mark.parametrize("average", ["micro", "macro"])
-def test_unknown_choices_are_refused(average: Any) -> None:
+def test_unknown_choices_are_refused() -> None:
     labels = np.array([[1, 0], [0, 1]])
     with pytest.raises(InputError, match="absent must be one of zero, skip, got 'drop'"):
-        average_precision(labels, labels, average, "drop")  # type: ignore[arg-type]
+        average_precision(labels, labels, "micro", "drop")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="average must be one of micro, macro, got 'weighted'"):
         average_precision(labels, labels, "weighted")  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
-from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 from sklearn.metrics import hamming_loss as sklearn_hamming_loss
 
 from longtail.errors import InputError
@@ -27,7 +27,7 @@ from longtail.metrics import (
     subset_accuracy,
 )
 
-from .cases import BLOCK_SIZES, block_size, decisions, label_forms, property_test
+from .cases import BLOCK_SIZES, block_size, decisions, label_forms
 
 Decisions = tuple[np.ndarray, np.ndarray]
 
@@ -39,7 +39,6 @@ def scikit_learn(case: Decisions, average: str | None) -> tuple[np.ndarray, ...]
 
 
 @given(decisions())
-@property_test
 def test_equal_scikit_learn(case: Decisions) -> None:
     counts, scores = count(*case), decision_scores(*case)
     for average in ("micro", "macro", "weighted"):
@@ -63,7 +62,6 @@ def test_equal_scikit_learn(case: Decisions) -> None:
 
 
 @given(decisions())
-@property_test
 def test_skip_is_scikit_learn_on_what_has_positives(case: Decisions) -> None:
     labels, predicted = case
     counts = count(*case)
@@ -82,18 +80,7 @@ def test_skip_is_scikit_learn_on_what_has_positives(case: Decisions) -> None:
     assert samples == pytest.approx(expected, abs=1e-12)
 
 
-@given(decisions(min_labels=1))
-@property_test
-def test_one_label_is_a_binary_problem(case: Decisions) -> None:
-    labels, predicted = (part[:, :1] for part in case)
-    expected = f1_score(labels.ravel(), predicted.ravel(), zero_division=0)
-    for average in ("micro", "macro"):
-        f1 = precision_recall_f1(count(labels, predicted), average).f1
-        assert f1 == pytest.approx(expected, abs=1e-12)
-
-
 @given(decisions(min_labels=1), BLOCK_SIZES)
-@property_test
 def test_every_form_of_input_gives_the_same_counts(case: Decisions, size: int) -> None:
     labels, predicted = case
     expected = [part.sum(axis=0) for part in (labels & predicted, predicted, labels)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,12 +29,11 @@ COUNTS = (90, 60, 40, 20, 9, 7, 3, 2, 0)
 
 
 def evaluated(
-    truth: object, scores: object, counts: object, names: object = None, at: float = 0.0
+    truth: Any, scores: Any, counts: Any, names: Any = None, at: float = 0.0, **more: Any
 ) -> Evaluation:
-    stats = LabelStats.from_counts(counts, 100, names)  # type: ignore[arg-type]
-    return evaluate(
-        sp.csr_matrix(truth), scores, Thresholds(np.full(stats.n_labels, at)), stats, n_resamples=20
-    )
+    stats = LabelStats.from_counts(counts, 100, names)
+    thresholds = Thresholds(np.full(stats.n_labels, at))
+    return evaluate(sp.csr_matrix(truth), scores, thresholds, stats, n_resamples=20, **more)
 
 
 @cache
@@ -43,18 +43,20 @@ def runs() -> dict[str, Run]:
     truth = sp.csr_matrix((rng.rand(60, 9) < np.linspace(0.6, 0.02, 9)).astype(float))
     texts = [f"<b>text {k}</b> & </script> " + "long " * 200 for k in range(60)]
     data = TextData(texts, truth, EVIL, tuple(f"<id {k}>" for k in range(60)))
-    found = {}
+    result = {}
     for k, name in enumerate(("bce", "<i>db</i>", "third|run")):
         scores = truth.toarray() * (1 + k) - 1 + rng.randn(60, 9)
         evaluation = evaluated(truth, scores, COUNTS, EVIL)
-        found[name] = Run(evaluation, data, None if k == 2 else scores)
-    return found
+        result[name] = Run(evaluation, data, None if k == 2 else scores)
+    return result
 
 
-def by_hand() -> tuple[sp.csr_matrix, np.ndarray]:
+def by_hand(scores: Any = None, rows: int = 4, **more: Any) -> Evaluation:
     """Three labels and four documents: micro-F1 80, macro-F1 61.90."""
-    truth = sp.csr_matrix(np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [1, 0, 0]]))
-    return truth, np.array([[2.0, -1, -1], [1, -1, -1], [1, -2, 3], [2, -3, -3]])
+    truth = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [1, 0, 0]])
+    default = [[2.0, -1, -1], [1, -1, -1], [1, -2, 3], [2, -3, -3]]
+    scores = np.array(default if scores is None else scores)
+    return evaluated(truth[:rows], scores[:rows], [90, 20, 2], ["a", "b", "c"], **more)
 
 
 def empty_groups() -> Evaluation:

@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,8 @@ from longtail.errors import InputError
 from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
 from longtail.report import Run, plot_documents, plot_labels, plot_results
-from longtail.report.figures import draw_figures
 from longtail.report.figures.corpus import label_edges, word_edges
+from longtail.report.figures.evaluation import draw_figures
 from longtail.report.table import NONE
 from longtail.thresholds import Thresholds
 
@@ -34,10 +35,8 @@ def from_labels(lists: list[list[str]], names: tuple[str, ...] | None = NAMES) -
 
 
 def newswire(n_documents: int, n_labels: int, mean_labels: float) -> TextData:
-    stories = Newswire(n_documents, n_labels, mean_labels)
-    return TextData.from_lists(
-        [story.text for story in stories], [story.labels for story in stories]
-    )
+    stories = [(story.text, story.labels) for story in Newswire(n_documents, n_labels, mean_labels)]
+    return TextData.from_lists(*zip(*stories, strict=True))
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -57,14 +56,9 @@ def test_no_document_falls_between_the_bins(numbers: list[int]) -> None:
     assert (np.diff(edges) >= 1).all() and (edges % 1 == 0.5).all()
 
 
-@pytest.mark.parametrize(
-    ("n_documents", "n_labels", "mean_labels"), [(800, 90, 1.5), (800, 300, 3.0), (800, 700, 5.0)]
-)
-def test_label_figures_of_all_sizes(
-    tmp_path: Path, n_documents: int, n_labels: int, mean_labels: float
-) -> None:
-    data = newswire(n_documents, n_labels, mean_labels)
-    plot_labels(data, tmp_path / "labels.png", title="a newswire")
+@pytest.mark.parametrize(("n_labels", "mean_labels"), [(90, 1.5), (300, 3.0), (700, 5.0)])
+def test_label_figures_of_all_sizes(tmp_path: Path, n_labels: int, mean_labels: float) -> None:
+    plot_labels(newswire(800, n_labels, mean_labels), tmp_path / "labels.png", title="a newswire")
     width, height = png_size(tmp_path / "labels.png")
     assert width == 1500 and 1400 < height < 1700
     assert (tmp_path / "labels.png").stat().st_size > 20_000
@@ -74,15 +68,13 @@ def test_label_figures_of_all_sizes(
 def test_the_suffix_chooses_the_format_and_the_same_data_gives_the_same_bytes(
     tmp_path: Path, suffix: str
 ) -> None:
-    data = newswire(300, 40, 2.0)
+    data, path = newswire(100, 20, 2.0), tmp_path / ("figure" + suffix)
     starts = {".svg": b"<?xml", ".pdf": b"%PDF", ".PNG": b"\x89PNG"}
-    for plot, given_ in ((plot_labels, data), (plot_documents, {"train": data})):
-        found = []
-        for name in ("one", "two"):
-            plot(given_, tmp_path / (name + suffix))  # type: ignore[arg-type]
-            found.append((tmp_path / (name + suffix)).read_bytes())
-        assert found[0].startswith(starts[suffix])
-        assert found[0] == found[1]
+    for plot in (partial(plot_labels, data), partial(plot_documents, {"train": data})):
+        plot(path)
+        first = path.read_bytes()
+        plot(path)
+        assert first.startswith(starts[suffix]) and first == path.read_bytes()
 
 
 ODD = {
@@ -125,10 +117,9 @@ def test_cuts_are_drawn_as_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["figure", "figure.gif", "figure.png.gz", ".png"])
 def test_an_unknown_format_is_refused_before_any_work(tmp_path: Path, name: str) -> None:
     data = from_labels([["a"]])
-    with pytest.raises(InputError, match=r"ends in \.png, \.svg, \.pdf"):
-        plot_labels(data, tmp_path / name)
-    with pytest.raises(InputError, match=r"ends in \.png, \.svg, \.pdf"):
-        plot_documents({"train": data}, tmp_path / name)
+    for plot in (partial(plot_labels, data), partial(plot_documents, {"train": data})):
+        with pytest.raises(InputError, match=r"ends in \.png, \.svg, \.pdf"):
+            plot(tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
@@ -173,8 +164,8 @@ def test_figures_of_the_page_leave_out_what_is_not_known() -> None:
     truth = np.eye(3)
     stats = LabelStats.from_counts([5, 3, 1], 10)
     at = Thresholds(np.array([0.5, np.inf, 0.5]), scale="margin")
-    found = evaluate(truth, truth, at, stats, n_resamples=5)
-    assert set(draw_figures({"margins": Run(found)})) == always
+    evaluation = evaluate(truth, truth, at, stats, n_resamples=5)
+    assert set(draw_figures({"margins": Run(evaluation)})) == always
     # Head and tail are empty, in the panel of micro- and of macro-F1.
     bars = draw_figures({"run": Run(empty_groups())})["f1-by-group"]
     assert bars.count(f">{NONE}<") == 4
@@ -182,10 +173,8 @@ def test_figures_of_the_page_leave_out_what_is_not_known() -> None:
 
 def test_bars_have_the_heights_of_their_figures() -> None:
     svg = draw_figures({"bce": runs()["bce"]})["f1-by-group"]
-    corners = (
-        r'd="M [\d.]+ ([\d.]+)\nL [\d.]+ [\d.]+\nL [\d.]+ ([\d.]+)\nL .*\nz\n".*var\(--run-0\)'
-    )
-    heights = [float(low) - float(high) for low, high in re.findall(corners, svg)]
+    bar = r'd="M [\d.]+ ([\d.]+)\nL [\d.]+ [\d.]+\nL [\d.]+ ([\d.]+)\nL .*\nz\n".*var\(--run-0\)'
+    heights = [float(low) - float(high) for low, high in re.findall(bar, svg)]
     groups = runs()["bce"].evaluation.groups().values()
     values = [g.micro_f1 for g in groups] + [g.macro_f1 for g in groups]
     assert np.corrcoef(heights, values)[0, 1] > 0.999999

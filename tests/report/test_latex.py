@@ -50,26 +50,24 @@ def compiled(text: str, folder: Path, packages: str, engine: str = "pdflatex") -
             capture_output=True,
             check=False,
         )
-        said = done.stdout.decode("utf-8", "replace")
-        assert done.returncode == 0, said[-2000:]
+        log = done.stdout.decode("utf-8", "replace")
+        assert done.returncode == 0, log[-2000:]
     return (folder / "main.pdf").read_bytes()
 
 
 @cache
 def nasty() -> str:
     """Names everywhere: of runs, in the title of differences, in notes of unknown labels."""
-    found = runs()["bce"].evaluation
-    named = {name: Run(replace(found, unknown_labels={name: 1})) for name in NASTY}
+    evaluation = runs()["bce"].evaluation
+    named = {name: Run(replace(evaluation, unknown_labels={name: 1})) for name in NASTY}
     return render(named, "latex", "pubmed")
 
 
-@pytest.mark.parametrize("packages", [PLAIN, T1], ids=["OT1", "T1"])
-def test_nasty_names_compile(tmp_path: Path, packages: str) -> None:
-    assert compiled(nasty(), tmp_path, packages).startswith(b"%PDF")
-
-
-def test_nasty_names_compile_with_lualatex(tmp_path: Path) -> None:
-    compiled(nasty(), tmp_path, PLAIN, "lualatex")
+@pytest.mark.parametrize(
+    ("packages", "engine"), [(PLAIN, "pdflatex"), (T1, "pdflatex"), (PLAIN, "lualatex")]
+)
+def test_nasty_names_compile(tmp_path: Path, packages: str, engine: str) -> None:
+    assert compiled(nasty(), tmp_path, packages, engine).startswith(b"%PDF")
 
 
 def test_letters_that_are_written_as_they_are_compile(tmp_path: Path) -> None:
@@ -85,8 +83,8 @@ def test_names_are_printed_as_they_are(tmp_path: Path) -> None:
     if reader is None:
         pytest.skip("pdftotext is not installed: apt-get install poppler-utils")
     names = ("50% of $x^2 #1 {y} ~ -- z", "a|b*c_d[f](g)", "*star", "[2pt] x", "<i>&\\end{tabular}")
-    found = {name: runs()["bce"] for name in names}
-    compiled(render(found, "latex"), tmp_path, T1)
+    named = {name: runs()["bce"] for name in names}
+    compiled(render(named, "latex"), tmp_path, T1)
     done = subprocess.run(
         [reader, "-layout", "main.pdf", "-"], cwd=tmp_path, capture_output=True, check=True
     )

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 
@@ -16,9 +17,9 @@ import scipy.sparse as sp
 from longtail.report import Run, build_page
 from longtail.report import page as page_module
 from longtail.report.jinja import N_COLOURS
-from longtail.report.table import one_line
+from longtail.report.table import NONE, one_line
 
-from .cases import EVIL, evaluated, runs
+from .cases import EVIL, by_hand, empty_groups, evaluated, runs
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 
@@ -41,14 +42,14 @@ class Parsed(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        own = {name: value or "" for name, value in attrs}
-        self.attributes += [(tag, name, value) for name, value in own.items()]
-        if own.get("http-equiv") == "Content-Security-Policy":
-            self.policy = own["content"]
+        attributes = {name: value or "" for name, value in attrs}
+        self.attributes += [(tag, name, value) for name, value in attributes.items()]
+        if attributes.get("http-equiv") == "Content-Security-Policy":
+            self.policy = attributes["content"]
         if tag not in VOID:
             self.open.append(tag)
         if tag == "script":
-            self.now = own.get("type", "")
+            self.now = attributes.get("type", "")
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th"):
@@ -83,11 +84,11 @@ def parsed() -> Parsed:
 
 
 def test_no_name_or_text_becomes_a_tag() -> None:
-    found = parsed()
-    assert "img" not in found.tags and "i" not in found.tags and "b" not in found.tags
-    assert found.tags.count("script") == 2 and found.tags.count("title") == 1
-    assert not any(name.startswith("on") for _, name, _ in found.attributes)
-    shown = "".join(found.text)
+    result = parsed()
+    assert "img" not in result.tags and "i" not in result.tags and "b" not in result.tags
+    assert result.tags.count("script") == 2 and result.tags.count("title") == 1
+    assert not any(name.startswith("on") for _, name, _ in result.attributes)
+    shown = "".join(result.text)
     for name in EVIL:
         assert one_line(name) in shown
     assert "<b>text" in shown and "<id " in shown
@@ -95,12 +96,12 @@ def test_no_name_or_text_becomes_a_tag() -> None:
 
 
 def test_nothing_is_loaded_from_anywhere() -> None:
-    found = parsed()
+    result = parsed()
     assert not re.search(r"https?:|//www|@import|\burl\((?!#)", page())
-    for _, name, value in found.attributes:
+    for _, name, value in result.attributes:
         if name in ("src", "href", "srcset", "action", "data", "xlink:href"):
             assert value.startswith("#"), (name, value)
-    assert not {"link", "iframe", "object", "embed", "base"} & set(found.tags)
+    assert not {"link", "iframe", "object", "embed", "base"} & set(result.tags)
 
 
 def test_the_policy_allows_our_script_alone() -> None:
@@ -118,18 +119,18 @@ def test_ids_are_unique_and_references_meet_them() -> None:
 
 
 def test_label_rows_hold_the_evaluations_numbers() -> None:
-    found = {name: run.evaluation for name, run in runs().items()}
+    result = {name: run.evaluation for name, run in runs().items()}
     rows = [row for row in parsed().rows if len(row) == 7 and row[1] in ("head", "medium", "tail")]
     assert len(rows) == 9
     for k, row in enumerate(rows):
-        table = found["bce"].labels
+        table = result["bce"].labels
         place = [one_line(name) for name in table.names].index(row[0])
         assert place == k  # by training counts, which fall
         assert row[2:4] == [str(int(table.train_count[k])), str(int(table.actual[k]))]
-        assert row[4:] == [f"{100 * e.labels.f1[k]:.1f}" for e in found.values()]
+        assert row[4:] == [f"{100 * e.labels.f1[k]:.1f}" for e in result.values()]
     data = json.loads(parsed().scripts["application/json"])
     for measure in ("f1", "precision", "recall", "predicted"):
-        expected = np.array([getattr(e.labels, measure) for e in found.values()]).T
+        expected = np.array([getattr(e.labels, measure) for e in result.values()]).T
         np.testing.assert_allclose(np.array(data[measure]), expected, atol=1e-4)
 
 
@@ -149,6 +150,16 @@ def test_figures_are_inline_and_take_the_pages_colours() -> None:
     light, dark = page().split("prefers-color-scheme: dark")
     for k in range(N_COLOURS):
         assert f"--run-{k}: #" in light and f"--run-{k}: #" in dark
+
+
+def test_dashes_caveats_and_whose_groups_are_shown() -> None:
+    dashes = build_page({"run": Run(empty_groups())})
+    assert dashes.count(f"<bdi>{NONE}<") == 6 and "0.00 / 0.00" not in dashes.replace("100.00", "")
+    one, two = by_hand(), replace(by_hand(cuts=(30, 40)), unknown_labels={"z": 1})
+    page = " ".join(build_page({"one": Run(one), "two": Run(two)}).split())
+    assert page.count("two was not trained on it: 1 assignment of 1 label, such as z.") == 4
+    assert "medium 1 in one, 0 in two" in page and "knows the label" in page
+    assert "knows the label" not in dashes
 
 
 def test_without_scores_two_figures_are_left_out() -> None:
@@ -173,7 +184,7 @@ def test_many_labels_are_cut_and_said_so(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_any_number_of_runs(n_runs: int) -> None:
     truth = sp.csr_matrix([[1.0, 0], [0, 1], [1, 1]])
     scores = truth.toarray() - 0.5
-    found = evaluated(truth, scores, [0, 1], ["</script>", "<!--&"])
-    page = build_page({f"run {k}": Run(found, scores=scores) for k in range(n_runs)})
+    result = evaluated(truth, scores, [0, 1], ["</script>", "<!--&"])
+    page = build_page({f"run {k}": Run(result, scores=scores) for k in range(n_runs)})
     Parsed(page)
     assert f"run {n_runs - 1}<" in page and f"run {n_runs}<" not in page

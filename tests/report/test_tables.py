@@ -16,8 +16,7 @@ from rich.console import Console
 
 from longtail.analysis import compare_runs
 from longtail.errors import InputError, UnknownNameError
-from longtail.evaluation import Difference, Evaluation, evaluate
-from longtail.labels import LabelStats
+from longtail.evaluation import Difference, Evaluation
 from longtail.report import (
     FORMATS,
     Run,
@@ -33,16 +32,22 @@ from longtail.report import (
 )
 from longtail.report.evaluation_tables import difference_table, not_evaluated, other_groups
 from longtail.report.paper import paper_sizes
-from longtail.report.renderers import CELL_LIMIT, escape_markdown
-from longtail.report.table import NONE, Cell, Strong, one_line, pieces, shorten
-from longtail.thresholds import Thresholds
+from longtail.report.table import (
+    CELL_LIMIT,
+    NONE,
+    Cell,
+    Strong,
+    escape_markdown,
+    one_line,
+    pieces,
+    shorten,
+)
 
 from .cases import EVIL, by_hand, empty_groups, evaluated, runs
 
 SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
 TABLES = SHARED / "paper" / "tables.json"
 NAMES = ["svm", "bce", "fl", "cb", "r-fl", "ntr-fl", "db-0fl", "cb-ntr", "db"]
-TEXT_FORMATS = ("markdown", "latex", "html")
 
 
 def strong(cell: Cell) -> list[str]:
@@ -56,12 +61,8 @@ def terminal(table: Table, width: int = 100) -> str:
 
 
 def test_label_table_by_hand() -> None:
-    truth, scores = by_hand()
-    found = {
-        "good": evaluated(truth, scores, [90, 20, 2]),
-        "none": evaluated(truth, scores, [90, 20, 2], at=9.0),
-    }
-    table = label_table(found)
+    evaluations = {name: by_hand(at=at) for name, at in (("good", 0.0), ("none", 9.0))}
+    table = label_table(evaluations)
     assert table.plain() == [
         ["", "all (3)", "head (1)", "medium (1)", "tail (1)"],
         ["good", "80.00 / 61.90", "85.71 / 85.71", "0.00 / 0.00", "100.00 / 100.00"],
@@ -71,16 +72,14 @@ def test_label_table_by_hand() -> None:
     assert [[len(strong(cell)) for cell in row] for row in table.rows] == [[0, 2, 2, 0, 2], [0] * 5]
     assert re.fullmatch(
         r"80\.00 \[\d+\.\d, \d+\.\d\] / 61\.90 \[\d+\.\d, \d+\.\d\]",
-        label_table(found, intervals=True).plain()[1][1],
+        label_table(evaluations, intervals=True).plain()[1][1],
     )
 
 
 def test_micro_and_macro_are_marked_separately_and_a_single_run_is_not() -> None:
-    truth, scores = by_hand()
-    often = scores.copy()
-    often[0, 0] = often[3, 0] = -1  # worse at the head
-    often[1, 1] = 1  # better at a rare label
-    one, two = (evaluated(truth, each, [90, 20, 2]) for each in (scores, often))
+    one = by_hand()
+    # Worse at the head, better at a rare label.
+    two = by_hand([[-1.0, -1, -1], [1, 1, -1], [1, -2, 3], [-1, -3, -3]])
     first, second = label_table({"a": one, "b": two}).rows
     assert pieces(first[1])[:1] == tuple(strong(first[1])) and len(pieces(first[1])) == 3
     assert pieces(second[1])[-1:] == tuple(strong(second[1])) and len(pieces(second[1])) == 3
@@ -88,8 +87,7 @@ def test_micro_and_macro_are_marked_separately_and_a_single_run_is_not() -> None
 
 
 def test_document_table_by_hand() -> None:
-    truth, scores = by_hand()
-    table = document_table({"run": evaluated(truth, scores, [90, 20, 2])})
+    table = document_table({"run": by_hand()})
     assert table.plain() == [
         ["", "all (4)", "single-label (3)", "multi-label (1)"],
         # Single: three hits, one wrong; F1 of the labels 0.8, 0, 1.
@@ -110,17 +108,16 @@ def test_documents_are_cut_where_the_paper_cuts_those_of_pubmed() -> None:
     assert any("other numbers of documents: all 5000 (here 6)" in note for note in table.notes)
 
 
+PUBMED_DOCUMENTS = "all (5000), up to 9 labels, 10 to 14 labels, 15 or more labels"
+
+
 @pytest.mark.parametrize(
     ("corpus", "make", "columns"),
     [
         ("reuters", label_table, "all (90), head (30), medium (31), tail (29)"),
         ("pubmed", label_table, "all (18211), head (6018), medium (5581), tail (6612)"),
         ("reuters", document_table, "all (3019), single-label (2583), multi-label (436)"),
-        (
-            "pubmed",
-            document_table,
-            "all (5000), up to 9 labels, 10 to 14 labels, 15 or more labels",
-        ),
+        ("pubmed", document_table, PUBMED_DOCUMENTS),
     ],
 )
 def test_the_nine_rows_of_the_paper_alone(corpus: str, make: type, columns: str) -> None:
@@ -135,20 +132,16 @@ def test_the_nine_rows_of_the_paper_alone(corpus: str, make: type, columns: str)
 )
 def test_the_papers_figures_are_those_of_the_shared_tables() -> None:
     tables = json.loads(TABLES.read_text("utf-8"))
-    keys = {
-        "total": "all",
-        "le_9": "up to 9 labels",
-        "10_14": "10 to 14 labels",
-        "ge_15": "15 or more labels",
-    }
+    keys = {"le_9": "up to 9 labels", "10_14": "10 to 14 labels", "ge_15": "15 or more labels"}
+    keys["total"] = "all"
     sources = {"labels": "table_by_label_group", "documents": "table_by_labels_per_instance"}
     n_cells = 0
     for layout, source in sources.items():
         for row, cells in tables[source].items():
             for name, values in cells.items():
                 corpus, column = name.split(".")
-                found = paper_rows(corpus, layout)[row.lower()]
-                assert found[keys.get(column, column)] == tuple(values)
+                evaluations = paper_rows(corpus, layout)[row.lower()]
+                assert evaluations[keys.get(column, column)] == tuple(values)
                 n_cells += 1
     assert n_cells == 9 * 8 + 8 * 7
     facts = tables["datasets"]["reuters"]
@@ -157,8 +150,7 @@ def test_the_papers_figures_are_those_of_the_shared_tables() -> None:
 
 
 def test_the_paper_stands_below_our_runs() -> None:
-    truth, scores = by_hand()
-    table = label_table({"ours": evaluated(truth, scores, [90, 20, 2])}, "reuters")
+    table = label_table({"ours": by_hand()}, "reuters")
     assert len(table.rows) == 10 and table.rules == (1,)
     cells = "DB (paper), 90.62 / 64.47, 92.14 / 83.48, 80.25 / 77.01, 48.89 / 31.39"
     assert ", ".join(table.plain()[-1]) == cells
@@ -172,17 +164,15 @@ def test_the_paper_stands_below_our_runs() -> None:
 
 
 def test_differences_to_the_first_run() -> None:
-    found = {name: run.evaluation for name, run in runs().items()}
-    compared = compare_runs(found)
+    evaluations = {name: run.evaluation for name, run in runs().items()}
+    compared = compare_runs(evaluations)
     for layout, column, group in (("labels", 2, "overall"), ("documents", 4, "multi_label")):
         table = difference_table(compared, "bce", layout)
         assert len(table.rows) == 4 and table.n_names == 2 and list(table.rules) == [2]
-        last, first = (getattr(found[name], group).micro_f1 for name in ("third|run", "bce"))
+        last, first = (getattr(evaluations[name], group).micro_f1 for name in ("third|run", "bce"))
         assert table.plain()[3][column].startswith(f"{100 * (last - first):+.2f} [")
     assert tuple(table.header[2:5]) == ("all", "single-label", "multi-label")
-    truth, scores = by_hand()
-    other = {"one": found["bce"], "two": evaluated(truth, scores, [90, 20, 2])}
-    table = difference_table(compare_runs(other), "one")
+    table = difference_table(compare_runs({"one": evaluations["bce"], "two": by_hand()}), "one")
     assert not table.rows and "two: not compared" in table.notes[-1]
 
 
@@ -198,8 +188,8 @@ def test_differences_to_the_first_run() -> None:
 def test_a_difference_is_bold_where_its_interval_leaves_out_0(
     value: float, low: float, high: float, p: float, cell: str, bold: bool
 ) -> None:
-    found = {"all": {"micro_f1": Difference(value, low, high, p)}}
-    row = difference_table({"run": found}, "first").rows[0]
+    evaluations = {"all": {"micro_f1": Difference(value, low, high, p)}}
+    row = difference_table({"run": evaluations}, "first").rows[0]
     assert "".join(pieces(row[2])) == cell and bool(strong(row[2])) is bold
 
 
@@ -208,20 +198,16 @@ def with_unknown(**unknown: int) -> Evaluation:
 
 
 def test_unknown_labels_are_listed_once_for_runs_alike() -> None:
-    found = {
-        "a": with_unknown(x=2, y=1),
-        "b": with_unknown(y=1, x=2),
-        "c": with_unknown(z=1),
-        "d": with_unknown(),
-    }
-    assert not_evaluated(found) == [
+    unknown = {"a": {"x": 2, "y": 1}, "b": {"y": 1, "x": 2}, "c": {"z": 1}, "d": {}}
+    evaluations = {name: with_unknown(**labels) for name, labels in unknown.items()}
+    assert not_evaluated(evaluations) == [
         "Not evaluated, as a, b were not trained on them: 3 assignments of 2 labels, such as x.",
         "Not evaluated, as c was not trained on it: 1 assignment of 1 label, such as z.",
     ]
-    assert not_evaluated({"d": found["d"]}) == []
+    assert not_evaluated({"d": evaluations["d"]}) == []
     sentence = "c was not trained on it: 1 assignment of 1 label, such as z."
-    for name in TEXT_FORMATS:
-        text = " ".join(render({n: Run(e) for n, e in found.items()}, name).split())
+    for name in ("markdown", "latex"):
+        text = " ".join(render({n: Run(e) for n, e in evaluations.items()}, name).split())
         # With labels and with documents, each with and without intervals.
         assert text.count(sentence) == 4
     # Not even a bare table omits it.
@@ -232,16 +218,9 @@ def test_unknown_labels_are_listed_once_for_runs_alike() -> None:
     assert to_markdown(label_table({"run": with_unknown()}), bare=True).count("\n") == 3
 
 
-def cut(cuts: tuple[float, float] | None = None, rows: slice = slice(None)) -> Evaluation:
-    truth, scores = by_hand()
-    stats = LabelStats.from_counts([90, 20, 2], 100, ["a", "b", "c"])
-    at = Thresholds(np.zeros(3))
-    return evaluate(truth[rows], scores[rows], at, stats, n_resamples=5, cuts=cuts)
-
-
 def test_sizes_that_differ_between_runs_are_not_those_of_the_first() -> None:
-    found = {"one": cut(), "two": cut((30, 40)), "three": cut((30, 40))}
-    table = label_table(found)
+    evaluations = {"one": by_hand(), **dict.fromkeys(("two", "three"), by_hand(cuts=(30, 40)))}
+    table = label_table(evaluations)
     assert list(table.header) == ["", "all (3)", "head (1)", "medium", "tail"]
     sizes, groups = table.caveats
     assert sizes == (
@@ -249,40 +228,43 @@ def test_sizes_that_differ_between_runs_are_not_those_of_the_first() -> None:
         "tail 1 in one, 2 in two and three."
     )
     assert groups.endswith("those of two, three hold other labels than those of one.")
-    assert label_table({"two": found["two"], "three": found["three"]}).caveats == ()
+    assert label_table({"two": evaluations["two"], "three": evaluations["three"]}).caveats == ()
     # The paper's sizes must not stand there either.
-    beside = label_table(found, "reuters")
+    beside = label_table(evaluations, "reuters")
     assert list(beside.header[3:]) == ["medium", "tail"]
     notes = " ".join(beside.notes)
     assert "head 30 (here 1)" in notes and "tail 29" not in notes
-    for name in TEXT_FORMATS:
-        text = " ".join(render({n: Run(e) for n, e in found.items()}, name).split())
-        assert "medium 1 in one, 0 in two and three" in text
-    assert "knows the label" in text and "knows the label" not in render({"a": Run(cut())}, "html")
-    table = document_table({"one": cut(), "two": cut(rows=slice(3))})
+    for text in (to_markdown(table, bare=True), to_latex(table), to_html(table)):
+        assert "medium 1 in one, 0 in two and three" in " ".join(text.split())
+    table = document_table({"one": by_hand(), "two": by_hand(rows=3)})
     assert list(table.header) == ["", "all", "single-label", "multi-label (1)"]
     assert table.caveats[0].endswith("all 4 in one, 3 in two; single-label 3 in one, 2 in two.")
     assert other_groups({}) == []
 
 
 def test_empty_groups_have_a_dash() -> None:
-    found = {"run": empty_groups(), "same": empty_groups()}
+    evaluations = {"run": empty_groups(), "same": empty_groups()}
     full, limits = "100.00 / 100.00", "100.00 [100.0, 100.0] / 100.00 [100.0, 100.0]"
     for intervals, cell in ((False, full), (True, limits)):
-        row = label_table(found, intervals=intervals).plain()[1]
+        row = label_table(evaluations, intervals=intervals).plain()[1]
         assert row == ["run", cell, NONE, cell, NONE]
-        assert document_table(found, intervals=intervals).plain()[1] == ["run", cell, cell, NONE]
+        assert document_table(evaluations, intervals=intervals).plain()[1] == [
+            "run",
+            cell,
+            cell,
+            NONE,
+        ]
     # A figure beside dashes is not the best of its column: there is nothing to compare with.
-    beside = label_table({"run": found["run"], "other": cut()})
+    beside = label_table({"run": evaluations["run"], "other": by_hand()})
     assert not any(strong(row[2]) for row in beside.rows)
     assert any(strong(row[1]) for row in beside.rows)
     zero = "+0.00 [+0.00, +0.00] p 1.000"
-    table = difference_table(compare_runs(found), "run")
+    table = difference_table(compare_runs(evaluations), "run")
     assert table.plain()[1] == ["same", "micro-F1", zero, NONE, zero, NONE]
-    plain = json.loads(render({"run": Run(found["run"])}, "json"))["runs"]["run"]
+    plain = json.loads(render({"run": Run(evaluations["run"])}, "json"))["runs"]["run"]
     assert plain["head"]["macro_f1"] is None and "head" not in plain["intervals"]
-    for name, dash in (("markdown", NONE), ("latex", r"\textendash{}"), ("html", f"<bdi>{NONE}<")):
-        text = render({"run": Run(found["run"])}, name)
+    for name, dash in (("markdown", NONE), ("latex", r"\textendash{}")):
+        text = render({"run": Run(evaluations["run"])}, name)
         assert text.count(dash) == 6 and "0.00 / 0.00" not in text.replace("100.00", "")
 
 
@@ -345,12 +327,14 @@ def test_json_holds_everything() -> None:
     assert plain["compared_with"] == "bce"
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+# Every page draws six figures.
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "html" else ()) for n in FORMATS]
+)
 def test_every_format_takes_edge_cases(name: str) -> None:
-    truth, scores = by_hand()
     nothing = evaluated(sp.csr_matrix((0, 2)), np.zeros((0, 2)), [3, 1])
     one = evaluated([[1], [0]], [[1.0], [-1.0]], [1])
-    for evaluation in (nothing, one, evaluated(truth, scores, [90, 20, 2])):
+    for evaluation in (nothing, one, by_hand()):
         assert len(render({"only": Run(evaluation)}, name)) > 100
         assert len(render({"a": Run(evaluation), "b": Run(evaluation)}, name)) > 100
     with pytest.raises(InputError, match="at least one run"):

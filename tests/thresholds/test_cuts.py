@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from longtail.thresholds import OBJECTIVES, cuts, fit_thresholds
 from longtail.thresholds.tuning import Pairs, make_tuning
 
-from .cases import KINDS, Case, cases, decide, every_cut, f1_of, long_tail, property_test
+from .cases import KINDS, Case, cases, decide, every_cut, f1_of, long_tail
 
 
 @given(cases(), st.sampled_from(OBJECTIVES))
-@property_test
 def test_no_single_cut_beats_global(case: Case, objective: Any) -> None:
     thresholds = fit_thresholds(
         case.form, case.labels, np.ones(case.labels.shape[1]), "global", objective=objective
@@ -25,14 +24,14 @@ def test_no_single_cut_beats_global(case: Case, objective: Any) -> None:
     candidates = every_cut(case.scores[case.scored])
     best = max(f1_of(case.truth, decide(case, cut), objective) for cut in candidates)
     assert f1 == pytest.approx(best, abs=1e-12)
-    assert thresholds.details["earned_in_tuning"] == pytest.approx(f1, abs=1e-12)
+    assert thresholds.details["tuning_f1"] == pytest.approx(f1, abs=1e-12)
 
 
 def test_cuts_of_a_label() -> None:
     scores, applies = np.array([1.0, 3, 3, 2, 1]), np.array([1, 0, 1, 0, 0], bool)
-    result = cuts.cuts_of(scores, applies)
-    assert result.thresholds.tolist() == [2.5, 0.0]
-    assert result.hits.tolist() == [1, 2] and result.predicted.tolist() == [2, 5]
+    thresholds, hits, predicted = cuts.cuts_of(scores, applies)
+    assert thresholds.tolist() == [2.5, 0.0]
+    assert hits.tolist() == [1, 2] and predicted.tolist() == [2, 5]
 
 
 @pytest.mark.parametrize("above", [1.0, np.nextafter(1.0, 2), -3.5, 1e15])
@@ -42,7 +41,6 @@ def test_a_threshold_between_neighbouring_numbers(above: float) -> None:
 
 
 @given(cases(), st.sampled_from(OBJECTIVES), st.booleans(), st.data())
-@property_test
 def test_the_fast_path_gives_the_same_cut(
     case: Case, objective: Any, with_offsets: bool, data: st.DataObject
 ) -> None:
@@ -52,7 +50,7 @@ def test_the_fast_path_gives_the_same_cut(
     offsets = drawn if with_offsets else None
     slow = cuts.best_cut(tuning, objective, offsets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuts, "LARGE", 0)
+        patch.setattr(cuts, "LARGE", 1)
         patch.setattr(cuts, "SAMPLE", 4)
         assert cuts.best_cut(tuning, objective, offsets) == slow
 
@@ -65,15 +63,9 @@ def test_the_fast_path_gives_the_same_cut(
     [(0.01, 4.0, 9), (0.01, 4.0, 1), (0.002, 2.0, 0), (0.05, 3.0, 2), (0.01, 0.0, 5)],
 )
 def test_the_fast_path_is_taken_and_exact(
-    dtype: Any,
-    share: float,
-    signal: float,
-    digits: int,
-    objective: Any,
-    kind: str,
-    monkeypatch: pytest.MonkeyPatch,
+    dtype: Any, share: float, signal: float, digits: int, objective: Any, kind: str
 ) -> None:
-    n_taken = {False: 0, True: 0}
+    n_taken = [0, 0]
     for seed in range(4):
         rng = np.random.default_rng(seed)
         labels = rng.random((300, 40)) < share
@@ -82,13 +74,12 @@ def test_the_fast_path_is_taken_and_exact(
         tuning = make_tuning(case.form, case.labels, np.ones(40))
         offsets = rng.normal(size=40) if seed % 2 else None
         slow = cuts.best_cut(tuning, objective, offsets)
-        monkeypatch.setattr(cuts, "LARGE", 1000)
-        monkeypatch.setattr(cuts, "SAMPLE", 1000)
-        assert cuts.best_cut(tuning, objective, offsets) == slow
-        taken = cuts._best_cut_of_many(tuning, objective, offsets) is not None
-        n_taken[offsets is None] += taken
-        monkeypatch.undo()
-    assert min(n_taken.values()) or signal < 3 or kind == "csr"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cuts, "SAMPLE", 1000)
+            fast = cuts._best_cut_of_many(tuning, objective, offsets)
+        assert fast in (slow, None)
+        n_taken[seed % 2] += fast is not None
+    assert min(n_taken) or signal < 3 or kind == "csr"
 
 
 def test_the_fast_path_gives_up_where_the_sample_misleads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,22 +94,23 @@ def test_the_fast_path_gives_up_where_the_sample_misleads(monkeypatch: pytest.Mo
     slow = cuts.best_cut(tuning, "micro")
     monkeypatch.setattr(cuts, "LARGE", 1)
     monkeypatch.setattr(cuts, "SAMPLE", 20)
-    for attempts in (1, 3):
-        monkeypatch.setattr(cuts, "ATTEMPTS", attempts)
-        assert cuts.best_cut(tuning, "micro") == slow
+    assert cuts.best_cut(tuning, "micro") == slow
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_best_cut_that_predicts_exactly_the_positives(objective: Any) -> None:
+def test_a_best_cut_that_predicts_exactly_the_positives(
+    objective: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The bound is then reached, but for rounding, and the next lower score must not be lost.
-    rng = np.random.default_rng(44)
-    scores = np.minimum(rng.standard_normal((4200, 500), dtype=np.float32), 2.9)
-    labels = np.zeros(scores.shape, dtype=np.int8)
-    rows, columns = rng.integers(0, 4200, 15), rng.integers(0, 5, 15)
-    labels[rows, columns] = 1
-    scores[rows, columns] = rng.uniform(4, 12, 15)
-    for method in ("global", "frequency"):
-        thresholds = fit_thresholds(scores, labels, labels.sum(axis=0), method, objective=objective)
+    monkeypatch.setattr(cuts, "LARGE", 1000)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        scores = np.minimum(rng.standard_normal((200, 30), dtype=np.float32), 2.9)
+        labels = np.zeros(scores.shape, dtype=np.int8)
+        rows, columns = rng.integers(0, 200, 15), rng.integers(0, 5, 15)
+        labels[rows, columns] = 1
+        scores[rows, columns] = rng.uniform(4, 12, 15)
+        thresholds = fit_thresholds(scores, labels, np.ones(30), "global", objective=objective)
         assert thresholds.apply(scores).nnz == labels.sum()
 
 

@@ -16,6 +16,7 @@ from longtail.analysis.runs import Run
 from longtail.evaluation import Evaluation
 from longtail.metrics import Counts, label_f1
 from longtail.metrics.blocks import applies_to, row_blocks
+from longtail.thresholds.tuning import Pairs
 
 FloatArray = NDArray[np.float64]
 N_BINS = 12
@@ -51,22 +52,21 @@ def precision_recall(run: Run) -> dict[str, Curve]:
 
     The curves go through the decisions of the evaluation, whose thresholds may differ by label.
     """
-    groups, pairs = run.evaluation.masks, _Pairs(run)
+    groups = run.evaluation.masks
     positives: dict[str, list[FloatArray]] = {name: [np.zeros(0)] for name in groups}
     always = dict.fromkeys(groups, False)
-    for block in pairs.blocks(np.inf):
+    for margins, columns, applies in _blocks(run, np.inf):
         for name, labels in groups.items():
-            inside = labels[block.labels]
-            positives[name].append(block.margins[block.applies & inside])
-            always[name] |= bool(np.isposinf(block.margins[inside]).any())
+            inside = labels[columns]
+            positives[name].append(margins[applies & inside])
+            always[name] |= bool(np.isposinf(margins[inside]).any())
     positive = {name: np.sort(np.concatenate(margins)) for name, margins in positives.items()}
     cuts = {name: _cuts(positive[name], always[name]) for name in groups}
     retrieved = {name: np.zeros(len(each), dtype=np.int64) for name, each in cuts.items()}
     lowest = min((each[0] for each in cuts.values() if len(each)), default=np.inf)
-    for block in pairs.blocks(lowest):
+    for margins, columns, _ in _blocks(run, lowest):
         for name, labels in groups.items():
-            margins = block.margins[labels[block.labels]]
-            reached = np.searchsorted(cuts[name], margins, side="right")
+            reached = np.searchsorted(cuts[name], margins[labels[columns]], side="right")
             retrieved[name] += _at_least(np.bincount(reached, minlength=len(cuts[name]) + 1))
     curves = {}
     for name, labels in groups.items():
@@ -78,9 +78,9 @@ def precision_recall(run: Run) -> dict[str, Curve]:
 
 def f1_by_shift(run: Run) -> tuple[Curve, Curve]:
     """Micro- and macro-F1 if all thresholds were that much higher, as logits or margins."""
-    pairs, actual = _Pairs(run), run.evaluation.labels.actual
+    actual = run.evaluation.labels.actual
     together = np.zeros(len(actual), dtype=np.int64)
-    micro = _f1_at_steps(pairs, together, np.array([actual.sum()]))[0]
+    micro = _f1_at_steps(run, together, np.array([actual.sum()]))[0]
     total = np.zeros(STEPS)
     # A label that no document carries has an F1 of 0 whatever its threshold: it only counts.
     present = np.flatnonzero(actual)
@@ -88,46 +88,27 @@ def f1_by_shift(run: Run) -> tuple[Curve, Curve]:
         chosen = present[part]
         numbers = np.full(len(actual), -1, dtype=np.int64)
         numbers[chosen] = np.arange(len(chosen))
-        total += _f1_at_steps(pairs, numbers, actual[chosen]).sum(axis=0)
+        total += _f1_at_steps(run, numbers, actual[chosen]).sum(axis=0)
     return Curve(SHIFTS, micro), Curve(SHIFTS, total / len(actual))
 
 
-class _Block(NamedTuple):
-    """Some scored pairs of a document and a label: see `margins_of`."""
+def _blocks(run: Run, least: float) -> Iterator[Pairs]:
+    """Pairs of at least that margin, and those whose labels apply; see `Thresholds.margins`.
 
-    margins: NDArray[Any]
-    labels: NDArray[Any]
-    applies: NDArray[Any]
-
-
-class _Pairs:
-    """All scored pairs in blocks, which can be read several times."""
-
-    def __init__(self, run: Run) -> None:
-        self.truth, _ = run.evaluation.decisions()
-        self.rule, self.logits = run.evaluation.rule, run.logits
-        if sp.issparse(self.logits):
-            margins = self.rule.margins(self.logits)
-            self.stored = _Block(margins.data, margins.indices, applies_to(self.truth, self.logits))
-
-    def blocks(self, least: float) -> Iterator[_Block]:
-        """Pairs with at least that margin, and those whose labels apply.
-
-        Pairs that are never predicted, whatever the thresholds, are left out.
-        """
-        for block in self._all_blocks():
-            near = ((block.margins >= least) | block.applies) & (block.margins > -np.inf)
-            yield _Block(*(part[near] for part in block))
-
-    def _all_blocks(self) -> Iterator[_Block]:
-        if sp.issparse(self.logits):
-            for some in row_blocks(self.logits.nnz, 1):
-                yield _Block(*(part[some] for part in self.stored))
-            return
-        for rows in row_blocks(*self.logits.shape):
-            margins = self.rule.margins(self.logits[rows])
-            labels = np.broadcast_to(np.arange(margins.shape[1]), margins.shape)
-            yield _Block(margins, labels, self.truth[rows].toarray().astype(np.bool_))
+    Pairs that are never predicted, whatever the thresholds, are left out.
+    """
+    truth, logits = run.evaluation.decisions()[0], run.logits
+    n_documents, n_labels = logits.shape
+    sparse = sp.issparse(logits)
+    for rows in row_blocks(n_documents, logits.nnz // n_documents if sparse else n_labels):
+        margins = run.evaluation.rule.margins(logits[rows])
+        if sparse:
+            block = Pairs(margins.data, margins.indices, applies_to(truth[rows], margins))
+        else:
+            labels = np.broadcast_to(np.arange(n_labels), margins.shape)
+            block = Pairs(margins, labels, truth[rows].toarray() > 0)
+        near = ((block.scores >= least) | block.applies) & (block.scores > -np.inf)
+        yield Pairs(*(part[near] for part in block))
 
 
 def _cuts(positive: FloatArray, always: bool) -> FloatArray:
@@ -137,18 +118,16 @@ def _cuts(positive: FloatArray, always: bool) -> FloatArray:
     return np.append(np.unique(finite[chosen]), [np.inf] * always)
 
 
-def _f1_at_steps(
-    pairs: _Pairs, numbers: NDArray[np.int64], actual: NDArray[np.float64]
-) -> FloatArray:
+def _f1_at_steps(run: Run, numbers: NDArray[np.int64], actual: FloatArray) -> FloatArray:
     """F1 at every shift (columns) of rows that labels are counted into; -1: into none."""
     width, n_cells = STEPS + 1, len(actual) * (STEPS + 1)
     predicted, hits = np.zeros((2, n_cells), dtype=np.int64)
-    for block in pairs.blocks(-REACH):
-        rows = numbers[block.labels]
+    for margins, labels, applies in _blocks(run, -REACH):
+        rows = numbers[labels]
         kept = rows >= 0
-        cells = rows[kept] * width + np.searchsorted(SHIFTS, block.margins[kept], side="right")
+        cells = rows[kept] * width + np.searchsorted(SHIFTS, margins[kept], side="right")
         predicted += np.bincount(cells, minlength=n_cells)
-        hits += np.bincount(cells[block.applies[kept]], minlength=n_cells)
+        hits += np.bincount(cells[applies[kept]], minlength=n_cells)
     hits_at, predicted_at = (_at_least(each.reshape(-1, width)) for each in (hits, predicted))
     return label_f1(Counts(hits_at, predicted_at, actual[:, np.newaxis]))
 

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from longtail.analysis.measures import IntArray, LinkedPair, count_labels, linked_pairs
 from longtail.data.textdata import TextData
 from longtail.labels import FloatArray, label_groups
+from longtail.metrics.blocks import rows_of
 
 Cuts = tuple[float, float]
 # Beyond this a cell per label would be smaller than a dot of the printed figure.
@@ -41,24 +42,9 @@ def label_map(data: TextData, max_cells: int = MAX_CELLS, n_bins: int = N_BINS) 
     """Sort the labels by count, ties by column, and measure how they share documents."""
     counts = count_labels(data.Y)
     order = np.argsort(-counts, kind="stable")
-    matrix = data.Y[:, order].astype(np.float64)
-    if counts.size <= max_cells:
-        edges = np.arange(counts.size + 1)
-        return LabelMap(order, counts[order], edges, conditional_matrix(matrix))
-    edges = rank_bins(counts.size, n_bins)
-    return LabelMap(order, counts[order], edges, binned_matrix(matrix, edges))
-
-
-def conditional_matrix(Y: sp.csr_matrix) -> FloatArray:
-    """p(i|j) = documents with i and j / documents with j, in column i of row j.
-
-    NaN on the diagonal, which says nothing, and in the rows of labels without documents.
-    """
-    shared: FloatArray = (Y.T @ Y).toarray().astype(np.float64)
-    counts = shared.diagonal().copy()
-    np.fill_diagonal(shared, np.nan)
-    counts[counts == 0] = np.nan
-    return shared / counts[:, None]
+    cells = counts.size <= max_cells
+    edges = np.arange(counts.size + 1) if cells else rank_bins(counts.size, n_bins)
+    return LabelMap(order, counts[order], edges, conditional_means(data.Y[:, order], edges))
 
 
 def rank_bins(n_labels: int, n_bins: int) -> IntArray:
@@ -68,29 +54,22 @@ def rank_bins(n_labels: int, n_bins: int) -> IntArray:
     return edges
 
 
-def binned_matrix(Y: sp.csr_matrix, edges: IntArray) -> FloatArray:
+def conditional_means(Y: sp.csr_matrix, edges: IntArray) -> FloatArray:
     """The mean of p(i|j) over the pairs i != j of two bins of columns: j by row, i by column.
 
-    A document adds (sum of 1/n_j over its labels in one bin) x (its labels in the other), so only
-    documents x bins matrices are built. Labels without documents have no p(i|j) and are left out
-    as j; NaN where no pair is left.
+    p(i|j) = documents with i and j / documents with j; labels without documents have none and are
+    left out as j. NaN where no pair is left. No labels x labels matrix is built, but one of labels
+    x bins.
     """
-    counts = np.asarray(Y.sum(axis=0), dtype=np.float64).ravel()
-    seen = counts > 0
-    n_labels, n_bins = counts.size, len(edges) - 1
-    sizes = np.diff(edges)
-    bin_of = np.repeat(np.arange(n_bins), sizes)
-    inverse = np.divide(1.0, counts, out=np.zeros(n_labels), where=seen)
-    label, shape = np.arange(n_labels), (n_labels, n_bins)
-    members = Y @ sp.csr_matrix((np.ones(n_labels), (label, bin_of)), shape=shape)
-    weighted = Y @ sp.csr_matrix((inverse, (label, bin_of)), shape=shape)
-    total: FloatArray = (weighted.T @ members).toarray()
-    seen_in = np.bincount(bin_of[seen], minlength=n_bins).astype(np.float64)
-    # Every label seen has met itself once in this sum: p(j|j) = 1.
-    total -= np.diag(seen_in)
-    # What rounding leaves of zero would show under a root; a true sum is at least 1 / max count.
-    total[total < 0.5 / max(1.0, counts.max())] = 0
-    pairs = seen_in[:, None] * sizes[None, :] - np.diag(seen_in)
+    counts, sizes = count_labels(Y), np.diff(edges)
+    bins, starts = np.repeat(np.arange(len(sizes)), sizes), np.arange(counts.size + 1)
+    in_bin = sp.csr_matrix((np.ones(counts.size), bins, starts), (counts.size, len(sizes)))
+    # Documents that a label shares with those of a bin, itself left out.
+    shared = sp.csr_matrix(Y.T @ (Y @ in_bin) - sp.diags(counts) @ in_bin)
+    shared.data /= counts[rows_of(shared)]
+    n_seen = in_bin.T @ (counts > 0)
+    pairs: FloatArray = np.outer(n_seen, sizes) - np.diag(n_seen)
+    total = np.asarray((in_bin.T @ shared).toarray(), dtype=np.float64)
     return np.divide(total, pairs, out=np.full_like(total, np.nan), where=pairs > 0)
 
 

@@ -110,8 +110,7 @@ def log_likelihood_ratio(shared: Any, count_a: Any, count_b: Any, n_documents: i
     cells = both, a - both, b - both, n_documents - a - b + both
     margins = a, b, n_documents - a, n_documents - b
     total = sum(xlogy(k, k) for k in cells) - sum(xlogy(k, k) for k in margins)
-    ratio: FloatArray = np.maximum(2 * (total + xlogy(n_documents, n_documents)), 0)
-    return ratio
+    return np.asarray(np.maximum(2 * (total + xlogy(n_documents, n_documents)), 0))
 
 
 def _pair_blocks(Y: sp.csr_matrix) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
@@ -120,15 +119,13 @@ def _pair_blocks(Y: sp.csr_matrix) -> Iterator[tuple[IntArray, IntArray, FloatAr
     by_label = matrix.T.tocsr()
     # A label meets at most as many others as its documents have labels, so this bounds its row.
     bounds = np.minimum(by_label @ np.diff(Y.indptr).astype(np.float64), Y.shape[1])
-    ends = np.cumsum(bounds)
+    ends = np.append(0, np.cumsum(bounds))
     start = 0
     while start < Y.shape[1]:
-        done = ends[start - 1] if start else 0.0
-        stop = max(start + 1, int(np.searchsorted(ends, done + BLOCK_ELEMENTS, side="right")))
-        block = (by_label[start:stop] @ matrix).tocoo()
-        a, b = block.row.astype(np.int64) + start, block.col.astype(np.int64)
-        upper = a < b
-        yield a[upper], b[upper], block.data[upper]
+        last = np.searchsorted(ends, ends[start] + BLOCK_ELEMENTS, side="right") - 1
+        stop = max(start + 1, int(last))
+        block = sp.triu(by_label[start:stop] @ matrix, start + 1)
+        yield block.row.astype(np.int64) + start, block.col.astype(np.int64), block.data
         start = stop
 
 

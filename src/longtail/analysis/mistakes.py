@@ -78,16 +78,15 @@ def worst_documents(
     """
     truth, decided = evaluation.decisions()
     missed, wrong = _errors(truth, decided, np.int8)
-    sizes = [np.ones(missed.nnz), np.ones(wrong.nnz)]
+    sizes = np.ones(missed.nnz + wrong.nnz)
     if scores is not None:
         logits = to_logits(scores, evaluation.scale if scale is None else scale, truth)
-        if (logits.nnz if sp.issparse(logits) else np.ma.count(logits)) > 0:
-            below, above = (
-                _margins(part, logits, evaluation.rule.values) for part in (missed, wrong)
-            )
-            sizes = [np.maximum(0, -below), np.maximum(0, above)]
+        if (logits.nnz if sp.issparse(logits) else logits.size) > 0:
+            values = evaluation.rule.values
+            below, above = (_margins(part, logits, values) for part in (missed, wrong))
+            sizes = np.maximum(0, np.concatenate([-below, above]))
     rows = np.concatenate([rows_of(missed), rows_of(wrong)])
-    errors = np.bincount(rows, np.concatenate(sizes), truth.shape[0])
+    errors = np.bincount(rows, sizes, truth.shape[0])
     n_wrong = np.bincount(rows, minlength=truth.shape[0])
     order = np.lexsort((-n_wrong, -errors))[:most]
     right = truth.astype(bool).multiply(decided.astype(bool)).tocsr()
@@ -114,13 +113,12 @@ def _margins(
 ) -> NDArray[np.float64]:
     """Score minus threshold of some pairs of a document and a label."""
     values = logits.data if sp.issparse(logits) else logits
-    lowest, highest = float(values.min()), float(values.max())
-    scores = np.full(pairs.nnz, lowest)
     if sp.issparse(logits):
+        scores = np.full(pairs.nnz, float(values.min()))
         ones = np.ones(logits.nnz, dtype=np.int8)
         stored = sp.csr_matrix((ones, logits.indices, logits.indptr), logits.shape)
-        scores[positions_of(stored, pairs)] = logits.data[positions_of(pairs, logits)]
+        scores[positions_of(stored, pairs)] = values[positions_of(pairs, logits)]
     else:
-        scores[:] = np.ma.filled(logits[rows_of(pairs), pairs.indices], lowest)
-    reached = np.where(np.isfinite(thresholds), thresholds, highest)
+        scores = values[rows_of(pairs), pairs.indices]
+    reached = np.where(np.isfinite(thresholds), thresholds, float(values.max()))
     return np.asarray(scores - reached[pairs.indices], dtype=np.float64)

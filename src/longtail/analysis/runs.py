@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,35 +41,31 @@ class Run:
             raise InputError(
                 f"expected the {expected[0]} evaluated documents, got {len(self.data)} texts."
             )
-        if self.scores is not None and getattr(self.scores, "shape", None) != expected:
-            got = getattr(self.scores, "shape", type(self.scores).__name__)
+        got = getattr(self.scores, "shape", type(self.scores).__name__)
+        if self.scores is not None and got != expected:
             raise InputError(f"expected scores of shape {expected}, got {got}.")
-        if self.logits is not None and self.evaluation.y_pred is not None:
-            self._check_decisions()
-
-    @cached_property
-    def logits(self) -> Any:
-        """The scores, checked, on the scale of the thresholds: logits or margins. None: unknown."""
-        return None if self.scores is None else to_logits(self.scores, self._scale)
-
-    @property
-    def _scale(self) -> Scale:
-        return self.evaluation.scale if self.scale is None else self.scale
-
-    def _check_decisions(self) -> None:
-        """Figures of other scores, or of the same on another scale, would be silently wrong."""
-        evaluated = self.evaluation.decisions()[1]
+        evaluated = self.evaluation.y_pred
+        if self.logits is None or evaluated is None:
+            return
+        # Figures of other scores, or of the same on another scale, would be silently wrong.
         decided = self.evaluation.rule.apply(self.logits, "logit")
         different = int((evaluated != decided).nnz)
         if different > ROUNDED * max(evaluated.nnz, decided.nnz):
             raise InputError(
-                f"expected the scores that were evaluated, but as {self._scale}s these lead to "
-                f"other decisions ({different} differ). Pass the scores that `evaluate` got, and "
-                "their scale: Run(evaluation, data, scores, scale='probability'), for example."
+                "expected the scores that were evaluated, but as "
+                f"{self.scale or self.evaluation.scale}s these lead to other decisions "
+                f"({different} differ). Pass the scores that `evaluate` got, and their scale: "
+                "Run(evaluation, data, scores, scale='probability'), for example."
             )
 
+    @cached_property
+    def logits(self) -> Any:
+        """The scores on the scale of the thresholds: logits or margins. None: unknown."""
+        scale = self.evaluation.scale if self.scale is None else self.scale
+        return None if self.scores is None else to_logits(self.scores, scale)
 
-def compare_runs(evaluations: Mapping[str, Evaluation], seed: int = 0) -> dict[str, Comparison]:
+
+def compare_runs(evaluations: Mapping[str, Evaluation]) -> dict[str, Comparison]:
     """Every later evaluation against the first."""
     (_, first), *later = evaluations.items()
     comparisons: dict[str, Comparison] = {}
@@ -77,7 +74,7 @@ def compare_runs(evaluations: Mapping[str, Evaluation], seed: int = 0) -> dict[s
             comparisons[name] = "its labels are others than those of the first run."
             continue
         try:
-            comparisons[name] = compare(first, evaluation, N_RESAMPLES, seed)
+            comparisons[name] = compare(first, evaluation, N_RESAMPLES)
         except InputError as error:
             comparisons[name] = str(error)
     return comparisons
@@ -85,12 +82,12 @@ def compare_runs(evaluations: Mapping[str, Evaluation], seed: int = 0) -> dict[s
 
 def same_groups(first: Evaluation, second: Evaluation) -> bool:
     """Whether the same labels are head, medium and tail."""
-    return first is second or _members(first) == _members(second)
 
+    def members(evaluation: Evaluation) -> dict[str, set[str]]:
+        names = np.array(evaluation.labels.names, dtype=object)
+        return {group: set(names[mask].tolist()) for group, mask in evaluation.masks.items()}
 
-def _members(evaluation: Evaluation) -> dict[str, set[str]]:
-    names = np.array(evaluation.labels.names, dtype=object)
-    return {group: set(names[mask].tolist()) for group, mask in evaluation.masks.items()}
+    return first is second or members(first) == members(second)
 
 
 @dataclass(frozen=True)
@@ -107,28 +104,26 @@ class LabelRow:
 
 def label_rows(evaluations: Mapping[str, Evaluation], most: int | None = None) -> list[LabelRow]:
     """Labels of all runs by name, the most frequent in training first; at most `most`."""
-    runs = list(evaluations.values())
-    known: dict[str, tuple[int, int]] = {}
-    for number, evaluation in enumerate(runs):
+    # Label -> run -> column, in the order in which the runs name them.
+    columns: dict[str, dict[str, int]] = defaultdict(dict)
+    for run, evaluation in evaluations.items():
         for k, name in enumerate(evaluation.labels.names):
-            known.setdefault(name, (number, k))
-    counts = np.array([runs[number].labels.train_count[k] for number, k in known.values()])
-    names = list(known)
+            columns[name][run] = k
+    firsts = [next(iter(known.items())) for known in columns.values()]
+    counts = np.array([evaluations[run].labels.train_count[k] for run, k in firsts])
+    names, rows = list(columns), []
     # Of a million labels only those that are shown become rows.
-    chosen = [names[k] for k in np.argsort(-counts, kind="stable")[:most]]
-    wanted = set(chosen)
-    columns = [{n: k for k, n in enumerate(e.labels.names) if n in wanted} for e in runs]
-    rows = []
-    for name in chosen:
-        number, k = known[name]
-        table, masks = runs[number].labels, runs[number].masks
+    for position in np.argsort(-counts, kind="stable")[:most]:
+        (run, k), known = firsts[position], columns[names[position]]
+        table, masks = evaluations[run].labels, evaluations[run].masks
         group = next((group for group, mask in masks.items() if mask[k]), "")
         values = {
             measure: [
-                float(getattr(e.labels, measure)[of[name]]) if name in of else None
-                for e, of in zip(runs, columns, strict=True)
+                float(getattr(each.labels, measure)[known[name]]) if name in known else None
+                for name, each in evaluations.items()
             ]
             for measure in MEASURES
         }
-        rows.append(LabelRow(name, group, int(table.train_count[k]), int(table.actual[k]), values))
+        sizes = int(table.train_count[k]), int(table.actual[k])
+        rows.append(LabelRow(names[position], group, *sizes, values))
     return rows

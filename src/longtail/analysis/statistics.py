@@ -207,29 +207,28 @@ def stats(
     names = tuple(dict.fromkeys(name for data in ordered.values() for name in data.label_names))
     progress(Progress("labels of train"))
     labels = _train_labels(parts["train"], cuts)
-    part_stats, indexed = {}, {}
+    part_stats, read = {}, {}
     for part, data in ordered.items():
         progress(Progress(f"texts of {part}"))
-        matrix = data.onto(names)[0].Y
-        words, digests = _read_texts(data.texts)
-        indexed[part] = _Part(matrix, digests, _label_keys(matrix), data.ids)
-        part_stats[part] = _part_stats(matrix, words, indexed[part].label_keys)
+        read[part], words = _read(data, names)
+        part_stats[part] = _part_stats(read[part], words)
     progress(Progress("linked labels"))
     linked = linked_pairs(parts["train"].Y, parts["train"].label_names, n_pairs)
     progress(Progress("duplicates"))
-    train = indexed.pop("train")
+    train = read.pop("train")
     duplicates = {"train": _duplicates(train, None)}
-    duplicates |= {part: _duplicates(other, train) for part, other in indexed.items()}
+    duplicates |= {part: _duplicates(other, train) for part, other in read.items()}
     progress(Progress("drift"))
-    drift = {part: _drift(train.matrix, other.matrix, names) for part, other in indexed.items()}
+    drift = {part: _drift(train.matrix, other.matrix, names) for part, other in read.items()}
     return DataStats(part_stats, labels, linked, duplicates, drift)
 
 
 class _Part(NamedTuple):
-    """A part on the labels of all parts, with a digest of every text and its labels as bytes."""
+    """A part on the labels of all parts."""
 
     matrix: sp.csr_matrix
     digests: list[bytes]
+    """Of every text, without its white space and case."""
     label_keys: list[bytes]
     ids: tuple[str, ...] | None
 
@@ -237,25 +236,24 @@ class _Part(NamedTuple):
         return row if self.ids is None else self.ids[row]
 
 
-def _read_texts(texts: list[str]) -> tuple[IntArray, list[bytes]]:
-    """Words of every text, and a digest that white space and case do not change."""
+def _read(data: TextData, names: tuple[str, ...]) -> tuple[_Part, IntArray]:
+    """The part, and the number of words of every text."""
+    matrix = data.onto(names)[0].Y
     lengths, digests = [], []
-    for text in texts:
+    for text in data.texts:
         words = text.split()
         lengths.append(len(words))
         # JSON may hold half of a surrogate pair, which plain UTF-8 refuses.
         folded = " ".join(words).casefold().encode("utf-8", "surrogatepass")
         digests.append(hashlib.blake2b(folded, digest_size=16).digest())
-    return np.array(lengths, dtype=np.int64), digests
-
-
-def _label_keys(matrix: sp.csr_matrix) -> list[bytes]:
-    """The sorted columns of every row as bytes: equal bytes, equal labels."""
+    # The columns of every row are sorted: equal bytes, equal labels.
     raw = matrix.indices.astype(np.int32).tobytes()
-    return [raw[start:stop] for start, stop in pairwise((matrix.indptr * 4).tolist())]
+    label_keys = [raw[start:stop] for start, stop in pairwise((matrix.indptr * 4).tolist())]
+    return _Part(matrix, digests, label_keys, data.ids), np.array(lengths, dtype=np.int64)
 
 
-def _part_stats(matrix: sp.csr_matrix, words: IntArray, label_keys: list[bytes]) -> PartStats:
+def _part_stats(part: _Part, words: IntArray) -> PartStats:
+    matrix = part.matrix
     n_documents, n_labels = matrix.shape
     per_document = np.diff(matrix.indptr)
     cardinality = matrix.nnz / n_documents if n_documents else None
@@ -273,7 +271,7 @@ def _part_stats(matrix: sp.csr_matrix, words: IntArray, label_keys: list[bytes])
         cardinality=cardinality,
         density=None if cardinality is None else cardinality / n_labels,
         max_labels=int(per_document.max(initial=0)),
-        label_sets=len(set(label_keys) - {b""}),
+        label_sets=len(set(part.label_keys) - {b""}),
         without_text=int((words == 0).sum()),
         words=spread,
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from longtail.checks import check_integer
 from longtail.classifier.blend import fit_plans
 from longtail.classifier.crossfit import Fitted, Run
 from longtail.classifier.ensemble import Ensemble
@@ -31,7 +32,6 @@ from longtail.errors import InputError, NotFittedError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.metrics import count, top_k
-from longtail.metrics.inputs import check_k
 from longtail.models import DEFAULT_MODEL, ModelSettings, nested_params, parse_model
 from longtail.progress import OnProgress, ignore
 from longtail.runs.model import check_out, replace_model
@@ -247,7 +247,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_fitted()
         columns = np.flatnonzero(self.ensemble_.known.any(axis=0))
         names = self.classes_[columns].tolist()
-        most = min(check_k(k), len(names))
+        check_integer("k", k, 1)
+        most = min(k, len(names))
         best: list[list[tuple[str, float]]] = []
         for _, scores in self.ensemble_.blocks(check_texts(texts)):
             known = scores if len(columns) == scores.shape[1] else scores[:, columns]

@@ -16,7 +16,7 @@ from longtail.data import TextData
 from longtail.evaluation import Scores
 from longtail.labels import label_groups
 from longtail.metrics import Counts, count
-from longtail.thresholds import Earned, Thresholds, cross_validated_score, fit_thresholds
+from longtail.thresholds import CrossValidatedF1, Thresholds, cross_validated_score, fit_thresholds
 
 # Pairs of document and label up to which all of them choose thresholds: 39 million took `auto` more
 # than ten minutes, the highest 200 of each document, 2 million in all, 62 s.
@@ -38,7 +38,7 @@ class Facts:
     trained without it; otherwise they are a validation part."""
     held_out: Mapping[str, Scores]
     """`all`, `head`, `medium` and `tail`, at the thresholds chosen on these documents."""
-    earned: Earned | None
+    earned: CrossValidatedF1 | None
     """Cross-validated scores of the thresholds; None if there are too few documents."""
     base_model: str | None = None
     """The pretrained model on the Hugging Face hub, if any."""
@@ -51,7 +51,7 @@ class Facts:
     def from_dict(cls, saved: Mapping[str, Any]) -> Facts:
         """Restore what `to_dict` returned."""
         held_out = {str(name): Scores(**scores) for name, scores in saved["held_out"].items()}
-        earned = saved["earned"] and Earned(**saved["earned"])
+        earned = saved["earned"] and CrossValidatedF1(**saved["earned"])
         return cls(**{**saved, "held_out": held_out, "earned": earned})
 
 
@@ -67,7 +67,7 @@ def choose_thresholds(
         "objective": params["objective"],
         "scale": fitted.ensemble.scale,
         "folds": fitted.fold_of,
-        "seed": params["random_state"],
+        "random_state": params["random_state"],
     }
     limits = {"top_k": params["max_labels"], "at_least_one": params["at_least_one"]}
     tuning = likely_pairs(fitted)
@@ -120,11 +120,11 @@ def _by_group(fitted: Fitted, thresholds: Thresholds, data: TextData) -> dict[st
 
 def _cross_validated(
     fitted: Fitted, thresholds: Thresholds, label_counts: Any, method: str, **rule: Any
-) -> Earned | None:
+) -> CrossValidatedF1 | None:
     """Scores of the chosen method; `auto` has computed them already, in order to choose."""
     if method == "auto":
-        earned = thresholds.details["earned"].get(thresholds.method)
-        return None if earned is None else Earned(*earned)
+        earned = thresholds.details["cross_validated_f1"].get(thresholds.method)
+        return None if earned is None else CrossValidatedF1(*earned)
     if len(fitted.tuning) < 2:
         return None
     return cross_validated_score(fitted.scores, fitted.tuning.Y, label_counts, method, **rule)

@@ -17,8 +17,14 @@ import scipy.sparse as sp
 
 from longtail.checks import check_integer
 from longtail.errors import InputError
-from longtail.evaluation.groups import document_groups
-from longtail.evaluation.results import BoolArray, Evaluation, FloatArray, Interval
+from longtail.evaluation.results import (
+    BoolArray,
+    Evaluation,
+    FloatArray,
+    Interval,
+    document_groups,
+)
+from longtail.metrics.inputs import ratio
 
 MEASURES = ("micro_f1", "macro_f1")
 LEVELS = (2.5, 97.5)
@@ -44,12 +50,12 @@ def intervals_of(
     decided: sp.csr_matrix,
     masks: Mapping[str, BoolArray],
     n_resamples: int,
-    seed: int,
+    random_state: int,
 ) -> dict[str, dict[str, Interval]]:
     """95 % intervals of micro- and macro-F1 of all labels and of every group that is not empty."""
     if not n_resamples or truth.shape[0] < 2:
         return {}
-    (figures,) = resampled(truth, [decided], masks, n_resamples, seed)
+    (figures,) = resampled(truth, [decided], masks, n_resamples, random_state)
     return {
         group: {name: interval(values, (0.0, 1.0)) for name, values in measures.items()}
         for group, measures in figures.items()
@@ -57,7 +63,7 @@ def intervals_of(
 
 
 def compare(
-    first: Evaluation, second: Evaluation, n_resamples: int = 1000, seed: int = 0
+    first: Evaluation, second: Evaluation, n_resamples: int = 1000, random_state: int = 0
 ) -> dict[str, dict[str, Difference]]:
     """Paired bootstrap: both models are evaluated on the same resampled documents.
 
@@ -77,7 +83,7 @@ def compare(
     check_integer("n_resamples", n_resamples, 1)
     if truth.shape[0] < 2:
         raise InputError(f"a comparison needs at least two documents, got {truth.shape[0]}.")
-    before, after = resampled(truth, [one, two], first.masks, n_resamples, seed)
+    before, after = resampled(truth, [one, two], first.masks, n_resamples, random_state)
     return {
         group: {name: difference(after[group][name] - values) for name, values in figures.items()}
         for group, figures in before.items()
@@ -89,42 +95,36 @@ def resampled(
     decided: Sequence[sp.csr_matrix],
     masks: Mapping[str, BoolArray],
     n_resamples: int,
-    seed: int,
+    random_state: int,
     documents: Mapping[str, BoolArray] | None = None,
 ) -> list[Figures]:
     """The figures of each of several decisions, all in the same resamples of the documents.
 
-    The resamples depend on the number of documents and the seed alone: other decisions can be
-    evaluated in the same ones later. `documents`: groups of them; default: `document_groups`.
+    The resamples depend on the number of documents and the random state alone: other decisions can
+    be evaluated in the same ones later. `documents`: groups of them; default: `document_groups`.
     """
     n_documents, n_labels = truth.shape
-    everything = np.ones(n_labels, dtype=np.bool_)
-    rows = np.ones(n_documents, dtype=np.bool_)
-    parts = [_Part(truth, decided, rows, {"all": everything, **masks})]
-    by_documents = document_groups(truth) if documents is None else documents
-    for name, chosen in by_documents.items():
-        if chosen.any():
-            parts.append(_Part(truth, decided, chosen, {name: everything}))
-    results: list[Figures] = [
-        {
-            group: {measure: np.zeros(n_resamples + 1) for measure in MEASURES}
-            for part in parts
-            for group in part.groups
-        }
-        for _ in decided
-    ]
-    rng = np.random.RandomState(seed)
+    every_label, every_document = np.ones(n_labels, np.bool_), np.ones(n_documents, np.bool_)
+    parts = [_Part(truth, decided, every_document, {"all": every_label, **masks})]
+    for name, rows in (document_groups(truth) if documents is None else documents).items():
+        if rows.any():
+            parts.append(_Part(truth, decided, rows, {name: every_label}))
+    groups = [group for part in parts for group in part.groups]
+    values = np.zeros((len(decided), len(groups), len(MEASURES), n_resamples + 1))
+    rng = np.random.RandomState(random_state)
+    weights = np.ones(n_documents)
     for k in range(n_resamples + 1):
-        weights = np.ones(n_documents)
         if k:
             drawn = rng.randint(0, n_documents, n_documents)
             weights = np.bincount(drawn, minlength=n_documents).astype(np.float64)
-        for part in parts:
-            for figures, by_group in zip(results, part.figures(weights), strict=True):
-                for group, *values in zip(part.groups, *by_group, strict=True):
-                    for measure, value in zip(MEASURES, values, strict=True):
-                        figures[group][measure][k] = value
-    return results
+        values[..., k] = np.concatenate([part.figures(weights) for part in parts], axis=1)
+    return [
+        {
+            group: dict(zip(MEASURES, by_measure, strict=True))
+            for group, by_measure in zip(groups, by_group, strict=True)
+        }
+        for by_group in values
+    ]
 
 
 class _Part:
@@ -143,9 +143,7 @@ class _Part:
         self.groups = tuple(known)
         actual = np.bincount(labels.indices, minlength=truth.shape[1])
         # Labels that are neither there nor predicted have an F1 of 0 in any resample: only counted.
-        active = np.flatnonzero(
-            actual + sum(np.bincount(each.indices, minlength=truth.shape[1]) for each in predicted)
-        )
+        active = np.unique(np.concatenate([each.indices for each in (labels, *predicted)]))
         absent = [np.count_nonzero(mask & (actual == 0)) for mask in known.values()]
         self.n_absent = np.array(absent, dtype=np.float64)
         self.membership = np.array([mask[active] for mask in known.values()], dtype=np.float64)
@@ -155,8 +153,8 @@ class _Part:
             for each in predicted
         ]
 
-    def figures(self, weights: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        """Micro- and macro-F1 of every group, for each of the decisions.
+    def figures(self, weights: FloatArray) -> FloatArray:
+        """Decisions x groups x (micro-F1, macro-F1).
 
         NaN for a group none of whose labels is in the resample: that says nothing about it.
         """
@@ -166,34 +164,29 @@ class _Part:
         results = []
         for hits_of, predicted_of in self.decided:
             hits, size = hits_of @ weights, predicted_of @ weights + actual
-            f1 = _ratio(2 * hits, size)
+            f1 = ratio(2 * hits, size)
             # Not by the linear algebra library, whose threads cost more here than they bring.
             sums = np.einsum("gl,vl->gv", self.membership, np.stack([2 * hits, size, f1, present]))
             n_labels = sums[:, 3] + self.n_absent
             unknown = np.where(n_labels > 0, 0.0, np.nan)
-            micro, macro = _ratio(sums[:, 0], sums[:, 1]), _ratio(sums[:, 2], n_labels)
-            results.append((micro + unknown, macro + unknown))
-        return results
+            micro, macro = ratio(sums[:, 0], sums[:, 1]), ratio(sums[:, 2], n_labels)
+            results.append(np.column_stack([micro + unknown, macro + unknown]))
+        return np.array(results)
 
 
 def _by_label(matrix: Any, labels: Any) -> sp.csr_matrix:
     """Labels x documents, so that weights of documents give sums by label."""
-    columns = sp.csc_matrix(matrix, dtype=np.float64)[:, labels]
-    return sp.csr_matrix(columns.T)
-
-
-def _ratio(part: FloatArray, total: FloatArray) -> FloatArray:
-    return np.divide(part, total, out=np.zeros_like(total), where=total > 0)
+    return sp.csr_matrix(sp.csc_matrix(matrix, dtype=np.float64)[:, labels].T)
 
 
 def difference(values: FloatArray) -> Difference:
     """The difference with all documents, which comes first, and what the resamples say of it."""
     values = np.where(np.abs(values) < ROUNDING, 0.0, values)
     drawn = _centred(values)
-    low, high = interval(values, (-1.0, 1.0))
     # Never exactly 0: n resamples cannot show less than 1 / n.
     wrong = min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1
-    return Difference(float(values[0]), low, high, float(min(1.0, 2 * wrong / (len(drawn) + 1))))
+    p = float(min(1.0, 2 * wrong / (len(drawn) + 1)))
+    return Difference(float(values[0]), *interval(values, (-1.0, 1.0)), p)
 
 
 def interval(values: FloatArray, widest: Interval) -> Interval:

@@ -8,12 +8,18 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from longtail.checks import check_integer
 from longtail.errors import InputError
 from longtail.evaluation.bootstrap import intervals_of
-from longtail.evaluation.groups import document_groups
-from longtail.evaluation.results import Calibration, Evaluation, LabelTable, Scores
+from longtail.evaluation.results import (
+    Calibration,
+    Evaluation,
+    LabelTable,
+    Scores,
+    document_groups,
+)
 from longtail.labels import GROUP_NAMES, LabelStats, label_groups
 from longtail.metrics import (
     Counts,
@@ -25,9 +31,9 @@ from longtail.metrics import (
     ranking_scores,
 )
 from longtail.metrics.blocks import applies_to, row_blocks
-from longtail.metrics.inputs import label_matrix
+from longtail.metrics.inputs import label_matrix, ratio
 from longtail.thresholds import Thresholds
-from longtail.thresholds.scales import Scale, sigmoid, to_logits
+from longtail.thresholds.scales import Scale, to_logits
 
 KS = (1, 3, 5)
 N_BINS = 15
@@ -43,7 +49,7 @@ def evaluate(
     scale: Scale | None = None,
     cuts: tuple[float, float] | None = None,
     n_resamples: int = 200,
-    seed: int = 0,
+    random_state: int = 0,
 ) -> Evaluation:
     """Evaluate scores of documents that had no part in training or in choosing the thresholds.
 
@@ -59,11 +65,11 @@ def evaluate(
             thresholds were fitted on.
         cuts: tail below the first training count, head above the second; default: terciles.
         n_resamples: of the bootstrap intervals; 0 leaves them out.
+        random_state: of the bootstrap.
     """
-    _check(thresholds, stats)
+    truth = _check(y_true, thresholds, stats)
     check_integer("n_resamples", n_resamples, 0)
     masks = label_groups(stats.label_counts, cuts)
-    truth = _labels(y_true, stats.n_labels)
     scale = thresholds.scale if scale is None else scale
     logits = to_logits(scores, scale, truth)
     decided = thresholds.apply(logits, "logit")
@@ -88,7 +94,7 @@ def evaluate(
             precision, recall, f1,
         ),
         calibration=None if scale == "margin" else calibration_of(truth, logits),
-        intervals=intervals_of(truth, decided, masks, n_resamples, seed),
+        intervals=intervals_of(truth, decided, masks, n_resamples, random_state),
         thresholds=thresholds.to_dict(),
         unknown_labels=dict(unknown_labels or {}),
         y_true=truth,
@@ -98,7 +104,8 @@ def evaluate(
     )  # fmt: skip
 
 
-def _check(thresholds: Any, stats: Any) -> None:
+def _check(y_true: Any, thresholds: Any, stats: Any) -> sp.csr_matrix:
+    """The labels, if everything fits together."""
     if not isinstance(thresholds, Thresholds):
         raise InputError(
             f"expected Thresholds, got {type(thresholds).__name__}. Fit them with fit_thresholds "
@@ -109,13 +116,10 @@ def _check(thresholds: Any, stats: Any) -> None:
             f"expected the LabelStats of the training part, got {type(stats).__name__}. Make them "
             "with LabelStats.from_counts(label_counts, n_samples)."
         )
-
-
-def _labels(y_true: Any, n_labels: int) -> sp.csr_matrix:
     truth = label_matrix(y_true, "labels")
-    if truth.shape[1] != n_labels:
+    if truth.shape[1] != stats.n_labels:
         raise InputError(
-            f"expected the labels of the training statistics, {n_labels} of them, got "
+            f"expected the labels of the training statistics, {stats.n_labels} of them, got "
             f"{truth.shape[1]} columns. Encode them with the label names of the training part."
         )
     return truth
@@ -140,21 +144,20 @@ def calibration_of(truth: sp.csr_matrix, logits: Any, n_bins: int = N_BINS) -> C
     """Over all scored pairs; in a CSR matrix of scores these are the stored ones."""
     total, applies, summed = np.zeros((3, n_bins))
     for values, positive in _scored_pairs(truth, logits):
-        probability = sigmoid(values)
+        probability = expit(values, dtype=np.float64)
         bins = np.minimum((probability * n_bins).astype(np.int64), n_bins - 1)
         total += np.bincount(bins, minlength=n_bins)
         applies += np.bincount(bins, weights=positive, minlength=n_bins)
         summed += np.bincount(bins, weights=probability, minlength=n_bins)
-    known = total > 0
-    mean = np.divide(summed, total, out=np.zeros(n_bins), where=known)
-    share = np.divide(applies, total, out=np.zeros(n_bins), where=known)
-    n_pairs = float(total.sum())
+    mean, share = ratio(summed, total), ratio(applies, total)
     return Calibration(
-        float((total * np.abs(share - mean)).sum() / n_pairs) if n_pairs else 0.0,
+        float((total * np.abs(share - mean)).sum() / (total.sum() or 1.0)),
         tuple(np.linspace(0.0, 1.0, n_bins + 1).tolist()),
         tuple(int(n) for n in total),
-        tuple(float(m) if k else None for m, k in zip(mean, known, strict=True)),
-        tuple(float(s) if k else None for s, k in zip(share, known, strict=True)),
+        *(
+            tuple(float(v) if n else None for v, n in zip(values, total, strict=True))
+            for values in (mean, share)
+        ),
     )
 
 
@@ -168,5 +171,4 @@ def _scored_pairs(
             yield logits.data[part], applies[part]
         return
     for rows in row_blocks(*logits.shape):
-        scored = ~np.ma.getmaskarray(logits[rows])
-        yield np.ma.getdata(logits[rows])[scored], truth[rows].toarray().astype(np.bool_)[scored]
+        yield logits[rows].ravel(), truth[rows].toarray().ravel() > 0

@@ -22,6 +22,29 @@ BoolArray = NDArray[np.bool_]
 Interval = tuple[float, float]
 
 
+def document_groups(truth: sp.csr_matrix) -> dict[str, BoolArray]:
+    """Single- and multi-label documents, and terciles of the number of labels.
+
+    Documents without labels are in neither of the first two.
+    """
+    each = np.diff(truth.indptr)
+    return {"single_label": each == 1, "multi_label": each > 1, **terciles(each)}
+
+
+def terciles(each: NDArray[np.int64]) -> dict[str, BoolArray]:
+    """Documents by their number of labels in three parts, where there are three."""
+    if not len(each):
+        return {}
+    low, high = (int(q) for q in np.quantile(each, [1 / 3, 2 / 3], method="lower"))
+    middle = f"{high} labels" if high == low + 1 else f"{low + 1} to {high} labels"
+    groups = {
+        f"up to {low} label{'s' * (low != 1)}": each <= low,
+        middle: (each > low) & (each <= high),
+        f"{high + 1} or more labels": each > high,
+    }
+    return groups if all(rows.any() for rows in groups.values()) else {}
+
+
 @dataclass(frozen=True)
 class Scores:
     """One group of labels or of documents: fractions, and how large the group is.
@@ -144,18 +167,17 @@ class Evaluation:
 
     def to_dict(self, per_label: bool = True) -> dict[str, Any]:
         """Plain numbers, for JSON."""
-        plain: dict[str, Any] = {name: group.to_dict() for name, group in self.groups().items()}
-        plain["overall"] = plain.pop("all")
         by_documents = self.by_labels_per_document.items()
-        plain["by_labels_per_document"] = {name: group.to_dict() for name, group in by_documents}
-        plain["metrics"] = {k: None if math.isnan(v) else v for k, v in self.metrics.items()}
-        plain["calibration"] = None if self.calibration is None else asdict(self.calibration)
-        plain["intervals"] = {
-            group: {name: list(interval) for name, interval in by_measure.items()}
-            for group, by_measure in self.intervals.items()
+        groups = ("head", "medium", "tail", "overall")
+        return {
+            **{name: getattr(self, name).to_dict() for name in groups},
+            "by_labels_per_document": {name: group.to_dict() for name, group in by_documents},
+            "metrics": {k: None if math.isnan(v) else v for k, v in self.metrics.items()},
+            "calibration": None if self.calibration is None else asdict(self.calibration),
+            "intervals": {
+                group: {name: list(interval) for name, interval in by_measure.items()}
+                for group, by_measure in self.intervals.items()
+            },
+            **{name: getattr(self, name) for name in ("thresholds", "scale", "unknown_labels")},
+            **({"labels": self.labels.rows()} if per_label else {}),
         }
-        for name in ("thresholds", "scale", "unknown_labels"):
-            plain[name] = getattr(self, name)
-        if per_label:
-            plain["labels"] = self.labels.rows()
-        return plain

@@ -7,20 +7,15 @@ positive; so equal scores are one threshold, as with scikit-learn.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.checks import check_choice
 from longtail.metrics.blocks import applies_to, positions_of, rectangles, row_blocks, rows_of
-from longtail.metrics.inputs import (
-    FloatArray,
-    WithoutPositives,
-    check_literal,
-    labels_and_scores,
-    mean_of,
-)
+from longtail.metrics.inputs import FloatArray, WithoutPositives, labels_and_scores, mean_of
 
 APAverage: TypeAlias = Literal["micro", "macro"]
 
@@ -44,8 +39,8 @@ def average_precision(
         >>> round(average_precision(truth, scores, "macro"), 4)
         0.4167
     """
-    check_literal("average", average, APAverage)
-    check_literal("absent", absent, WithoutPositives)
+    check_choice("average", average, get_args(APAverage))
+    check_choice("absent", absent, get_args(WithoutPositives))
     truth, checked = labels_and_scores(y_true, scores)
     if average == "macro":
         by_label, n_positive = _by_label(truth, checked)
@@ -89,10 +84,9 @@ def _sums_dense(truth: sp.csc_matrix, scores: NDArray[Any]) -> FloatArray:
     # Labels without positives are skipped: in a long tail they are most.
     labels = np.flatnonzero(np.diff(truth.indptr))
     for block in row_blocks(len(labels), scores.shape[0]):
-        chosen = labels[block]
-        columns = scores[:, chosen].T
+        columns = scores[:, labels[block]].T
         in_order = np.sort(columns, axis=1)
-        for label, column, ordered in zip(chosen, columns, in_order, strict=True):
+        for label, column, ordered in zip(labels[block], columns, in_order, strict=True):
             documents = truth.indices[truth.indptr[label] : truth.indptr[label + 1]]
             sums[label] = _precision_sum(column[documents], [ordered])
     return sums

@@ -6,14 +6,14 @@ for decisions. 0 / 0 is 0, as with scikit-learn's zero_division=0.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from longtail.checks import check_choice
 from longtail.metrics.inputs import (
     FloatArray,
     WithoutPositives,
-    check_literal,
     check_not_empty,
     check_same_shape,
     label_matrix,
@@ -95,8 +95,8 @@ def precision_recall_f1(
         >>> precision_recall_f1(counts, "macro", absent="skip").f1
         0.5
     """
-    check_literal("average", average, Average)
-    check_literal("absent", absent, WithoutPositives)
+    check_choice("average", average, get_args(Average))
+    check_choice("absent", absent, get_args(WithoutPositives))
     if average == "micro":
         counts = Counts(*(np.atleast_1d(np.sum(part)) for part in counts))
     by_label = label_precision_recall_f1(counts)
@@ -136,37 +136,33 @@ def decision_scores(
     unlabelled: WithoutPositives = "zero",
 ) -> dict[str, float]:
     """All metrics of this file by name, counted once: `micro_f1`, `hamming_loss` and so on."""
-    check_literal("unlabelled", unlabelled, WithoutPositives)
+    check_choice("unlabelled", unlabelled, get_args(WithoutPositives))
     labels, documents = _counts(y_true, y_pred)
-    shape = len(documents.hits), len(labels.hits)
-    check_not_empty(shape)
+    n_documents, n_labels = len(documents.hits), len(labels.hits)
+    check_not_empty((n_documents, n_labels))
     averages = {
         "micro": precision_recall_f1(labels, "micro"),
         "macro": precision_recall_f1(labels, "macro", absent),
         "weighted": precision_recall_f1(labels, "weighted"),
         "sample": precision_recall_f1(documents, "macro", unlabelled),
     }
-    wrong = documents.predicted + documents.actual - 2 * documents.hits
-    return {
-        **{
-            f"{average}_{name}": value
-            for average, values in averages.items()
-            for name, value in values._asdict().items()
-        },
-        "hamming_loss": float(wrong.sum() / (shape[0] * shape[1])),
-        "subset_accuracy": float((wrong == 0).mean()),
+    scores = {
+        f"{average}_{name}": value
+        for average, values in averages.items()
+        for name, value in values._asdict().items()
     }
+    wrong = documents.predicted + documents.actual - 2 * documents.hits
+    scores["hamming_loss"] = float(wrong.sum() / (n_documents * n_labels))
+    scores["subset_accuracy"] = float((wrong == 0).mean())
+    return scores
 
 
 def _counts(y_true: Any, y_pred: Any) -> tuple[Counts, Counts]:
     """Counts of each label and of each document."""
     truth, predicted = label_matrix(y_true, "labels"), label_matrix(y_pred, "predictions")
     check_same_shape(truth, predicted, "predictions")
-    matrices = truth.multiply(predicted).tocsr(), predicted, truth
-    n_labels = truth.shape[1]
-    by_label = (np.bincount(matrix.indices, minlength=n_labels) for matrix in matrices)
-    by_document = (np.diff(matrix.indptr) for matrix in matrices)
-    return (
-        Counts(*(part.astype(np.float64) for part in by_label)),
-        Counts(*(part.astype(np.float64) for part in by_document)),
+    parts = [each.astype(np.float64) for each in (truth.multiply(predicted), predicted, truth)]
+    by_label, by_document = (
+        Counts(*(np.asarray(part.sum(axis=axis)).ravel() for part in parts)) for axis in (0, 1)
     )
+    return by_label, by_document

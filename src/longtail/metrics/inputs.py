@@ -7,13 +7,12 @@ changed, and a sparse matrix is never made dense.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail import checks
 from longtail.errors import InputError
 from longtail.metrics.blocks import row_blocks
 
@@ -72,13 +71,7 @@ def label_matrix(Y: Any, what: str) -> sp.csr_matrix:
 
 def score_matrix(scores: Any) -> Any:
     """Scores without NaN: a dense array, or a CSR matrix with sorted columns and zeros kept."""
-    matrix = real_matrix(scores, "scores")
-    if np.ma.isMaskedArray(matrix):
-        values, scored = np.ma.getdata(matrix), ~np.ma.getmaskarray(matrix)
-        matrix = values
-        if not scored.all():  # a masked pair is not scored, like an absent one
-            matrix = sp.csr_matrix(scored, dtype=np.float64)
-            matrix.data = np.asarray(values[scored], dtype=np.float64)
+    matrix = without_mask(real_matrix(scores, "scores"))
     sparse = sp.issparse(matrix)
     if sparse:
         if matrix.format != "csr":
@@ -96,6 +89,18 @@ def score_matrix(scores: Any) -> Any:
             f"{np.searchsorted(ends, first, side='right')}. Check the training: a loss that was "
             "NaN or infinite leaves such scores. Infinite scores are allowed, they can be ordered."
         )
+    return matrix
+
+
+def without_mask(scores: Any) -> Any:
+    """A masked array as CSR, whose absent pairs are not scored either; dense without any mask."""
+    if not np.ma.isMaskedArray(scores):
+        return scores
+    scored = ~np.ma.getmaskarray(scores)
+    if scored.all():
+        return np.ma.getdata(scores)
+    matrix = sp.csr_matrix(scored)
+    matrix.data = np.ma.getdata(scores)[scored]
     return matrix
 
 
@@ -136,16 +141,6 @@ def check_not_empty(shape: tuple[int, int]) -> None:
             f"expected at least one document and one label, got {shape[0]} documents and "
             f"{shape[1]} labels: a mean over nothing has no value. Leave the empty group out."
         )
-
-
-def check_literal(name: str, value: Any, literal: Any) -> None:
-    """Raise unless the value is one of a Literal's."""
-    checks.check_choice(name, value, get_args(literal))
-
-
-def check_k(k: Any) -> int:
-    checks.check_integer("k", k, 1)
-    return int(k)
 
 
 def mean_of(

@@ -6,23 +6,21 @@ rounding turns different logits into equal probabilities.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, get_args
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from longtail.checks import check_choice, check_integer
 from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.metrics.blocks import rectangles, row_blocks
 from longtail.metrics.inputs import (
     FloatArray,
     WithoutPositives,
-    check_k,
-    check_literal,
     labels_and_scores,
     mean_of,
     ratio,
@@ -48,7 +46,8 @@ class Ranking:
 
     def hits_to(self, k: int) -> NDArray[np.bool_]:
         """The first k columns of `hits`; fewer if there are fewer labels."""
-        if check_k(k) > self.depth:
+        check_integer("k", k, 1)
+        if k > self.depth:
             raise InputError(
                 f"k = {k} is deeper than this ranking, which was made with k = {self.depth}. "
                 f"Call rank(y_true, scores, {k})."
@@ -59,9 +58,9 @@ class Ranking:
 def rank(y_true: Any, scores: Any, k: int) -> Ranking:
     """Rank the labels of every document, for metrics at any depth up to k."""
     truth, checked = labels_and_scores(y_true, scores)
-    depth = check_k(k)
-    labels = _top_k(checked, min(depth, truth.shape[1]))
-    return Ranking(labels, _applies(truth, labels), truth, depth)
+    check_integer("k", k, 1)
+    labels = _top_k(checked, min(k, truth.shape[1]))
+    return Ranking(labels, _applies(truth, labels), truth, k)
 
 
 def top_k(scores: Any, k: int) -> NDArray[Any]:
@@ -70,9 +69,10 @@ def top_k(scores: Any, k: int) -> NDArray[Any]:
     Of equal scores the lower column comes first. A row ends in -1 where a document has fewer than
     k labels, or fewer than k stored scores in CSR.
     """
-    checked, width = score_matrix(scores), check_k(k)
-    best = _top_k(checked, min(width, checked.shape[1]))
-    return np.pad(best, ((0, 0), (0, width - best.shape[1])), constant_values=-1)
+    checked = score_matrix(scores)
+    check_integer("k", k, 1)
+    best = _top_k(checked, min(k, checked.shape[1]))
+    return np.pad(best, ((0, 0), (0, k - best.shape[1])), constant_values=-1)
 
 
 def top_entries(scores: sp.csr_matrix, k: int) -> NDArray[np.int64]:
@@ -156,8 +156,8 @@ def psp_at_k(ranking: Ranking, propensities: ArrayLike, k: int) -> float:
     Documents without labels add nothing to either sum. 0 if no document has a label. Normalised as
     in the Extreme Classification Repository: the best possible ranking has 1.
     """
-    ranking.hits_to(k)
-    return _psp(_gains(ranking, propensities), k)
+    hits, ideal = _gains(ranking, propensities, k)
+    return float(ratio(hits.sum(), ideal.sum()))
 
 
 def psndcg_at_k(ranking: Ranking, propensities: ArrayLike, k: int) -> float:
@@ -165,8 +165,10 @@ def psndcg_at_k(ranking: Ranking, propensities: ArrayLike, k: int) -> float:
 
     Each document is divided by the plain DCG of min(k, its labels) hits before the sums.
     """
-    ranking.hits_to(k)
-    return _psndcg(_gains(ranking, propensities), k)
+    hits, ideal = _gains(ranking, propensities, k)
+    discounts = _discounts(hits.shape[1])
+    scale = ratio(1.0, _ideal_dcg(ranking.n_actual, k))
+    return float(ratio(scale @ (hits @ discounts), scale @ (ideal @ discounts)))
 
 
 def ranking_scores(
@@ -194,54 +196,28 @@ def ranking_scores(
     """
     if len(ks) == 0:
         raise InputError("expected at least one k, got none. Pass ks=(1, 3, 5), for example.")
-    ranking = rank(y_true, scores, max(map(check_k, ks)))
-    metrics: dict[str, Callable[[int], float]] = {
-        "precision": partial(precision_at_k, ranking, unlabelled=unlabelled),
-        "recall": partial(recall_at_k, ranking, unlabelled=unlabelled),
-        "ndcg": partial(ndcg_at_k, ranking, unlabelled=unlabelled),
+    for k in ks:
+        check_integer("k", k, 1)
+    ranking = rank(y_true, scores, max(ks))
+    rows: dict[str, list[float]] = {
+        "precision": [precision_at_k(ranking, k, unlabelled) for k in ks],
+        "recall": [recall_at_k(ranking, k, unlabelled) for k in ks],
+        "ndcg": [ndcg_at_k(ranking, k, unlabelled) for k in ks],
     }
     if propensities is not None:
-        gains = _gains(ranking, propensities)
-        metrics |= {"psp": partial(_psp, gains), "psndcg": partial(_psndcg, gains)}
-    metrics["coverage"] = partial(coverage_at_k, ranking)
-    return {f"{name}@{k}": metric(k) for name, metric in metrics.items() for k in ks}
+        rows["psp"] = [psp_at_k(ranking, propensities, k) for k in ks]
+        rows["psndcg"] = [psndcg_at_k(ranking, propensities, k) for k in ks]
+    rows["coverage"] = [coverage_at_k(ranking, k) for k in ks]
+    return {f"{name}@{k}": x for name, row in rows.items() for k, x in zip(ks, row, strict=True)}
 
 
-class _Gains(NamedTuple):
-    """1 / propensity at every rank: of the hits, and of the best possible ranking."""
-
-    hits: FloatArray
-    ideal: FloatArray
-    n_actual: NDArray[np.int64]
-
-
-def _gains(ranking: Ranking, propensities: ArrayLike) -> _Gains:
-    truth = ranking.y_true
-    inverse = _inverse(propensities, truth.shape[1])
-    weighted = sp.csr_matrix((inverse[truth.indices], truth.indices, truth.indptr), truth.shape)
-    entries = top_entries(weighted, ranking.hits.shape[1])
-    ideal = np.zeros(ranking.hits.shape)
-    ideal[entries >= 0] = weighted.data[entries[entries >= 0]]
-    hits = np.where(ranking.hits, inverse[ranking.labels], 0.0)
-    return _Gains(hits, ideal, ranking.n_actual)
-
-
-def _psp(gains: _Gains, k: int) -> float:
-    return float(ratio(gains.hits[:, :k].sum(), gains.ideal[:, :k].sum()))
-
-
-def _psndcg(gains: _Gains, k: int) -> float:
-    hits, ideal = gains.hits[:, :k], gains.ideal[:, :k]
-    discounts = _discounts(hits.shape[1])
-    scale = ratio(1.0, _ideal_dcg(gains.n_actual, k))
-    return float(ratio(scale @ (hits @ discounts), scale @ (ideal @ discounts)))
-
-
-def _inverse(propensities: ArrayLike, n_labels: int) -> FloatArray:
-    values = np.asarray(propensities, dtype=np.float64)
-    if values.shape != (n_labels,):
+def _gains(ranking: Ranking, propensities: ArrayLike, k: int) -> tuple[FloatArray, FloatArray]:
+    """1 / propensity at the first k ranks: of the hits, and of the best possible ranking."""
+    ranking.hits_to(k)
+    truth, values = ranking.y_true, np.asarray(propensities, dtype=np.float64)
+    if values.shape != (truth.shape[1],):
         raise InputError(
-            f"expected {n_labels} propensities, one per label, got shape {values.shape}."
+            f"expected {truth.shape[1]} propensities, one per label, got shape {values.shape}."
         )
     bad = np.flatnonzero(~((values > 0) & (values <= 1)))
     if bad.size:
@@ -250,7 +226,12 @@ def _inverse(propensities: ArrayLike, n_labels: int) -> FloatArray:
             f"{bad[0]}. Compute them with propensities(label_counts, n_samples); the inverse is "
             "taken here."
         )
-    return np.asarray(1 / values, dtype=np.float64)
+    inverse = 1 / values
+    weighted = sp.csr_matrix((inverse[truth.indices], truth.indices, truth.indptr), truth.shape)
+    entries = top_entries(weighted, ranking.hits.shape[1])
+    ideal = np.where(entries >= 0, np.append(weighted.data, 0.0)[entries], 0.0)
+    hits = np.where(ranking.hits, inverse[ranking.labels], 0.0)
+    return hits[:, :k], ideal[:, :k]
 
 
 def _discounts(depth: int) -> FloatArray:
@@ -260,13 +241,13 @@ def _discounts(depth: int) -> FloatArray:
 
 def _ideal_dcg(n_actual: NDArray[np.int64], k: int) -> FloatArray:
     """DCG at k of a document all of whose labels are ranked first; 0 without labels."""
-    most = min(check_k(k), int(n_actual.max(initial=0)))
+    most = min(k, int(n_actual.max(initial=0)))
     cumulative = np.concatenate(([0.0], np.cumsum(_discounts(most))))
     return np.asarray(cumulative[np.minimum(n_actual, most)], dtype=np.float64)
 
 
 def _mean(ranking: Ranking, values: FloatArray, unlabelled: WithoutPositives) -> float:
-    check_literal("unlabelled", unlabelled, WithoutPositives)
+    check_choice("unlabelled", unlabelled, get_args(WithoutPositives))
     return mean_of(values, ranking.n_actual > 0, unlabelled)
 
 

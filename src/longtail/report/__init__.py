@@ -3,14 +3,14 @@
 from longtail.analysis.runs import Run
 from longtail.report.document import FORMATS, check_different, format_of, render
 from longtail.report.evaluation_tables import document_table, label_table
-from longtail.report.figures import plot_documents, plot_labels, plot_results
+from longtail.report.figures.corpus import plot_documents, plot_labels
+from longtail.report.figures.results import plot_results
 from longtail.report.jinja import to_html
 from longtail.report.latex import to_latex
 from longtail.report.page import build_page
 from longtail.report.paper import check_corpus, paper_rows
-from longtail.report.renderers import to_markdown, to_terminal
 from longtail.report.stats_tables import stats_tables
-from longtail.report.table import Table
+from longtail.report.table import Table, to_markdown, to_terminal
 
 __all__ = [
     "FORMATS",

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from longtail import __version__
 from longtail.analysis.runs import Run, compare_runs
 from longtail.errors import InputError, UnknownNameError
-from longtail.evaluation import Evaluation
 from longtail.report.evaluation_tables import report_tables
 from longtail.report.latex import to_latex_document
 from longtail.report.page import build_page
 from longtail.report.paper import LAYOUTS, paper_rows
-from longtail.report.renderers import to_document
+from longtail.report.table import to_document
 from longtail.runs.files import MADE_BY
 
 TITLE = "Multi-label classification by frequency of the labels"
-SUFFIXES = {".md": "markdown", ".tex": "latex", ".json": "json", ".html": "html"}
+FORMATS = ("markdown", "latex", "json", "html")
+SUFFIXES = dict(zip((".md", ".tex", ".json", ".html"), FORMATS, strict=True))
 
 
 def render(runs: Mapping[str, Run], format: str = "markdown", corpus: str | None = None) -> str:
@@ -30,11 +30,15 @@ def render(runs: Mapping[str, Run], format: str = "markdown", corpus: str | None
         format: `markdown`, `latex`, `json` or `html`.
         corpus: `reuters` or `pubmed` adds the paper's figures.
     """
-    if format not in FORMATS:
-        raise UnknownNameError("format", format, FORMATS)
+    format_of(format, None)
     if not runs:
         raise InputError("there is nothing to report: expected at least one run.")
-    return FORMATS[format](runs, corpus)
+    if format == "html":
+        return build_page(runs, corpus)
+    if format == "json":
+        return _to_json(runs, corpus)
+    tables = report_tables({name: run.evaluation for name, run in runs.items()}, corpus)
+    return (to_document if format == "markdown" else to_latex_document)(TITLE, tables)
 
 
 def format_of(format: str | None, out: Path | None) -> str:
@@ -44,17 +48,17 @@ def format_of(format: str | None, out: Path | None) -> str:
             f"{out} is a folder: expected the name of a file to write the report to, such as "
             f"{out / 'report.html'}."
         )
-    if format is None and out is not None:
-        suffix = out.suffix.lower()
-        if suffix not in SUFFIXES:
-            raise InputError(
-                f"unknown format {suffix!r} of the file {out}. End its name in one of "
-                f"{', '.join(SUFFIXES)}, or name the format: {', '.join(FORMATS)}."
-            )
-        return SUFFIXES[suffix]
     if format is not None and format not in FORMATS:
         raise UnknownNameError("format", format, FORMATS)
-    return format or "markdown"
+    if format is not None or out is None:
+        return format or "markdown"
+    suffix = out.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"unknown format {suffix!r} of the file {out}. End its name in one of "
+            f"{', '.join(SUFFIXES)}, or name the format: {', '.join(FORMATS)}."
+        )
+    return SUFFIXES[suffix]
 
 
 def check_different(folders: Sequence[Path]) -> None:
@@ -69,20 +73,15 @@ def check_different(folders: Sequence[Path]) -> None:
             )
 
 
-def _evaluations(runs: Mapping[str, Run]) -> dict[str, Evaluation]:
-    return {name: run.evaluation for name, run in runs.items()}
-
-
-def _json(runs: Mapping[str, Run], corpus: str | None) -> str:
+def _to_json(runs: Mapping[str, Run], corpus: str | None) -> str:
     """All figures of every run, and the differences to the first."""
-    evaluations = _evaluations(runs)
+    evaluations = {name: run.evaluation for name, run in runs.items()}
     comparisons = {
         name: comparison
         if isinstance(comparison, str)
         else {g: {m: asdict(d) for m, d in each.items()} for g, each in comparison.items()}
         for name, comparison in compare_runs(evaluations).items()
     }
-    layouts = () if corpus is None else LAYOUTS
     plain = {
         "made_by": MADE_BY,
         "longtail_version": __version__,
@@ -90,14 +89,6 @@ def _json(runs: Mapping[str, Run], corpus: str | None) -> str:
         "compared_with": next(iter(runs)),
         "comparisons": comparisons,
         "corpus": corpus,
-        "paper": {layout: paper_rows(str(corpus), layout) for layout in layouts},
+        "paper": {} if corpus is None else {each: paper_rows(corpus, each) for each in LAYOUTS},
     }
     return json.dumps(plain, indent=2, allow_nan=False) + "\n"
-
-
-FORMATS: dict[str, Callable[[Mapping[str, Run], str | None], str]] = {
-    "markdown": lambda runs, corpus: to_document(TITLE, report_tables(_evaluations(runs), corpus)),
-    "latex": lambda runs, c: to_latex_document(TITLE, report_tables(_evaluations(runs), c)),
-    "json": _json,
-    "html": build_page,
-}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -82,36 +83,31 @@ def difference_table(
     either has dashes.
     """
     known = {name: each for name, each in comparisons.items() if not isinstance(each, str)}
-    columns: tuple[str, ...] = GROUPS
-    if layout == "documents":
-        others = (group for each in known.values() for group in each if group not in GROUPS)
-        columns = ("all", *dict.fromkeys(others))
+    others = dict.fromkeys(group for each in known.values() for group in each)
+    columns = GROUPS if layout == "labels" else ("all", *(g for g in others if g not in GROUPS))
     rows = [
         (name, heading(measure), *(_difference(each.get(g, {}).get(measure)) for g in columns))
         for name, each in known.items()
         for measure in MEASURES
     ]
-    notes = [DIFFERENCES]
+    notes, title = [DIFFERENCES], f"Difference to {first}, by labels per document"
     if layout == "labels":
+        title = f"Difference to {first}"
         notes.append("Head, medium and tail are those of the first run.")
-    notes += [
-        f"{name}: not compared, because {reason}"
-        for name, reason in comparisons.items()
-        if isinstance(reason, str)
-    ]
-    title = f"Difference to {first}{'' if layout == 'labels' else ', by labels per document'}"
+    for name, reason in comparisons.items():
+        if isinstance(reason, str):
+            notes.append(f"{name}: not compared, because {reason}")
     header = ("run", "measure", *map(heading, columns))
     return Table(title, header, rows, notes, range(2, len(rows), 2), n_names=2)
 
 
-def metric_table(evaluations: Evaluations) -> Table:
-    """All averages and ranking metrics, one column per run."""
-    names = dict.fromkeys(metric for each in evaluations.values() for metric in each.metrics)
+def metric_tables(evaluations: Evaluations) -> list[Table]:
+    """All averages and ranking metrics, one column per run; no table where none are known."""
     rows = []
-    for metric in names:
+    for metric in dict.fromkeys(name for each in evaluations.values() for name in each.metrics):
         values = (each.metrics.get(metric, np.nan) for each in evaluations.values())
         rows.append((metric, *(NONE if np.isnan(value) else f"{value:.4f}" for value in values)))
-    return Table("All metrics", ("metric", *evaluations), rows, ("Fractions.",))
+    return [Table("All metrics", ("metric", *evaluations), rows, ("Fractions.",))] if rows else []
 
 
 def not_evaluated(evaluations: Evaluations) -> list[str]:
@@ -133,10 +129,9 @@ def other_groups(evaluations: Evaluations) -> list[str]:
     """Which runs count other labels as head, medium and tail than the first does."""
     first = next(iter(evaluations), "")
     others = [n for n, each in evaluations.items() if not same_groups(evaluations[first], each)]
-    if not others:
-        return []
     whose = f"those of {', '.join(others)} hold other labels than those of {first}"
-    return [f"Head, medium and tail are by the counts of each run's training part: {whose}."]
+    sentence = f"Head, medium and tail are by the counts of each run's training part: {whose}."
+    return [sentence] if others else []
 
 
 def _layout(
@@ -148,10 +143,10 @@ def _layout(
     caveats: Sequence[str],
 ) -> Table:
     unit = "n_labels" if layout == "labels" else "n_documents"
-    sizes: dict[str, dict[str, int]] = {}
+    sizes: dict[str, dict[str, int]] = defaultdict(dict)
     for name, by_group in groups.items():
         for key, scores in by_group.items():
-            sizes.setdefault(key, {})[name] = getattr(scores, unit)
+            sizes[key][name] = getattr(scores, unit)
     paper = {} if corpus is None else paper_sizes(corpus, layout)
     # The size that all runs have, where they agree.
     ours = {key: n.pop() if len(n := set(by.values())) == 1 else None for key, by in sizes.items()}
@@ -163,7 +158,8 @@ def _layout(
         pairs = [_percents(by_group.get(key)) for by_group in groups.values()]
         limits = [each.intervals.get(key, {}) if intervals else {} for each in evaluations.values()]
         for row, pair, limit in zip(rows, pairs, limits, strict=True):
-            row.append(pair_cell(pair, best_pair(pairs), _brackets(limit)))
+            after = _bracket(limit.get("micro_f1")), _bracket(limit.get("macro_f1"))
+            row.append(pair_cell(pair, best_pair(pairs), after))
     if corpus is not None:
         for name, cells in paper_rows(corpus, layout).items():
             rows.append([f"{name.upper()} (paper)", *map(pair_cell, cells.values())])
@@ -194,12 +190,8 @@ def _percents(scores: Scores | None) -> Pair | None:
     return round(100 * scores.micro_f1, 2), round(100 * scores.macro_f1, 2)
 
 
-def _brackets(limits: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
-    micro, macro = (
-        f" [{100 * limits[m][0]:.1f}, {100 * limits[m][1]:.1f}]" if m in limits else ""
-        for m in MEASURES
-    )
-    return micro, macro
+def _bracket(limits: tuple[float, float] | None) -> str:
+    return "" if limits is None else f" [{100 * limits[0]:.1f}, {100 * limits[1]:.1f}]"
 
 
 def _difference(difference: Difference | None) -> Cell:
@@ -219,9 +211,9 @@ def _other_sizes(sizes: Mapping[str, Mapping[str, int]], unit: str) -> list[str]
     """Sizes of the columns that differ between runs: column -> run -> size."""
     columns = []
     for column, by_run in sizes.items():
-        runs: dict[int, list[str]] = {}
+        runs: dict[int, list[str]] = defaultdict(list)
         for name, size in by_run.items():
-            runs.setdefault(size, []).append(name)
+            runs[size].append(name)
         if len(runs) > 1:
             each = ", ".join(f"{size} in {' and '.join(names)}" for size, names in runs.items())
             columns.append(f"{heading(column)} {each}")
@@ -229,10 +221,7 @@ def _other_sizes(sizes: Mapping[str, Mapping[str, int]], unit: str) -> list[str]
 
 
 def _notes(
-    layout: str,
-    ours: Mapping[str, int | None],
-    paper: Mapping[str, int | None],
-    intervals: bool,
+    layout: str, ours: Mapping[str, int | None], paper: Mapping[str, int | None], intervals: bool
 ) -> list[str]:
     notes = [f"Micro-F1 / macro-F1 in percent; in brackets behind a group its number of {layout}."]
     if intervals:

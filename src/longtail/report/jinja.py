@@ -9,8 +9,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from longtail.report.renderers import escape_markdown, render_cell, to_markdown
-from longtail.report.table import Table, one_line, plural, shorten
+from longtail.report.table import (
+    Table,
+    escape_markdown,
+    one_line,
+    plural,
+    render_cell,
+    shorten,
+    to_markdown,
+)
 
 # Runs beyond the ninth have the colour of an earlier one, and dashed or dotted lines.
 N_COLOURS, LINES = 9, ("solid", "dashed", "dotted")

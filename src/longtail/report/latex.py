@@ -10,8 +10,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from longtail.report.renderers import render_cell
-from longtail.report.table import NONE, Table, one_line
+from longtail.report.table import NONE, Table, one_line, render_cell
 
 ESCAPES = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -53,15 +52,14 @@ def escape_latex(text: str) -> str:
     """Text that prints as it is, on one line."""
     # lualatex takes the replacement character for broken UTF-8.
     folded = unicodedata.normalize("NFC", one_line(text)).replace("\N{REPLACEMENT CHARACTER}", "?")
-    # Every second part is what OTHER matched.
-    return "".join(
-        _other(part) if k % 2 else LIGATURE.sub(r"\1{}", part.translate(ESCAPES))
-        for k, part in enumerate(OTHER.split(folded))
-    )
-
-
-def _other(text: str) -> str:
-    return rf"\longtailother{{{text}}}{{{' '.join(f'U+{ord(letter):04X}' for letter in text)}}}"
+    parts = OTHER.split(folded)
+    for k, part in enumerate(parts):
+        if k % 2:  # every second part is what OTHER matched
+            numbers = " ".join(f"U+{ord(letter):04X}" for letter in part)
+            parts[k] = rf"\longtailother{{{part}}}{{{numbers}}}"
+        else:
+            parts[k] = LIGATURE.sub(r"\1{}", part.translate(ESCAPES))
+    return "".join(parts)
 
 
 def to_latex(table: Table) -> str:
@@ -85,13 +83,12 @@ def _panels(table: Table) -> list[list[int]]:
     rows = table.plain()
     widths = [max(len(row[k]) for row in rows) + GAP for k in range(len(table.header))]
     names = list(range(table.n_names))
-    panels: list[list[int]] = [names]
+    panels = [names.copy()]
     for column in range(table.n_names, len(widths)):
         wide = sum(widths[k] for k in (*panels[-1], column)) > LINE
         if wide and len(panels[-1]) > len(names):
-            panels.append([*names, column])
-        else:
-            panels[-1] = [*panels[-1], column]
+            panels.append(names.copy())
+        panels[-1].append(column)
     return panels
 
 

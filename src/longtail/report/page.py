@@ -17,8 +17,8 @@ from longtail.analysis.mistakes import confused_pairs, never_predicted, worst_do
 from longtail.analysis.runs import MEASURES, Run, label_rows
 from longtail.evaluation import Evaluation
 from longtail.labels import GROUP_NAMES
-from longtail.report.evaluation_tables import metric_table, other_groups, report_tables
-from longtail.report.figures import draw_figures
+from longtail.report.evaluation_tables import metric_tables, other_groups, report_tables
+from longtail.report.figures.evaluation import draw_figures
 from longtail.report.jinja import render_html, text_file, to_html
 from longtail.report.table import Table, shorten
 
@@ -51,7 +51,7 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
         script=Markup(script),
         names=list(runs),
         facts=_facts(evaluations),
-        tables=[*report_tables(evaluations, corpus), *_metrics(evaluations)],
+        tables=[*report_tables(evaluations, corpus), *metric_tables(evaluations)],
         n_open=3 if len(runs) > 1 else 2,
         html=lambda table: _html(table, len(runs)),
         figures={name: Markup(svg) for name, svg in draw_figures(runs).items()},
@@ -86,16 +86,10 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
     )
 
 
-def _metrics(evaluations: Mapping[str, Evaluation]) -> list[Table]:
-    known = any(evaluation.metrics for evaluation in evaluations.values())
-    return [metric_table(evaluations)] if known else []
-
-
 def _html(table: Table, n_runs: int) -> Markup:
     """Tables of one row per run show the colours of the runs."""
-    if table.header[0] == "run":
-        return to_html(table, kind="figures dense")
-    return to_html(table, 0 if table.header[0] else n_runs)
+    kind = "figures dense" if table.header[0] == "run" else "figures"
+    return to_html(table, 0 if table.header[0] else n_runs, kind)
 
 
 def _facts(evaluations: Mapping[str, Evaluation]) -> dict[str, list[str]]:

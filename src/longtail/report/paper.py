@@ -43,8 +43,8 @@ def paper_sizes(corpus: str, layout: str) -> dict[str, int | None]:
 
 def paper_document_groups(each: NDArray[np.integer[Any]]) -> dict[str, NDArray[np.bool_]]:
     """Documents by their number of labels, cut where the paper cuts those of PubMed."""
-    masks = (each <= 9, (each > 9) & (each < 15), each >= 15)
-    return dict(zip(("up to 9 labels", "10 to 14 labels", "15 or more labels"), masks, strict=True))
+    middle = (each > 9) & (each < 15)
+    return {"up to 9 labels": each <= 9, "10 to 14 labels": middle, "15 or more labels": each > 14}
 
 
 def check_corpus(corpus: str) -> None:
@@ -55,5 +55,4 @@ def check_corpus(corpus: str) -> None:
 
 @cache
 def _tables() -> dict[str, Any]:
-    text = resources.files("longtail.report").joinpath("paper.json").read_text("utf-8")
-    return dict(json.loads(text))
+    return dict(json.loads(resources.files("longtail.report").joinpath("paper.json").read_bytes()))

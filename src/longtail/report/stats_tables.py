@@ -17,17 +17,14 @@ def stats_tables(stats: DataStats, name: str) -> list[Table]:
     tables = [_parts_table(stats.parts, name), *_label_tables(stats.labels)]
     if stats.linked:
         tables.append(_linked_table(stats.linked))
-    duplicates = [
-        sentence
-        for part, each in stats.duplicates.items()
-        for sentence in _duplicate_sentences(part, stats.parts[part].documents, each)
-    ]
-    drift = [line for part, each in stats.drift.items() for line in _drift_sentences(part, each)]
+    sentences: dict[str, list[str]] = {"Duplicates": [], "Training part and the others": []}
+    duplicates, drift = sentences.values()
+    for part, copies in stats.duplicates.items():
+        duplicates += _duplicate_sentences(part, stats.parts[part].documents, copies)
+    for part, changes in stats.drift.items():
+        drift += _drift_sentences(part, changes)
     # One sentence per row, so that wrapped lines stay under their sentence.
-    for title, sentences in (("Duplicates", duplicates), ("Training part and the others", drift)):
-        if sentences:
-            tables.append(Table(title, ("",), [(sentence,) for sentence in sentences]))
-    return tables
+    return tables + [Table(t, ("",), [(s,) for s in each]) for t, each in sentences.items() if each]
 
 
 def _parts_table(parts: dict[str, PartStats], name: str) -> Table:
@@ -126,12 +123,9 @@ def _drift_sentences(part: str, drift: Drift) -> list[str]:
     if drift.new_labels:
         examples = [shorten(name, NAME_LIMIT) for name in drift.new_examples]
         examples += ["..."] * (drift.new_labels > len(examples))
-        new = (
-            f"{plural(drift.new_labels, 'label')} of {part} "
-            f"({plural(drift.new_assignments, 'assignment')}) never occurred in training: "
-            f"{'; '.join(examples)}"
-        )
-        sentences = [new]
+        new = f"{plural(drift.new_labels, 'label')} of {part}"
+        new += f" ({plural(drift.new_assignments, 'assignment')}) never occurred in training: "
+        sentences = [new + "; ".join(examples)]
     if drift.absent_labels:
         sentences.append(f"{plural(drift.absent_labels, 'training label')} not found in {part}.")
     if drift.js_distance is not None:
@@ -140,18 +134,17 @@ def _drift_sentences(part: str, drift: Drift) -> list[str]:
             f"{drift.js_distance:.3f} (0 the same, 1 none in common; chance alone gives "
             f"{drift.js_by_chance:.3f})."
         )
+    if not drift.changed:
+        return [*sentences, f"No label's share of {part} differs significantly from train."]
     changes = "; ".join(
         f"{shorten(change.label, NAME_LIMIT)} {_percent(change.train_share)} -> "
         f"{_percent(change.share)}"
         for change in drift.changes[: drift.changed]
     )
-    if drift.changed:
-        sentences.append(
-            f"{plural(drift.changed, 'label')} with a significantly different share of documents "
-            f"in {part} than in train; most of all {changes}."
-        )
-    else:
-        sentences.append(f"No label's share of {part} differs significantly from train.")
+    sentences.append(
+        f"{plural(drift.changed, 'label')} with a significantly different share of documents "
+        f"in {part} than in train; most of all {changes}."
+    )
     return sentences
 
 

@@ -22,7 +22,7 @@ from longtail.evaluation.bootstrap import (
     interval,
     resampled,
 )
-from longtail.evaluation.groups import document_groups
+from longtail.evaluation.results import document_groups
 from longtail.labels import label_groups
 from longtail.report.paper import CORPORA, paper_document_groups, paper_sizes
 from longtail.reproduce.cells import Finished

@@ -4,7 +4,7 @@ from longtail.thresholds.cuts import OBJECTIVES, Objective
 from longtail.thresholds.decision import Thresholds
 from longtail.thresholds.methods import METHODS
 from longtail.thresholds.selection import (
-    Earned,
+    CrossValidatedF1,
     cross_validated_score,
     fit_thresholds,
     list_methods,
@@ -13,7 +13,7 @@ from longtail.thresholds.selection import (
 __all__ = [
     "METHODS",
     "OBJECTIVES",
-    "Earned",
+    "CrossValidatedF1",
     "Objective",
     "Thresholds",
     "cross_validated_score",

@@ -6,7 +6,7 @@ A better cut always lies just below a positive, so only positives are candidates
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,15 +36,13 @@ def combine(objective: Objective, micro: Callable[[], T], macro: Callable[[], T]
     return total
 
 
-class Cuts(NamedTuple):
-    """Candidate thresholds of one label, each just below a positive, from high to low."""
+def cuts_of(
+    scores: NDArray[Any], applies: NDArray[np.bool_]
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """Candidate thresholds of one label, each just below a positive, from high to low.
 
-    thresholds: FloatArray
-    hits: IntArray
-    predicted: IntArray
-
-
-def cuts_of(scores: NDArray[Any], applies: NDArray[np.bool_]) -> Cuts:
+    With the hits and the predictions of each.
+    """
     ordered, positive = np.sort(scores), np.sort(scores[applies])[::-1]
     # Equal scores are on the same side of any cut: keep the last of them.
     last = np.append(positive[1:] != positive[:-1], True)[: len(positive)]
@@ -52,7 +50,7 @@ def cuts_of(scores: NDArray[Any], applies: NDArray[np.bool_]) -> Cuts:
     first = np.searchsorted(ordered, positive[last], side="left")
     lowest = [below_all(ordered[0], ordered[-1])] if len(ordered) else []
     below = np.concatenate([lowest, ordered])[first].astype(np.float64)
-    return Cuts(between(above, below), np.flatnonzero(last) + 1, len(ordered) - first)
+    return between(above, below), np.flatnonzero(last) + 1, len(ordered) - first
 
 
 def between(above: Any, below: Any) -> FloatArray:

@@ -66,77 +66,54 @@ class Thresholds:
             raise InputError(
                 f"these thresholds are for {self.n_labels} labels, got scores of {logits.shape[1]}."
             )
-        if sp.issparse(logits):
-            return _decide(self.margins(logits, only_decide=True))
-        blocks = (
-            _decide(self.margins(logits[rows], only_decide=True))
-            for rows in row_blocks(*logits.shape)
-        )
-        return stack_rows(blocks, logits.shape, np.float32)
+        if not sp.issparse(logits):
+            blocks = (self.margins(logits[rows]) >= 0 for rows in row_blocks(*logits.shape))
+            return stack_rows(blocks, logits.shape, np.float32)
+        margins = self.margins(logits)
+        reached = (margins.data >= 0).astype(np.float32)
+        decided = sp.csr_matrix((reached, margins.indices, margins.indptr), logits.shape, copy=True)
+        decided.eliminate_zeros()
+        return decided
 
-    def margins(self, logits: Any, only_decide: bool = False) -> Any:
+    def margins(self, logits: Any) -> Any:
         """How far scores lie above the thresholds, with `top_k` and `at_least_one` applied.
 
         A label is predicted where its margin is at least 0; if all thresholds were higher by s,
-        where it is at least s. Minus infinity: never predicted, because the pair is not scored
-        (masked), the threshold is infinite, or `top_k` other labels of the document lie higher.
-        Infinity: always predicted, as the highest of its document under `at_least_one`. Of equal
-        margins the lower column is the higher.
+        where it is at least s. Minus infinity: never predicted, because the threshold is infinite,
+        or `top_k` other labels of the document lie higher. Infinity: always predicted, as the
+        highest of its document under `at_least_one`. Of equal margins the lower column is the
+        higher.
 
         Args:
             logits: checked scores of `to_logits`.
-            only_decide: apply the two rules only where they change what is predicted at 0, which
-                is fewer documents.
 
         Returns:
             Margins in float64: a CSR matrix for a CSR matrix, else a dense array.
         """
-        sparse = sp.issparse(logits)
-        if sparse:
-            above = np.subtract(logits.data, self.values[logits.indices], dtype=np.float64)
-            margins = sp.csr_matrix((above, logits.indices, logits.indptr), logits.shape)
+        depth = min(self.top_k or 1, self.n_labels)
+        margins: Any
+        if sp.issparse(logits):
+            flat = np.subtract(logits.data, self.values[logits.indices], dtype=np.float64)
+            margins = sp.csr_matrix((flat, logits.indices, logits.indptr), logits.shape)
         else:
-            # Masked scores may be anything, infinity too.
-            margins = np.subtract(np.ma.filled(logits, 0), self.values, dtype=np.float64)
-            margins[np.ma.getmask(logits)] = -np.inf
-        if self.top_k is None and not self.at_least_one:
+            margins = np.subtract(logits, self.values, dtype=np.float64, order="C")
+            flat = margins.reshape(-1)
+        if (self.top_k is None and not self.at_least_one) or not len(flat):
             return margins
-        affected = np.ones(logits.shape[0], dtype=np.bool_)
-        if only_decide:
-            if sparse:
-                n_predicted = np.diff(_decide(margins).indptr)
-            else:
-                n_predicted = np.count_nonzero(margins >= 0, axis=1)
-            affected = (n_predicted == 0) & self.at_least_one
-            if self.top_k is not None:
-                affected |= n_predicted > self.top_k
-        part: Any = margins[affected]
-        if 0 in part.shape:
-            return margins
-        if sparse:
-            self._limit(part.data, top_entries(part, self._depth(np.diff(part.indptr).max())))
-            margins.data[np.repeat(affected, np.diff(margins.indptr))] = part.data
+        # Positions of the best of each document; -1 where it has fewer.
+        if sp.issparse(logits):
+            best = top_entries(margins, min(depth, int(np.diff(margins.indptr).max())))
         else:
-            part = np.ascontiguousarray(part)
-            best = top_k(part, self._depth(self.n_labels))
-            first = np.arange(len(part))[:, np.newaxis] * self.n_labels
-            self._limit(part.reshape(-1), first + best)
-            margins[affected] = part
-        return margins
-
-    def _depth(self, n_scored: int) -> int:
-        return max(1, min(self.top_k or 1, int(n_scored)))
-
-    def _limit(self, margins: NDArray[np.float64], best: NDArray[np.int64]) -> None:
-        """Apply both rules in place; `best`: positions of each document's best, -1 for none."""
+            best = top_k(margins, depth) + np.arange(len(margins))[:, np.newaxis] * self.n_labels
         first = best[:, 0][best[:, 0] >= 0]
-        first = first[np.isfinite(margins[first])]
+        first = first[np.isfinite(flat[first])]
         if self.top_k is not None:
-            dropped = np.ones(len(margins), dtype=np.bool_)
+            dropped = np.ones(len(flat), dtype=np.bool_)
             dropped[best[best >= 0]] = False
-            margins[dropped] = -np.inf
+            flat[dropped] = -np.inf
         if self.at_least_one:
-            margins[first] = np.inf
+            flat[first] = np.inf
+        return margins
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON; one number where all labels share it, null for infinity."""
@@ -162,24 +139,7 @@ class Thresholds:
                 values *= n_labels
             if len(values) != n_labels:
                 raise ValueError(f"{len(values)} values for {n_labels} labels")
-            return cls(
-                np.array(values, dtype=np.float64),
-                str(saved["method"]),
-                str(saved["objective"]),
-                saved["top_k"],
-                bool(saved["at_least_one"]),
-                saved["scale"],
-                saved["details"],
-            )
+            names = ("method", "objective", "top_k", "at_least_one", "scale", "details")
+            return cls(np.array(values), **{name: saved[name] for name in names})
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"these are no saved thresholds ({error!r}).") from error
-
-
-def _decide(margins: Any) -> sp.csr_matrix:
-    """Ones where the margin is at least 0."""
-    if not sp.issparse(margins):
-        return sp.csr_matrix(margins >= 0, dtype=np.float32)
-    reached = (margins.data >= 0).astype(np.float32)
-    decided = sp.csr_matrix((reached, margins.indices, margins.indptr), margins.shape, copy=True)
-    decided.eliminate_zeros()
-    return decided

@@ -50,7 +50,7 @@ def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
 def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
     """One threshold, the exact best of all cuts."""
     value, f1 = best_cut(tuning, objective)
-    return np.full(tuning.n_labels, value), {"threshold": value, "earned_in_tuning": f1}
+    return np.full(tuning.n_labels, value), {"threshold": value, "tuning_f1": f1}
 
 
 def per_label(
@@ -60,13 +60,12 @@ def per_label(
     curve, details = frequency(tuning, objective, folds)
     values = curve.copy()
     for label, scores, applies in tuning.columns():
-        cuts = cuts_of(scores, applies)
-        if len(cuts.hits):
-            f1 = 2 * cuts.hits / (cuts.predicted + tuning.n_positive[label])
-            best, n_scored = cuts.thresholds[np.argmax(f1)], int(cuts.hits[-1])
-            values[label] = best + (curve[label] - best) * shrinkage / (n_scored + shrinkage)
-    of_curve = {name: details[name] for name in ("height", "slope", "bend")}
-    return values, {**of_curve, "shrinkage": shrinkage}
+        cuts, hits, predicted = cuts_of(scores, applies)
+        if len(cuts):
+            best = cuts[np.argmax(2 * hits / (predicted + tuning.n_positive[label]))]
+            values[label] = best + (curve[label] - best) * shrinkage / (int(hits[-1]) + shrinkage)
+    del details["tuning_f1"]
+    return values, {**details, "shrinkage": shrinkage}
 
 
 def micromacro(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
@@ -100,21 +99,20 @@ def _micromacro_once(tuning: Tuning) -> FloatArray:
     for label, scores, applies in tuning.columns(order):
         n_positive = int(tuning.n_positive[label])
         actual += n_positive
-        cuts = cuts_of(scores, applies)
-        if not len(cuts.hits):
+        cuts, new_hits, new = cuts_of(scores, applies)
+        if not len(cuts):
             continue
-        micro = 2 * (hits + cuts.hits) / (predicted + cuts.predicted + actual)
-        of_label = 2 * cuts.hits / (cuts.predicted + n_positive)
-        f1 = micro + of_label / tuning.n_labels
+        micro = 2 * (hits + new_hits) / (predicted + new + actual)
+        f1 = micro + 2 * new_hits / (new + n_positive) / tuning.n_labels
         best = int(np.argmax(f1))
         if f1[best] < 2 * hits / (predicted + actual):
             # Any prediction of this label costs more than it gains: above all its scores.
             low, high = float(scores.min()), float(scores.max())
             values[label] = max(high + 1e-6 * (high - low), float(np.nextafter(high, np.inf)))
             continue
-        values[label] = cuts.thresholds[best]
-        hits += int(cuts.hits[best])
-        predicted += int(cuts.predicted[best])
+        values[label] = cuts[best]
+        hits += int(new_hits[best])
+        predicted += int(new[best])
     return values
 
 
@@ -154,7 +152,7 @@ def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
         flat, flat_f1 = best_cut(tuning, objective)
         if flat_f1 >= f1:
             height, f1, slope, offsets = flat, flat_f1, 0.0, np.zeros(tuning.n_labels)
-    details = {"height": height, "slope": slope, "bend": bend, "earned_in_tuning": f1}
+    details = {"height": height, "slope": slope, "bend": bend, "tuning_f1": f1}
     return height - offsets, details
 
 

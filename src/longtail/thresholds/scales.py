@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from longtail.checks import check_choice
 from longtail.errors import InputError
 from longtail.metrics.blocks import CACHED, row_blocks
-from longtail.metrics.inputs import check_same_shape, real_matrix, sorted_csr
+from longtail.metrics.inputs import check_same_shape, real_matrix, sorted_csr, without_mask
 
 Scale = Literal["logit", "probability", "margin"]
 """Margins, such as distances to a hyperplane, are any real numbers; logits give probabilities."""
 
 
 def to_logits(scores: Any, scale: Scale, truth: sp.csr_matrix | None = None) -> Any:
-    """Checked scores as logits of float type: dense, masked or CSR, as they came.
+    """Checked scores as logits of float type: dense, or CSR where some pairs are not scored.
 
     Args:
         scores: documents x labels; in a masked array or a CSR matrix some pairs are not scored.
@@ -35,10 +35,11 @@ def to_logits(scores: Any, scale: Scale, truth: sp.csr_matrix | None = None) -> 
         matrix = matrix.astype(np.float64)
     if truth is not None:
         check_same_shape(truth, matrix, "scores")
-    sparse, masked = sp.issparse(matrix), np.ma.isMaskedArray(matrix)
+    matrix = without_mask(matrix)
+    sparse = sp.issparse(matrix)
     if sparse:
         matrix = sorted_csr(matrix)
-    values = matrix.data if sparse else matrix.compressed() if masked else matrix
+    values = matrix.data if sparse else matrix
     # In blocks, without a mask as large as the scores.
     blocks = row_blocks(len(values), values[:1].size, CACHED)
     if not all(np.isfinite(values[rows]).all() for rows in blocks):
@@ -50,11 +51,10 @@ def to_logits(scores: Any, scale: Scale, truth: sp.csr_matrix | None = None) -> 
             f"probabilities must lie in [0, 1], got {values.min():g} to {values.max():g}. If these "
             "are logits, pass scale='logit'."
         )
+    logits = logit(values)
     if sparse:
-        return sp.csr_matrix((logit(matrix.data), matrix.indices, matrix.indptr), matrix.shape)
-    if masked:
-        return np.ma.MaskedArray(logit(matrix.filled(0.5)), np.ma.getmaskarray(matrix))
-    return logit(matrix)
+        return sp.csr_matrix((logits, matrix.indices, matrix.indptr), matrix.shape)
+    return logits
 
 
 def logit(probabilities: Any) -> NDArray[Any]:
@@ -64,11 +64,4 @@ def logit(probabilities: Any) -> NDArray[Any]:
         values = values.astype(np.float32)  # else neighbouring probabilities become the same logit
     limits = np.finfo(values.dtype)
     values = np.clip(values, limits.tiny, values.dtype.type(1) - limits.epsneg)
-    result: NDArray[Any] = np.log(values) - np.log1p(-values)
-    return result
-
-
-def sigmoid(logits: Any) -> NDArray[np.float64]:
-    """1 / (1 + exp(-x)) without overflow, in double precision."""
-    values = np.asarray(logits, dtype=np.float64)
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * values)), dtype=np.float64)
+    return np.asarray(np.log(values) - np.log1p(-values))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ N_FOLDS = 5
 N_RESAMPLES = 200
 
 
-class Earned(NamedTuple):
+class CrossValidatedF1(NamedTuple):
     """F1 on documents that the thresholds were not fitted on."""
 
     micro_f1: float
@@ -48,7 +47,7 @@ def fit_thresholds(
     folds: Any = None,
     top_k: int | None = None,
     at_least_one: bool = False,
-    seed: int = 0,
+    random_state: int = 0,
 ) -> Thresholds:
     """Choose thresholds on documents that the model has not trained on.
 
@@ -61,16 +60,15 @@ def fit_thresholds(
         objective: what to maximise: `micro` or `macro` F1, or the `mean` of both.
         scale: whether the scores are logits, probabilities, or margins: any other real numbers.
         folds: the fold of each document, if the scores are out of fold; default: five random
-            folds by `seed`.
+            folds by `random_state`.
         top_k, at_least_one: see `Thresholds`.
     """
     _check(method, objective)
     tuning = make_tuning(scores, y_true, label_counts, scale)
-    groups = _folds(folds, tuning.n_documents, seed)
+    groups = _folds(folds, tuning.n_documents, random_state)
     chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
-    values, of_method = METHODS[chosen](tuning, objective, groups)
-    details |= of_method
-    return Thresholds(values, chosen, objective, top_k, at_least_one, scale, details)
+    values, fitted = METHODS[chosen](tuning, objective, groups)
+    return Thresholds(values, chosen, objective, top_k, at_least_one, scale, details | fitted)
 
 
 def list_methods() -> list[str]:
@@ -87,8 +85,8 @@ def cross_validated_score(
     objective: Objective = "mean",
     scale: Scale = "logit",
     folds: Any = None,
-    seed: int = 0,
-) -> Earned:
+    random_state: int = 0,
+) -> CrossValidatedF1:
     """F1 of a method on documents that its thresholds were not fitted on.
 
     For each fold the thresholds are fitted on the other folds; micro- and macro-F1 are then taken
@@ -96,7 +94,7 @@ def cross_validated_score(
     """
     _check(method, objective)
     tuning = make_tuning(scores, y_true, label_counts, scale)
-    groups = _folds(folds, tuning.n_documents, seed)
+    groups = _folds(folds, tuning.n_documents, random_state)
     return _score(tuning, _out_of_fold(tuning, method, objective, groups))
 
 
@@ -107,7 +105,7 @@ def _out_of_fold(
     names = np.unique(groups)
     if len(names) < 2:
         raise InputError("cross-validation needs at least two documents in two folds.")
-    blocks, order = [], []
+    blocks = []
     for name in names:
         rest, held_out = np.flatnonzero(groups != name), np.flatnonzero(groups == name)
         part = tuning.select(rest)
@@ -117,14 +115,14 @@ def _out_of_fold(
             inner = _choose(part, objective, groups[rest])[0] if len(names) > 2 else "global"
         values, _ = METHODS[inner](part, objective, groups[rest])
         blocks.append(Thresholds(values).apply(tuning.scores[held_out]))
-        order.append(held_out)
-    return sp.vstack(blocks, format="csr")[np.argsort(np.concatenate(order), kind="stable")]
+    # The blocks are sorted by fold: back to the order of the documents.
+    return sp.vstack(blocks, format="csr")[np.argsort(np.argsort(groups, kind="stable"))]
 
 
 def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str, dict[str, Any]]:
     """The method with the best F1 on unseen documents; the default one unless that is clear."""
     if len(np.unique(groups)) < 2 or not tuning.n_positive.any():
-        return "global", {"earned": {}}
+        return "global", {"cross_validated_f1": {}}
     decided = {name: _out_of_fold(tuning, name, objective, groups) for name in CANDIDATES}
     scores = {name: _score(tuning, decisions) for name, decisions in decided.items()}
     best = max(CANDIDATES, key=lambda name: scores[name].of(objective))
@@ -132,7 +130,7 @@ def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str
         gain, error = _gain(tuning, decided[DEFAULT], decided[best], objective)
         if gain <= MIN_STANDARD_ERRORS * error:
             best = DEFAULT
-    return best, {"earned": {name: list(score) for name, score in scores.items()}}
+    return best, {"cross_validated_f1": {name: list(f1) for name, f1 in scores.items()}}
 
 
 def _gain(
@@ -154,12 +152,12 @@ def _gain(
     return observed, float(differences.std(ddof=1))
 
 
-def _score(tuning: Tuning, decided: sp.csr_matrix) -> Earned:
+def _score(tuning: Tuning, decided: sp.csr_matrix) -> CrossValidatedF1:
     return _f1_of(count(tuning.y_true, decided))
 
 
-def _f1_of(counts: Counts) -> Earned:
-    return Earned(micro_f1(counts), macro_f1(counts))
+def _f1_of(counts: Counts) -> CrossValidatedF1:
+    return CrossValidatedF1(micro_f1(counts), macro_f1(counts))
 
 
 def _check(method: str, objective: str) -> None:
@@ -169,12 +167,10 @@ def _check(method: str, objective: str) -> None:
         raise UnknownNameError("objective", objective, OBJECTIVES)
 
 
-def _folds(folds: Sequence[int] | None, n_documents: int, seed: int) -> IntArray:
+def _folds(folds: Any, n_documents: int, random_state: int) -> IntArray:
     if folds is None:
-        order = np.random.RandomState(seed).permutation(n_documents)
-        groups = np.empty(n_documents, dtype=np.int64)
-        groups[order] = np.arange(n_documents) % N_FOLDS
-        return groups
+        order = np.random.RandomState(random_state).permutation(n_documents)
+        return np.argsort(order) % N_FOLDS
     groups = np.asarray(folds)
     if groups.shape != (n_documents,):
         raise InputError(

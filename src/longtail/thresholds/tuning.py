@@ -37,7 +37,7 @@ class Tuning:
     """Documents that the model has not trained on: their scores as logits, and their labels."""
 
     scores: Any
-    """Dense float, masked, or CSR."""
+    """Dense float, or CSR."""
     y_true: sp.csr_matrix
     """Without masked pairs, as those are ignored."""
     label_counts: FloatArray
@@ -53,10 +53,10 @@ class Tuning:
     def n_documents(self) -> int:
         return int(self.y_true.shape[0])
 
-    @cached_property
+    @property
     def n_scored(self) -> int:
         """Number of scored pairs."""
-        return int(self.scores.nnz if sp.issparse(self.scores) else np.ma.count(self.scores))
+        return int(self.scores.nnz if sp.issparse(self.scores) else self.scores.size)
 
     @cached_property
     def n_positive(self) -> IntArray:
@@ -76,14 +76,11 @@ class Tuning:
         for label in range(self.n_labels) if labels is None else labels:
             if stored is not None:
                 entries = slice(by_label.indptr[label], by_label.indptr[label + 1])
-                scores, applies = by_label.data[entries], stored[entries]
+                yield label, by_label.data[entries], stored[entries]
             else:
-                scores, applies = by_label[:, label], np.zeros(self.n_documents, dtype=np.bool_)
+                applies = np.zeros(self.n_documents, dtype=np.bool_)
                 applies[truth.indices[truth.indptr[label] : truth.indptr[label + 1]]] = True
-                if np.ma.isMaskedArray(scores):
-                    scored = ~np.ma.getmaskarray(scores)
-                    scores, applies = scores.data[scored], applies[scored]
-            yield int(label), scores, applies
+                yield label, by_label[:, label], applies
 
     def pairs(self, lowest: Any = None, offsets: FloatArray | None = None) -> Pairs:
         """Scored pairs, document by document.
@@ -103,11 +100,8 @@ class Tuning:
         n_labels, positions, scores = self.n_labels, [], []
         # In steps that stay in the processor's cache.
         for rows in row_blocks(self.n_documents, n_labels, CACHED):
-            block = np.ma.getdata(self.scores[rows])
-            block = block if offsets is None else block + offsets
+            block = self.scores[rows] if offsets is None else self.scores[rows] + offsets
             chosen = np.ones(block.shape, np.bool_) if lowest is None else block >= lowest
-            if np.ma.isMaskedArray(self.scores):
-                chosen &= ~np.ma.getmaskarray(self.scores[rows])
             at = np.flatnonzero(chosen)
             positions.append(at + rows.start * n_labels)
             scores.append(block.ravel()[at])
@@ -125,7 +119,7 @@ class Tuning:
             scores, labels = self.scores.data[applies], self.scores.indices[applies]
         else:
             labels = self.y_true.indices
-            scores = np.ma.getdata(self.scores)[rows_of(self.y_true), labels]
+            scores = self.scores[rows_of(self.y_true), labels]
         return scores if offsets is None else scores + offsets[labels], labels
 
 
@@ -145,9 +139,7 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
     if not (np.isfinite(counts).all() and counts.min() >= 0):
         raise InputError("training counts must be finite and not negative.")
     logits = to_logits(scores, scale, truth)
-    if np.ma.isMaskedArray(logits):
-        rows = rows_of(truth)
-        scored = ~np.ma.getmaskarray(logits)[rows, truth.indices]
-        pairs = rows[scored], truth.indices[scored]
-        truth = sp.csr_matrix((truth.data[scored], pairs), truth.shape)
+    if np.ma.isMaskedArray(scores):
+        truth = truth.multiply(~np.ma.getmaskarray(scores)).tocsr()
+        truth.eliminate_zeros()
     return Tuning(logits, truth.astype(bool), counts, scale)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Panels: TypeAlias = "Sequence[Axes]"
+Runs = list[tuple[int, Run]]
+"""Runs with their positions, which choose the colours."""
 # Placeholders that no figure would use; `_inline` replaces them by the page's variables.
 TEXT, GRID = "#000001", "#000002"
 DASHES: dict[str, Any] = {"solid": "-", "dashed": (0, (4, 1.5)), "dotted": (0, (1, 1))}
@@ -53,16 +56,20 @@ def draw_figures(runs: Mapping[str, Run]) -> dict[str, str]:
 
     figures = {}
     with rc_context(STYLE):
-        for name, draw in FIGURES.items():
-            figure = draw(list(enumerate(runs.values())))
-            if figure is not None:
+        for name, (draw, n_panels, width, is_known) in FIGURES.items():
+            known = [(k, run) for k, run in enumerate(runs.values()) if is_known(run)]
+            if known:
+                figure = new_figure(width, 3.5)
+                figure.set_layout_engine("constrained")
+                figure.patch.set_alpha(0)
+                draw(figure.subplots(1, n_panels, sharey=True, squeeze=False)[0], known)
                 figures[name] = _inline(figure, name)
     return figures
 
 
-def _f1_by_count(runs: list[tuple[int, Run]]) -> Figure | None:
+def _f1_by_count(panels: Panels, runs: Runs) -> None:
     """F1 of every label over its training count, and the mean of labels of similar counts."""
-    figure, (axes,) = _panels(1, HALF)
+    (axes,) = panels
     for k, run in runs:
         table = run.evaluation.labels
         dots = _some(np.flatnonzero(table.actual > 0))
@@ -71,12 +78,10 @@ def _f1_by_count(runs: list[tuple[int, Run]]) -> Figure | None:
         axes.plot(*mean_f1_by_count(run.evaluation), **_line(k))
     _over_counts(axes)
     axes.set(ylabel="F1 of the label", ylim=(-0.03, 1.03))
-    return figure
 
 
-def _f1_by_group(runs: list[tuple[int, Run]]) -> Figure | None:
+def _f1_by_group(panels: Panels, runs: Runs) -> None:
     """Bars of every group and run with their intervals."""
-    figure, panels = _panels(2, HALF)
     width = 0.8 / len(runs)
     for axes, measure in zip(panels, MEASURES, strict=True):
         for k, run in runs:
@@ -95,18 +100,15 @@ def _f1_by_group(runs: list[tuple[int, Run]]) -> Figure | None:
         axes.set_xticks(range(len(GROUPS)), GROUPS)
         axes.grid(axis="x", visible=False)
         axes.set(title=f"{heading(measure)}, %", ylim=(0, 100))
-    return figure
 
 
-def _thresholds(runs: list[tuple[int, Run]]) -> Figure | None:
+def _thresholds(panels: Panels, runs: Runs) -> None:
     """The threshold of a label over its training count."""
-    figure, (axes,) = _panels(1, HALF)
+    (axes,) = panels
     for k, run in runs:
         values = run.evaluation.rule.values
         counts = np.maximum(run.evaluation.labels.train_count, 0.5)
         finite = np.flatnonzero(np.isfinite(values))
-        if not len(finite):
-            continue
         if len(np.unique(values[finite])) == 1:
             ends = counts.min(), counts.max() * 1.0001
             axes.plot(ends, values[finite[[0, 0]]], **_line(k))
@@ -115,75 +117,68 @@ def _thresholds(runs: list[tuple[int, Run]]) -> Figure | None:
             axes.plot(counts[dots], values[dots], "o", color=_colour(k), ms=3.5, mew=0)
     _over_counts(axes)
     axes.set_ylabel("threshold of the score")
-    return figure
 
 
-def _f1_by_shift(runs: list[tuple[int, Run]]) -> Figure | None:
+def _f1_by_shift(panels: Panels, runs: Runs) -> None:
     """Micro- and macro-F1 as all thresholds are moved by the same amount."""
-    scored = [(k, run) for k, run in runs if _has_scores(run)]
-    if not scored:
-        return None
-    figure, panels = _panels(2, FULL)
-    for k, run in scored:
+    for k, run in runs:
         for axes, curve in zip(panels, f1_by_shift(run), strict=True):
             axes.plot(curve.x, 100 * curve.y, **_line(k))
     for axes, measure in zip(panels, MEASURES, strict=True):
         axes.axvline(0, color=TEXT, linewidth=0.8, linestyle=":")
         title = f"{heading(measure)}, %"
         axes.set(title=title, xlabel="all thresholds moved by", ylim=(0, 100))
-    return figure
 
 
-def _precision_recall(runs: list[tuple[int, Run]]) -> Figure | None:
+def _precision_recall(panels: Panels, runs: Runs) -> None:
     """One panel per group; dots are the decisions that the report evaluates."""
-    scored = [(k, run) for k, run in runs if _has_scores(run)]
-    if not scored:
-        return None
-    figure, panels = _panels(3, FULL)
-    for k, run in scored:
-        curves = precision_recall(run)
-        for axes, group in zip(panels, GROUPS[1:], strict=True):
-            axes.plot(*curves[group], **_line(k))
+    for k, run in runs:
+        for axes, (group, curve) in zip(panels, precision_recall(run).items(), strict=True):
+            axes.plot(*curve, **_line(k))
             scores = run.evaluation.groups()[group]
             if run.evaluation.labels.predicted[run.evaluation.masks[group]].any():
                 point = scores.micro_recall, scores.micro_precision
                 axes.plot(*point, "o", color=_colour(k), markersize=6, clip_on=False, zorder=4)
-    for axes, group in zip(panels, GROUPS[1:], strict=True):
-        axes.set(title=group, xlabel="recall", xlim=UNIT, ylim=UNIT)
+            axes.set(title=group, xlabel="recall", xlim=UNIT, ylim=UNIT)
     panels[0].set_ylabel("precision")
-    return figure
 
 
-def _reliability(runs: list[tuple[int, Run]]) -> Figure | None:
+def _reliability(panels: Panels, runs: Runs) -> None:
     """How often a label applies, over the probability that it got."""
-    known = {k: c for k, run in runs if (c := run.evaluation.calibration) is not None}
-    if not known:
-        return None
-    figure, (axes,) = _panels(1, HALF)
+    (axes,) = panels
     axes.plot([0, 1], [0, 1], color=TEXT, linewidth=0.8, linestyle=":")
-    for k, calibration in known.items():
-        bins = zip(calibration.mean_probability, calibration.share_that_applies, strict=True)
-        points = [(mean, share) for mean, share in bins if mean is not None]
-        if points:
-            x, y = np.array(points).T
-            axes.plot(x, y, **_line(k), marker="o", markersize=3.5)
+    for k, run in runs:
+        bins = run.evaluation.calibration
+        assert bins is not None  # see FIGURES
+        points = np.array([bins.mean_probability, bins.share_that_applies], dtype=np.float64)
+        known = points[:, ~np.isnan(points[0])]
+        if known.size:
+            axes.plot(*known, **_line(k), marker="o", markersize=3.5)
     axes.set(xlabel="probability given", ylabel="share that applies", xlim=UNIT, ylim=UNIT)
-    return figure
-
-
-FIGURES = {
-    "f1-by-count": _f1_by_count,
-    "f1-by-group": _f1_by_group,
-    "thresholds": _thresholds,
-    "f1-by-shift": _f1_by_shift,
-    "precision-recall": _precision_recall,
-    "reliability": _reliability,
-}
 
 
 def _has_scores(run: Run) -> bool:
     evaluation = run.evaluation
     return run.scores is not None and evaluation.y_true is not None and len(evaluation.masks) > 0
+
+
+def _always(run: Run) -> bool:
+    return True
+
+
+def _is_calibrated(run: Run) -> bool:
+    return run.evaluation.calibration is not None
+
+
+# How to draw it, panels, width, and which runs have it.
+FIGURES: dict[str, tuple[Callable[[Panels, Runs], None], int, float, Callable[[Run], bool]]] = {
+    "f1-by-count": (_f1_by_count, 1, HALF, _always),
+    "f1-by-group": (_f1_by_group, 2, HALF, _always),
+    "thresholds": (_thresholds, 1, HALF, _always),
+    "f1-by-shift": (_f1_by_shift, 2, FULL, _has_scores),
+    "precision-recall": (_precision_recall, 3, FULL, _has_scores),
+    "reliability": (_reliability, 1, HALF, _is_calibrated),
+}
 
 
 def _some(labels: Any) -> Any:
@@ -205,13 +200,6 @@ def _over_counts(axes: Axes) -> None:
     axes.set(xscale="log", xlabel="training documents of the label")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("")
-
-
-def _panels(n: int, width: float) -> tuple[Figure, tuple[Axes, ...]]:
-    figure = new_figure(width, 3.5)
-    figure.set_layout_engine("constrained")
-    figure.patch.set_alpha(0)
-    return figure, tuple(figure.subplots(1, n, sharey=True, squeeze=False)[0])
 
 
 def _inline(figure: Figure, name: str) -> str:

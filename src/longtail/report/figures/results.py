@@ -98,10 +98,10 @@ def _draw_panel(
 def _add_legend(figure: Figure, spread: bool, paper: bool, height: float) -> None:
     from matplotlib.lines import Line2D
 
-    names = ["ours, mean ± standard deviation over seeds" if spread else "ours"]
-    handles = [Line2D([], [], color="#444444", marker="o", linestyle="-" if spread else "none")]
+    name = "ours, mean ± standard deviation over seeds" if spread else "ours"
+    style: dict[str, Any] = dict(color="#444444", marker="o", linestyle="-" if spread else "none")
+    handles = [Line2D([], [], **style, label=name)]
     if paper:
-        names.append("the paper")
-        handles.append(Line2D([], [], **PAPER))
+        handles.append(Line2D([], [], **PAPER, label="the paper"))
     where: dict[str, Any] = dict(loc="upper right", bbox_to_anchor=(0.985, 1 - 0.1 / height))
-    figure.legend(handles, names, ncols=2, frameon=False, fontsize=9, **where)
+    figure.legend(handles=handles, ncols=2, frameon=False, fontsize=9, **where)

@@ -1,0 +1,1 @@
+"""Tests of the evaluation; a package so that they can share `cases`."""
