@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from longtail.classifier import LongTailClassifier
 from longtail.corpora import load_corpus
-from longtail.data import TextData
 from longtail.evaluation import Evaluation
 from longtail.models import Bag
 from longtail.progress import OnProgress, Progress, ignore
@@ -26,9 +25,9 @@ class DemoResult(NamedTuple):
     sentence: str
 
 
-def run_demo(progress: OnProgress = ignore, parts: dict[str, TextData] | None = None) -> DemoResult:
+def run_demo(progress: OnProgress = ignore) -> DemoResult:
     """Train with every loss shown, tune the threshold on validation, evaluate on test."""
-    parts = load_corpus("newswire") if parts is None else parts
+    parts = load_corpus("newswire")
     evaluations = {}
     for loss in LOSSES_SHOWN:
         # One model and one threshold for all labels, so that the loss alone makes the difference.

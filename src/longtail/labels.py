@@ -171,16 +171,6 @@ class LabelEncoder:
             self.columns.extend([self._column(name) for name in names])
         self.row_starts.append(len(self.columns))
 
-    def extend(self, other: LabelEncoder) -> None:
-        """Add the documents of another encoder, of another file say, after those of this one."""
-        if not isinstance(other, LabelEncoder):
-            raise InputError(f"expected a LabelEncoder, got {type(other).__name__}.")
-        self.declare(other.declared)
-        column_of = array("i", [self._column(name) for name in other.index])
-        start = len(self.columns)
-        self.columns.frombytes(np.asarray(column_of)[np.asarray(other.columns)].tobytes())
-        self.row_starts.extend([start + stop for stop in other.row_starts[1:]])
-
     def _column(self, name: str) -> int:
         if self.label_names is not None and name not in self.index:
             raise InputError(

@@ -83,18 +83,18 @@ def test_the_cross_validated_figure(make: Make, monkeypatch: Patch) -> None:
     assert counts.tolist() == data.stats().label_counts.tolist()
     assert (method, settings["objective"], settings["random_state"]) == ("per-label", "macro", 3)
     assert sorted(np.bincount(settings["folds"])) == [8, 8, 8]
-    earned = classifier.facts_.earned
-    assert earned == cross_validated_score(scores, truth, counts, method, **settings)
-    assert earned is not None and classifier.held_out_ is not None
-    assert earned.macro_f1 < classifier.held_out_.overall.macro_f1
-    micro, macro = (f"{100 * value:.1f} %" for value in earned)
+    cross_validated = classifier.facts_.cross_validated
+    assert cross_validated == cross_validated_score(scores, truth, counts, method, **settings)
+    assert cross_validated is not None and classifier.held_out_ is not None
+    assert cross_validated.macro_f1 < classifier.held_out_.overall.macro_f1
+    micro, macro = (f"{100 * value:.1f} %" for value in cross_validated)
     assert f"**micro-F1 {micro}, macro-F1 {macro}**" in model_card(classifier)
 
 
 @pytest.mark.parametrize("method", ["auto", "global"])
 def test_too_few_documents(method: str, make: Make) -> None:
     classifier = make(epochs=1, thresholds=method).fit(TEXTS[:4], LABELS[:4])
-    assert classifier.facts_.earned is None
+    assert classifier.facts_.cross_validated is None
     card = model_card(classifier)
     assert "too few documents to estimate" in card and "On 1 held-out document," in card
 
@@ -238,7 +238,7 @@ def test_the_highest_scores_are_kept(fitted: Fitted, monkeypatch: Patch, rows: i
     monkeypatch.setattr(ensemble, "KEPT_LABELS", 5)
     reduced = held_out.likely_pairs(fitted)
     known = ~np.ma.getmaskarray(fitted.scores)
-    np.testing.assert_array_equal(reduced.tuning.Y.toarray(), fitted.tuning.Y.toarray() * known)
+    np.testing.assert_array_equal(reduced.held_out.Y.toarray(), fitted.held_out.Y.toarray() * known)
     for row in range(50):
         kept = reduced.scores[row]
         values = np.where(known[row], fitted.scores.data[row], -np.inf)
@@ -254,7 +254,8 @@ def test_the_same_thresholds_of_all_pairs(fitted: Fitted, monkeypatch: Patch) ->
     for method in ("global", "per-label", "micromacro", "frequency"):
         counts = np.arange(1, 13)
         sparse, dense = (
-            fit_thresholds(each.scores, each.tuning.Y, counts, method) for each in (reduced, fitted)
+            fit_thresholds(each.scores, each.held_out.Y, counts, method)
+            for each in (reduced, fitted)
         )
         np.testing.assert_array_equal(sparse.values, dense.values, method)
 

@@ -51,7 +51,7 @@ def test_no_document_is_scored_by_a_model_that_knows_it(
     data = numbered(Y)
     fitted = fit(remembering(folds, random_state=seed), data)
     fold_of = fitted.fold_of
-    assert fold_of is not None and len(fitted.tuning) == len(data)
+    assert fold_of is not None and len(fitted.held_out) == len(data)
     sizes = np.bincount(fold_of, minlength=folds)
     assert len(sizes) == folds and sizes.max() - sizes.min() <= 1
     for row in range(len(data)):
@@ -116,16 +116,16 @@ def test_one_fold_scores_the_validation_part() -> None:
     data = numbered([[1, 0, 0], [1, 1, 0], [0, 0, 0]])
     Y = sp.csr_matrix(np.eye(2, dtype=np.float32))
     fitted = fit(remembering(), data, TextData(["7", "8"], Y, ("new", "label-1")))
-    assert fitted.fold_of is None and fitted.tuning.texts == ["7", "8"]
+    assert fitted.fold_of is None and fitted.held_out.texts == ["7", "8"]
     # On the labels of the training documents, one of which has none.
-    assert fitted.tuning.Y.toarray().tolist() == [[0, 0, 0], [0, 1, 0]]
+    assert fitted.held_out.Y.toarray().tolist() == [[0, 0, 0], [0, 1, 0]]
     assert fitted.scores.tolist() == [[2.25, 1.25, None], [2.5, 1.5, None]]
     assert fitted.ensemble.known.tolist() == [[True, True, False]]
 
 
 def test_several_folds_train_on_the_validation_part_as_well() -> None:
     fitted = fit(remembering(2), numbered([[1], [1]]), numbered([[1], [1]]))
-    assert fitted.tuning.texts == ["0", "1", "0", "1"] and len(fitted.scores) == 4
+    assert fitted.held_out.texts == ["0", "1", "0", "1"] and len(fitted.scores) == 4
 
 
 def test_invalid_folds_and_parts() -> None:

@@ -105,7 +105,7 @@ def test_every_model_knows_every_label_and_only_documents_are_scored(folds: int)
     data = documents(1)
     fitted = fit(folds, "names", data)
     assert fitted.ensemble.known.all()
-    assert fitted.tuning.texts == data.texts and fitted.scores.shape == data.Y.shape
+    assert fitted.held_out.texts == data.texts and fitted.scores.shape == data.Y.shape
     assert not np.ma.getmaskarray(fitted.scores).any()
     assert not fit(folds, None, data).ensemble.known.all()
 

@@ -135,7 +135,7 @@ def test_a_damaged_model_is_one_message(
         (broken / "longtail.json").write_text("{}")
     else:
         (broken / damage).unlink()
-    message = "not of a longtail model" if damage == "config" else "train it again"
+    message = "does not belong to a longtail model" if damage == "config" else "train it again"
     longtail.fails(message, "evaluate", broken, "newswire")
 
 
@@ -252,7 +252,7 @@ def test_what_is_written_can_be_read_and_is_not_mixed(longtail: Command, tmp_pat
     done = longtail.ok("corpus", "convert", out, "--out", tmp_path / "b.jsonl")
     assert "100 documents" in done.out
     (out / "test.jsonl").write_text((out / "train.jsonl").read_text())
-    message = "stands in several parts"
+    message = "occurs in several parts"
     longtail.fails(message, "corpus", "convert", out, "--out", tmp_path / "c.jsonl")
 
 

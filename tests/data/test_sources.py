@@ -162,7 +162,7 @@ def test_training_and_test_files_are_never_shuffled_together(tmp_path: Path) -> 
         read_data(tmp_path)
     (tmp_path / "train.jsonl").rename(tmp_path / "reviews-train.jsonl")
     (tmp_path / "test.jsonl").rename(tmp_path / "reviews-test.jsonl")
-    with pytest.raises(DataError, match=r"reviews-test\.jsonl seems to be one part of several"):
+    with pytest.raises(DataError, match=r"reviews-test\.jsonl looks like one of several parts"):
         load_data(tmp_path)
 
 
@@ -299,6 +299,6 @@ def test_parts_that_cannot_be_read(tmp_path: Path) -> None:
     load_data(tmp_path, report=report)
     unread = "'dev.xlsx', 'test-0001.csv.bz2', 'test.jsonl.zst'"
     assert report.left_out == {
-        f"file that is called like a part but is of no format that can be read ({unread})": 3,
+        f"file named like a part, in a format that cannot be read ({unread})": 3,
         "data file beside those that were read ('more')": 1,
     }

@@ -328,7 +328,6 @@ STATS: dict[str, list[tuple[Call, str]]] = {
             (["a"], "expected 2 label names|given twice"),
         ) for call in _with_names(names)],
         *_refused(lambda v: LabelEncoder().declare(v), ("ab", 3, None, [1]), message="label"),
-        *_refused(lambda v: LabelEncoder().extend(v), (None, 3, []), message="a LabelEncoder, got"),
         *_refused(lambda v: LabelEncoder().add(v), (None, 3, "a", [1], [["a"]]), message="label"),
     ],
     "groups": [

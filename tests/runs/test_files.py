@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from longtail.errors import DataError, InputError
-from longtail.runs.files import files, staging, whole_file, write_text
+from longtail.runs import files
+from longtail.runs.files import staging, whole_file, write_text
 
 from .cases import killed_at
 

@@ -1,4 +1,4 @@
-"""The classifier: scikit-learn's manners, and folders that can be shared."""
+"""The classifier: a scikit-learn estimator, and folders that can be shared."""
 
 from longtail.classifier.estimator import LongTailClassifier
 

@@ -59,7 +59,7 @@ def blend(members: Sequence[Fitted]) -> Fitted:
     """Several models, fitted on the same folds, as one."""
     first = members[0]
     scores = [member.scores for member in members]
-    weights, intercept = blend_weights(scores, first.tuning.Y)
+    weights, intercept = blend_weights(scores, first.held_out.Y)
     models = [model for member in members for model in member.ensemble.models]
     known = np.concatenate([member.ensemble.known for member in members])
     ensemble = Ensemble(models, known, weights, intercept)

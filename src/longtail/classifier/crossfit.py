@@ -69,7 +69,7 @@ class Fitted:
     ensemble: Ensemble
     scores: Any
     """Documents x labels: masked where the label had no training document; CSR if large."""
-    tuning: TextData
+    held_out: TextData
     """The documents of the scores."""
     fold_of: NDArray[np.int64] | None
     """The fold of each of them, if the models were cross-fitted."""

@@ -198,8 +198,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.thresholds_: Thresholds = thresholds
         self.facts_: Facts = facts
         self.ensemble_: Ensemble = fitted.ensemble
-        is_small = len(fitted.tuning) * len(self.classes_) <= EVALUATED_PAIRS
-        self._tuning_ = (fitted.tuning.Y, fitted.scores) if is_small else None
+        is_small = len(fitted.held_out) * len(self.classes_) <= EVALUATED_PAIRS
+        self._tuning_ = (fitted.held_out.Y, fitted.scores) if is_small else None
 
     @cached_property
     def held_out_(self) -> Evaluation | None:

@@ -38,21 +38,23 @@ class Facts:
     trained without it; otherwise they are a validation part."""
     held_out: Mapping[str, Scores]
     """`all`, `head`, `medium` and `tail`, at the thresholds chosen on these documents."""
-    earned: CrossValidatedF1 | None
+    cross_validated: CrossValidatedF1 | None
     """Cross-validated scores of the thresholds; None if there are too few documents."""
     base_model: str | None = None
     """The pretrained model on the Hugging Face hub, if any."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self) | {"earned": self.earned and self.earned._asdict()}
+        return asdict(self) | {
+            "cross_validated": self.cross_validated and self.cross_validated._asdict()
+        }
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Facts:
         """Restore what `to_dict` returned."""
         held_out = {str(name): Scores(**scores) for name, scores in saved["held_out"].items()}
-        earned = saved["earned"] and CrossValidatedF1(**saved["earned"])
-        return cls(**{**saved, "held_out": held_out, "earned": earned})
+        cross_validated = saved["cross_validated"] and CrossValidatedF1(**saved["cross_validated"])
+        return cls(**{**saved, "held_out": held_out, "cross_validated": cross_validated})
 
 
 def choose_thresholds(
@@ -60,7 +62,7 @@ def choose_thresholds(
 ) -> tuple[Thresholds, Facts]:
     """Choose thresholds as the estimator's parameters say, and evaluate them."""
     # Cross-fitting trains on the validation part too.
-    trained = data.stats() if fitted.fold_of is None else fitted.tuning.stats()
+    trained = data.stats() if fitted.fold_of is None else fitted.held_out.stats()
     rule = {
         "label_counts": trained.label_counts,
         "method": params["thresholds"],
@@ -70,8 +72,8 @@ def choose_thresholds(
         "random_state": params["random_state"],
     }
     limits = {"top_k": params["max_labels"], "at_least_one": params["at_least_one"]}
-    tuning = likely_pairs(fitted)
-    thresholds = fit_thresholds(tuning.scores, tuning.tuning.Y, **rule, **limits)
+    likely = likely_pairs(fitted)
+    thresholds = fit_thresholds(likely.scores, likely.held_out.Y, **rule, **limits)
     # The score of a label without a training document is a constant.
     known = fitted.ensemble.known.any(axis=0)
     thresholds = dataclasses.replace(thresholds, values=np.where(known, thresholds.values, np.inf))
@@ -79,10 +81,10 @@ def choose_thresholds(
     facts = Facts(
         int((per_document == 0).sum()),
         int(per_document.max(initial=0)),
-        0 if fitted.fold_of is None else len(fitted.tuning) - len(data),
+        0 if fitted.fold_of is None else len(fitted.held_out) - len(data),
         fitted.fold_of is not None,
-        _by_group(tuning, thresholds, data),
-        _cross_validated(tuning, thresholds, **rule),
+        _by_group(likely, thresholds, data),
+        _cross_validated(likely, thresholds, **rule),
         base_model,
     )
     return thresholds, facts
@@ -93,24 +95,24 @@ def likely_pairs(fitted: Fitted) -> Fitted:
 
     A pair without a score is ignored: its label is removed from the document.
     """
-    scores, tuning = fitted.scores, fitted.tuning
+    scores, held_out = fitted.scores, fitted.held_out
     if sp.issparse(scores) or scores.size <= TUNING_PAIRS:
         return fitted
     unknown = np.ma.getmaskarray(scores)
     blocks = []
-    for start in range(0, len(tuning), ROWS):
+    for start in range(0, len(held_out), ROWS):
         rows = slice(start, start + ROWS)
         kept = highest(np.where(unknown[rows], -np.inf, np.ma.getdata(scores)[rows])).tocoo()
         known = np.isfinite(kept.data)
         pairs = (kept.data[known], (kept.row[known], kept.col[known]))
         blocks.append(sp.csr_matrix(pairs, kept.shape))
-    reduced = dataclasses.replace(tuning, Y=tuning.Y.multiply(~unknown))
-    return dataclasses.replace(fitted, scores=sp.vstack(blocks, format="csr"), tuning=reduced)
+    reduced = dataclasses.replace(held_out, Y=held_out.Y.multiply(~unknown))
+    return dataclasses.replace(fitted, scores=sp.vstack(blocks, format="csr"), held_out=reduced)
 
 
 def _by_group(fitted: Fitted, thresholds: Thresholds, data: TextData) -> dict[str, Scores]:
-    counts = count(fitted.tuning.Y, thresholds.apply(fitted.scores))
-    n_documents = len(fitted.tuning)
+    counts = count(fitted.held_out.Y, thresholds.apply(fitted.scores))
+    n_documents = len(fitted.held_out)
     masks = label_groups(data.stats().label_counts)
     return {"all": Scores.of(counts, n_documents)} | {
         name: Scores.of(Counts(*(part[mask] for part in counts)), n_documents)
@@ -123,8 +125,8 @@ def _cross_validated(
 ) -> CrossValidatedF1 | None:
     """Scores of the chosen method; `auto` has computed them already, in order to choose."""
     if method == "auto":
-        earned = thresholds.details["cross_validated_f1"].get(thresholds.method)
-        return None if earned is None else CrossValidatedF1(*earned)
-    if len(fitted.tuning) < 2:
+        cross_validated = thresholds.details["cross_validated_f1"].get(thresholds.method)
+        return None if cross_validated is None else CrossValidatedF1(*cross_validated)
+    if len(fitted.held_out) < 2:
         return None
-    return cross_validated_score(fitted.scores, fitted.tuning.Y, label_counts, method, **rule)
+    return cross_validated_score(fitted.scores, fitted.held_out.Y, label_counts, method, **rule)

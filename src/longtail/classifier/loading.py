@@ -94,8 +94,8 @@ def _parse_config(content: bytes | None, root: Path, folder: Path) -> dict[str, 
     number = config.get("format") if isinstance(config, dict) else None
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise DataError(
-            f"{path} is not of a longtail model: expected a JSON object with an integer as its "
-            f"format, got {number!r}."
+            f"{path} does not belong to a longtail model: expected a JSON object with an integer "
+            f"as its format, got {number!r}."
         )
     version = config.get("longtail_version")
     writer = f"the model in {root} was written by longtail {version}, format {number}"

@@ -86,8 +86,9 @@ class Plan:
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Plan:
         """Restore what `to_dict` returned."""
-        for name in saved.keys() - {item.name for item in dataclasses.fields(cls)}:
-            raise UnknownNameError("setting", name, saved)
+        known = [item.name for item in dataclasses.fields(cls)]
+        for name in saved.keys() - set(known):
+            raise UnknownNameError("setting", name, known)
         model, training = parse_model(saved["model"]), Training().set_params(**saved["training"])
         return cls(**{**saved, "model": model, "training": training})
 

@@ -140,13 +140,13 @@ def corpus_split(
     if ids is not None:
         splits = {"": split_by_ids(documents, _lines(ids))}
     elif n_folds is not None:
-        pairs = folds(documents, n_folds, source.split, source.split_seed)
+        pairs = folds(documents, n_folds, source.split_method, source.split_seed)
         splits = {f"fold-{k}": pair for k, pair in enumerate(pairs)}
     else:
         sizes = _numbers(shares, None, "--shares", "0.7,0.1,0.2")
         if len(sizes) not in (2, 3):
             raise InputError(f"--shares takes two or three shares, got {shares!r}.")
-        splits = {"": split(documents, sizes, source.split, source.split_seed)}
+        splits = {"": split(documents, sizes, source.split_method, source.split_seed)}
     for folder, parts in splits.items():
         names = ("train", "test") if len(parts) == 2 else ("train", "validation", "test")
         for name, part in zip(names, parts, strict=True):

@@ -135,11 +135,11 @@ class Chosen:
 def _check_names(flags: dict[str, Any]) -> None:
     """Check flags before anything heavy is imported: a mistake is answered at once."""
     from longtail.losses.presets import LOSSES
-    from longtail.thresholds import METHODS, OBJECTIVES
+    from longtail.thresholds import OBJECTIVES, list_methods
 
     tables: tuple[tuple[str, str, Iterable[str]], ...] = (
         ("loss", "loss", LOSSES),
-        ("thresholds", "threshold method", [*METHODS, "auto"]),
+        ("thresholds", "threshold method", list_methods()),
         ("objective", "objective", OBJECTIVES),
     )
     for name, kind, known in tables:
@@ -155,7 +155,7 @@ ARGUMENTS: dict[str, tuple[Any, str]] = {
     "model": (str, f"{', '.join(MODELS)}; default: {DEFAULT_MODEL}."),
     "loss": (str, "A loss of docs/losses.md, such as bce; default: db."),
     "loss_set": (list[str], "A constant of the loss, KEY=VALUE, repeatable."),
-    "thresholds": (str, "grid, global, per-label, micromacro, frequency or auto; default: auto."),
+    "thresholds": (str, "A method of docs/evaluation.md, such as global; default: auto."),
     "objective": (str, "The objective of thresholds: micro, macro or mean; default: mean."),
     "folds": (int, f"Models to cross-fit; 1: one, and a validation part. Default: {_FOLDS}."),
     "label_texts": (

@@ -32,7 +32,7 @@ PANEL = "Reading the data"
 SPLIT_NAMES = ("random", "stratified", "time")
 MEMORY = "data.json"
 # The default method and seed of a split.
-UNSPLIT = ("random", 0)
+DEFAULT_SPLIT = ("random", 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Source:
 
     data: str
     format: str | None
-    split: str
+    split_method: str
     split_seed: int
     path: Path | None
     settings: dict[str, Any]
@@ -58,7 +58,7 @@ class Source:
             parts = self._read(
                 load_data,
                 self.format,
-                split_method=self.split,
+                split_method=self.split_method,
                 random_state=self.split_seed,
                 min_count=self.min_count,
                 **asdict(self.options),
@@ -85,8 +85,8 @@ class Source:
         for identity, n in Counter(whole.ids or ()).items():
             if n > 1:
                 raise DataError(
-                    f"{self.data}: the id {identity!r} stands in several parts, so that they "
-                    "cannot be put together. Give every document another id, or take the parts one "
+                    f"{self.data}: the id {identity!r} occurs in several parts, so they "
+                    "cannot be combined. Give every document another id, or take the parts one "
                     "by one."
                 )
         return whole
@@ -113,7 +113,7 @@ class Source:
 
     def part_for(self, runs: list[Path]) -> TextData:
         """What several runs can be evaluated on: what all of them held out for testing."""
-        splits = [source and source._split() for source in map(self.as_trained, runs)]
+        splits = [source and source._test_key() for source in map(self.as_trained, runs)]
         for run, split in zip(runs, splits, strict=True):
             if split != splits[0]:
                 raise InputError(
@@ -126,24 +126,24 @@ class Source:
 
     def check_split_is_used(self) -> None:
         """Raise if a split is requested of data that are divided already."""
-        if (self.split, self.split_seed) != UNSPLIT and self._has_parts():
+        if (self.split_method, self.split_seed) != DEFAULT_SPLIT and self._has_parts():
             raise InputError(
                 f"{self.data} is divided into parts already, so --split-method and --split-seed "
                 "would do nothing. Leave them out, or split again with `longtail corpus split`."
             )
 
     def _check_same_split(self, trained: Source, run: Path | None) -> None:
-        then = (trained.split, trained.split_seed)
-        if (self.split, self.split_seed) not in (UNSPLIT, then):
+        then = (trained.split_method, trained.split_seed)
+        if (self.split_method, self.split_seed) not in (DEFAULT_SPLIT, then):
             raise InputError(
                 f"{run} was trained on {self.data} split by --split-method {then[0]} --split-seed "
                 f"{then[1]}: another split would evaluate documents that it has seen. Leave these "
                 "flags out."
             )
 
-    def _split(self) -> tuple[Any, ...]:
+    def _test_key(self) -> tuple[Any, ...]:
         """What decides which documents are for testing."""
-        return self.data, self.format, self.split, self.split_seed
+        return self.data, self.format, self.split_method, self.split_seed
 
     def remember(self, run: Path) -> None:
         """Write down in the run's folder what it was trained on, and how that was split."""
@@ -161,7 +161,7 @@ class Source:
             return dataclasses.replace(
                 self,
                 format=self.format or saved["format"],
-                split=saved["split"],
+                split_method=saved["split_method"],
                 split_seed=saved["split_seed"],
                 options=options if self.options == ReadOptions() else self.options,
                 min_count=self.min_count or saved.get("min_count", 0),
@@ -169,14 +169,14 @@ class Source:
         except (OSError, KeyError, TypeError, ValueError):
             return None
 
-    def arguments(self, split: bool = False) -> list[str]:
+    def arguments(self, with_split: bool = False) -> list[str]:
         """DATA and the options that differ from their defaults, as on the command line.
 
-        `split`: also those that say how one file is split, which a trained run remembers.
+        `with_split`: also those that say how one file is split, which a trained run remembers.
         """
         values: dict[str, Any] = {"format": self.format, "path": self.path}
-        if split:
-            values |= {"split_method": self.split, "split_seed": self.split_seed}
+        if with_split:
+            values |= {"split_method": self.split_method, "split_seed": self.split_seed}
         values |= {"min_count": self.min_count, **asdict(self.options)}
         words = [self.data, *as_words(values, DEFAULTS)]
         for key, value in self.settings.items():

@@ -83,7 +83,7 @@ def reproduce(
         "recipes": recipes, "encoder": encoder, "seeds": seeds, "rows": rows, "device": device,
         "jobs": jobs, "against": against, "out": out, "publish": publish,
     }  # fmt: skip
-    words = [*source.arguments(split=True), *as_words(flags, {"seeds": 3, "jobs": 1})]
+    words = [*source.arguments(with_split=True), *as_words(flags, {"seeds": 3, "jobs": 1})]
     command = shlex.join(["longtail", "reproduce", *words])
     out = out or Path("runs") / folder.resolve().name
     cells = cells_of(chosen, out, seeds)

@@ -64,7 +64,7 @@ def train(
         return
     is_new = not out.exists()
     work, record, is_first = _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
-    words = ["longtail", "train", *source.arguments(split=True), "--out", str(out), "--resume"]
+    words = ["longtail", "train", *source.arguments(with_split=True), "--out", str(out), "--resume"]
     command = shlex.join([*words, *(["--trust-remote-code"] if trust_remote_code else [])])
     try:
         classifier = LongTailClassifier.from_settings(record["settings"])

@@ -97,8 +97,8 @@ def shown(value: Any, limit: int = 60) -> str:
     return text if len(text) <= limit else text[:limit] + "..."
 
 
-def shown_names(names: Iterable[Any], limit: int = 5) -> str:
+def shown_names(names: Iterable[Any]) -> str:
     """The first few of many names, for a message."""
-    first = list(islice(names, limit + 1))
-    more = ", ..." if len(first) > limit else ""
-    return ", ".join(shown(name, 40) for name in first[:limit]) + more or "none"
+    first = list(islice(names, 6))
+    more = ", ..." if len(first) > 5 else ""
+    return ", ".join(shown(name, 40) for name in first[:5]) + more or "none"

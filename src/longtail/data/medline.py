@@ -21,9 +21,10 @@ from longtail.errors import DataError
 
 YEAR = re.compile(r"\d{4}")
 CHUNK = 1 << 14
-# An element takes some 100 bytes of memory and an attribute 200, however few bytes of XML make it.
+# Bytes of memory that one takes at most, however few bytes of XML make it.
 BYTES_PER_ELEMENT, BYTES_PER_ATTRIBUTE = 100, 500
-ITEMS = ARTICLE, BOOK, DELETED = "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
+ARTICLE, BOOK = "PubmedArticle", "PubmedBookArticle"
+ITEMS = ARTICLE, BOOK, "DeleteCitation"
 OTHER = "element of another name than PubmedArticle"
 
 

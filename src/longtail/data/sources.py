@@ -307,7 +307,7 @@ def _report_others(root: Path, read: Iterable[Path], formats: set[str], report: 
     # A file such as test.jsonl.zst would be a part if longtail could read it.
     parts = [e for e in others if e.is_file() and format_of_file(e) is None and _part_of(e)[0]]
     for what, entries in (
-        ("file that is called like a part but is of no format that can be read", parts),
+        ("file named like a part, in a format that cannot be read", parts),
         ("data file beside those that were read", [e for e in others if e not in parts]),
     ):
         if entries:
@@ -386,6 +386,6 @@ def _refuse_hidden_parts(source: str | Path) -> None:
         words = PART_NAMES.keys() & re.split("[^a-z]+", entry.name.lower())
         if words and entry.is_file() and format_of_file(entry):
             raise DataError(
-                f"{root}: {entry.name} seems to be one part of several, but is not called so. Call "
-                "the files train, validation and test, with the suffix of their format."
+                f"{root}: {entry.name} looks like one of several parts, but is not named as one. "
+                "Name the files train, validation and test, with the suffix of their format."
             )

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from longtail.losses import functional as functional
     from longtail.losses.functional import *  # noqa: F403
-    from longtail.losses.modules import AsymmetricLoss as AsymmetricLoss
-    from longtail.losses.modules import BalancedLoss as BalancedLoss
-    from longtail.losses.modules import DiceLoss as DiceLoss
-    from longtail.losses.modules import HillLoss as HillLoss
-    from longtail.losses.modules import MultiLabelLoss as MultiLabelLoss
-    from longtail.losses.modules import TwoWayLoss as TwoWayLoss
-    from longtail.losses.modules import ZLPRLoss as ZLPRLoss
+    from longtail.losses.modules import *  # noqa: F403
     from longtail.losses.presets import CONSTANTS as CONSTANTS
     from longtail.losses.presets import LOSSES as LOSSES
     from longtail.losses.presets import LossRow as LossRow

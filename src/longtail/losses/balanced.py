@@ -77,7 +77,7 @@ def elements(logits: Tensor, batch: Batch, terms: BalancedTerms) -> Tensor:
     costs = ElementCosts(
         lambda z: functional.balanced_positive(z, terms.gamma),
         lambda z: functional.balanced_negative(
-            z, terms.gamma, lambda_=terms.lambda_, negative_scale=terms.negative_scale
+            z, terms.gamma, lambda_=terms.lambda_, scale=terms.negative_scale
         ),
     )
     values = functional.elementwise(shifted, batch.targets, costs)

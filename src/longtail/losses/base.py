@@ -172,6 +172,10 @@ class MultiLabelLoss(nn.Module):
             return 1.0
         return 1 / max(1, shape[0] if self.reduction == "batchmean" else shape[0] * shape[1])
 
+    def share(self, n_documents: int, n_batch: int) -> float:
+        """The weight of some documents' loss in the loss of their whole batch."""
+        return 1.0 if self.reduction == "sum" else n_documents / n_batch
+
     def divide(self, total: Tensor, batch: Batch) -> Tensor:
         """The sum over known elements, divided as the reduction says."""
         mask = batch.mask

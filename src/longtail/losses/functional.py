@@ -45,21 +45,14 @@ def focal_softplus(wrongness: Tensor, gamma: float) -> Tensor:
     return torch.exp(gamma * F.logsigmoid(wrongness)) * cost
 
 
-def balanced_positive(logits: Tensor, gamma: float, shift: Tensor | float = 0.0) -> Tensor:
-    """-(1-q)^gamma log q with q = sigmoid(z - shift)."""
-    return focal_softplus(shift - logits, gamma)
+def balanced_positive(logits: Tensor, gamma: float) -> Tensor:
+    """-(1-p)^gamma log p with p = sigmoid(z)."""
+    return focal_softplus(-logits, gamma)
 
 
-def balanced_negative(
-    logits: Tensor,
-    gamma: float,
-    shift: Tensor | float = 0.0,
-    lambda_: float = 1.0,
-    negative_scale: float | None = None,
-) -> Tensor:
-    """-1/lambda q^gamma log(1-q) with q = sigmoid(lambda (z - shift))."""
-    scale = 1.0 / lambda_ if negative_scale is None else negative_scale
-    cost = focal_softplus((logits - shift) * lambda_, gamma)
+def balanced_negative(logits: Tensor, gamma: float, lambda_: float, scale: float) -> Tensor:
+    """-scale p^gamma log(1-p) with p = sigmoid(lambda z); the paper's scale is 1/lambda."""
+    cost = focal_softplus(logits * lambda_, gamma)
     return cost if scale == 1.0 else cost * scale
 
 

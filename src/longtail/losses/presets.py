@@ -134,7 +134,7 @@ LOSSES: Mapping[str, LossRow] = MappingProxyType(
         "zlpr": LossRow(
             "zero-bounded log-sum-exp pairwise rank loss",
             "log(1 + sum_neg e^z) + log(1 + sum_pos e^-z)", "Su et al., arXiv:2208.02955",
-            "ranking matters, or no threshold shall be tuned", "ZLPRLoss",
+            "ranking matters, or you do not want to tune thresholds", "ZLPRLoss",
         ),
         "two-way": LossRow(
             "two-way multi-label loss",

@@ -71,7 +71,7 @@ class Evidence:
         for row, other, group, measure in product(rows, others, groups, measures):
             if row != other:
                 first, second = (self.value(name, group, measure) for name in (row, other))
-                words = f"{shown(row)} {first:.2f}, {shown(other)} {second:.2f}"
+                words = f"{row_name(row)} {first:.2f}, {row_name(other)} {second:.2f}"
                 leads.append((first - second, f"{words} ({_column(group, measure)})"))
         return leads
 
@@ -103,13 +103,13 @@ class Evidence:
         values = [self.value(row, *column) for column in columns]
         words = [f"{_column(*c)} {value:.2f}" for c, value in zip(columns, values, strict=True)]
         inside = all(low < value < high for value in values)
-        return Outcome(inside, f"{shown(row)}: {', '.join(words)}")
+        return Outcome(inside, f"{row_name(row)}: {', '.join(words)}")
 
     def gap(self, rows: Names, by: float) -> Outcome:
         """The micro-F1 of every row over all labels is more than `by` points above its macro-F1."""
         gaps = [(self.value(row, "all", 0) - self.value(row, "all", 1), row) for row in rows]
         least, row = min(gaps)
-        return Outcome(least > by, f"smallest gap {least:.2f} ({shown(row)})")
+        return Outcome(least > by, f"smallest gap {least:.2f} ({row_name(row)})")
 
     def gains_more(
         self, better: str, worse: str, groups: Names, than: str, measures: Measures = BOTH
@@ -122,13 +122,13 @@ class Evidence:
         }
         holds = all(leads[group, m] > leads[than, m] for group, m in product(groups, measures))
         words = [f"{_column(*column)} {signed(lead)}" for column, lead in leads.items()]
-        return Outcome(holds, f"{shown(better)} minus {shown(worse)}: {', '.join(words)}")
+        return Outcome(holds, f"{row_name(better)} minus {row_name(worse)}: {', '.join(words)}")
 
     def most_confused(self, corpus: str) -> Outcome:
         """The three most confused pairs of every row are those that the paper names."""
         pairs = {frozenset(pair) for pair in CONFUSED[corpus]}
         same = {row: sum(frozenset(p) in pairs for p in self.confused[row]) for row in LOSSES}
-        words = ", ".join(f"{shown(row)} {n}" for row, n in same.items())
+        words = ", ".join(f"{row_name(row)} {n}" for row, n in same.items())
         return Outcome(all(n == 3 for n in same.values()), f"of the paper's three: {words}")
 
     def confused_are_linked(self) -> Outcome:
@@ -142,7 +142,7 @@ class Evidence:
         """A row confuses the paper's pairs more often than every other."""
         most = max(self.errors[other] for other in LOSSES if other != row)
         errors = self.errors[row]
-        return Outcome(errors > most, f"{shown(row)} {errors:.1f}, others at most {most:.1f}")
+        return Outcome(errors > most, f"{row_name(row)} {errors:.1f}, others at most {most:.1f}")
 
 
 def both(*outcomes: Outcome) -> Outcome:
@@ -308,7 +308,7 @@ def paper_figures(corpus: str) -> dict[str, dict[str, Pair | None]]:
     return {row: cells | documents[row] for row, cells in labels.items()}
 
 
-def shown(row: str) -> str:
+def row_name(row: str) -> str:
     """A row's name as people read it: the paper's in capitals."""
     if row == BALANCED_SVM:
         return "SVM balanced"

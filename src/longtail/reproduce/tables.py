@@ -14,7 +14,7 @@ from longtail.reproduce.claims import (
     Evidence,
     claims_about,
     paper_figures,
-    shown,
+    row_name,
     signed,
 )
 from longtail.reproduce.recipes import describe_model, is_random
@@ -31,7 +31,7 @@ def figure_table(summary: Summary, layout: str) -> Table:
     cells: list[list[Cell]] = []
     for name, row in rows.items():
         pairs = [pair_cell(_mean(row, g), best[g], _suffixes(row, g)) for g in groups]
-        cells.append([shown(name), *pairs, str(len(row.seeds) or NONE)])
+        cells.append([row_name(name), *pairs, str(len(row.seeds) or NONE)])
     if summary.paper is not None:
         pairs = [pair_cell(pair) for pair in _papers_best(summary, layout).values()]
         cells.append(["the paper's best", *pairs, NONE])
@@ -43,7 +43,11 @@ def means_table(summary: Summary, title: str) -> Table:
     """The means by frequency of the labels, narrow enough for a terminal."""
     groups = groups_of(summary, "labels")
     rows = [
-        [shown(name), *(pair_cell(_mean(row, g)) for g in groups), str(len(row.seeds) or NONE)]
+        [
+            row_name(name),
+            *(pair_cell(_mean(row, g)) for g in groups),
+            str(len(row.seeds) or NONE),
+        ]
         for name, row in summary.rows.items()
     ]
     return Table(title, ("row", *_headings(summary, "labels"), "n"), rows)
@@ -56,7 +60,7 @@ def interval_table(summary: Summary) -> Table:
     rows = []
     for name, row in summary.rows.items():
         limits = [row.interval.get(group, {}).get(measure) for group, measure in columns]
-        rows.append((shown(name), *(f"{x[0]:.1f} to {x[1]:.1f}" if x else NONE for x in limits)))
+        rows.append((row_name(name), *(f"{x[0]:.1f} to {x[1]:.1f}" if x else NONE for x in limits)))
     header = ("row", *(f"{_group(group)} {heading(measure)}" for group, measure in columns))
     note = f"95 % intervals of the means over the seeds; bootstrap, {N_RESAMPLES} resamples of the"
     return Table("Intervals", header, rows, (f"{note} test documents.",))
@@ -69,11 +73,11 @@ def paper_table(summary: Summary, layout: str) -> Table | None:
     paper, best = paper_rows(summary.paper, layout), _papers_best(summary, layout)
     # A row that the paper lacks is measured by the best that it has.
     rows = [
-        (shown(name), *(_minus(_mean(row, g), paper.get(name, best)[g]) for g in best))
+        (row_name(name), *(_minus(_mean(row, g), paper.get(name, best)[g]) for g in best))
         for name, row in summary.rows.items()
     ]
     notes = [f"Points of percent, micro / macro; in brackets the paper's figures ({SOURCE})."]
-    others = [shown(name) for name in summary.rows if name not in paper]
+    others = [row_name(name) for name in summary.rows if name not in paper]
     if others:
         notes.append(f"The paper's best figures of each column for {', '.join(others)}.")
     header = ("row", *_headings(summary, layout))
@@ -118,7 +122,7 @@ def confusion_table(summary: Summary) -> Table | None:
     rows = []
     for name, row in summary.rows.items():
         pairs = [f"{missed} → {given} ({_amount(n)})" for missed, given, n in row.confused]
-        rows.append((shown(name), *pairs, *[NONE] * (3 - len(pairs))))
+        rows.append((row_name(name), *pairs, *[NONE] * (3 - len(pairs))))
     if summary.paper is not None:
         pairs = [f"{one} and {other}" for one, other in CONFUSED[summary.paper]]
         rows.append(("the paper, all losses", *pairs))
@@ -137,7 +141,7 @@ def training_table(summary: Summary) -> Table:
         seconds = NONE if row.seconds is None else f"{row.seconds:.1f}"
         origin = (", ".join(row.hardware) or NONE, ", ".join(row.commits) or NONE)
         model = describe_model(name, row.recipe)
-        rows.append((shown(name), model, str(len(row.seeds)), seconds, *origin[:n_more]))
+        rows.append((row_name(name), model, str(len(row.seeds)), seconds, *origin[:n_more]))
     libraries = by_text(
         (", ".join(f"{library} {version}" for library, version in versions.items()), name)
         for name, row in summary.rows.items()
@@ -153,7 +157,7 @@ def training_table(summary: Summary) -> Table:
 def failure_table(summary: Summary) -> Table | None:
     """What has no result, and why."""
     rows = [
-        (shown(name), str(seed), why)
+        (row_name(name), str(seed), why)
         for name, row in summary.rows.items()
         for seed, why in row.failed.items()
     ]
@@ -164,7 +168,7 @@ def by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Text -> the rows that it is about, from pairs of both."""
     rows: dict[str, list[str]] = {}
     for text, row in pairs:
-        rows.setdefault(text, []).append(shown(row))
+        rows.setdefault(text, []).append(row_name(row))
     return rows
 
 
@@ -184,12 +188,12 @@ def _figure_notes(summary: Summary, layout: str) -> list[str]:
     several = any(row.std for row in summary.rows.values())
     spread = ", mean ± standard deviation over n seeds" if several else ""
     notes = [f"Micro-F1 / macro-F1 in percent{spread}; {brackets} Bold: the best of a column."]
-    once = [shown(name) for name, row in summary.rows.items() if not is_random(name, row.recipe)]
+    once = [row_name(name) for name, row in summary.rows.items() if not is_random(name, row.recipe)]
     if once and several:
         notes.append(f"No random numbers, so one training is enough: {', '.join(once)}.")
     if any(row.difference for row in summary.rows.values()):
         notes.append(
-            f"Stars: the difference to {shown(str(summary.against))} is significant over the "
+            f"Stars: the difference to {row_name(str(summary.against))} is significant over the "
             "choice of test documents (two-sided p < 0.05 *, p < 0.01 **; paired bootstrap, "
             f"{N_RESAMPLES} resamples of the documents, means over the seeds; not corrected for "
             "the number of comparisons)."

@@ -17,7 +17,7 @@ from longtail.errors import InputError
 from longtail.report import plot_labels, plot_results
 from longtail.report.jinja import render_markdown
 from longtail.report.paper import LAYOUTS, SOURCE, paper_rows, paper_sizes
-from longtail.reproduce.claims import paper_figures, shown
+from longtail.reproduce.claims import paper_figures, row_name
 from longtail.reproduce.recipes import describe_model, is_random
 from longtail.reproduce.summary import Summary
 from longtail.reproduce.tables import (
@@ -174,14 +174,16 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
 def _plot(summary: Summary, path: Path) -> None:
     ours, spread = (
         {
-            shown(name): {g: (v["micro_f1"], v["macro_f1"]) for g, v in getattr(row, key).items()}
+            row_name(name): {
+                g: (v["micro_f1"], v["macro_f1"]) for g, v in getattr(row, key).items()
+            }
             for name, row in summary.rows.items()
         }
         for key in ("mean", "std")
     )
     paper = {} if summary.paper is None else paper_figures(summary.paper)
     title = f"{TITLES.get(summary.corpus, summary.corpus)}: F1 on the test part"
-    paper = {shown(name): cells for name, cells in paper.items()}
+    paper = {row_name(name): cells for name, cells in paper.items()}
     plot_results(ours, spread, paper, summary.sizes["labels"], path, title=title)
 
 

@@ -50,10 +50,10 @@ def seal(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, "checksum": hashlib.sha256(text.encode("utf-8")).hexdigest()}
 
 
-def read_config(folder: Path, links_within: Path | None = None) -> dict[str, Any] | None:
+def read_config(folder: Path) -> dict[str, Any] | None:
     """The configuration of the model in this very folder; None if it is not ours or damaged."""
     try:
-        config = json.loads(files.read_regular(folder / CONFIG_FILE, links_within))
+        config = json.loads(files.read_regular(folder / CONFIG_FILE))
         is_sealed = seal(config)["checksum"] == config["checksum"]
         return config if is_sealed and isinstance(config["files"], dict) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -141,9 +141,7 @@ class Steps:
         """The weight of a part in the loss of the batch; processes average their gradients."""
         if self.processes.rank >= n_rows:
             return 0.0
-        if self.loss.reduction == "sum":
-            return float(self.processes.count)
-        return self.processes.count * n_part / n_rows
+        return self.processes.count * self.loss.share(n_part, n_rows)
 
     def _graphed(self, rows: IntArray, width: int) -> Tensor:
         if width not in self._recorded:

@@ -259,14 +259,14 @@ def label_edges(numbers: IntArray) -> FloatArray:
     return np.arange(fewest, most + step + 1, step, dtype=np.float64) - 0.5
 
 
-def word_edges(numbers: IntArray, n_bins: int = 40) -> FloatArray:
-    """Edges of bins for numbers of words, from 1 on, that grow by a constant factor.
+def word_edges(numbers: IntArray) -> FloatArray:
+    """Edges of up to 40 bins for numbers of words, from 1 on, that grow by a constant factor.
 
     They lie between whole numbers: a bin of short texts that holds no number would look empty.
     """
     positive = numbers[numbers > 0]
     fewest, most = (positive.min(), positive.max()) if positive.size else (1, 1)
-    edges: FloatArray = np.unique(np.round(np.geomspace(fewest, most + 1, n_bins + 1)))
+    edges: FloatArray = np.unique(np.round(np.geomspace(fewest, most + 1, 41)))
     return edges - 0.5
 
 
