@@ -56,11 +56,13 @@ class RemoteFile(NamedTuple):
 
 def cache_folder() -> Path:
     """The folder of downloaded corpora: LONGTAIL_CACHE, or `longtail` where caches are kept."""
-    import pooch
-
     chosen = os.environ.get("LONGTAIL_CACHE")
+    if not chosen:
+        import pooch
+
+        return Path(pooch.os_cache("longtail")).absolute()
     try:
-        return Path(chosen or pooch.os_cache("longtail")).expanduser().absolute()
+        return Path(chosen).expanduser().absolute()
     except RuntimeError as error:  # ~name of an unknown user
         raise InputError(f"LONGTAIL_CACHE={chosen} is no folder: {error}") from error
 
