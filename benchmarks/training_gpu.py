@@ -60,7 +60,8 @@ def bert_base(tokenizer_of: str, n_labels: int, max_length: int) -> EncoderModel
     """BERT-base with random weights and a tokenizer of the same vocabulary."""
     model = EncoderModel(Encoder(tokenizer_of, max_length=max_length))
     torch.manual_seed(0)
-    model.network = MeanNetwork(BertModel(BertConfig(), add_pooling_layer=False), n_labels, 0.1)
+    model._pretrained = BertModel(BertConfig(), add_pooling_layer=False)
+    model.network = MeanNetwork(model._pretrained, n_labels, 0.1)
     model._tokenizer = AutoTokenizer.from_pretrained(tokenizer_of)
     return model
 
