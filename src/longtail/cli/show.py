@@ -93,8 +93,7 @@ def show_progress(every_seconds: float = 10.0) -> Iterator[OnProgress]:
                 bars.reset(bar)
             total = progress.total and progress.folds * progress.total
             done = (progress.fold - 1) * (progress.total or 0) + progress.done
-            where = str(progress) if current in str(progress) else f"{current}, {progress}"
-            figures = _figures(progress)
+            where, figures = _where(progress), _figures(progress)
             bars.update(bar, description=where, completed=done, total=total, figures=figures)
 
         yield show
@@ -111,9 +110,16 @@ def _plain_lines(every_seconds: float) -> OnProgress:
         ends = progress.loss is not None and (not seen or progress.done == progress.total)
         if ends or now - last >= every_seconds:
             last, seen = now, progress.loss is not None
-            typer.echo(f"{progress}, {_figures(progress)}".removesuffix(", "), err=True)
+            typer.echo(f"{_where(progress)}, {_figures(progress)}".removesuffix(", "), err=True)
 
     return show
+
+
+def _where(progress: Progress) -> str:
+    """The position, after the stage if that says more than "training"."""
+    where = str(progress)
+    says_all = progress.stage == "training" or progress.stage in where
+    return where if says_all else f"{progress.stage}, {where}"
 
 
 def _figures(progress: Progress) -> str:
