@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from longtail.evaluation import evaluate
     from longtail.labels import LabelStats
     from longtail.losses import LOSSES, build_loss, list_losses
-    from longtail.models import Bag, Encoder, Svm
+    from longtail.models import Auto, Bag, Encoder, Svm
     from longtail.thresholds import Thresholds, fit_thresholds
     from longtail.training import Training
 
@@ -28,7 +28,7 @@ _MODULES = {
     "evaluation": ("evaluate",),
     "labels": ("LabelStats",),
     "losses": ("LOSSES", "build_loss", "list_losses"),
-    "models": ("Bag", "Encoder", "Svm"),
+    "models": ("Auto", "Bag", "Encoder", "Svm"),
     "thresholds": ("Thresholds", "fit_thresholds"),
     "training": ("Training",),
 }
@@ -36,6 +36,7 @@ _HOMES = {name: f"longtail.{module}" for module, names in _MODULES.items() for n
 
 __all__ = [
     "LOSSES",
+    "Auto",
     "Bag",
     "Encoder",
     "LabelStats",

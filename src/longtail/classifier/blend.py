@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from longtail.classifier.choice import settle
 from longtail.classifier.crossfit import Fitted, Run, fit_plan
 from longtail.classifier.ensemble import Ensemble
+from longtail.classifier.folds import FoldedData
 from longtail.classifier.label_texts import note_unknown_labels
 from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.progress import Progress
+from longtail.thresholds import Objective
 
 Floats = NDArray[np.float64]
 # Pairs of document and label that the weights are fitted on: there are few weights.
@@ -31,16 +34,36 @@ RIDGE = 2e-4
 
 
 def fit_plans(
-    plans: Sequence[Plan], data: TextData, validation: TextData | None, run: Run
+    plans: Sequence[Plan],
+    data: TextData,
+    validation: TextData | None = None,
+    run: Run | None = None,
+    *,
+    objective: Objective = "mean",
+    as_logits: bool = True,
 ) -> Fitted | None:
-    """Fit all plans on the same folds; see `fit_plan`."""
+    """Fit all plans on the same folds; None if only one fold was fitted.
+
+    Args:
+        validation: with one fold, held out to choose thresholds on; with several, used like all
+            other documents.
+        as_logits: whether margins become logits, by a logistic regression on held-out documents.
+    """
+    run = run or Run()
     note_unknown_labels(data, plans[0].label_texts, run.note)
-    fitted = [
-        fit_plan(plan, data, validation, _run_of(run, number, len(plans)))
-        for number, plan in enumerate(plans)
-    ]
+    folded = FoldedData.split(plans[0], data, validation, run.only_fold)
+    fitted, trials = [], []
+    for number, plan in enumerate(plans):
+        one = _run_of(run, number, len(plans))
+        settled, compared = settle(plan, folded, objective, one)
+        trials += compared
+        fitted.append(fit_plan(settled, folded, one))
     members = [item for item in fitted if item is not None]
-    return blend(members) if len(members) > 1 else next(iter(members), None)
+    if not members:
+        return None
+    if len(members) > 1 or (as_logits and members[0].ensemble.scale == "margin"):
+        members = [blend(members)]
+    return dataclasses.replace(members[0], trials=tuple(trials))
 
 
 def _run_of(run: Run, number: int, n_members: int) -> Run:
@@ -62,9 +85,11 @@ def blend(members: Sequence[Fitted]) -> Fitted:
     weights, intercept = blend_weights(scores, first.held_out.Y)
     models = [model for member in members for model in member.ensemble.models]
     known = np.concatenate([member.ensemble.known for member in members])
-    ensemble = Ensemble(models, known, weights, intercept)
+    # A weighted sum is a logit, whatever its members' scores are.
+    ensemble = Ensemble(models, known, weights, intercept, "logit")
     blended = _weighted_sum(scores, weights, intercept)
-    return dataclasses.replace(first, ensemble=ensemble, scores=blended)
+    plans = tuple(plan for member in members for plan in member.plans)
+    return dataclasses.replace(first, ensemble=ensemble, scores=blended, plans=plans)
 
 
 def _weighted_sum(scores: Sequence[Any], weights: Sequence[float], intercept: float) -> Any:

@@ -5,6 +5,7 @@ In a blend the means of each model's folds are added with their weights.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,11 +39,7 @@ class Ensemble:
     weights: tuple[float, ...] = (1.0,)
     """Of each member; at least one is above 0."""
     intercept: float = 0.0
-
-    @property
-    def scale(self) -> Scale:
-        # The weighted sum of a blend is a logit, whatever its members' scores are.
-        return self.models[0].scale if len(self.weights) == 1 else "logit"
+    scale: Scale = "logit"
 
     @property
     def n_folds(self) -> int:
@@ -80,11 +77,10 @@ class Ensemble:
         """The mean over the models of a member, for each label of those that know it."""
         folds = slice(number * self.n_folds, (number + 1) * self.n_folds)
         models, known = self.models[folds], self.known[folds]
-        shares = np.where(known.any(axis=0), known, True).astype(np.float32)
-        shares /= shares.sum(axis=0)
+        shares = self._shares(known)
         total = np.zeros((len(texts), known.shape[1]), dtype=np.float32)
         with _as_data_error():
-            if encoded is None and models[0].shares_encoding:
+            if encoded is None and models[0].encoding_key is not None:
                 encoded = models[0].encode(texts)
             for model, share in zip(models, shares, strict=True):
                 total += share * model.scores(texts, encoded)
@@ -103,6 +99,21 @@ class Ensemble:
         labels = np.flatnonzero(self.known.any(axis=0))
         blocks = [highest(block, labels) for _, block in self.blocks(texts, size, encoded)]
         return sp.vstack(blocks, format="csr")
+
+    def merged(self) -> Ensemble:
+        """The folds of the only member as one model, if that gives the same scores."""
+        shares = self._shares(self.known)
+        one = self.models[0].merged(self.models[1:], shares) if len(self.models) > 1 else None
+        if one is None:
+            return self
+        known = np.asarray(self.known.any(axis=0))[None, :]
+        return dataclasses.replace(self, models=[one], known=known)
+
+    @staticmethod
+    def _shares(known: NDArray[np.bool_]) -> Floats:
+        """The share of each model in the mean of a label; of a label that none knows, equal."""
+        shares = np.where(known.any(axis=0), known, True).astype(np.float32)
+        return np.asarray(shares / shares.sum(axis=0), dtype=np.float32)
 
     def save(self, folder: Path) -> None:
         """Write one model into the folder itself, several into subfolders."""

@@ -51,9 +51,11 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         model: settings such as `Bag(C=10)` or `Encoder("bert-base-cased", max_length=256)`; the
-            name of a kind ("bag", "encoder", "svm") for its defaults; or a list of these, which are
-            blended with weights fitted on held-out scores.
-        loss: a name of `longtail.list_losses()`. loss_settings: arguments of `build_loss`.
+            name of a kind ("auto", "bag", "encoder", "svm") for its defaults; or a list of these,
+            which are blended with weights fitted on held-out scores. "auto" compares linear models
+            on held-out documents and takes the best.
+        loss: a name of `longtail.list_losses()`; None: "db", or the choice of "auto".
+            loss_settings: arguments of `build_loss`.
         training: how networks are trained, such as `Training(epochs=10)`.
         thresholds, objective: how scores become decisions, and what for: see `fit_thresholds`.
         folds: 2 or more cross-fit: that many models, each trained without one fold, whose held-out
@@ -70,7 +72,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: label names. label_stats_: label counts of the training documents.
         thresholds_: the minimum score of each label. ensemble_: the fitted models.
         plans_: all settings, with defaults filled in, of each model of the blend.
-        facts_: the figures of the model card.
+        facts_: the figures of the model card; `facts_.trials`: what was compared to choose.
         held_out_: the Evaluation of the documents that chose the thresholds, which is therefore
             optimistic; None after loading, and if there are very many.
 
@@ -86,7 +88,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         model: str | ModelSettings | Sequence[str | ModelSettings] = DEFAULT_MODEL,
-        loss: str = "db",
+        loss: str | None = None,
         *,
         loss_settings: Mapping[str, Any] | None = None,
         training: Training | None = None,
@@ -183,12 +185,20 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)
             run = Run(work, only_fold, progress, note, stop, trust_remote_code)
-            fitted = fit_plans(plans, data, validation, run)
+            fitted = fit_plans(
+                plans,
+                data,
+                validation,
+                run,
+                objective=self.objective,
+                as_logits=self.thresholds != "grid",  # whose shifts are of margins
+            )
         if fitted is not None:
-            self._set_fitted(plans, data, fitted)
+            self._set_fitted(data, fitted)
         return self
 
-    def _set_fitted(self, plans: Sequence[Plan], data: TextData, fitted: Fitted) -> None:
+    def _set_fitted(self, data: TextData, fitted: Fitted) -> None:
+        plans = fitted.plans
         base_model = next((plan.model.base_model for plan in plans if plan.model.base_model), None)
         params = plain_params(self.get_params(deep=False))
         thresholds, facts = choose_thresholds(data, fitted, params, base_model)

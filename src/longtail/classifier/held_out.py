@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.classifier.crossfit import Fitted
+from longtail.classifier.crossfit import Fitted, Trial
 from longtail.classifier.ensemble import highest
 from longtail.data import TextData
 from longtail.evaluation import Scores
@@ -42,11 +42,14 @@ class Facts:
     """Cross-validated scores of the thresholds; None if there are too few documents."""
     base_model: str | None = None
     """The pretrained model on the Hugging Face hub, if any."""
+    trials: tuple[Trial, ...] = ()
+    """The settings that were compared on held-out documents, in this order."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self) | {
-            "cross_validated": self.cross_validated and self.cross_validated._asdict()
+            "cross_validated": self.cross_validated and self.cross_validated._asdict(),
+            "trials": [trial._asdict() for trial in self.trials],
         }
 
     @classmethod
@@ -54,7 +57,9 @@ class Facts:
         """Restore what `to_dict` returned."""
         held_out = {str(name): Scores(**scores) for name, scores in saved["held_out"].items()}
         cross_validated = saved["cross_validated"] and CrossValidatedF1(**saved["cross_validated"])
-        return cls(**{**saved, "held_out": held_out, "cross_validated": cross_validated})
+        trials = tuple(Trial(**trial) for trial in saved["trials"])
+        read = {"held_out": held_out, "cross_validated": cross_validated, "trials": trials}
+        return cls(**{**saved, **read})
 
 
 def choose_thresholds(
@@ -86,6 +91,7 @@ def choose_thresholds(
         _by_group(likely, thresholds, data),
         _cross_validated(likely, thresholds, **rule),
         base_model,
+        fitted.trials,
     )
     return thresholds, facts
 

@@ -21,6 +21,7 @@ from longtail.classifier.saving import FORMAT, WEIGHTS_AND_TOKENIZER
 from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.models import build_model, parse_model
+from longtail.models.base import Scale
 from longtail.runs.files import check_regular, read_regular
 from longtail.runs.model import CARD_FILE, CONFIG_FILE, checksum, seal, whole_folder
 from longtail.thresholds import Thresholds
@@ -172,10 +173,9 @@ def _restore(
         for plan in classifier.plans_
         for _ in range(n_folds)
     ]
-    ensemble = Ensemble(models, known, weights, float(config["intercept"]))
+    scale: Scale = "margin" if classifier.thresholds_.scale == "margin" else "logit"
+    ensemble = Ensemble(models, known, weights, float(config["intercept"]), scale)
     ensemble.load(root, _device(device, classifier.plans_[0].training.device))
-    if classifier.thresholds_.scale != ensemble.scale:
-        raise ValueError(f"thresholds for scores of the scale {classifier.thresholds_.scale!r}")
     classifier.ensemble_ = ensemble
     return classifier
 

@@ -34,6 +34,10 @@ from longtail.training.settings import RUNTIME
 
 BLEND_FOLDS = 5
 """Default number of folds of a blend, whose weights come from held-out scores."""
+MANY_DOCUMENTS, FEW_FOLDS = 20_000, 3
+"""Documents from which fewer folds are enough: each model then sees most of a label's."""
+ANY_LOSS = "bce"
+"""Checks settings of the loss while the loss itself is not chosen."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class Plan:
     """What decides what one model learns: equal plans on equal data give equal models."""
 
     model: ModelSettings = field(default_factory=Bag)
-    loss: str = "db"
+    loss: str | None = None
+    """None: the default of the model, or chosen with it."""
     loss_settings: Mapping[str, Any] = field(default_factory=dict)
     training: Training = field(default_factory=Training)
     folds: int = 1
@@ -73,7 +78,12 @@ class Plan:
         settings = {**defaults, **self.loss_settings, **settings}
         if settings["reduction"] == "none":
             raise InputError("training needs a scalar loss, got reduction='none'.")
-        return build_loss(self.loss, stats, **settings)
+        return build_loss(self.loss or self.model.default_loss or ANY_LOSS, stats, **settings)
+
+    def with_model(self, model: ModelSettings) -> Plan:
+        """With a model whose settings leave nothing open, and with its loss."""
+        loss = model.loss or self.loss or model.default_loss
+        return dataclasses.replace(self, model=dataclasses.replace(model, loss=None), loss=loss)
 
     def resolved(self) -> Plan:
         """With the model's defaults, so that those of a later version do not change it."""
@@ -122,14 +132,15 @@ def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan
         if any(item.early_stopping_patience for item in trainings):
             folds = 1
         if n_documents is not None:
-            folds = max(1, min(folds, n_documents // 2))
+            most = FEW_FOLDS if n_documents > MANY_DOCUMENTS else folds
+            folds = max(1, min(folds, most, n_documents // 2))
     check_used(training, [model for model in models if model.training is None])
     for model in models:
         check_used(model.training or Training(), [model])
     return tuple(
         Plan(
             model=dataclasses.replace(model, loss=None, loss_settings=None, training=None),
-            loss=model.loss or params["loss"],
+            loss=model.loss or params["loss"] or model.default_loss,
             loss_settings=_loss_settings(model, params),
             training=each,
             folds=folds,

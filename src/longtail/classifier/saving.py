@@ -125,7 +125,7 @@ def _members(classifier: LongTailClassifier) -> list[dict[str, Any]]:
             "model": plan.kind,
             "title": MODELS[plan.kind].title,
             "loss": plan.loss if MODELS[plan.kind].takes_loss else None,
-            "loss_title": LOSSES[plan.loss].title,
+            "loss_title": LOSSES[plan.loss].title if plan.loss else None,
             "label_texts": plan.label_texts is not None,
             "settings": _settings(plan),
             "weight": f"{weight:.3g}" if len(plans) > 1 else None,

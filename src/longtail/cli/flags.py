@@ -153,7 +153,7 @@ _FOLDS = ", ".join(f"{name} {row.folds}" for name, row in MODELS.items())
 ARGUMENTS: dict[str, tuple[Any, str]] = {
     "config": (Path, "A recipe: a YAML file of settings, which flags override."),
     "model": (str, f"{', '.join(MODELS)}; default: {DEFAULT_MODEL}."),
-    "loss": (str, "A loss of docs/losses.md, such as bce; default: db."),
+    "loss": (str, "A loss of docs/losses.md, such as bce; default: db, or what auto chooses."),
     "loss_set": (list[str], "A constant of the loss, KEY=VALUE, repeatable."),
     "thresholds": (str, "A method of docs/evaluation.md, such as global; default: auto."),
     "objective": (str, "The objective of thresholds: micro, macro or mean; default: mean."),

@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from longtail.errors import InputError, UnknownNameError
-from longtail.models.settings import Bag, Encoder, ModelSettings, Svm
+from longtail.models.settings import Auto, Bag, Encoder, ModelSettings, Svm
 from longtail.settings import field_names
 from longtail.training.settings import RUNTIME, Training
 
@@ -36,9 +36,15 @@ class ModelKind:
 
 
 MODELS: dict[str, ModelKind] = {
+    "auto": ModelKind(
+        Auto,
+        "longtail.models.bag:build_bag",
+        "a linear model chosen on held-out documents",
+        folds=5,
+    ),
     "bag": ModelKind(
         Bag,
-        "longtail.models.bag:BagModel",
+        "longtail.models.bag:build_bag",
         "TF-IDF features and a head trained with the loss below",
         folds=5,
     ),
@@ -57,7 +63,7 @@ MODELS: dict[str, ModelKind] = {
         uses_gpu=False,
     ),
 }
-DEFAULT_MODEL = "bag"
+DEFAULT_MODEL = "auto"
 KIND = "kind"
 """The key that names the kind in a dict of settings."""
 
@@ -173,4 +179,4 @@ def check_used(training: Training, models: Sequence[ModelSettings]) -> None:
         raise InputError(f"{flags}: no effect, as {kinds} is not trained in steps. Leave it out.")
 
 
-__all__ = ["MODELS", "Bag", "Encoder", "ModelSettings", "Svm", "build_model", "parse_model"]
+__all__ = ["MODELS", "Auto", "Bag", "Encoder", "ModelSettings", "Svm", "build_model", "parse_model"]

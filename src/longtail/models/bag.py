@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
+import numpy as np
+import scipy.sparse as sp
 import torch
+from safetensors.numpy import load_file
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from longtail.data import TextData
-from longtail.models.base import FitContext, MakeLoss, NetworkModel, load_network
+from longtail.errors import DataError
+from longtail.losses.modules import SquaredHingeLoss
+from longtail.models.base import (
+    FitContext,
+    Floats,
+    MakeLoss,
+    NetworkModel,
+    Shares,
+    TextModel,
+    load_network,
+)
 from longtail.models.features import TextFeatures
+from longtail.models.information import label_information
+from longtail.models.on_features import OnFeatures
+from longtail.models.search import DEFAULT_C
 from longtail.models.settings import Bag
 from longtail.progress import Progress
 from longtail.training.devices import device_of
@@ -21,10 +38,118 @@ from longtail.training.linear import solve_linear
 from longtail.training.settings import Training
 
 WEIGHTS_FILE = "model.safetensors"
+# Weights below this share of the largest one of their label are not kept.
+SMALLEST = 0.01
 
 
-class BagModel(NetworkModel):
-    """TF-IDF features and one logit per label."""
+def build_bag(settings: Bag) -> TextModel:
+    return BagOfUnits(settings) if settings.hidden else LinearBag(settings)
+
+
+def _features_of(settings: Bag) -> TextFeatures:
+    return TextFeatures(
+        settings.ngrams, settings.min_df, settings.max_features, settings.char_ngrams
+    )
+
+
+class LinearBag(OnFeatures):
+    """One weight per feature and label, solved for: exactly, or for squared hinge on the documents
+    that matter. Sparse in memory and in files."""
+
+    def __init__(self, settings: Bag) -> None:
+        self.settings: Bag = settings
+        self.use_features(_features_of(settings))
+        self._keep(sp.csr_matrix((0, 0), dtype=np.float32), np.zeros(0, dtype=np.float32))
+
+    def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
+        features, Y = context.encode(self).matrix, data.Y
+        scale = np.ones(features.shape[1], dtype=np.float32)
+        if self.settings.informed:
+            scale = label_information(features, Y)
+            features = sp.csr_matrix(features @ sp.diags(scale), dtype=np.float32)
+        module = loss(data.stats(), reduction="sum")
+        is_hinge = isinstance(module, SquaredHingeLoss)
+        self.scale = "margin" if is_hinge else "logit"
+        C = DEFAULT_C if self.settings.C is None else self.settings.C
+        checkpoints, kept = context.checkpoints, context.kept
+        if checkpoints is not None and not is_hinge:
+            kept = "Finished labels are kept: resume with --resume."
+            checkpoints.check_space(4 * features.shape[1] * len(data.label_names))
+
+        def progress(progress: Progress) -> None:
+            context.progress(progress)
+            context.stop.check(kept)
+
+        if is_hinge:
+            from longtail.training.hinge import BIAS, solve_hinge
+
+            weight = solve_hinge(features, Y, C, progress)
+            bias = np.full(Y.shape[1], BIAS, dtype=np.float32)
+        else:
+            device = device_of(training.device)
+            head = solve_linear(
+                features, Y, module, C, device=device, progress=progress, chunks=checkpoints
+            )
+            weight, bias = _without_small(sp.csr_matrix(head.weight.numpy())), head.bias.numpy()
+        weight.data *= scale[weight.indices]
+        self._keep(weight, bias)
+
+    def _keep(self, weight: sp.csr_matrix, bias: Floats) -> None:
+        self._weight, self._bias = weight, bias
+        self._by_feature = sp.csr_matrix(weight.T)
+
+    def scores(self, texts: Sequence[str], encoded: EncodedBags | None = None) -> Floats:
+        encoded = self.encode(texts) if encoded is None else encoded
+        products = (encoded.matrix @ self._by_feature).toarray()
+        products += self._bias
+        return np.asarray(products, dtype=np.float32)
+
+    def merged(self, others: Sequence[Any], shares: Shares) -> Self:
+        models = [self, *others]
+        one = type(self)(self.settings)
+        one.scale, one._features = self.scale, self._features
+        parts = zip(models, shares, strict=True)
+        weight = sum(sp.diags(share) @ model._weight for model, share in parts)
+        bias = sum(share * model._bias for model, share in zip(models, shares, strict=True))
+        one._keep(_without_small(sp.csr_matrix(weight, dtype=np.float32)), np.asarray(bias))
+        return one
+
+    def save(self, folder: Path) -> None:
+        self._features.save(folder)
+        weight = self._weight
+        starts, columns = weight.indptr.astype(np.int64), weight.indices.astype(np.int32)
+        arrays = {"starts": starts, "columns": columns, "weights": weight.data, "bias": self._bias}
+        save_arrays(arrays, folder / WEIGHTS_FILE)
+
+    def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
+        self._features.load(folder)
+        path = folder / WEIGHTS_FILE
+        arrays = load_file(path)
+        starts, columns = arrays["starts"], arrays["columns"]
+        weights, bias = arrays["weights"], arrays["bias"]
+        shape = (n_labels, len(self._features))
+        kinds = [(array.dtype.name, array.ndim) for array in (starts, columns, weights, bias)]
+        sizes = len(starts) == n_labels + 1, len(bias) == n_labels, len(columns) == len(weights)
+        if kinds != [("int64", 1), ("int32", 1), ("float32", 1), ("float32", 1)] or not all(sizes):
+            raise DataError(
+                f"{path} does not belong to the rest of its model: expected weights of {n_labels} "
+                "labels. Copy the model again from where it came from, or train it again."
+            )
+        weight = sp.csr_matrix((weights, columns, starts), shape=shape)
+        weight.check_format(full_check=True)  # refuses starts and columns outside of the shape
+        self._keep(weight, bias)
+
+
+def _without_small(weight: sp.csr_matrix) -> sp.csr_matrix:
+    """Without weights that are small beside the largest of their label."""
+    largest = abs(weight).max(axis=1).toarray().ravel()
+    weight.data[abs(weight.data) <= SMALLEST * np.repeat(largest, np.diff(weight.indptr))] = 0
+    weight.eliminate_zeros()
+    return weight
+
+
+class BagOfUnits(OnFeatures, NetworkModel):
+    """TF-IDF into a hidden layer, trained in steps."""
 
     defaults: ClassVar = {
         "epochs": 20,
@@ -37,62 +162,15 @@ class BagModel(NetworkModel):
     def __init__(self, settings: Bag) -> None:
         self.settings: Bag = settings
         self.network: nn.Module = nn.Identity()
-        self._features = TextFeatures(
-            settings.ngrams,
-            settings.min_df,
-            settings.max_features,
-            settings.char_ngrams,
-            settings.hashing,
-        )
-
-    def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
-        fit = super().fit if self.settings.hidden else self._solve
-        fit(data, loss, training, context)
-
-    def resolved(self, training: Training) -> Training:
-        return super().resolved(training) if self.settings.hidden else training
+        self.use_features(_features_of(settings))
 
     def prepare(self, data: TextData, context: FitContext) -> EncodedBags:
-        encoded = EncodedBags(self._features.fit_transform(data.texts))
+        encoded: EncodedBags = context.encode(self)
         self.network = self._make_network(len(data.label_names))
         return encoded
 
-    def encode(self, texts: Sequence[str], cache: Path | None = None) -> EncodedBags:
-        return EncodedBags(self._features.transform(texts))
-
     def is_head(self, parameter: str) -> bool:
         return parameter.startswith("labels.")
-
-    def _solve(
-        self, data: TextData, loss: MakeLoss, training: Training, context: FitContext
-    ) -> None:
-        """Solve the linear head to convergence."""
-        kept, checkpoints = context.kept, context.checkpoints
-        if checkpoints is not None:
-            kept = "Finished labels are kept: resume with --resume."
-
-        def progress(progress: Progress) -> None:
-            context.progress(progress)
-            context.stop.check(kept)
-
-        features = self._features.fit_transform(data.texts)
-        if checkpoints is not None:
-            checkpoints.check_space(4 * features.shape[1] * len(data.label_names))
-        device = device_of(training.device)
-        head = solve_linear(
-            features,
-            data.Y,
-            loss(data.stats(), reduction="sum"),
-            self.settings.C,
-            informed=self.settings.informed,
-            device=device,
-            progress=progress,
-            chunks=checkpoints,
-        )
-        self.network = self._make_network(len(data.label_names))
-        weights = {"words.weight": head.weight.T, "bias": head.bias}
-        self.network.load_state_dict(weights)
-        self.to_device(device)
 
     def save(self, folder: Path) -> None:
         self._features.save(folder)
@@ -113,28 +191,18 @@ class BagModel(NetworkModel):
 
 
 class BagNetwork(nn.Module):
-    """One weight per word and label or, if `hidden`, per word and unit of a hidden layer.
-
-    The cost is that of the words in the text.
-    """
+    """One weight per word and unit of a hidden layer; the cost is that of the words in the text."""
 
     def __init__(self, n_features: int, n_labels: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.words = nn.EmbeddingBag(n_features, hidden or n_labels, mode="sum")
-        if hidden:
-            self.dropout = nn.Dropout(dropout)
-            self.labels = nn.Linear(hidden, n_labels)
-            nn.init.normal_(self.words.weight, std=0.1)
-            nn.init.zeros_(self.labels.weight)
-            nn.init.zeros_(self.labels.bias)
-        else:
-            self.bias = nn.Parameter(torch.zeros(n_labels))
-            nn.init.zeros_(self.words.weight)
-        self.is_linear = not hidden
+        self.words = nn.EmbeddingBag(n_features, hidden, mode="sum")
+        self.dropout = nn.Dropout(dropout)
+        self.labels = nn.Linear(hidden, n_labels)
+        nn.init.normal_(self.words.weight, std=0.1)
+        nn.init.zeros_(self.labels.weight)
+        nn.init.zeros_(self.labels.bias)
 
     def forward(self, indices: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
         total: Tensor = self.words(indices, offsets, per_sample_weights=weights)
-        if self.is_linear:
-            return total + self.bias
         logits: Tensor = self.labels(self.dropout(torch.relu(total)))
         return logits

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ from longtail.training.steps import predict_logits
 
 Floats = NDArray[np.float32]
 Scale = Literal["logit", "margin"]
+Shares = NDArray[np.float32]
+"""How much each of several models, a row each, counts in their mean, label by label."""
 MakeLoss = Callable[..., MultiLabelLoss]
 """Called with the label statistics, and settings such as `reduction`."""
 
@@ -41,8 +43,8 @@ MakeLoss = Callable[..., MultiLabelLoss]
 class FitContext:
     """What a fit needs beside data, loss and training."""
 
-    encode: Callable[[TextModel], Encoded]
-    """The training texts as `TextModel.encode` makes them, once for all folds if possible."""
+    encode: Callable[[TextModel], Any]
+    """The training texts as `TextModel.encode` makes them, once for all folds if they share it."""
     validation: Callable[[TextModel], Validation | None]
     """Documents for early stopping."""
     seed: int
@@ -62,8 +64,8 @@ class TextModel(ABC):
     scale: Scale = "logit"
     """Whether scores are logits, or margins: signed distances to a hyperplane."""
     settings: ModelSettings
-    shares_encoding = False
-    """Whether `encode` gives the same for all folds."""
+    encoding_key: Any = None
+    """Models with equal keys encode texts alike, such as those of all folds; None: they do not."""
     trust_remote_code = False
     """Whether a pretrained encoder may bring code that is run; set by the caller only."""
     works_in_pipeline = False
@@ -83,6 +85,18 @@ class TextModel(ABC):
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> Any:
         """The texts as inputs; `cache`: a folder for results that take long."""
         return texts
+
+    def learn_encoding(self, texts: Sequence[str], cache: Path | None = None) -> Any:
+        """Learn from the training texts, of all folds and without their labels, how to encode;
+        return them encoded."""
+        return self.encode(texts, cache)
+
+    def share_encoding(self, other: Any) -> None:  # noqa: B027
+        """Encode as another model of the same settings has learned to."""
+
+    def merged(self, others: Sequence[Self], shares: Shares) -> Self | None:
+        """One model whose scores are the mean of this one's and the others', if there is one."""
+        return None
 
     @abstractmethod
     def save(self, folder: Path) -> None:

@@ -35,7 +35,6 @@ class EncoderModel(NetworkModel):
     """A Hugging Face encoder with a linear head, or with its own classification head."""
 
     bf16 = True
-    shares_encoding = True
     defaults: ClassVar = {
         "epochs": 30,
         "batch_size": 32,
@@ -46,6 +45,7 @@ class EncoderModel(NetworkModel):
 
     def __init__(self, settings: Encoder) -> None:
         self.settings: Encoder = settings
+        self.encoding_key = (settings.encoder, settings.max_length)
         self.works_in_pipeline = settings.pooling == "cls"
         self.network: nn.Module = nn.Identity()
         self._pretrained: Any = None
@@ -53,7 +53,8 @@ class EncoderModel(NetworkModel):
 
     def prepare(self, data: TextData, context: FitContext) -> Encoded:
         self.load_pretrained(data.label_names)
-        return context.encode(self)
+        encoded: Encoded = context.encode(self)
+        return encoded
 
     def load_pretrained(self, label_names: Sequence[str]) -> None:
         """Load the pretrained encoder, with a new head for these labels."""

@@ -1,27 +1,40 @@
-"""TF-IDF features that are saved as JSON and numbers, without pickle."""
+"""TF-IDF features that are saved as JSON and numbers, without pickle.
+
+Arrow cuts and counts the texts, in threads; n-grams of characters are made once for each distinct
+word rather than for each of its occurrences.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
-from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 
 from longtail.errors import DataError, InputError
 
-# Words of one character count only where a corpus has no longer ones.
-ANY_WORD = r"(?u)\b\w+\b"
-ANYTHING = r"(?us)\S"
+# Words of one character count only where a corpus has no longer ones, and single characters that
+# are no letters only where it has no words.
+SHORTEST_WORDS = (2, 1, 0)
+NO_LETTERS = r"[^\pL\pN_]+"
 # Few short texts may share no word at all: up to this many documents, one will do as well.
 LOW_MIN_DF = 2
-PATTERNS = (CountVectorizer().token_pattern, ANY_WORD, ANYTHING)
+BLOCK_CHARACTERS = 4_000_000
+
+Counts = tuple[Any, sp.csr_matrix]
+"""Distinct strings as an Arrow array, and how often each text has them."""
 
 
 @dataclass(eq=False)
@@ -32,12 +45,11 @@ class TextFeatures:
     min_df: int = 1
     max_features: int = 200_000
     char_ngrams: int = 0
-    hashing: int = 0
     sublinear: bool = True
 
     def __post_init__(self) -> None:
-        self._pattern = PATTERNS[0]
-        self._vocabularies: list[dict[str, int]] = []
+        self._shortest = SHORTEST_WORDS[0]
+        self._vocabularies: list[Any] = []
         self._idf: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
 
     def __len__(self) -> int:
@@ -45,8 +57,8 @@ class TextFeatures:
 
     def fit_transform(self, texts: Sequence[str]) -> sp.csr_matrix:
         """Learn the vocabulary of the training texts; their features."""
-        for self._pattern in PATTERNS:
-            counts = self._count_first(texts)
+        for self._shortest in SHORTEST_WORDS:
+            counts = self._learn(texts)
             if counts is not None:
                 break
         else:
@@ -61,7 +73,11 @@ class TextFeatures:
 
     def transform(self, texts: Sequence[str]) -> sp.csr_matrix:
         """The features of texts; one without any known word is a row of zeros."""
-        return self._weigh(self._count(texts))
+        pieces = []
+        for cut, known in zip(self._cuts(), self._vocabularies, strict=True):
+            blocks = [_on_vocabulary(block, known) for block in _in_blocks(cut, texts)]
+            pieces.append(sp.vstack([sp.csr_matrix((0, len(known))), *blocks], format="csr"))
+        return self._weigh(sp.hstack(pieces, format="csr"))
 
     def _weigh(self, counts: sp.csr_matrix) -> sp.csr_matrix:
         features = sp.csr_matrix(counts, dtype=np.float32)
@@ -72,70 +88,140 @@ class TextFeatures:
         features.data = (values / np.maximum(lengths, 1e-12)[rows]).astype(np.float32)
         return features
 
-    def _count_first(self, texts: Sequence[str]) -> sp.csr_matrix | None:
+    def _learn(self, texts: Sequence[str]) -> sp.csr_matrix | None:
         """Counts with a vocabulary made of these texts; None if they have no words."""
-        if self.hashing:
-            counts = self._count(texts)
-            return counts if counts.nnz else None
-        limits = {"max_features": self.max_features, "dtype": np.float32}
-        for min_df in dict.fromkeys((min(self.min_df, len(texts)), 1)):
-            vectorizers = [CountVectorizer(**c, **limits, min_df=min_df) for c in self._cuts()]
-            try:
-                pieces = [vectorizer.fit_transform(texts) for vectorizer in vectorizers]
-            except ValueError:  # no word is left
+        cuts = [list(_in_blocks(cut, texts)) for cut in self._cuts()]
+        min_df = min(self.min_df, len(texts))
+        for least in dict.fromkeys((min_df, 1)):
+            learned = [self._vocabulary(blocks, least) for blocks in cuts]
+            if not len(learned[0]):
                 continue
-            if min_df < min(self.min_df, len(texts)) and self.min_df > LOW_MIN_DF:
+            if least < min_df and self.min_df > LOW_MIN_DF:
                 raise InputError(
                     f"no word is in {self.min_df} of the {len(texts)} training documents. "
                     "Lower min_df (--min-df)."
                 )
-            self._vocabularies = [
-                {word: int(k) for word, k in vectorizer.vocabulary_.items()}
-                for vectorizer in vectorizers
+            self._vocabularies = learned
+            pieces = [
+                sp.vstack([_on_vocabulary(block, known) for block in blocks], format="csr")
+                for blocks, known in zip(cuts, learned, strict=True)
             ]
             return sp.csr_matrix(sp.hstack(pieces, format="csr"))
         return None
 
-    def _count(self, texts: Sequence[str]) -> sp.csr_matrix:
-        dtype = np.float32
-        if self.hashing:
-            options = {"n_features": self.hashing, "norm": None, "alternate_sign": False}
-            vectorizers = [HashingVectorizer(**c, **options, dtype=dtype) for c in self._cuts()]
-        else:
-            cuts = zip(self._cuts(), self._vocabularies, strict=True)
-            vectorizers = [CountVectorizer(**c, vocabulary=v, dtype=dtype) for c, v in cuts]
-        pieces = [vectorizer.transform(texts) for vectorizer in vectorizers]
-        return sp.csr_matrix(sp.hstack(pieces, format="csr"))
+    def _vocabulary(self, blocks: list[Counts], min_df: int) -> Any:
+        """The strings of enough documents, sorted; of too many those that occur most often."""
+        strings = pa.concat_arrays([strings for strings, _ in blocks]).dictionary_encode()
+        ids, n_strings = strings.indices.to_numpy(), len(strings.dictionary)
+        each = [(np.diff(counts.tocsc().indptr), counts.sum(axis=0).A1) for _, counts in blocks]
+        df = np.bincount(ids, np.concatenate([df for df, _ in each]), n_strings)
+        total = np.bincount(ids, np.concatenate([total for _, total in each]), n_strings)
+        kept = np.flatnonzero(df >= min_df)
+        if len(kept) > self.max_features:
+            kept = kept[np.argsort(-total[kept], kind="stable")[: self.max_features]]
+        known = strings.dictionary.take(pa.array(kept))
+        return known.take(pc.sort_indices(known))
 
-    def _cuts(self) -> list[dict[str, Any]]:
+    def _cuts(self) -> list[Callable[[Sequence[str]], Counts]]:
         """How to cut texts: into words, and into characters if requested."""
-        words = {"token_pattern": self._pattern, "ngram_range": (1, self.ngrams)}
-        if not self.char_ngrams:
-            return [words]
-        least = min(2, self.char_ngrams)
-        return [words, {"analyzer": "char_wb", "ngram_range": (least, self.char_ngrams)}]
+        shortest, ngrams, longest = self._shortest, self.ngrams, self.char_ngrams
+        words = partial(_count_words, shortest=shortest, ngrams=ngrams)
+        return [words, partial(_count_characters, longest=longest)] if longest else [words]
 
     def save(self, folder: Path) -> None:
-        words = [sorted(known, key=known.__getitem__) for known in self._vocabularies]
-        saved = {"pattern": self._pattern, "vocabularies": words}
+        words = [known.to_pylist() for known in self._vocabularies]
+        saved = {"shortest_word": self._shortest, "vocabularies": words}
         (folder / "vocabulary.json").write_text(json.dumps(saved, ensure_ascii=True), "utf-8")
         save_file({"idf": self._idf}, folder / "idf.safetensors")
 
     def load(self, folder: Path) -> None:
         path = folder / "vocabulary.json"
         saved = json.loads(path.read_text("utf-8"))
-        self._pattern, lists = saved["pattern"], saved["vocabularies"]
-        if self._pattern not in PATTERNS:
-            # Any other is not ours, and a regular expression can be made to run for years.
-            raise DataError(f"{path} has a pattern that is not ours: {self._pattern!r:.80}.")
-        self._vocabularies = [{str(word): k for k, word in enumerate(words)} for words in lists]
+        self._shortest, lists = saved["shortest_word"], saved["vocabularies"]
+        self._vocabularies = [pa.array(words, pa.large_string()) for words in lists]
         self._idf = load_file(folder / "idf.safetensors")["idf"]
         n_cuts, n_words = len(self._cuts()), sum(map(len, lists))
-        expected = (0, (self.hashing * n_cuts,)) if self.hashing else (n_cuts, (n_words,))
-        if (len(lists), self._idf.shape) != expected or self._idf.dtype != np.float32:
+        if (len(lists), self._idf.shape) != (n_cuts, (n_words,)) or self._idf.dtype != np.float32:
             raise DataError(
                 f"{path} and idf.safetensors do not belong together: {n_words} words in "
                 f"{len(lists)} vocabularies, weights of shape {self._idf.shape}."
             )
-        if sum(map(len, self._vocabularies)) != n_words or not np.isfinite(self._idf).all():
-            raise DataError(f"{path} names a word twice, or idf.safetensors holds no numbers.")
+        is_distinct = all(len(known.unique()) == len(known) for known in self._vocabularies)
+        if (
+            not is_distinct
+            or self._shortest not in SHORTEST_WORDS
+            or any(known.null_count for known in self._vocabularies)
+            or not np.isfinite(self._idf).all()
+        ):
+            raise DataError(
+                f"{path} names a word twice or has a value that is not ours, or idf.safetensors "
+                "holds no numbers."
+            )
+
+
+def _in_blocks(cut: Callable[[Sequence[str]], Counts], texts: Sequence[str]) -> Iterator[Counts]:
+    """The counts of some texts at a time, in their order."""
+    ends = np.cumsum([len(text) for text in texts]) // BLOCK_CHARACTERS
+    edges = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(texts)]
+    blocks = [texts[a:b] for a, b in pairwise(edges)]
+    with ThreadPoolExecutor(max(1, min(len(blocks), joblib.cpu_count()))) as executor:
+        yield from executor.map(cut, blocks)
+
+
+def _count_words(texts: Sequence[str], shortest: int, ngrams: int) -> Counts:
+    lower = pc.utf8_lower(pa.array(texts, pa.large_string()))
+    if shortest:
+        lists = pc.split_pattern_regex(lower, NO_LETTERS)
+    else:
+        spaced = [" ".join(text) for text in lower.to_pylist()]
+        lists = pc.utf8_split_whitespace(pa.array(spaced, pa.large_string()))
+    words, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
+    kept = pc.greater_equal(pc.utf8_length(words), max(1, shortest))
+    words, rows = words.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
+    grams, places = [words], [rows]
+    for n in range(2, ngrams + 1):
+        # The n-grams of n - 1 words that have one more word of the same text behind them.
+        starts = np.flatnonzero(rows[: len(rows) - n + 1] == rows[n - 1 :])
+        parts = [words.take(pa.array(starts + k)) for k in range(n)]
+        grams.append(pc.binary_join_element_wise(*parts, pa.scalar(" ", pa.large_string())))
+        places.append(rows[starts])
+    return _count_strings(pa.concat_arrays(grams), np.concatenate(places), len(texts))
+
+
+def _count_characters(texts: Sequence[str], longest: int) -> Counts:
+    """N-grams of 2 and more characters inside words, which are what white space separates."""
+    lower = pc.utf8_lower(pa.array(texts, pa.large_string()))
+    lists = pc.utf8_split_whitespace(lower)
+    words, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
+    kept = pc.greater(pc.utf8_length(words), 0)
+    words, rows = words.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
+    words, counts = _count_strings(words, rows, len(texts))
+    grams: list[str] = []
+    ends = []
+    for word in words.to_pylist():
+        padded = f" {word} "
+        for n in range(min(2, longest), longest + 1):
+            grams += [padded[k : k + n] for k in range(len(padded) - n + 1)]
+        ends.append(len(grams))
+    sizes = np.diff(ends, prepend=0)
+    strings, of_words = _count_strings(
+        pa.array(grams, pa.large_string()), np.repeat(np.arange(len(words)), sizes), len(words)
+    )
+    return strings, sp.csr_matrix(counts @ of_words)
+
+
+def _count_strings(strings: Any, rows: NDArray[np.int64], n_rows: int) -> Counts:
+    """The distinct strings, and how often each row has them."""
+    encoded = strings.dictionary_encode()
+    pairs = (np.ones(len(rows), np.float32), (rows, encoded.indices.to_numpy()))
+    return encoded.dictionary, sp.csr_matrix(pairs, shape=(n_rows, len(encoded.dictionary)))
+
+
+def _on_vocabulary(block: Counts, known: Any) -> sp.csr_matrix:
+    """The counts of the known strings, in their order."""
+    strings, counts = block
+    columns = pc.fill_null(pc.index_in(strings, value_set=known), -1).to_numpy()
+    kept = columns >= 0
+    selected = counts[:, kept].tocoo()
+    pairs = (selected.data, (selected.row, columns[kept][selected.col]))
+    return sp.csr_matrix(pairs, shape=(counts.shape[0], len(known)))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from longtail.checks import check_bool, check_choice, check_integer, check_number
+from longtail.data import TextData
 from longtail.errors import InputError
+from longtail.models import search
+from longtail.models.search import Stage
 from longtail.settings import Settings, setting
 from longtail.training.settings import Training
 
@@ -28,6 +31,13 @@ class ModelSettings(Settings):
     loss: str | None = field(default=None, kw_only=True)
     loss_settings: Mapping[str, Any] | None = field(default=None, kw_only=True)
     training: Training | None = field(default=None, kw_only=True)
+
+    default_loss: ClassVar[str | None] = "db"
+    """The loss if none is given; None: the data decide."""
+
+    def stages(self, data: TextData, loss: str | None) -> list[Stage]:
+        """How to find what these settings leave open; none if they are complete."""
+        return []
 
     @property
     def trains_in_steps(self) -> bool:
@@ -50,7 +60,11 @@ class Bag(ModelSettings):
     """TF-IDF of words, and of characters if requested, into a linear head or a hidden layer."""
 
     hidden: int = setting(0, "Width of a hidden layer; 0: a linear head, solved to convergence.")
-    C: float = setting(1000.0, "Linear head: inverse strength of the regularisation.")
+    C: float | None = setting(
+        None,
+        "Linear head: inverse strength of the regularisation. Default: the best on held-out "
+        "documents.",
+    )
     informed: bool = setting(
         True, "Linear head: regularise words less that are informative about the labels."
     )
@@ -59,20 +73,23 @@ class Bag(ModelSettings):
     char_ngrams: int = setting(0, "Maximum length of character n-grams inside words; 0: none.")
     min_df: int = setting(2, "Minimum document frequency of a word.")
     max_features: int = setting(200_000, "Maximum vocabulary size.")
-    hashing: int = setting(0, "Hash words into this many columns; 0: keep a vocabulary.")
 
     def __post_init__(self) -> None:
         check_integer("hidden", self.hidden, 0)
-        check_number("C", self.C, 0, exclusive=True)
+        if self.C is not None:
+            check_number("C", self.C, 0, exclusive=True)
         check_bool("informed", self.informed)
         check_number("dropout", self.dropout, 0, 0.99)
         check_words(self)
         check_integer("char_ngrams", self.char_ngrams, 0)
-        check_integer("hashing", self.hashing, 0)
         kind = "a hidden layer" if self.hidden else "a linear head (hidden=0)"
         for name in ("C", "informed") if self.hidden else ("dropout",):
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                 raise InputError(f"{name} (--{name}) has no effect on {kind}. Leave it out.")
+
+    def stages(self, data: TextData, loss: str | None) -> list[Stage]:
+        is_open = self.C is None and not self.hidden
+        return search.path(replace(self, C=search.DEFAULT_C, loss=loss)) if is_open else []
 
     @property
     def trains_in_steps(self) -> bool:
@@ -81,6 +98,21 @@ class Bag(ModelSettings):
     @property
     def description(self) -> str:
         return f"TF-IDF with {'a hidden layer' if self.hidden else 'a linear head'}"
+
+
+@dataclass(repr=False)
+class Auto(ModelSettings):
+    """The best of some linear models on TF-IDF, by held-out documents of the data."""
+
+    default_loss = None
+
+    def stages(self, data: TextData, loss: str | None) -> list[Stage]:
+        first = Bag(C=search.DEFAULT_C, loss=loss or search.HINGE)
+        return search.portfolio(first, data.texts, len(data.label_names), loss is None)
+
+    @property
+    def description(self) -> str:
+        return "a linear model chosen on held-out documents"
 
 
 @dataclass(repr=False)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from longtail.data import TextData
-from longtail.models.base import FitContext, Floats, MakeLoss, Scale, TextModel, read_weights
+from longtail.models.base import FitContext, Floats, MakeLoss, Scale, read_weights
 from longtail.models.features import TextFeatures
+from longtail.models.on_features import OnFeatures
 from longtail.models.settings import Svm
 from longtail.training.settings import Training
 
@@ -23,23 +24,22 @@ WEIGHTS_FILE = "model.safetensors"
 MANY_LABELS = 500
 
 
-class SvmModel(TextModel):
+class SvmModel(OnFeatures):
     """One-vs-rest LinearSVC; a label of no training document scores -1, one of all of them 1."""
 
     scale: Scale = "margin"
 
     def __init__(self, settings: Svm) -> None:
         self.settings: Svm = settings
-        self._features = TextFeatures(
-            settings.ngrams, settings.min_df, settings.max_features, sublinear=settings.sublinear
-        )
+        limits = (settings.ngrams, settings.min_df, settings.max_features)
+        self.use_features(TextFeatures(*limits, sublinear=settings.sublinear))
         self._weight: Floats = np.zeros((0, 0), dtype=np.float32)
         self._bias: Floats = np.zeros(0, dtype=np.float32)
 
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
         from joblib import Parallel, delayed
 
-        features = self._features.fit_transform(data.texts).astype(np.float64)
+        features = context.encode(self).matrix.astype(np.float64)
         columns = sp.csc_matrix(data.Y)
         # Not in threads: liblinear's random numbers belong to the whole process.
         machines = Parallel(n_jobs=-1 if columns.shape[1] >= MANY_LABELS else 1)(
@@ -60,7 +60,8 @@ class SvmModel(TextModel):
         return machine.coef_.ravel().astype(np.float32), float(machine.intercept_[0])
 
     def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
-        margins = self._features.transform(texts) @ self._weight.T + self._bias
+        encoded = self.encode(texts) if encoded is None else encoded
+        margins = encoded.matrix @ self._weight.T + self._bias
         return np.asarray(margins, dtype=np.float32)
 
     def save(self, folder: Path) -> None:
