@@ -6,8 +6,9 @@
 CORPORA has a folder for each corpus (reuters, pubmed_mesh, eurlex57k), as `load_data` reads it.
 Training and validation part together are cut into stratified folds, and every document is scored
 by the linear model of the other folds; thresholds see these scores only. `noisy`: 30 % of the
-labels of the training documents are deleted, for the models and for the thresholds. The regret of
-`auto` is how far the mean of its micro- and macro-F1 on the test part is below the best method's.
+labels of the training documents are deleted, for the models and for the thresholds. Figures are
+means over the seeds, which draw folds, deleted labels and, of a part of a corpus, the documents.
+The regret of `auto` is how far the mean of its micro- and macro-F1 is below the best method's.
 """
 
 from __future__ import annotations
@@ -44,12 +45,15 @@ class DataSet(NamedTuple):
     corpus: str
     model: str
     n_folds: int = 5
-    n_labels: int | None = None
     n_documents: int | None = None
+    """Training documents, drawn from all parts; all others are the test part."""
+    n_labels: int | None = None
+    """From the most frequent label on, in equal steps of log(rank)."""
     noisy: bool = False
+    n_seeds: int = 3
 
 
-FEW = DataSet("pubmed_mesh", "logistic", n_labels=23, n_documents=6000)
+FEW = DataSet("pubmed_mesh", "logistic", n_documents=6000, n_labels=23)
 SETS = {
     "reuters": DataSet("reuters", "svm"),
     "reuters noisy": DataSet("reuters", "svm", noisy=True),
@@ -58,9 +62,9 @@ SETS = {
     "23 labels": FEW,
     "23 labels noisy": FEW._replace(noisy=True),
     "23 labels svm": FEW._replace(model="svm"),
-    "pubmed_mesh": DataSet("pubmed_mesh", "ridge", 3),
-    "eurlex57k": DataSet("eurlex57k", "ridge", 3),
-    "eurlex57k noisy": DataSet("eurlex57k", "ridge", 3, noisy=True),
+    "pubmed_mesh": DataSet("pubmed_mesh", "ridge", 3, n_seeds=1),
+    "eurlex57k": DataSet("eurlex57k", "ridge", 3, n_seeds=1),
+    "eurlex57k noisy": DataSet("eurlex57k", "ridge", 3, noisy=True, n_seeds=1),
 }
 
 
@@ -111,31 +115,35 @@ def known_pairs(scores: np.ndarray, known: np.ndarray) -> Any:
     return sp.csr_matrix((kept.data[finite], (kept.row[finite], kept.col[finite])), kept.shape)
 
 
-def scored(folder: Path, chosen: DataSet) -> Scored:
+def scored(folder: Path, chosen: DataSet, seed: int) -> Scored:
     parts = load_data(folder / chosen.corpus, report=ReadReport())
     train = TextData.concat([parts[name] for name in ("train", "validation") if name in parts])
-    test = parts["test"]
-    y_train, y_test = sp.csr_matrix(train.Y), sp.csr_matrix(test.Y)
-    texts = list(train.texts)
+    test, rng = parts["test"], np.random.default_rng(seed)
     if chosen.n_documents:
-        texts, y_train = texts[: chosen.n_documents], y_train[: chosen.n_documents]
+        everything = TextData.concat([train, test])
+        order = rng.permutation(len(everything))
+        train = everything.select(order[: chosen.n_documents])
+        test = everything.select(order[chosen.n_documents :])
+    y_train, y_test = sp.csr_matrix(train.Y), sp.csr_matrix(test.Y)
     if chosen.n_labels:
         order = np.argsort(-np.bincount(y_train.indices, minlength=y_train.shape[1]))
-        # Evenly from the most frequent label to one with some thirty documents.
-        labels = order[np.geomspace(1, 600, chosen.n_labels).astype(int) - 1 + np.arange(23)]
+        ranks = np.geomspace(1, 600, chosen.n_labels).astype(int) - 1
+        labels = order[ranks + np.arange(chosen.n_labels)]
         y_train, y_test = y_train[:, labels], y_test[:, labels]
     if chosen.noisy:
-        y_train = y_train.tocoo()
-        kept = np.random.default_rng(0).random(y_train.nnz) >= DELETED
-        pairs = (y_train.row[kept], y_train.col[kept])
-        y_train = sp.csr_matrix((y_train.data[kept], pairs), y_train.shape)
+        pairs = y_train.tocoo()
+        kept = rng.random(pairs.nnz) >= DELETED
+        y_train = sp.csr_matrix((pairs.data[kept], (pairs.row[kept], pairs.col[kept])), pairs.shape)
     vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, max_features=50_000, dtype=np.float32)
-    features, test_features = vectorizer.fit_transform(texts), vectorizer.transform(test.texts)
+    features, test_features = (
+        vectorizer.fit_transform(train.texts),
+        vectorizer.transform(test.texts),
+    )
     if chosen.model == "ridge":
         svd = TruncatedSVD(400, n_iter=2, random_state=0)
         features, test_features = svd.fit_transform(features), svd.transform(test_features)
     shares = [1 / chosen.n_folds] * chosen.n_folds
-    folds = assign_stratified(y_train, shares, 0, first_is_train=False)
+    folds = assign_stratified(y_train, shares, seed, first_is_train=False)
     score, stack = MODELS[chosen.model][1], []
     known = np.zeros((chosen.n_folds, y_train.shape[1]), dtype=np.bool_)
     for fold in range(chosen.n_folds):
@@ -172,27 +180,31 @@ def main() -> None:
     options = parser.parse_args()
     methods = [name for name in METHODS if name != "grid"]
     table = Table(title="micro- / macro-F1 on the test part")
-    for column in ("scores", *methods, "auto", "regret", "seconds"):
+    for column in ("scores", *methods, "auto", "chosen", "regret", "CPU seconds"):
         table.add_column(column, justify="left" if column == "scores" else "right")
     for name in options.sets:
-        chosen = SETS[name]
-        data = cached(options.cache, name, partial(scored, options.corpora, chosen))
-        rule = {"objective": options.objective, "scale": MODELS[chosen.model][0]}
-        counts = np.bincount(data.y_train.indices, minlength=data.y_train.shape[1])
-        means, cells = {}, []
-        for method in [*methods, "auto"]:
-            start = time.perf_counter()
-            thresholds = fit_thresholds(
-                data.scores, data.y_train, counts, method, folds=data.folds, **rule
-            )
-            seconds = time.perf_counter() - start
-            result = count(data.y_test, thresholds.apply(data.test_scores))
-            micro, macro = 100 * micro_f1(result), 100 * macro_f1(result)
-            means[method] = (micro + macro) / 2
-            cells.append(f"{micro:.2f} / {macro:.2f}" if method != "auto" else thresholds.method)
-        regret = max(means[method] for method in methods) - means["auto"]
-        table.add_row(name, *cells, f"{regret:.2f}", f"{seconds:.1f}")
-    Console(width=140).print(table)
+        chosen, n_methods = SETS[name], len(methods) + 1
+        seconds, f1, names = 0.0, np.zeros((n_methods, 2)), []
+        for seed in range(chosen.n_seeds):
+            compute = partial(scored, options.corpora, chosen, seed)
+            data = cached(options.cache, f"{name} {seed}", compute)
+            counts = np.bincount(data.y_train.indices, minlength=data.y_train.shape[1])
+            rule = {"objective": options.objective, "scale": MODELS[chosen.model][0]}
+            for k, method in enumerate([*methods, "auto"]):
+                start = time.process_time()
+                thresholds = fit_thresholds(
+                    data.scores, data.y_train, counts, method, folds=data.folds, **rule
+                )
+                seconds += (method == "auto") * (time.process_time() - start) / chosen.n_seeds
+                result = count(data.y_test, thresholds.apply(data.test_scores))
+                f1[k] += np.array([micro_f1(result), macro_f1(result)]) * 100 / chosen.n_seeds
+            names.append(thresholds.method)
+        means = f1.mean(axis=1)
+        cells = [f"{micro:.2f} / {macro:.2f}" for micro, macro in f1]
+        choices = ", ".join(f"{each} {names.count(each)}x" for each in dict.fromkeys(names))
+        regret = f"{means[:-1].max() - means[-1]:.2f}"
+        table.add_row(name, *cells, choices, regret, f"{seconds:.1f}")
+    Console(width=170).print(table)
 
 
 if __name__ == "__main__":
