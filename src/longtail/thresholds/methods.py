@@ -14,6 +14,7 @@ from longtail.thresholds.cuts import (
     Objective,
     best_cut,
     best_cut_of,
+    combine,
     cumulative,
     cuts_of,
     f1_of,
@@ -60,10 +61,23 @@ def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted
 def per_label(
     tuning: Tuning, objective: Objective, folds: IntArray, shrinkage: float = SHRINKAGE
 ) -> Fitted:
-    """The exact best F1 of every label, shrunk towards the curve of `frequency` for rare labels."""
+    """The exact best F1 of every label, shrunk towards the curve of `frequency` for rare labels.
+
+    For `macro` that is the F1 of the label alone; for `micro` and `mean` the objective, with all
+    other labels cut by the curve.
+    """
     curve, details = fit("frequency", tuning, objective, folds)
     pairs, cuts, values = tuning.by_label, cuts_of(tuning), curve.copy()
-    f1 = 2 * cuts.hits / (cuts.predicted + tuning.n_positive[cuts.labels])
+    of_label = 2 * cuts.hits / (cuts.predicted + tuning.n_positive[cuts.labels])
+    # Positives and predictions of the other labels.
+    by_curve = pairs.scores >= curve[pairs.labels]
+    predicted = np.bincount(pairs.labels[by_curve], minlength=tuning.n_labels)
+    hits = np.bincount(pairs.labels[by_curve & pairs.applies], minlength=tuning.n_labels)
+    hits, predicted = (part.sum() - part[cuts.labels] for part in (hits, predicted))
+    total = predicted + cuts.predicted + tuning.n_positive.sum()
+    f1 = combine(
+        objective, lambda: 2 * (hits + cuts.hits) / total, lambda: of_label / tuning.n_labels
+    )
     # By label, then the best first, then the highest threshold.
     order = np.lexsort((cuts.predicted, -f1, cuts.labels))
     labels, first = np.unique(cuts.labels[order], return_index=True)
