@@ -1,4 +1,4 @@
-"""One threshold for all labels: the exact best cut, with and without sorting all scores."""
+"""One threshold for all labels: the exact best cut, whatever the number of levels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.thresholds import OBJECTIVES, cuts, fit_thresholds
-from longtail.thresholds.tuning import Pairs, make_tuning
+from longtail.thresholds.tuning import make_tuning
 
 from .cases import KINDS, Case, cases, decide, every_cut, f1_of, long_tail
 
@@ -27,11 +27,13 @@ def test_no_single_cut_beats_global(case: Case, objective: Any) -> None:
     assert thresholds.details["tuning_f1"] == pytest.approx(f1, abs=1e-12)
 
 
-def test_cuts_of_a_label() -> None:
-    scores, applies = np.array([1.0, 3, 3, 2, 1]), np.array([1, 0, 1, 0, 0], bool)
-    thresholds, hits, predicted = cuts.cuts_of(scores, applies)
-    assert thresholds.tolist() == [2.5, 0.0]
-    assert hits.tolist() == [1, 2] and predicted.tolist() == [2, 5]
+def test_cuts_of_every_label() -> None:
+    scores = np.array([[1.0, 3, 3, 2, 1], [5, 4, 3, 2, 1], [7, 7, 7, 7, 7]]).T
+    labels = np.array([[1, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 1, 1, 0, 0]]).T
+    found = cuts.cuts_of(make_tuning(scores, labels, np.ones(3)))
+    assert found.labels.tolist() == [0, 0, 2]
+    assert found.thresholds.tolist() == [2.5, 0.0, 7.0]
+    assert found.hits.tolist() == [1, 2, 2] and found.predicted.tolist() == [2, 5, 5]
 
 
 @pytest.mark.parametrize("above", [1.0, np.nextafter(1.0, 2), -3.5, 1e15])
@@ -40,19 +42,21 @@ def test_a_threshold_between_neighbouring_numbers(above: float) -> None:
     assert below < cuts.between(above, below) <= above
 
 
-@given(cases(), st.sampled_from(OBJECTIVES), st.booleans(), st.data())
-def test_the_fast_path_gives_the_same_cut(
-    case: Case, objective: Any, with_offsets: bool, data: st.DataObject
+@given(cases(), st.sampled_from(OBJECTIVES), st.sampled_from([2, 3, 7, 1 << 13]), st.data())
+def test_the_best_cut_with_offsets_by_hand(
+    case: Case, objective: Any, levels: int, data: st.DataObject
 ) -> None:
     size = case.labels.shape[1]
+    offsets = np.array(data.draw(st.lists(st.floats(-2, 2), min_size=size, max_size=size)))
     tuning = make_tuning(case.form, case.labels, np.ones(size))
-    drawn = np.array(data.draw(st.lists(st.floats(-2, 2), min_size=size, max_size=size)))
-    offsets = drawn if with_offsets else None
-    slow = cuts.best_cut(tuning, objective, offsets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuts, "LARGE", 1)
-        patch.setattr(cuts, "SAMPLE", 4)
-        assert cuts.best_cut(tuning, objective, offsets) == slow
+        patch.setattr(cuts, "LEVELS", levels)
+        threshold, reached = cuts.best_cut(tuning, objective, offsets)
+    shifted = case._replace(scores=case.scores + offsets)
+    candidates = every_cut(shifted.scores[case.scored])
+    best = max(f1_of(case.truth, decide(shifted, cut), objective) for cut in candidates)
+    assert reached == pytest.approx(best, abs=1e-12)
+    assert f1_of(case.truth, decide(shifted, threshold), objective) == pytest.approx(best)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -62,10 +66,15 @@ def test_the_fast_path_gives_the_same_cut(
     ("share", "signal", "digits"),
     [(0.01, 4.0, 9), (0.01, 4.0, 1), (0.002, 2.0, 0), (0.05, 3.0, 2), (0.01, 0.0, 5)],
 )
-def test_the_fast_path_is_taken_and_exact(
-    dtype: Any, share: float, signal: float, digits: int, objective: Any, kind: str
+def test_levels_do_not_change_the_best_cut(
+    dtype: Any,
+    share: float,
+    signal: float,
+    digits: int,
+    objective: Any,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    n_taken = [0, 0]
     for seed in range(4):
         rng = np.random.default_rng(seed)
         labels = rng.random((300, 40)) < share
@@ -73,36 +82,27 @@ def test_the_fast_path_is_taken_and_exact(
         case = Case(labels.astype(int), scores, rng.random(labels.shape) < 0.9, kind)
         tuning = make_tuning(case.form, case.labels, np.ones(40))
         offsets = rng.normal(size=40) if seed % 2 else None
-        slow = cuts.best_cut(tuning, objective, offsets)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cuts, "SAMPLE", 1000)
-            fast = cuts._best_cut_of_many(tuning, objective, offsets)
-        assert fast in (slow, None)
-        n_taken[seed % 2] += fast is not None
-    assert min(n_taken) or signal < 3 or kind == "csr"
-
-
-def test_the_fast_path_gives_up_where_the_sample_misleads(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The one document of the sample has false positives above the last twentieth of the positives:
-    # there seem to be far more than there are, and too few scores are kept to be sure.
-    labels = np.zeros((400, 20), dtype=int)
-    labels[1:, 0] = 1
-    scores = np.random.default_rng(0).normal(size=labels.shape)
-    scores[1:, 0] = np.where(np.arange(399) < 379, 10, np.linspace(5, 5.9, 399))
-    scores[0] = 6
-    tuning = make_tuning(scores, labels, np.ones(20))
-    slow = cuts.best_cut(tuning, "micro")
-    monkeypatch.setattr(cuts, "LARGE", 1)
-    monkeypatch.setattr(cuts, "SAMPLE", 20)
-    assert cuts.best_cut(tuning, "micro") == slow
+        results = []
+        for levels in (2, 50, 1 << 13):  # of two levels, one of which is sorted as a whole
+            monkeypatch.setattr(cuts, "LEVELS", levels)
+            results.append(cuts.best_cut(tuning, objective, offsets))
+        assert results[0] == pytest.approx(results[1], abs=1e-12)
+        assert results[0] == pytest.approx(results[2], abs=1e-12)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_best_cut_that_predicts_exactly_the_positives(
-    objective: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The bound is then reached, but for rounding, and the next lower score must not be lost.
-    monkeypatch.setattr(cuts, "LARGE", 1000)
+@pytest.mark.parametrize("outlier", [-1e300, 1e300, -1e9])
+def test_one_positive_far_from_all_others(objective: Any, outlier: float) -> None:
+    scores, labels, counts = long_tail(200, 8, 0)
+    labels[7, 2], scores[7, 2] = 1, outlier
+    thresholds = fit_thresholds(scores, labels, counts, "global", objective=objective)
+    best = max(f1_of(labels, scores >= cut, objective) for cut in every_cut(scores))
+    assert f1_of(labels, scores >= thresholds.values, objective) == pytest.approx(best, abs=1e-12)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_best_cut_that_predicts_exactly_the_positives(objective: Any) -> None:
+    # The next lower score is then in another level, and must not be lost.
     for seed in range(20):
         rng = np.random.default_rng(seed)
         scores = np.minimum(rng.standard_normal((200, 30), dtype=np.float32), 2.9)
@@ -112,17 +112,3 @@ def test_a_best_cut_that_predicts_exactly_the_positives(
         scores[rows, columns] = rng.uniform(4, 12, 15)
         thresholds = fit_thresholds(scores, labels, np.ones(30), "global", objective=objective)
         assert thresholds.apply(scores).nnz == labels.sum()
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_approximate_f1_is_nearly_the_best(objective: Any) -> None:
-    for seed in range(5):
-        scores, labels, counts = long_tail(300, 12, seed)
-        tuning = make_tuning(scores * 10.0 ** (4 * seed - 8), labels, counts)
-        pairs, n_positive = tuning.pairs(), tuning.n_positive
-        steps = cuts.f1_steps(pairs, n_positive)
-        exact = cuts.best_cut_of(pairs, n_positive, objective)[1]
-        near = cuts.approximate_f1(pairs, n_positive, objective, steps)
-        assert exact - 0.01 < near < exact + 1e-9
-    same = Pairs(np.zeros(8), np.zeros(8, dtype=int), np.ones(8, dtype=bool))
-    assert cuts.approximate_f1(same, np.array([8]), objective, np.full(8, 1 / 8)) == 1

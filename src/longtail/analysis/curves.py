@@ -16,7 +16,6 @@ from longtail.analysis.runs import Run
 from longtail.evaluation import Evaluation
 from longtail.metrics import Counts, label_f1
 from longtail.metrics.blocks import applies_to, row_blocks
-from longtail.thresholds.tuning import Pairs
 
 FloatArray = NDArray[np.float64]
 N_BINS = 12
@@ -45,6 +44,14 @@ def mean_f1_by_count(evaluation: Evaluation) -> Curve:
     kept = total > 0
     x = np.exp(np.bincount(bins, weights=np.log(counts))[kept] / total[kept])
     return Curve(x, np.bincount(bins, weights=f1)[kept] / total[kept])
+
+
+class Pairs(NamedTuple):
+    """Pairs of a document and a label."""
+
+    margins: NDArray[Any]
+    labels: NDArray[Any]
+    applies: NDArray[Any]
 
 
 def precision_recall(run: Run) -> dict[str, Curve]:
@@ -107,7 +114,7 @@ def _blocks(run: Run, least: float) -> Iterator[Pairs]:
         else:
             labels = np.broadcast_to(np.arange(n_labels), margins.shape)
             block = Pairs(margins, labels, truth[rows].toarray() > 0)
-        near = ((block.scores >= least) | block.applies) & (block.scores > -np.inf)
+        near = ((block.margins >= least) | block.applies) & (block.margins > -np.inf)
         yield Pairs(*(part[near] for part in block))
 
 

@@ -1,4 +1,4 @@
-"""Where to cut: the cuts of one label, and the exact best cut through the scores of all labels.
+"""Where to cut: the cuts of every label, and the exact best cut through the scores of all labels.
 
 A better cut always lies just below a positive, so only positives are candidates.
 """
@@ -6,7 +6,8 @@ A better cut always lies just below a positive, so only positives are candidates
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,42 +16,55 @@ from longtail.thresholds.tuning import FloatArray, IntArray, Pairs, Tuning
 
 Objective = Literal["micro", "macro", "mean"]
 OBJECTIVES = ("micro", "macro", "mean")
-# Scored pairs from which it pays to look for the best cut without sorting all of them.
-LARGE = 1 << 21
-# Pairs that are sampled for that to guess a lower bound, and number of guesses.
-SAMPLE = 1 << 18
-ATTEMPTS = 3
-# Cuts that `approximate_f1` compares.
-STEPS = 4096
+# Equal steps between the lowest and the highest positive, by which cuts are compared first.
+LEVELS = 1 << 13
+# F1 of cuts that differ by less is equal: a sum of floating point numbers depends on their order.
+EQUAL = 1e-12
 
 T = TypeVar("T", float, FloatArray)
+
+
+class Cuts(NamedTuple):
+    """Candidate thresholds, each just below a positive: label by label, from high to low."""
+
+    labels: IntArray
+    thresholds: FloatArray
+    hits: IntArray
+    """Positives of the label that the threshold predicts."""
+    predicted: IntArray
 
 
 def combine(objective: Objective, micro: Callable[[], T], macro: Callable[[], T]) -> T:
     """The objective from micro- and macro-F1, of which only those needed are computed."""
     if objective != "mean":
         return micro() if objective == "micro" else macro()
-    total = micro()
-    total += macro()  # in place, as the arrays may be large
-    total /= 2
-    return total
+    return (micro() + macro()) / 2
 
 
-def cuts_of(
-    scores: NDArray[Any], applies: NDArray[np.bool_]
-) -> tuple[FloatArray, IntArray, IntArray]:
-    """Candidate thresholds of one label, each just below a positive, from high to low.
-
-    With the hits and the predictions of each.
-    """
-    ordered, positive = np.sort(scores), np.sort(scores[applies])[::-1]
-    # Equal scores are on the same side of any cut: keep the last of them.
-    last = np.append(positive[1:] != positive[:-1], True)[: len(positive)]
-    above = positive[last].astype(np.float64)
-    first = np.searchsorted(ordered, positive[last], side="left")
-    lowest = [below_all(ordered[0], ordered[-1])] if len(ordered) else []
-    below = np.concatenate([lowest, ordered])[first].astype(np.float64)
-    return between(above, below), np.flatnonzero(last) + 1, len(ordered) - first
+def cuts_of(tuning: Tuning) -> Cuts:
+    """The cuts of every label."""
+    pairs, (starts, sizes) = tuning.by_label, tuning.segments
+    at = np.flatnonzero(pairs.applies)
+    # Equal scores are on the same side of any cut: the cut is at the last of them.
+    is_last = np.ones(len(pairs.scores), dtype=np.bool_)
+    is_last[:-1] = pairs.scores[1:] != pairs.scores[:-1]
+    is_last[(starts + sizes)[sizes > 0] - 1] = True
+    ends = np.flatnonzero(is_last)
+    last = ends[np.searchsorted(ends, at)]
+    kept = np.append(last[1:] != last[:-1], True)[: len(at)]
+    n_hits, last = np.flatnonzero(kept) + 1, last[kept]
+    labels = pairs.labels[last].astype(np.int64)
+    first_hit = np.searchsorted(at, starts)
+    values = np.append(pairs.scores, 0).astype(np.float64)
+    lowest, highest = values[starts + sizes - 1], values[starts]
+    is_lowest = last + 1 == (starts + sizes)[labels]
+    below = np.where(is_lowest, below_all(lowest, highest)[labels], values[last + 1])
+    return Cuts(
+        labels,
+        between(values[last], below),
+        n_hits - first_hit[labels],
+        last + 1 - starts[labels],
+    )
 
 
 def between(above: Any, below: Any) -> FloatArray:
@@ -60,17 +74,17 @@ def between(above: Any, below: Any) -> FloatArray:
     return np.asarray(np.where((below < middle) & (middle <= above), middle, above))
 
 
-def below_all(lowest: float, highest: float) -> float:
+def below_all(lowest: Any, highest: Any) -> Any:
     """In place of a score below the lowest one: as far below it as the highest is above it.
 
     A distance in the unit of the scores, so that thresholds follow a change of it.
     """
-    return 2 * float(lowest) - float(highest)
+    return 2 * lowest - highest
 
 
 def above_all(lowest: float, highest: float) -> float:
     """A threshold that no score reaches, likewise."""
-    return max(2 * float(highest) - float(lowest), float(np.nextafter(float(highest), np.inf)))
+    return max(2 * highest - lowest, float(np.nextafter(highest, np.inf)))
 
 
 def best_cut(
@@ -83,143 +97,92 @@ def best_cut(
     Args:
         offsets: of each label, added to its scores.
     """
-    result = None
-    if tuning.n_scored >= LARGE:
-        result = _best_cut_of_many(tuning, objective, offsets)
-    return result or best_cut_of(tuning.pairs(offsets=offsets), tuning.n_positive, objective)
+    # Counts alone need no order.
+    pairs = tuning.pairs if objective == "micro" else tuning.by_label
+    if offsets is not None:
+        pairs = pairs._replace(scores=pairs.scores + offsets[pairs.labels])
+    steps = None if objective == "micro" else tuning.f1_steps
+    return best_cut_of(pairs, tuning.n_positive, objective, steps)
 
 
 def best_cut_of(
-    pairs: Pairs, n_positive: IntArray, objective: Objective, steps: FloatArray | None = None
+    pairs: Pairs, n_positive: IntArray, objective: Objective, steps: FloatArray | None
 ) -> tuple[float, float]:
     """The best threshold for these pairs, and its F1.
 
+    Exact without sorting all pairs: F1 is known at every level of score, and from the positives
+    within a level how far it can rise there. Only levels that can hold the best cut are sorted.
+
     Args:
         n_positive: documents of each label.
-        steps: of `f1_steps`, if known: they do not change with an offset to a label's scores.
+        steps: `Tuning.f1_steps`, which do not change with an offset to a label's scores; None for
+            micro-F1.
     """
-    if not len(pairs.scores):
-        return 0.0, 0.0
-    if not pairs.applies.any():
-        return above_all(pairs.scores.min(), pairs.scores.max()), 0.0
-    if steps is None:  # before the sort, to need less memory
-        steps = np.zeros(0) if objective == "micro" else f1_steps(pairs, n_positive)
-    # Stable, so that sums of steps are the same to the last bit whatever lies below; sums of
-    # counts are exact anyway.
-    order = np.argsort(-pairs.scores, kind=None if objective == "micro" else "stable")
-    scores, n_predicted = pairs.scores[order], np.arange(1, len(order) + 1)
-    f1 = combine(
-        objective,
-        lambda: 2 * np.cumsum(pairs.applies[order]) / (n_predicted + n_positive.sum()),
-        lambda: np.cumsum(steps[order]) / len(n_positive),
-    )
-    # A cut cannot fall between equal scores.
-    f1[:-1][scores[:-1] == scores[1:]] = -1
-    best = int(np.argmax(f1))
-    below = scores[best + 1] if best + 1 < len(scores) else below_all(scores[-1], scores[0])
-    return float(between(scores[best], below)), float(f1[best])
-
-
-def f1_steps(pairs: Pairs, n_positive: IntArray) -> FloatArray:
-    """By how much each pair changes its label's F1 when it is predicted after all higher ones."""
-    by_label = np.lexsort((-pairs.scores, pairs.labels))
-    labels, applies = pairs.labels[by_label], pairs.applies[by_label].astype(np.int64)
-    is_first = np.append(True, labels[1:] != labels[:-1])
-    starts = np.flatnonzero(is_first)
-    sizes = np.diff(np.append(starts, len(labels)))
-    total = np.cumsum(applies)
-    hits = total - np.repeat(total[starts] - applies[starts], sizes)
-    n_predicted = np.arange(len(labels)) - np.repeat(starts, sizes) + 1
-    f1 = 2 * hits / (n_predicted + n_positive[labels])
-    f1[1:] -= np.where(is_first[1:], 0.0, f1[:-1])
-    steps: FloatArray = np.empty(len(labels))
-    steps[by_label] = f1
-    return steps
-
-
-def approximate_f1(
-    pairs: Pairs, n_positive: IntArray, objective: Objective, steps: FloatArray
-) -> float:
-    """About the F1 of the best cut: of cuts in equal steps, without sorting; see `f1_steps`."""
-    low, high = pairs.scores[pairs.applies].min(), pairs.scores[pairs.applies].max()
-    # No cut reaches what lies below all positives.
-    reached = pairs.scores >= low
-    share = np.clip((pairs.scores - low) / ((high - low) or 1.0), 0.0, 1.0)
-    level = (share * (STEPS - 1)).astype(np.int64)
-
-    def cumulative(weights: NDArray[Any]) -> FloatArray:
-        sums = np.bincount(level, weights=weights, minlength=STEPS)
-        return np.asarray(np.cumsum(sums[::-1]))
-
-    f1 = combine(
-        objective,
-        lambda: 2 * cumulative(pairs.applies) / (cumulative(reached) + n_positive.sum()),
-        lambda: cumulative(np.where(reached, steps, 0.0)) / len(n_positive),
-    )
-    return float(f1.max())
-
-
-def _best_cut_of_many(
-    tuning: Tuning, objective: Objective, offsets: FloatArray | None
-) -> tuple[float, float] | None:
-    """The exact best cut without sorting what cannot matter; None if all may matter.
-
-    A label with P documents and k predictions has an F1 of at most 2P / (k + P), and the lower the
-    cut, the more predictions. One good cut therefore bounds how low a better one can be.
-    """
-    n_positive = tuning.n_positive
-    for lowest in _lower_bounds(tuning, objective, offsets)[:ATTEMPTS]:
-        pairs = tuning.pairs(lowest, offsets)
-        if len(pairs.scores) > tuning.n_scored // 2:
-            return None
-        threshold, f1 = best_cut_of(pairs, n_positive, objective)
-        n_predicted = np.bincount(pairs.labels, minlength=tuning.n_labels)
-        # Clearly lower: the last of these pairs can reach the bound, and what lies below is not
-        # known here.
-        if _highest_f1(n_predicted, n_positive, objective) < f1 - 1e-9:
-            return threshold, f1
-    return None
-
-
-def _lower_bounds(tuning: Tuning, objective: Objective, offsets: FloatArray | None) -> NDArray[Any]:
-    """Cuts that are probably below the best one, the highest first, from a sample of documents."""
-    scores, labels = tuning.positive_pairs(offsets)
+    scores, applies = pairs.scores, pairs.applies
     if not len(scores):
-        return scores
-    # Also among the lowest positives: if most are easy to find, the best cut is there.
-    ranks = [np.linspace(0, len(scores) - 1, 24), np.geomspace(1, len(scores), 16) - 1]
-    cuts = np.unique(np.sort(scores)[np.concatenate(ranks).astype(int)])
-    rows = np.arange(0, tuning.n_documents, max(1, tuning.n_scored // SAMPLE))
-    sample = tuning.select(rows).pairs(offsets=offsets)
-    share = len(rows) / tuning.n_documents
-    n_positive, n_labels = tuning.n_positive, tuning.n_labels
-    if objective == "micro":  # all labels as one, which is faster to count
-        n_positive, n_labels = n_positive.sum(keepdims=True), 1
-    reached, highest = np.zeros((2, len(cuts)))
-    for k, cut in enumerate(cuts):
-        hits = _count(labels, scores >= cut, n_labels)
-        n_predicted = _count(sample.labels, sample.scores >= cut, n_labels) / share
-        reached[k] = _f1(hits, np.maximum(n_predicted, hits), n_positive, objective)
-        highest[k] = _highest_f1(n_predicted, n_positive, objective)
-    bounds: NDArray[Any] = cuts[highest < 0.98 * reached.max()][::-1]
-    return bounds
+        return 0.0, 0.0
+    lowest, highest = float(scores.min()), float(scores.max())
+    if not applies.any():
+        return above_all(lowest, highest), 0.0
+    level = levels_of(scores, applies, LEVELS)
+    totals = totals_of(level, LEVELS + 1, applies, steps)
+    f1 = partial(f1_of, objective, n_positive)
+    reached = cumulative(totals)
+    # Within a level F1 is highest if all its positives come first.
+    first = np.stack([totals[0], totals[0], np.zeros(LEVELS + 1)])
+    if steps is not None:
+        first[2] = np.bincount(level[applies], steps[applies], LEVELS + 1)
+    highest_f1 = f1(*(reached - totals + first))
+    chosen = (highest_f1 >= f1(*reached).max() - EQUAL) & (totals[0] > 0)
+    at = np.flatnonzero(chosen[level])
+    at = at[np.argsort(-scores[at], kind="stable")]
+    counted = [applies[at], np.ones(len(at)), np.zeros(len(at)) if steps is None else steps[at]]
+    exact = f1(*(np.cumsum(counted, axis=1) + cumulative(totals * ~chosen)[:, level[at]]))
+    ordered = scores[at]
+    # A cut cannot fall between equal scores.
+    exact[:-1][ordered[:-1] == ordered[1:]] = -1
+    best = int(np.argmax(exact >= exact.max() - EQUAL))
+    lower = scores[scores < ordered[best]]
+    below = lower.max() if len(lower) else below_all(lowest, highest)
+    return float(between(ordered[best], below)), float(exact[best])
 
 
-def _count(labels: NDArray[Any], chosen: NDArray[np.bool_], n_labels: int) -> NDArray[np.int64]:
-    if n_labels == 1:
-        return np.array([np.count_nonzero(chosen)])
-    return np.bincount(labels[chosen], minlength=n_labels)
+def levels_of(scores: NDArray[Any], applies: NDArray[np.bool_], n_levels: int) -> IntArray:
+    """Levels of equal size from the lowest positive, 1, to the highest; 0 for all below it."""
+    positive = scores[applies].astype(np.float64)
+    low, size = positive.min(), np.ptp(positive) / (n_levels - 1)
+    # Neither step changes the order of scores.
+    level: FloatArray = np.subtract(scores, low, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        level /= max(size, np.finfo(np.float64).tiny)
+    level += 1
+    np.clip(level, 0, n_levels, out=level)
+    return level.astype(np.int64)
 
 
-def _f1(hits: Any, n_predicted: Any, n_positive: IntArray, objective: Objective) -> float:
-    """The objective from the counts of every label."""
+def totals_of(
+    bins: IntArray, n_bins: int, applies: NDArray[np.bool_], steps: FloatArray | None
+) -> FloatArray:
+    """Of the pairs in each bin: number of positives, number, and sum of steps (if given)."""
+    totals: FloatArray = np.zeros((3, n_bins))
+    totals[0] = np.bincount(bins[applies], minlength=n_bins)
+    totals[1] = np.bincount(bins, minlength=n_bins)
+    if steps is not None:
+        totals[2] = np.bincount(bins, steps, n_bins)
+    return totals
+
+
+def cumulative(totals: FloatArray) -> FloatArray:
+    """Sums over a level and all above it, along the last axis."""
+    return np.cumsum(totals[..., ::-1], axis=-1)[..., ::-1]
+
+
+def f1_of(
+    objective: Objective, n_positive: IntArray, hits: Any, predicted: Any, steps: Any
+) -> FloatArray:
+    """The objective, from totals of all pairs that are predicted."""
     return combine(
         objective,
-        lambda: float(2 * hits.sum() / max(1, n_predicted.sum() + n_positive.sum())),
-        lambda: float(np.mean(2 * hits / np.maximum(1, n_predicted + n_positive))),
+        lambda: 2 * hits / (predicted + n_positive.sum()),
+        lambda: steps / len(n_positive),
     )
-
-
-def _highest_f1(n_predicted: Any, n_positive: IntArray, objective: Objective) -> float:
-    """What no cut can exceed that predicts at least as many documents of each label."""
-    return _f1(n_positive, np.maximum(n_predicted, n_positive), n_positive, objective)

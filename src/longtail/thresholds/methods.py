@@ -12,14 +12,17 @@ import numpy as np
 
 from longtail.thresholds.cuts import (
     Objective,
-    approximate_f1,
     best_cut,
     best_cut_of,
+    combine,
+    cumulative,
     cuts_of,
-    f1_steps,
+    f1_of,
+    levels_of,
+    totals_of,
 )
 from longtail.thresholds.scales import logit
-from longtail.thresholds.tuning import FloatArray, IntArray, Pairs, Tuning
+from longtail.thresholds.tuning import FloatArray, IntArray, Tuning
 
 Fitted = tuple[FloatArray, dict[str, Any]]
 """The threshold of each label, and details for reports."""
@@ -31,20 +34,22 @@ SHRINKAGE = 50.0
 DROPS = np.concatenate([[0.0], np.geomspace(0.05, 3.0, 16)])
 # Its bend: the quantile of the training counts above which all labels share the threshold.
 BENDS = (0.5, 0.67, 0.8, 0.9, 0.97)
-# Scored pairs above which the curve is chosen by the best documents of every label alone.
-MANY_PAIRS = 100_000
+# Levels of score, and of log(count) in a unit of it, by which curves are compared.
+CURVE_LEVELS, COUNT_LEVELS = 1 << 11, 32
 
 
 def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
     """One probability of 0.40, 0.41, ..., 0.60, or of margins one shift of -1.0, -0.9, ..., 1.0."""
-    name, steps = ("shift", SHIFTS) if tuning.scale == "margin" else ("probability", GRID)
+    name, values = ("shift", SHIFTS) if tuning.scale == "margin" else ("probability", GRID)
     cuts = SHIFTS if tuning.scale == "margin" else logit(GRID)
-    pairs = tuning.pairs(cuts[0])
+    above = np.flatnonzero(tuning.by_label.scores >= cuts[0])
+    pairs, steps = tuning.by_label.at(above), tuning.f1_steps[above]
     # Between two cuts all scores are alike.
     rounded = cuts[np.searchsorted(cuts, pairs.scores, side="right") - 1]
-    value, _ = best_cut_of(pairs._replace(scores=rounded), tuning.n_positive, objective)
+    rounded_pairs = pairs._replace(scores=rounded)
+    value, _ = best_cut_of(rounded_pairs, tuning.n_positive, objective, steps)
     chosen = int(np.searchsorted(cuts, value, side="left").clip(0, len(cuts) - 1))
-    return np.full(tuning.n_labels, cuts[chosen]), {name: float(steps[chosen])}
+    return np.full(tuning.n_labels, cuts[chosen]), {name: float(values[chosen])}
 
 
 def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
@@ -56,15 +61,30 @@ def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted
 def per_label(
     tuning: Tuning, objective: Objective, folds: IntArray, shrinkage: float = SHRINKAGE
 ) -> Fitted:
-    """The exact best F1 of every label, shrunk towards the curve of `frequency` for rare labels."""
-    curve, details = frequency(tuning, objective, folds)
-    values = curve.copy()
-    for label, scores, applies in tuning.columns():
-        cuts, hits, predicted = cuts_of(scores, applies)
-        if len(cuts):
-            best = cuts[np.argmax(2 * hits / (predicted + tuning.n_positive[label]))]
-            values[label] = best + (curve[label] - best) * shrinkage / (int(hits[-1]) + shrinkage)
-    del details["tuning_f1"]
+    """The exact best F1 of every label, shrunk towards the curve of `frequency` for rare labels.
+
+    For `macro` that is the F1 of the label alone; for `micro` and `mean` the objective, with all
+    other labels cut by the curve.
+    """
+    curve, details = fit("frequency", tuning, objective, folds)
+    pairs, cuts, values = tuning.by_label, cuts_of(tuning), curve.copy()
+    of_label = 2 * cuts.hits / (cuts.predicted + tuning.n_positive[cuts.labels])
+    # Positives and predictions of the other labels.
+    by_curve = pairs.scores >= curve[pairs.labels]
+    predicted = np.bincount(pairs.labels[by_curve], minlength=tuning.n_labels)
+    hits = np.bincount(pairs.labels[by_curve & pairs.applies], minlength=tuning.n_labels)
+    hits, predicted = (part.sum() - part[cuts.labels] for part in (hits, predicted))
+    total = predicted + cuts.predicted + tuning.n_positive.sum()
+    f1 = combine(
+        objective, lambda: 2 * (hits + cuts.hits) / total, lambda: of_label / tuning.n_labels
+    )
+    # By label, then the best first, then the highest threshold.
+    order = np.lexsort((cuts.predicted, -f1, cuts.labels))
+    labels, first = np.unique(cuts.labels[order], return_index=True)
+    alone = cuts.thresholds[order[first]]
+    n_hits = np.bincount(pairs.labels[pairs.applies], minlength=tuning.n_labels)[labels]
+    values[labels] = alone + (curve[labels] - alone) * shrinkage / (n_hits + shrinkage)
+    details = {name: value for name, value in details.items() if name != "tuning_f1"}
     return values, {**details, "shrinkage": shrinkage}
 
 
@@ -76,17 +96,17 @@ def micromacro(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
     threshold if there is none (Lin and Lin, CIKM 2023).
     """
     names = np.unique(folds)
-    parts = [np.flatnonzero(folds != fold) for fold in names if len(names) > 1]
+    parts = [tuning.select(folds != fold) for fold in names] if len(names) > 1 else [tuning]
     first = np.full(tuning.n_labels, np.inf)
     further, n_fits = np.zeros(tuning.n_labels), np.zeros(tuning.n_labels)
-    for part in parts or [np.arange(tuning.n_documents)]:
-        fitted = _micromacro_once(tuning.select(part))
+    for part in parts:
+        fitted = _micromacro_once(part)
         known = np.isfinite(fitted)
         first = np.where(np.isfinite(first), first, fitted)
         # Sums of differences: the mean of equal thresholds is the same to the last bit.
         further[known] += fitted[known] - first[known]
         n_fits[known] += 1
-    shared, _ = best_cut(tuning, objective)
+    shared = fit("global", tuning, objective, folds)[1]["threshold"]
     values = np.where(n_fits > 0, first + further / np.maximum(n_fits, 1), shared)
     return values, {"global": shared, "folds": len(names)}
 
@@ -95,22 +115,25 @@ def _micromacro_once(tuning: Tuning) -> FloatArray:
     """Thresholds of the labels that have documents here; infinity for the others."""
     values = np.full(tuning.n_labels, np.inf)
     hits = predicted = actual = 0
-    order = np.argsort(-tuning.label_counts, kind="stable")
-    for label, scores, applies in tuning.columns(order):
+    cuts, (starts, sizes) = cuts_of(tuning), tuning.segments
+    ends = np.searchsorted(cuts.labels, np.arange(tuning.n_labels + 1))
+    for label in np.argsort(-tuning.label_counts, kind="stable").tolist():
         n_positive = int(tuning.n_positive[label])
         actual += n_positive
-        cuts, new_hits, new = cuts_of(scores, applies)
-        if not len(cuts):
+        own = slice(ends[label], ends[label + 1])
+        new_hits, new = cuts.hits[own], cuts.predicted[own]
+        if not len(new):
             continue
         micro = 2 * (hits + new_hits) / (predicted + new + actual)
         f1 = micro + 2 * new_hits / (new + n_positive) / tuning.n_labels
         best = int(np.argmax(f1))
         if f1[best] < 2 * hits / (predicted + actual):
             # Any prediction of this label costs more than it gains: above all its scores.
-            low, high = float(scores.min()), float(scores.max())
+            scores = tuning.by_label.scores[starts[label] : starts[label] + sizes[label]]
+            low, high = float(scores[-1]), float(scores[0])
             values[label] = max(high + 1e-6 * (high - low), float(np.nextafter(high, np.inf)))
             continue
-        values[label] = cuts[best]
+        values[label] = cuts.thresholds[own][best]
         hits += int(new_hits[best])
         predicted += int(new[best])
     return values
@@ -121,58 +144,54 @@ def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
 
     Three numbers for all labels, chosen for the objective: rare labels, of which none has enough
     documents for its threshold, share one rule. The height is exact: it is the global threshold of
-    shifted scores. Of more than MANY_PAIRS, slope and bend are chosen by the best pairs of every
-    label, and by heights in small steps.
+    shifted scores. Slope and bend are chosen by heights in small steps.
     """
-    pairs = _best_pairs(tuning)
-    n_positive, counts = tuning.n_positive, np.maximum(tuning.label_counts, 1.0)
-    all_pairs = tuning.n_scored <= MANY_PAIRS
-    best = (-1.0, 0.0, 0.0, 1.0)
+    pairs, counts = tuning.by_label, np.maximum(tuning.label_counts, 1.0)
+    of_flat = fit("global", tuning, objective, folds)[1]
+    chosen = of_flat["threshold"], 0.0, 1.0, of_flat["tuning_f1"]
     if pairs.applies.any():
-        spread = float(np.std(pairs.scores[pairs.applies])) or 1.0
-        steps = f1_steps(pairs, n_positive)
-        for bend in np.unique(np.quantile(counts, BENDS)):
-            rarity = np.maximum(0.0, np.log(bend / counts))
-            steepest = float(rarity.max())
-            for drop in DROPS if steepest > 0 else DROPS[:1]:
-                slope = float(drop * spread / steepest) if steepest else 0.0
-                shifted = pairs._replace(scores=pairs.scores + slope * rarity[pairs.labels])
-                height = 0.0
-                if all_pairs:
-                    height, f1 = best_cut_of(shifted, n_positive, objective, steps)
-                else:
-                    f1 = approximate_f1(shifted, n_positive, objective, steps)
-                if f1 > best[0] + 1e-12:
-                    best = f1, height, slope, float(bend)
-    f1, height, slope, bend = best
-    offsets = slope * np.maximum(0.0, np.log(bend / counts))
-    if not all_pairs or f1 < 0:
-        # Only now the height, exactly and with all pairs; and never worse than without a slope.
-        height, f1 = best_cut(tuning, objective, offsets)
-        flat, flat_f1 = best_cut(tuning, objective)
-        if flat_f1 >= f1:
-            height, f1, slope, offsets = flat, flat_f1, 0.0, np.zeros(tuning.n_labels)
+        slope, bend = _slope_and_bend(tuning, objective, counts)
+        height, f1 = best_cut(tuning, objective, slope * _rarity(counts, bend))
+        # Never worse than without a slope.
+        if f1 > of_flat["tuning_f1"]:
+            chosen = height, slope, bend, f1
+    height, slope, bend, f1 = chosen
     details = {"height": height, "slope": slope, "bend": bend, "tuning_f1": f1}
-    return height - offsets, details
+    return height - slope * _rarity(counts, bend), details
 
 
-def _best_pairs(tuning: Tuning) -> Pairs:
-    """All scored pairs, or of many the best ones of every label.
+def _rarity(counts: FloatArray, bend: float) -> FloatArray:
+    return np.maximum(0.0, np.log(bend / counts))
 
-    10 predictions for every document of a label, and 50 more, are lower than any good cut.
-    """
-    if tuning.n_scored <= MANY_PAIRS:
-        return tuning.pairs()
-    lowest = np.full(tuning.n_labels, -np.inf)
-    for label, scores, _ in tuning.columns():
-        size = int(10 * tuning.n_positive[label] + 50)
-        if len(scores) > size:
-            least = np.partition(scores, -size)[-size]
-            # Many scores may share a lowest value, which then is too many.
-            if np.count_nonzero(scores >= least) > 2 * size:
-                least = np.nextafter(least, np.inf, dtype=scores.dtype)
-            lowest[label] = least
-    return tuning.pairs(lowest)
+
+def _slope_and_bend(
+    tuning: Tuning, objective: Objective, counts: FloatArray
+) -> tuple[float, float]:
+    """Of the best curve, with scores and counts in levels: a slope moves levels of score."""
+    pairs = tuning.by_label
+    _, groups = np.unique(np.round(np.log(counts) * COUNT_LEVELS), return_inverse=True)
+    n_groups, n_levels = int(groups.max()) + 1, CURVE_LEVELS + 1
+    bins = levels_of(pairs.scores, pairs.applies, CURVE_LEVELS)
+    bins += n_levels * groups[pairs.labels]
+    totals = totals_of(bins, n_groups * n_levels, pairs.applies, tuning.f1_steps)
+    of_groups = cumulative(totals.reshape(3, n_groups, n_levels))
+    _, first = np.unique(groups, return_index=True)
+    positive = pairs.scores[pairs.applies].astype(np.float64)
+    spread, size = float(np.std(positive)), float(np.ptp(positive)) / (CURVE_LEVELS - 1)
+    best = -1.0, 0.0, 1.0
+    for bend in np.unique(np.quantile(counts, BENDS)):
+        rarity = _rarity(counts, bend)
+        for drop in DROPS if rarity.any() and spread else DROPS[:1]:
+            slope = float(drop * spread / rarity.max()) if drop else 0.0
+            sums = np.zeros((3, n_levels))
+            for group, moved in enumerate(np.rint(slope * rarity[first] / (size or 1)).astype(int)):
+                kept = max(0, n_levels - moved)
+                sums[:, moved:] += of_groups[:, group, :kept]
+                sums[:, :moved] += of_groups[:, group, :1]
+            f1 = float(f1_of(objective, tuning.n_positive, *sums).max())
+            if f1 > best[0] + 1e-12:
+                best = f1, slope, float(bend)
+    return best[1:]
 
 
 METHODS: dict[str, Callable[[Tuning, Objective, IntArray], Fitted]] = {
@@ -182,3 +201,11 @@ METHODS: dict[str, Callable[[Tuning, Objective, IntArray], Fitted]] = {
     "micromacro": micromacro,
     "frequency": frequency,
 }
+
+
+def fit(name: str, tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
+    """Fit a method; once only, as others build on it."""
+    fitted: Fitted | None = tuning.fits.get((name, objective))
+    if fitted is None:
+        fitted = tuning.fits[name, objective] = METHODS[name](tuning, objective, folds)
+    return fitted

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.errors import InputError, UnknownNameError
 from longtail.metrics import Counts, count, macro_f1, micro_f1
+from longtail.metrics.blocks import row_blocks
 from longtail.thresholds.cuts import OBJECTIVES, Objective, combine
 from longtail.thresholds.decision import Thresholds
-from longtail.thresholds.methods import METHODS
+from longtail.thresholds.methods import METHODS, fit
 from longtail.thresholds.scales import Scale
-from longtail.thresholds.tuning import IntArray, Tuning, make_tuning
+from longtail.thresholds.tuning import FloatArray, IntArray, Tuning, make_tuning
 
 AUTO = "auto"
 CANDIDATES = tuple(name for name in METHODS if name != "grid")
@@ -67,7 +70,7 @@ def fit_thresholds(
     tuning = make_tuning(scores, y_true, label_counts, scale)
     groups = _folds(folds, tuning.n_documents, random_state)
     chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
-    values, fitted = METHODS[chosen](tuning, objective, groups)
+    values, fitted = fit(chosen, tuning, objective, groups)
     return Thresholds(values, chosen, objective, top_k, at_least_one, scale, details | fitted)
 
 
@@ -95,35 +98,43 @@ def cross_validated_score(
     _check(method, objective)
     tuning = make_tuning(scores, y_true, label_counts, scale)
     groups = _folds(folds, tuning.n_documents, random_state)
-    return _score(tuning, _out_of_fold(tuning, method, objective, groups))
+    return _score(tuning, _out_of_fold(tuning, [method], objective, groups)[method])
 
 
 def _out_of_fold(
-    tuning: Tuning, method: str, objective: Objective, groups: IntArray
-) -> sp.csr_matrix:
-    """Decisions on every document by thresholds fitted on the other folds."""
+    tuning: Tuning, methods: Sequence[str], objective: Objective, groups: IntArray
+) -> dict[str, sp.csr_matrix]:
+    """Decisions of each method on every document by thresholds fitted on the other folds."""
     names = np.unique(groups)
     if len(names) < 2:
         raise InputError("cross-validation needs at least two documents in two folds.")
-    blocks = []
+    pairs = tuning.by_label
+    decided = {method: np.zeros(len(pairs.scores), dtype=np.bool_) for method in methods}
     for name in names:
-        rest, held_out = np.flatnonzero(groups != name), np.flatnonzero(groups == name)
-        part = tuning.select(rest)
-        inner = method
-        if method == AUTO:
-            # Nested: the choice itself must not see the documents either.
-            inner = _choose(part, objective, groups[rest])[0] if len(names) > 2 else "global"
-        values, _ = METHODS[inner](part, objective, groups[rest])
-        blocks.append(Thresholds(values).apply(tuning.scores[held_out]))
-    # The blocks are sorted by fold: back to the order of the documents.
-    return sp.vstack(blocks, format="csr")[np.argsort(np.argsort(groups, kind="stable"))]
+        rest, part = groups[groups != name], tuning.select(groups != name)
+        held_out = np.flatnonzero((groups == name)[pairs.documents])
+        scores, labels = pairs.scores[held_out], pairs.labels[held_out]
+        for method in methods:
+            inner = method
+            if method == AUTO:
+                # Nested: the choice itself must not see the documents either.
+                inner = _choose(part, objective, rest)[0] if len(names) > 2 else "global"
+            values, _ = fit(inner, part, objective, rest)
+            decided[method][held_out] = scores >= values[labels]
+    return {method: _matrix(tuning, chosen) for method, chosen in decided.items()}
+
+
+def _matrix(tuning: Tuning, chosen: NDArray[np.bool_]) -> sp.csr_matrix:
+    at = np.flatnonzero(chosen)
+    places = tuning.by_label.documents[at], tuning.by_label.labels[at]
+    return sp.csr_matrix((np.ones(len(at)), places), tuning.y_true.shape)
 
 
 def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str, dict[str, Any]]:
     """The method with the best F1 on unseen documents; the default one unless that is clear."""
     if len(np.unique(groups)) < 2 or not tuning.n_positive.any():
         return "global", {"cross_validated_f1": {}}
-    decided = {name: _out_of_fold(tuning, name, objective, groups) for name in CANDIDATES}
+    decided = _out_of_fold(tuning, CANDIDATES, objective, groups)
     scores = {name: _score(tuning, decisions) for name, decisions in decided.items()}
     best = max(CANDIDATES, key=lambda name: scores[name].of(objective))
     if best != DEFAULT:
@@ -138,18 +149,31 @@ def _gain(
 ) -> tuple[float, float]:
     """By how much the F1 of the second decisions is higher, and its standard error (bootstrap)."""
     truth = tuning.y_true.astype(np.float64)
-    rng = np.random.RandomState(0)
-    n_documents = tuning.n_documents
-    weights = rng.multinomial(n_documents, np.full(n_documents, 1 / n_documents), N_RESAMPLES)
+    n_documents, n_labels = truth.shape
+    share = np.full(n_documents, 1 / n_documents)
+    weights = np.random.RandomState(0).multinomial(n_documents, share, N_RESAMPLES)
     differences = np.zeros(N_RESAMPLES)
-    for sign, decided in ((-1, first), (1, second)):
-        parts = truth.multiply(decided).tocsr(), decided.astype(np.float64), truth
-        # One resample at a time: with many labels, all at once would not fit into memory.
-        for k in range(N_RESAMPLES):
-            counts = Counts(*(np.asarray(weights[k] @ part).ravel() for part in parts))
-            differences[k] += sign * _f1_of(counts).of(objective)
+    # In blocks, since with many labels the counts of all resamples may not fit into memory.
+    for rows in row_blocks(N_RESAMPLES, max(n_documents, n_labels)):
+        part = np.array(weights[rows].T, dtype=np.float64, order="C")
+        actual = truth.T @ part
+        before, after = (
+            _f1_of_columns(truth.multiply(decided).T @ part, decided.T @ part, actual, objective)
+            for decided in (first, second)
+        )
+        differences[rows] = after - before
     observed = _score(tuning, second).of(objective) - _score(tuning, first).of(objective)
     return observed, float(differences.std(ddof=1))
+
+
+def _f1_of_columns(hits: Any, predicted: Any, actual: Any, objective: Objective) -> FloatArray:
+    """F1 of every column, labels being rows."""
+    total = predicted + actual
+    return combine(
+        objective,
+        lambda: 2 * hits.sum(axis=0) / np.maximum(1, total.sum(axis=0)),
+        lambda: np.asarray(np.mean(2 * hits / np.maximum(1, total), axis=0)),
+    )
 
 
 def _score(tuning: Tuning, decided: sp.csr_matrix) -> CrossValidatedF1:

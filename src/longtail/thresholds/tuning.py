@@ -1,4 +1,4 @@
-"""Scores and labels that thresholds are fitted on: checked, as logits, by pair or by label.
+"""Scores and labels that thresholds are fitted on: checked, as logits, pair by pair.
 
 Scores may be dense, masked (a masked pair was not scored, and is ignored) or CSR (an absent pair
 has no score, and is never predicted).
@@ -6,8 +6,7 @@ has no score, and is never predicted).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import InputError
-from longtail.metrics.blocks import CACHED, applies_to, row_blocks, rows_of
+from longtail.metrics.blocks import applies_to, rectangles, rows_of
 from longtail.metrics.inputs import label_matrix
 from longtail.thresholds.scales import Scale, to_logits
 
@@ -27,23 +26,31 @@ IntArray = NDArray[np.int64]
 class Pairs(NamedTuple):
     """Scored pairs of a document and a label."""
 
+    documents: NDArray[np.int32]
+    labels: NDArray[np.int32]
     scores: NDArray[Any]
-    labels: NDArray[Any]
     applies: NDArray[np.bool_]
 
+    def at(self, positions: NDArray[np.integer]) -> Pairs:
+        return Pairs(*(part[positions] for part in self))
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Tuning:
     """Documents that the model has not trained on: their scores as logits, and their labels."""
 
-    scores: Any
-    """Dense float, or CSR."""
+    pairs: Pairs
+    """In any order."""
     y_true: sp.csr_matrix
     """Without masked pairs, as those are ignored."""
     label_counts: FloatArray
     """Training documents of each label."""
     scale: Scale = "logit"
     """Of the scores as they were passed."""
+    is_sorted: bool = False
+    """Whether the pairs are those of `by_label`."""
+    fits: dict[Any, Any] = field(default_factory=dict)
+    """Fitted methods that others build on; see `methods.fit`."""
 
     @property
     def n_labels(self) -> int:
@@ -53,74 +60,54 @@ class Tuning:
     def n_documents(self) -> int:
         return int(self.y_true.shape[0])
 
-    @property
-    def n_scored(self) -> int:
-        """Number of scored pairs."""
-        return int(self.scores.nnz if sp.issparse(self.scores) else self.scores.size)
-
     @cached_property
     def n_positive(self) -> IntArray:
         """Documents of each label: pairs without a sparse score included, masked ones not."""
         return np.bincount(self.y_true.indices, minlength=self.n_labels).astype(np.int64)
 
-    def select(self, rows: IntArray) -> Tuning:
-        return Tuning(self.scores[rows], self.y_true[rows], self.label_counts, self.scale)
+    @cached_property
+    def by_label(self) -> Pairs:
+        """The pairs label by label, each from the highest score down."""
+        if self.is_sorted:
+            return self.pairs
+        # As a matrix, since scipy orders many pairs by label faster than numpy sorts them.
+        n_pairs = len(self.pairs.labels)
+        numbers = np.arange(n_pairs, dtype=np.int32 if n_pairs < 1 << 31 else np.int64)
+        places = self.pairs.labels, numbers
+        order = sp.coo_matrix((numbers, places), (self.n_labels, n_pairs)).tocsr().data
+        scores = self.pairs.scores[order]
+        for _, at, is_pair in rectangles(*self.segments):
+            ranks = np.argsort(np.where(is_pair, -scores[at], np.inf), axis=1)
+            order[at[is_pair]] = order[np.take_along_axis(at, ranks, axis=1)[is_pair]]
+        return self.pairs.at(order)
 
-    def columns(
-        self, labels: Iterable[int] | None = None
-    ) -> Iterator[tuple[int, NDArray[Any], NDArray[np.bool_]]]:
-        """Each label, by default of all, with its scores and whether it applies there."""
-        truth = self.y_true.tocsc()
-        by_label = self.scores.tocsc() if sp.issparse(self.scores) else self.scores
-        stored = applies_to(truth, by_label) if sp.issparse(by_label) else None
-        for label in range(self.n_labels) if labels is None else labels:
-            if stored is not None:
-                entries = slice(by_label.indptr[label], by_label.indptr[label + 1])
-                yield label, by_label.data[entries], stored[entries]
-            else:
-                applies = np.zeros(self.n_documents, dtype=np.bool_)
-                applies[truth.indices[truth.indptr[label] : truth.indptr[label + 1]]] = True
-                yield label, by_label[:, label], applies
+    @cached_property
+    def f1_steps(self) -> FloatArray:
+        """By how much each pair of `by_label`, predicted after those above it, changes the F1.
 
-    def pairs(self, lowest: Any = None, offsets: FloatArray | None = None) -> Pairs:
-        """Scored pairs, document by document.
-
-        Args:
-            lowest: only those with at least this score (one number, or one per label).
-            offsets: of each label, added to its scores first.
+        That of its label.
         """
-        if sp.issparse(self.scores):
-            labels = self.scores.indices
-            scores = self.scores.data if offsets is None else self.scores.data + offsets[labels]
-            pairs = Pairs(scores, labels, applies_to(self.y_true, self.scores))
-            if lowest is None:
-                return pairs
-            high = scores >= np.broadcast_to(lowest, self.n_labels)[labels]
-            return Pairs(*(part[high] for part in pairs))
-        n_labels, positions, scores = self.n_labels, [], []
-        # In steps that stay in the processor's cache.
-        for rows in row_blocks(self.n_documents, n_labels, CACHED):
-            block = self.scores[rows] if offsets is None else self.scores[rows] + offsets
-            chosen = np.ones(block.shape, np.bool_) if lowest is None else block >= lowest
-            at = np.flatnonzero(chosen)
-            positions.append(at + rows.start * n_labels)
-            scores.append(block.ravel()[at])
-        at = np.concatenate(positions)
-        positive = rows_of(self.y_true) * n_labels + self.y_true.indices
-        nearest = np.searchsorted(at, positive)
-        applies = np.zeros(len(at), dtype=np.bool_)
-        applies[nearest[np.append(at, -1)[nearest] == positive]] = True
-        return Pairs(np.concatenate(scores), (at % n_labels).astype(np.int32), applies)
+        starts, sizes = self.segments
+        hits = np.append(0, np.cumsum(self.by_label.applies))
+        hits = hits[1:] - np.repeat(hits[starts], sizes)
+        f1 = 2 * hits / (np.arange(1, len(hits) + 1) + np.repeat(self.n_positive - starts, sizes))
+        steps: FloatArray = np.diff(f1, prepend=0.0)
+        starts = starts[sizes > 0]
+        steps[starts] = f1[starts]
+        return steps
 
-    def positive_pairs(self, offsets: FloatArray | None) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Scores and labels of the scored pairs whose label applies; `offsets` as in `pairs`."""
-        if sp.issparse(self.scores):
-            applies = applies_to(self.y_true, self.scores)
-            scores, labels = self.scores.data[applies], self.scores.indices[applies]
-        else:
-            labels = self.y_true.indices
-            scores = self.scores[rows_of(self.y_true), labels]
-        return scores if offsets is None else scores + offsets[labels], labels
+    @cached_property
+    def segments(self) -> tuple[IntArray, IntArray]:
+        """The start and the number of the pairs of each label in `by_label`."""
+        sizes = np.bincount(self.pairs.labels, minlength=self.n_labels).astype(np.int64)
+        return np.cumsum(sizes) - sizes, sizes
+
+    def select(self, chosen: NDArray[np.bool_]) -> Tuning:
+        """Some of the documents."""
+        pairs = self.by_label.at(np.flatnonzero(chosen[self.by_label.documents]))
+        numbers = np.cumsum(chosen, dtype=np.int32) - 1
+        pairs = pairs._replace(documents=numbers[pairs.documents])
+        return Tuning(pairs, self.y_true[chosen], self.label_counts, self.scale, is_sorted=True)
 
 
 def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "logit") -> Tuning:
@@ -142,4 +129,17 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
     if np.ma.isMaskedArray(scores):
         truth = truth.multiply(~np.ma.getmaskarray(scores)).tocsr()
         truth.eliminate_zeros()
-    return Tuning(logits, truth.astype(bool), counts, scale)
+    return Tuning(_pairs(logits, truth), truth.astype(bool), counts, scale)
+
+
+def _pairs(logits: Any, truth: sp.csr_matrix) -> Pairs:
+    if sp.issparse(logits):
+        documents, labels = rows_of(logits), logits.indices
+        values, applies = logits.data, applies_to(truth, logits)
+    else:
+        n_documents, n_labels = logits.shape
+        documents = np.repeat(np.arange(n_documents, dtype=np.int32), n_labels)
+        labels = np.tile(np.arange(n_labels, dtype=np.int32), n_documents)
+        values, applies = logits.ravel(), np.zeros(logits.size, dtype=np.bool_)
+        applies[rows_of(truth) * n_labels + truth.indices] = True
+    return Pairs(documents.astype(np.int32), labels.astype(np.int32, copy=False), values, applies)
