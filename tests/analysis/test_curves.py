@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.metrics import f1_score
 
 from longtail.analysis import Run
-from longtail.analysis.curves import SHIFTS, STEPS, f1_by_shift, mean_f1_by_count, precision_recall
+from longtail.analysis.curves import mean_f1_by_count, precision_recall
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.metrics import blocks
@@ -33,7 +32,7 @@ def make(kind: str, rule: dict[str, Any]) -> tuple[Run, np.ndarray]:
     """A run with a threshold for each label, one of them never predicted; and its labels."""
     rng = np.random.RandomState(3)
     truth = (rng.rand(40, 6) < 0.3).astype(float)
-    # In quarters, so that shifts by 0.5 or 3 are exact.
+    # In quarters, so that sums are exact.
     dense = np.round(4 * (truth + rng.randn(40, 6))) / 4
     scored = dense > -0.8 if kind != "dense" else np.ones(dense.shape, dtype=bool)
     scored[7] &= kind == "dense"  # a document without any score
@@ -86,35 +85,15 @@ def test_precision_recall_is_that_of_moved_thresholds(kind: str, rule: dict[str,
 
 
 @every_rule
-@every_kind
-def test_f1_by_shift(kind: str, rule: dict[str, Any]) -> None:
-    run, truth = make(kind, rule)
-    micro, macro = f1_by_shift(run)
-    for shift in (-3.0, -1.5, -0.5, 0.0, 0.5, 1.0, 3.0):
-        decided, k = moved(run, rule, shift), int(np.argmin(np.abs(SHIFTS - shift)))
-        for curve, average in ((micro, "micro"), (macro, "macro")):
-            expected = f1_score(truth, decided, average=average, zero_division=0)
-            assert curve.y[k] == pytest.approx(expected, abs=1e-12), (shift, average)
-    for size in (1, 130):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocks, "BLOCK", size)
-            again = f1_by_shift(run)
-        for one, two in zip((micro, macro), again, strict=True):
-            assert one.y == pytest.approx(two.y, abs=1e-12)
-
-
-@every_rule
 def test_nothing_scored_and_nothing_positive(rule: dict[str, Any]) -> None:
     nothing = sp.csr_matrix((4, 6))
     for truth in (np.eye(4, 6), np.zeros((4, 6))):
         result = evaluate(truth, nothing, Thresholds(VALUES, **rule), STATS, n_resamples=0)
         run = Run(result, scores=nothing)
-        assert not any(curve.y.any() for curve in f1_by_shift(run))
         assert all(len(curve.x) == 0 for curve in precision_recall(run).values())
 
 
 def test_a_million_labels_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labels x steps in one piece would be 0.5 GiB for each of several arrays."""
     rng = np.random.default_rng(0)
     n_documents, n_labels, n_scored = 3000, 1_000_000, 30
     columns = np.sort(rng.integers(0, n_labels, (n_documents, n_scored)), axis=1)
@@ -130,13 +109,10 @@ def test_a_million_labels_take_little_memory(monkeypatch: pytest.MonkeyPatch) ->
     run = Run(evaluate(truth, scores, rule, stats, n_resamples=0), scores=scores)
     monkeypatch.setattr(blocks, "BLOCK", 2**18)
     tracemalloc.start()
-    micro, macro = f1_by_shift(run)
     curves = precision_recall(run)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 64 * 2**20, peak
-    assert micro.y[STEPS // 2] == pytest.approx(run.evaluation.overall.micro_f1)
-    assert macro.y[STEPS // 2] == pytest.approx(run.evaluation.overall.macro_f1)
     assert all(len(curve.x) > 100 for curve in curves.values())
 
 

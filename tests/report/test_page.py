@@ -143,7 +143,7 @@ def test_tables_of_runs_and_paper_are_there() -> None:
 
 def test_figures_are_inline_and_take_the_pages_colours() -> None:
     pictures = re.findall(r"<svg.*?</svg>", page(), flags=re.DOTALL)
-    assert len(pictures) == 6
+    assert len(pictures) == 5
     for picture in pictures:
         assert "currentColor" in picture and "<metadata" not in picture and "<style" not in picture
         assert set(re.findall(r"#[0-9a-f]{6}\b", picture)) <= {"#ffffff"}, picture[:80]
@@ -162,7 +162,7 @@ def test_dashes_caveats_and_whose_groups_are_shown() -> None:
     assert "knows the label" not in dashes
 
 
-def test_without_scores_two_figures_are_left_out() -> None:
+def test_without_scores_a_figure_is_left_out() -> None:
     alone = build_page({"third": runs()["third|run"]})
     assert len(re.findall("<svg", alone)) == 4
     assert "Precision and recall by group" not in alone

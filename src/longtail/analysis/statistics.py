@@ -39,16 +39,6 @@ MAX_EXAMPLES = 5
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Mean, median, 95 % quantile and maximum; None where there is nothing to measure."""
-
-    mean: float | None
-    median: float | None
-    q95: float | None
-    max: int | None
-
-
-@dataclass(frozen=True)
 class PartStats:
     """One part. `density` is `cardinality` over the labels of all parts together."""
 
@@ -66,26 +56,8 @@ class PartStats:
     label_sets: int
     """Distinct sets of labels; the empty one is not counted."""
     without_text: int
-    words: Spread
-    """Length in words, split at white space."""
-
-
-@dataclass(frozen=True)
-class Group:
-    labels: int
-    assignments: int
-    share: float | None
-    """Of all assignments in the training part."""
-
-
-@dataclass(frozen=True)
-class LabelFacts:
-    """One label: its training documents, IRLbl (None without any) and group."""
-
-    name: str
-    count: int
-    irlbl: float | None
-    group: str
+    words: dict[str, float | None]
+    """`mean`, `median`, `q95` and `max` of the length in words, split at white space."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +73,8 @@ class TrainLabels:
     quantiles: dict[str, float]
     cuts: tuple[float, float]
     """Tail: fewer documents than the first; head: more than the second."""
-    groups: dict[str, Group]
+    groups: dict[str, dict[str, Any]]
+    """Group -> number of `labels`, their `assignments`, and the `share` of all of these."""
     gini: float | None
     mean_ir: float | None
     max_ir: float | None
@@ -109,17 +82,8 @@ class TrainLabels:
     scumble: float
     mu: float
     mu_source: Literal["pairs", "counts"]
-    per_label: tuple[LabelFacts, ...]
-    """Every label in the order of the columns."""
-
-
-@dataclass(frozen=True)
-class Leak:
-    """A document that is also in the training part: both ids, or rows where there are none."""
-
-    document: str | int
-    train_document: str | int
-    same_labels: bool
+    per_label: tuple[dict[str, Any], ...]
+    """`name`, `count`, `irlbl` (None without documents) and `group`, in the order of columns."""
 
 
 @dataclass(frozen=True)
@@ -134,18 +98,10 @@ class Duplicates:
     in_train: int | None
     in_train_same_labels: int | None
     """Those of `in_train` that carry exactly the labels of one of their copies there."""
-    examples: tuple[Leak, ...]
+    examples: tuple[dict[str, Any], ...]
+    """`document` and `train_document`, by id or by row, and whether they have the `same_labels`."""
     repeated_ids: int | None
     ids_in_train: int | None
-
-
-@dataclass(frozen=True)
-class Change:
-    label: str
-    train_share: float
-    """Of the documents of the part."""
-    share: float
-    z: float
 
 
 @dataclass(frozen=True)
@@ -165,8 +121,8 @@ class Drift:
     """What a random split of these sizes would give: small parts always differ."""
     changed: int
     """Labels whose share of documents differs significantly: 5 % error over all labels tested."""
-    changes: tuple[Change, ...]
-    """The labels with the largest |z|, significant or not."""
+    changes: tuple[dict[str, Any], ...]
+    """`label`, its shares of documents `train_share` and `share`, and `z`: the largest |z|."""
 
 
 @dataclass(frozen=True)
@@ -257,10 +213,10 @@ def _part_stats(part: _Part, words: IntArray) -> PartStats:
     n_documents, n_labels = matrix.shape
     per_document = np.diff(matrix.indptr)
     cardinality = matrix.nnz / n_documents if n_documents else None
-    spread = Spread(None, None, None, None)
+    spread: dict[str, float | None] = dict.fromkeys(("mean", "median", "q95", "max"))
     if words.size:
         median, q95 = np.quantile(words, [0.5, 0.95]).tolist()
-        spread = Spread(float(words.mean()), median, q95, int(words.max()))
+        spread = dict(mean=float(words.mean()), median=median, q95=q95, max=int(words.max()))
     return PartStats(
         documents=n_documents,
         assignments=int(matrix.nnz),
@@ -287,7 +243,7 @@ def _train_labels(train: TextData, cuts: tuple[float, float] | None) -> TrainLab
         group_of[mask] = name
         assigned = int(counts[mask].sum())
         share = assigned / float(total) if total else None
-        groups[name] = Group(int(mask.sum()), assigned, share)
+        groups[name] = {"labels": int(mask.sum()), "assignments": assigned, "share": share}
     ratios = imbalance_ratios(counts)
     mean_ir = float(ratios.mean()) if ratios.size else None
     return TrainLabels(
@@ -308,7 +264,7 @@ def _train_labels(train: TextData, cuts: tuple[float, float] | None) -> TrainLab
         mu=float(label_stats.mu),
         mu_source=label_stats.mu_source,
         per_label=tuple(
-            LabelFacts(name, int(n), float(counts.max() / n) if n else None, str(group))
+            dict(name=name, count=int(n), irlbl=float(counts.max() / n) if n else None, group=group)
             for name, n, group in zip(train.label_names, counts, group_of, strict=True)
         ),
     )
@@ -325,7 +281,11 @@ def _duplicates(part: _Part, train: _Part | None) -> Duplicates:
     leaked = [row for row, digest in enumerate(part.digests) if digest in row_of]
     same = [(part.digests[row], part.label_keys[row]) in pairs for row in leaked]
     examples = tuple(
-        Leak(part.name(row), train.name(row_of[part.digests[row]]), equal)
+        {
+            "document": part.name(row),
+            "train_document": train.name(row_of[part.digests[row]]),
+            "same_labels": equal,
+        }
         for row, equal in list(zip(leaked, same, strict=True))[:MAX_EXAMPLES]
     )
     in_train = None
@@ -353,6 +313,12 @@ def _drift(train: sp.csr_matrix, other: sp.csr_matrix, names: tuple[str, ...]) -
         js_by_chance=js_by_chance(before, after),
         changed=int((np.abs(z[tested]) > limit).sum()),
         changes=tuple(
-            Change(names[k], float(old_shares[k]), float(shares[k]), float(z[k])) for k in strongest
+            dict(
+                label=names[k],
+                train_share=float(old_shares[k]),
+                share=float(shares[k]),
+                z=float(z[k]),
+            )
+            for k in strongest
         ),
     )

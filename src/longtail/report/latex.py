@@ -42,8 +42,6 @@ NEEDS = (
 # Its first argument where the engine prints all scripts, else the second.
 OTHER_COMMAND = r"""\DeclareRobustCommand{\longtailother}[2]{%
   \ifdefined\directlua#1\else\ifdefined\XeTeXversion#1\else#2\fi\fi}"""
-# Letters on a line that can still be read, in a font that is made smaller by a quarter.
-LINE, GAP = 100, 2
 # A table wider than the lines is made smaller.
 NO_WIDER = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"
 
@@ -63,48 +61,24 @@ def escape_latex(text: str) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""A `table` environment; needs \usepackage{booktabs,graphicx}.
-
-    Columns that would not fit beside each other stand below each other.
-    """
+    r"""A `table` environment; needs \usepackage{booktabs,graphicx}."""
     caption = " ".join([table.title + ".", *table.notes, *table.caveats])
+    kinds = "l" * table.n_names + "r" * (len(table.header) - table.n_names)
     lines = [
         r"\begin{table}",
         r"  \centering",
         rf"  \caption[{{{escape_latex(table.title)}}}]{{{escape_latex(caption)}}}",
-        "  \\par\\medskip\n".join(_tabular(table, columns) for columns in _panels(table)),
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _panels(table: Table) -> list[list[int]]:
-    """Columns that fit beside each other, those that name the rows before each."""
-    rows = table.plain()
-    widths = [max(len(row[k]) for row in rows) + GAP for k in range(len(table.header))]
-    names = list(range(table.n_names))
-    panels = [names.copy()]
-    for column in range(table.n_names, len(widths)):
-        wide = sum(widths[k] for k in (*panels[-1], column)) > LINE
-        if wide and len(panels[-1]) > len(names):
-            panels.append(names.copy())
-        panels[-1].append(column)
-    return panels
-
-
-def _tabular(table: Table, columns: list[int]) -> str:
-    kinds = "l" * table.n_names + "r" * (len(columns) - table.n_names)
-    lines = [
         rf"  {NO_WIDER}\begin{{tabular}}{{{kinds}}}",
         r"    \toprule",
-        "    " + " & ".join(escape_latex(table.header[k]) for k in columns) + r" \\",
+        "    " + " & ".join(map(escape_latex, table.header)) + r" \\",
         r"    \midrule",
     ]
     for k, row in enumerate(table.rows):
         lines += [r"    \midrule"] if k in table.rules else []
-        cells = (render_cell(row[column], escape_latex, r"\textbf{{{}}}") for column in columns)
+        cells = (render_cell(cell, escape_latex, r"\textbf{{{}}}") for cell in row)
         lines.append("    " + " & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}}"]) + "\n"
+    lines += [r"    \bottomrule", r"  \end{tabular}}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
 
 
 def to_latex_document(title: str, tables: Sequence[Table]) -> str:

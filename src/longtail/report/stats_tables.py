@@ -1,52 +1,33 @@
-"""The tables and sentences of `longtail stats`."""
+"""The tables of `longtail stats`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from longtail.analysis.measures import LinkedPair
-from longtail.analysis.statistics import DataStats, Drift, Duplicates, PartStats, TrainLabels
-from longtail.report.table import Table, plural, shorten
+from longtail.analysis.statistics import DataStats, Drift, Duplicates, TrainLabels
+from longtail.report.table import Table, shorten
 
-NAME_LIMIT = 80
+NAME_LIMIT, SHORT = 80, 30
+Lines = dict[str, Callable[[Any], str]]
 
 
 def stats_tables(stats: DataStats, name: str) -> list[Table]:
     """What `stats` measured, under the name of the corpus."""
-    tables = [_parts_table(stats.parts, name), *_label_tables(stats.labels)]
+    tables = [_by_part(f"{name}: documents", PARTS, stats.parts), *_label_tables(stats.labels)]
     if stats.linked:
         tables.append(_linked_table(stats.linked))
-    sentences: dict[str, list[str]] = {"Duplicates": [], "Training part and the others": []}
-    duplicates, drift = sentences.values()
-    for part, copies in stats.duplicates.items():
-        duplicates += _duplicate_sentences(part, stats.parts[part].documents, copies)
-    for part, changes in stats.drift.items():
-        drift += _drift_sentences(part, changes)
-    # One sentence per row, so that wrapped lines stay under their sentence.
-    return tables + [Table(t, ("",), [(s,) for s in each]) for t, each in sentences.items() if each]
+    tables.append(_by_part("Duplicates", DUPLICATES, stats.duplicates))
+    if stats.drift:
+        tables.append(_by_part("Against the labels of the training part", DRIFT, stats.drift))
+    return tables
 
 
-def _parts_table(parts: dict[str, PartStats], name: str) -> Table:
-    lines: dict[str, Callable[[PartStats], Any]] = {
-        "documents": lambda part: part.documents,
-        "  without labels": lambda part: part.unlabelled,
-        "  with one label": lambda part: part.single_label,
-        "  with several labels": lambda part: part.multi_label,
-        "  without text": lambda part: part.without_text,
-        "labels that occur": lambda part: part.labels,
-        "sets of labels that occur": lambda part: part.label_sets,
-        "assignments (document, label)": lambda part: part.assignments,
-        "  per document, mean": lambda part: _fixed(part.cardinality, 2),
-        "  per document, most": lambda part: part.max_labels,
-        "  density": lambda part: _fixed(part.density, 5),
-        "words per document, mean": lambda part: _fixed(part.words.mean, 0),
-        "  median": lambda part: _fixed(part.words.median, 0),
-        "  95 % quantile": lambda part: _fixed(part.words.q95, 0),
-        "  most": lambda part: _number(part.words.max),
-    }
-    rows = [(text, *(str(of(part)) for part in parts.values())) for text, of in lines.items()]
-    return Table(f"{name}: documents", ("", *parts), rows)
+def _by_part(title: str, lines: Lines, parts: Mapping[str, Any]) -> Table:
+    """A line for every measure, a column for every part."""
+    rows = [(text, *(of(part) for part in parts.values())) for text, of in lines.items()]
+    return Table(title, ("", *parts), rows)
 
 
 def _label_tables(labels: TrainLabels) -> list[Table]:
@@ -56,8 +37,8 @@ def _label_tables(labels: TrainLabels) -> list[Table]:
     low, high = map(_number, labels.cuts)
     bounds = {"head": f"more than {high}", "medium": f"{low} to {high}", "tail": f"below {low}"}
     groups = [
-        (name, bounds[name], str(group.labels), str(group.assignments), _percent(group.share))
-        for name, group in labels.groups.items()
+        (name, bounds[name], str(g["labels"]), str(g["assignments"]), _percent(g["share"]))
+        for name, g in labels.groups.items()
     ]
     measures = (labels.mean_ir, labels.max_ir, labels.cvir, labels.scumble, labels.gini)
     mu = _number(labels.mu) + ("" if labels.mu_source == "pairs" else " (from counts)")
@@ -92,60 +73,18 @@ def _linked_table(linked: tuple[LinkedPair, ...]) -> Table:
     return Table(title, header, rows, n_names=2)
 
 
-def _duplicate_sentences(part: str, n_documents: int, duplicates: Duplicates) -> list[str]:
-    def of(count: int, verb: str, singular: str | None = None) -> str:
-        verb = verb if count != 1 else singular or verb + "s"
-        return f"{count:,} of {n_documents:,} {part} documents {verb}"
-
-    sentences = [f"No two {part} documents have the same text."]
-    if duplicates.copies:
-        sentences = [f"{of(duplicates.copies, 'repeat')} an earlier text."]
-    if duplicates.in_train:
-        example = duplicates.examples[0]
-        both = (example.document, example.train_document)
-        sentences.append(
-            f"{of(duplicates.in_train, 'are', 'is')} also in the training part, "
-            f"{duplicates.in_train_same_labels} with exactly the same labels; for example "
-            f"{' is '.join(shorten(str(name), NAME_LIMIT) for name in both)} there."
-        )
-    elif duplicates.in_train == 0:
-        sentences.append(f"No {part} document is also in the training part.")
-    if duplicates.repeated_ids:
-        sentences.append(f"{of(duplicates.repeated_ids, 'repeat')} an earlier id.")
-    if duplicates.ids_in_train:
-        verb = of(duplicates.ids_in_train, "carry", "carries")
-        sentences.append(f"{verb} the id of a training document.")
-    return sentences
+def _leak(copies: Duplicates) -> str:
+    """The first document that is also in the training part, and which one it is there."""
+    names = [(leak["document"], leak["train_document"]) for leak in copies.examples[:1]]
+    return " is ".join(shorten(str(name), SHORT) for pair in names for name in pair) or "-"
 
 
-def _drift_sentences(part: str, drift: Drift) -> list[str]:
-    sentences = [f"Every label of {part} occurs in training."]
-    if drift.new_labels:
-        examples = [shorten(name, NAME_LIMIT) for name in drift.new_examples]
-        examples += ["..."] * (drift.new_labels > len(examples))
-        new = f"{plural(drift.new_labels, 'label')} of {part}"
-        new += f" ({plural(drift.new_assignments, 'assignment')}) never occurred in training: "
-        sentences = [new + "; ".join(examples)]
-    if drift.absent_labels:
-        sentences.append(f"{plural(drift.absent_labels, 'training label')} not found in {part}.")
-    if drift.js_distance is not None:
-        sentences.append(
-            f"Labels of {part} against those of train: Jensen-Shannon distance "
-            f"{drift.js_distance:.3f} (0 the same, 1 none in common; chance alone gives "
-            f"{drift.js_by_chance:.3f})."
-        )
+def _most_changed(drift: Drift) -> str:
     if not drift.changed:
-        return [*sentences, f"No label's share of {part} differs significantly from train."]
-    changes = "; ".join(
-        f"{shorten(change.label, NAME_LIMIT)} {_percent(change.train_share)} -> "
-        f"{_percent(change.share)}"
-        for change in drift.changes[: drift.changed]
-    )
-    sentences.append(
-        f"{plural(drift.changed, 'label')} with a significantly different share of documents "
-        f"in {part} than in train; most of all {changes}."
-    )
-    return sentences
+        return "-"
+    change = drift.changes[0]
+    shares = f"{_percent(change['train_share'])} to {_percent(change['share'])}"
+    return f"{shorten(change['label'], SHORT)} {shares}"
 
 
 def _number(value: float | None) -> str:
@@ -163,3 +102,40 @@ def _fixed(value: float | None, digits: int) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+PARTS: Lines = {
+    "documents": lambda part: str(part.documents),
+    "  without labels": lambda part: str(part.unlabelled),
+    "  with one label": lambda part: str(part.single_label),
+    "  with several labels": lambda part: str(part.multi_label),
+    "  without text": lambda part: str(part.without_text),
+    "labels that occur": lambda part: str(part.labels),
+    "sets of labels that occur": lambda part: str(part.label_sets),
+    "assignments (document, label)": lambda part: str(part.assignments),
+    "  per document, mean": lambda part: _fixed(part.cardinality, 2),
+    "  per document, most": lambda part: str(part.max_labels),
+    "  density": lambda part: _fixed(part.density, 5),
+    "words per document, mean": lambda part: _fixed(part.words["mean"], 0),
+    "  median": lambda part: _fixed(part.words["median"], 0),
+    "  95 % quantile": lambda part: _fixed(part.words["q95"], 0),
+    "  most": lambda part: _number(part.words["max"]),
+}
+DUPLICATES: Lines = {
+    "documents with the text of an earlier one": lambda copies: str(copies.copies),
+    "also in the training part": lambda copies: _number(copies.in_train),
+    "  with exactly the same labels": lambda copies: _number(copies.in_train_same_labels),
+    "  for example": _leak,
+    "documents with the id of an earlier one": lambda copies: _number(copies.repeated_ids),
+    "with the id of a training document": lambda copies: _number(copies.ids_in_train),
+}
+DRIFT: Lines = {
+    "labels that never occurred in training": lambda drift: str(drift.new_labels),
+    "  assignments of them": lambda drift: str(drift.new_assignments),
+    "  for example": lambda drift: shorten("; ".join(drift.new_examples), SHORT) or "-",
+    "training labels that do not occur": lambda drift: str(drift.absent_labels),
+    "Jensen-Shannon distance": lambda drift: _fixed(drift.js_distance, 3),
+    "  by chance alone": lambda drift: _fixed(drift.js_by_chance, 3),
+    "labels with a significantly other share": lambda drift: str(drift.changed),
+    "  most of all": _most_changed,
+}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from longtail.analysis.curves import f1_by_shift, mean_f1_by_count, precision_recall
+from longtail.analysis.curves import mean_f1_by_count, precision_recall
 from longtail.analysis.runs import Run
 from longtail.report.evaluation_tables import GROUPS, MEASURES
 from longtail.report.figures.drawing import new_figure
@@ -119,17 +119,6 @@ def _thresholds(panels: Panels, runs: Runs) -> None:
     axes.set_ylabel("threshold of the score")
 
 
-def _f1_by_shift(panels: Panels, runs: Runs) -> None:
-    """Micro- and macro-F1 as all thresholds are moved by the same amount."""
-    for k, run in runs:
-        for axes, curve in zip(panels, f1_by_shift(run), strict=True):
-            axes.plot(curve.x, 100 * curve.y, **_line(k))
-    for axes, measure in zip(panels, MEASURES, strict=True):
-        axes.axvline(0, color=TEXT, linewidth=0.8, linestyle=":")
-        title = f"{heading(measure)}, %"
-        axes.set(title=title, xlabel="all thresholds moved by", ylim=(0, 100))
-
-
 def _precision_recall(panels: Panels, runs: Runs) -> None:
     """One panel per group; dots are the decisions that the report evaluates."""
     for k, run in runs:
@@ -162,22 +151,13 @@ def _has_scores(run: Run) -> bool:
     return run.scores is not None and evaluation.y_true is not None and len(evaluation.masks) > 0
 
 
-def _always(run: Run) -> bool:
-    return True
-
-
-def _is_calibrated(run: Run) -> bool:
-    return run.evaluation.calibration is not None
-
-
 # How to draw it, panels, width, and which runs have it.
 FIGURES: dict[str, tuple[Callable[[Panels, Runs], None], int, float, Callable[[Run], bool]]] = {
-    "f1-by-count": (_f1_by_count, 1, HALF, _always),
-    "f1-by-group": (_f1_by_group, 2, HALF, _always),
-    "thresholds": (_thresholds, 1, HALF, _always),
-    "f1-by-shift": (_f1_by_shift, 2, FULL, _has_scores),
+    "f1-by-count": (_f1_by_count, 1, HALF, lambda run: True),
+    "f1-by-group": (_f1_by_group, 2, HALF, lambda run: True),
+    "thresholds": (_thresholds, 1, HALF, lambda run: True),
     "precision-recall": (_precision_recall, 3, FULL, _has_scores),
-    "reliability": (_reliability, 1, HALF, _is_calibrated),
+    "reliability": (_reliability, 1, HALF, lambda run: run.evaluation.calibration is not None),
 }
 
 
