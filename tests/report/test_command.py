@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longtail.cli import main
-from longtail.report import FORMATS, check_different, format_of
+from longtail.report import FORMATS, format_of
 from longtail.report.document import SUFFIXES
 
 Refused = Callable[..., str]
@@ -28,20 +28,6 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         return " ".join(capsys.readouterr().err.split())
 
     return call
-
-
-def test_the_same_run_twice(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    monkeypatch.chdir(tmp_path)
-    message = refused("a", "b", "a")
-    assert "expected different runs, got a twice. Name each run once." in message
-    for other in ("link", f"../{tmp_path.name}/a", tmp_path / "a"):
-        message = refused("a", other)
-        assert "expected different runs, got" in message and "as a and as" in message
-    check_different([Path("a"), Path("b")])
 
 
 def test_arguments_that_are_refused(refused: Refused, tmp_path: Path) -> None:

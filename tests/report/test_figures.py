@@ -19,7 +19,7 @@ from longtail.data.textdata import TextData
 from longtail.errors import InputError
 from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
-from longtail.report import Run, plot_documents, plot_labels, plot_results
+from longtail.report import Run, plot_documents, plot_labels
 from longtail.report.figures.corpus import bin_edges
 from longtail.report.figures.evaluation import draw_figures
 from longtail.report.table import NONE
@@ -147,14 +147,6 @@ def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_results_of_odd_rows(tmp_path: Path) -> None:
-    ours = {"$x$ a very long name of a row": {"all": (50.0, 40.0), "tail": (0.0, 0.0)}, "none": {}}
-    plot_results(ours, {}, {}, {"all": 5}, tmp_path / "a.png", title="t $ _")
-    assert png_size(tmp_path / "a.png")[0] == 1500
-    with pytest.raises(InputError, match="no results to draw"):
-        plot_results({"db": {}}, {}, {}, {}, tmp_path / "b.png")
 
 
 def test_figures_of_the_page_leave_out_what_is_not_known() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -59,18 +59,6 @@ def format_of(format: str | None, out: Path | None) -> str:
             f"{', '.join(SUFFIXES)}, or name the format: {', '.join(FORMATS)}."
         )
     return SUFFIXES[suffix]
-
-
-def check_different(folders: Sequence[Path]) -> None:
-    """Raise if two of the folders are one: a report would show it once, and compare nothing."""
-    seen: dict[Path, Path] = {}
-    for folder in folders:
-        first = seen.setdefault(folder.resolve(), folder)
-        if first is not folder:
-            names = "" if first == folder else f", as {first} and as {folder}"
-            raise InputError(
-                f"expected different runs, got {folder} twice{names}. Name each run once."
-            )
 
 
 def _to_json(runs: Mapping[str, Run], corpus: str | None) -> str:

@@ -1,7 +1,7 @@
 r"""Tables as LaTeX for the packages booktabs and graphicx, with everything of the data escaped.
 
-Compiles with pdflatex and lualatex. The former wants \usepackage[T1]{fontenc} for some
-letters of the Latin script; scripts that it cannot print become the numbers of their characters.
+For pdflatex, with \usepackage[T1]{fontenc} for some letters, and for lualatex, which names in
+other scripts than the Latin one need.
 """
 
 from __future__ import annotations
@@ -30,18 +30,7 @@ ESCAPES = str.maketrans(
 )
 # Two of these in a row would become one character, such as a dash or a quotation mark.
 LIGATURE = re.compile(r"([-'`,?!])(?=[-'`,])")
-# What pdflatex cannot print with T1: all but ASCII, most of Latin-1 and Latin Extended-A, and this.
-OTHER = re.compile(
-    "([\u0126\u0127\u0138\u013f\u0140\u0149\u0166\u0167\u017f]+|"
-    "[^\x20-\x7e\u00a1-\u017eȘșȚț†‡•…‰€™\u2013\u2014\u2018-\u201a\u201c-\u201e\u2039\u203a]+)"
-)
-NEEDS = (
-    r"% Needs \usepackage{booktabs,graphicx}; with pdflatex also \usepackage[T1]{fontenc} if names",
-    r"% hold letters that the old fonts lack.",
-)
-# Its first argument where the engine prints all scripts, else the second.
-OTHER_COMMAND = r"""\DeclareRobustCommand{\longtailother}[2]{%
-  \ifdefined\directlua#1\else\ifdefined\XeTeXversion#1\else#2\fi\fi}"""
+NEEDS = r"% Needs \usepackage{booktabs,graphicx}."
 # A table wider than the lines is made smaller.
 NO_WIDER = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"
 
@@ -50,14 +39,7 @@ def escape_latex(text: str) -> str:
     """Text that prints as it is, on one line."""
     # lualatex takes the replacement character for broken UTF-8.
     folded = unicodedata.normalize("NFC", one_line(text)).replace("\N{REPLACEMENT CHARACTER}", "?")
-    parts = OTHER.split(folded)
-    for k, part in enumerate(parts):
-        if k % 2:  # every second part is what OTHER matched
-            numbers = " ".join(f"U+{ord(letter):04X}" for letter in part)
-            parts[k] = rf"\longtailother{{{part}}}{{{numbers}}}"
-        else:
-            parts[k] = LIGATURE.sub(r"\1{}", part.translate(ESCAPES))
-    return "".join(parts)
+    return LIGATURE.sub(r"\1{}", folded.translate(ESCAPES))
 
 
 def to_latex(table: Table) -> str:
@@ -84,7 +66,4 @@ def to_latex(table: Table) -> str:
 def to_latex_document(title: str, tables: Sequence[Table]) -> str:
     """All tables, to be read with \\input into a document that loads the packages."""
     body = "\n".join(map(to_latex, tables))
-    opening = [f"% {one_line(title)}", *NEEDS]
-    if r"\longtailother" in body:
-        opening.append(OTHER_COMMAND)
-    return "\n".join([*opening, "", body])
+    return "\n".join([f"% {one_line(title)}", NEEDS, "", body])

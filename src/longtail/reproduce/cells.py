@@ -124,7 +124,11 @@ def train_cell(
         "recipe": dict(cell.recipe),
         **begun,
         "hardware": hardware(plans_of(cell.row, cell.recipe)),
-        "versions": versions(),
+        "versions": {
+            "python": platform.python_version(),
+            "longtail": __version__,
+            **{name: metadata.version(name) for name in LIBRARIES},
+        },
         "commit": commit(),
         "thresholds": str(evaluation.thresholds.get("method", cell.recipe.get("thresholds"))),
         "evaluation": evaluation.to_dict(per_label=False),
@@ -158,22 +162,11 @@ def begun_with(cell: Cell) -> dict[str, Any] | None:
     return begun.get("fingerprint")
 
 
-def known_spans(result: Finished) -> list[tuple[float, float]]:
-    """The sessions of a training without those that were killed."""
-    return [(begin, end) for begin, end in result["spans"] if end is not None]
-
-
 def seconds(result: Finished) -> float | None:
     """The training time of all sessions; None if one was killed."""
-    spans = known_spans(result)
-    known = len(spans) == len(result["spans"])
-    return sum(end - begin for begin, end in spans) if known else None
-
-
-def versions() -> dict[str, str]:
-    """Of Python, of this library, and of those that decide what a training gives."""
-    libraries = {name: metadata.version(name) for name in LIBRARIES}
-    return {"python": platform.python_version(), "longtail": __version__, **libraries}
+    if any(end is None for _, end in result["spans"]):
+        return None
+    return float(sum(end - begin for begin, end in result["spans"]))
 
 
 @cache

@@ -15,11 +15,12 @@ from longtail.data import TextData
 from longtail.data.files import replacing, writing
 from longtail.errors import InputError
 from longtail.evaluation.bootstrap import MEASURES
-from longtail.report import plot_labels, plot_results
+from longtail.report import plot_labels
 from longtail.report.jinja import render_markdown
 from longtail.report.paper import LAYOUTS, SOURCE, Pair, paper_sizes
 from longtail.report.table import NONE, Cell, Strong, Table, best_pair, heading, pair_cell
-from longtail.reproduce.claims import CONFUSED, paper_figures, row_name, signed
+from longtail.reproduce.claims import CONFUSED, row_name, signed
+from longtail.reproduce.figure import plot_results
 from longtail.reproduce.recipes import describe_model, is_random
 from longtail.reproduce.results import N_RESAMPLES
 from longtail.runs.files import check_replaceable
@@ -27,7 +28,6 @@ from longtail.runs.files import check_replaceable
 PAGE, JSON, FIGURE, LABELS = ".md", ".json", ".png", "-labels.png"
 TITLES = {"labels": "By frequency of the labels", "documents": "By labels per document"}
 CORPORA = {"reuters": "Reuters-21578", "pubmed": "PubMed"}
-ANSWERS = {True: "seen", False: "not seen", None: NONE}
 RULES = {
     "global": "one threshold for all labels",
     "grid": "one for all labels, a probability of 0.40 to 0.60 (of an SVM a shift of -1 to 1)",
@@ -69,7 +69,9 @@ def write_results(results: Results, stems: Sequence[Path]) -> tuple[Path, ...]:
     """Write page, JSON and figure under each of several names; return all files."""
     ends = [PAGE, JSON, FIGURE, LABELS]
     if any(row["mean"] for row in results["rows"].values()):
-        _draw(FIGURE, stems, lambda path: plot_page(results, path))
+        name = results["corpus"]["name"]
+        title = f"{CORPORA.get(name, name)}: F1 on the test part"
+        _draw(FIGURE, stems, lambda path: plot_results(results, path, title=title))
     else:
         ends.remove(FIGURE)
     plain = json.dumps(results, indent=1) + "\n"
@@ -87,27 +89,17 @@ def write_corpus_figure(train: TextData, corpus: str, stems: Sequence[Path]) -> 
     _draw(LABELS, stems, lambda path: plot_labels(train, path, title=title))
 
 
-def plot_page(results: Results, path: Path) -> None:
-    """The figure of the page: F1 by row and group of labels."""
-    corpus, rows = results["corpus"]["name"], results["rows"]
-    ours, spread = (
-        {row_name(name): {g: _pair(row[key], g) for g in row[key]} for name, row in rows.items()}
-        for key in ("mean", "std")
-    )
-    papers = paper_figures(corpus) if results["paper"] else {}
-    paper = {row_name(name): cells for name, cells in papers.items()}
-    title = f"{CORPORA.get(corpus, corpus)}: F1 on the test part"
-    plot_results(ours, spread, paper, results["corpus"]["sizes"]["labels"], path, title=title)
-
-
 def results_markdown(results: Results, stem: str) -> str:
     """The whole page; its figures lie beside it and are called by its own name."""
     corpus, rows = results["corpus"], results["rows"].items()
+    models = {name: describe_model(name, row["recipe"]) for name, row in rows}
     random = [name for name, row in rows if is_random(name, row["recipe"])]
+    made = {(*row["hardware"], *row["commit"]) for _, row in rows if row["seeds"]}
+    versions = [(row["versions"], name) for name, row in rows if row["versions"]]
     n_labels = corpus["sizes"]["labels"]["all"]
     in_paper = paper_sizes(corpus["name"], "labels")["all"] if results["paper"] else n_labels
     tables = [make(results, layout) for layout in LAYOUTS for make in (figure_table, paper_table)]
-    more = (interval_table, claim_table, confusion_table, training_table)
+    first, *_, last = _groups(results, "labels")
     return render_markdown(
         "results.md.j2",
         name=CORPORA.get(corpus["name"], corpus["name"]),
@@ -115,17 +107,33 @@ def results_markdown(results: Results, stem: str) -> str:
         sizes=", ".join(f"{n:,} {part}" for part, n in corpus["documents"].items()),
         n_labels=f"{n_labels:,}",
         paper_labels=None if in_paper in (None, n_labels) else f"{in_paper:,}",
-        models=_grouped((describe_model(name, row["recipe"]), name) for name, row in rows),
+        rows={name: {**row, "model": models[name]} for name, row in rows},
+        models=_grouped((model, name) for name, model in models.items()),
         rules=_grouped((_rule(row["recipe"]), name) for name, row in rows),
         random=random,
         once=len(random) < len(rows),
         busy=" and ".join(f"{t:,.0f} seconds of {name}" for name, t in results["busy"].items()),
-        failures=failure_table(results),
+        failed=any(row["failed"] for _, row in rows),
+        intervals=[(group, measure) for group in (first, last) for measure in MEASURES],
+        n_resamples=N_RESAMPLES,
+        pairs=CONFUSED[corpus["name"]] if results["paper"] else (),
+        # What is the same everywhere stands above the tables already.
+        origins=("hardware", "commit") if len(made) > 1 else (),
+        libraries=_by_text(
+            (", ".join(f"{library} {version}" for library, version in one.items()), name)
+            for several, name in versions
+            for one in several
+        ),
         by_labels=[table for table in tables[:2] if table],
         has_figure=any(row["mean"] for _, row in rows),
         figure=stem + FIGURE,
         labels_figure=stem + LABELS,
-        tables=[table for table in (*tables[2:], *(make(results) for make in more)) if table],
+        tables=[table for table in tables[2:] if table],
+        row_name=row_name,
+        group_name=_group,
+        heading=heading,
+        answers={True: "seen", False: "not seen", None: NONE},
+        dash=NONE,
     )
 
 
@@ -164,90 +172,6 @@ def paper_table(results: Results, layout: str) -> Table | None:
         notes.append(f"The paper's best figures of each column for {', '.join(others)}.")
     header = ("row", *_headings(results, layout))
     return Table(f"{TITLES[layout]}: ours minus the paper's", header, rows, notes)
-
-
-def interval_table(results: Results) -> Table:
-    """95 % intervals over test documents, of all labels and of the rarest."""
-    first, *_, last = _groups(results, "labels")
-    columns = [(group, measure) for group in (first, last) for measure in MEASURES]
-    rows = []
-    for name, row in results["rows"].items():
-        limits = [row["interval"].get(group, {}).get(measure) for group, measure in columns]
-        rows.append((row_name(name), *(f"{x[0]:.1f} to {x[1]:.1f}" if x else NONE for x in limits)))
-    header = ("row", *(f"{_group(group)} {heading(measure)}" for group, measure in columns))
-    note = f"95 % intervals of the means over the seeds; bootstrap, {N_RESAMPLES} resamples of the"
-    return Table("Intervals", header, rows, (f"{note} test documents.",))
-
-
-def claim_table(results: Results) -> Table | None:
-    """The claims, whether they are seen here, and what decides that."""
-    rows = []
-    for row in results["claims"]:
-        here, paper = ANSWERS[row["seen"]], ANSWERS[row["seen_in_paper"]]
-        if row["seen_in_paper"] is False:
-            paper += f" ({row['because_in_paper']})"
-        answer = Strong(here) if row["seen"] else here
-        rows.append((row["claim"], answer, row["because"] or NONE, paper))
-    header = ("what the paper says, in our words", "here", "what decides", "in its own table")
-    note = (
-        "Decided on the means above, significant or not: see the stars and the spread for that. "
-        "Where the paper says similar, close or far, the bound in points is ours, set so that the "
-        "paper's own figures lie within it. A dash where rows are missing, or where the paper "
-        "publishes no figures."
-    )
-    return Table("The paper's claims", header, rows, (note,)) if rows else None
-
-
-def confusion_table(results: Results) -> Table | None:
-    """The most confused pairs of labels of every row."""
-    rows = []
-    for name, row in results["rows"].items():
-        pairs = [
-            f"{pair['missed']} → {pair['given']} ({round(pair['documents'], 1):g})"
-            for pair in row["confused"]
-        ]
-        rows.append((row_name(name), *pairs, *[NONE] * (3 - len(pairs))))
-    if results["paper"]:
-        pairs = [f"{one} and {other}" for one, other in CONFUSED[results["corpus"]["name"]]]
-        rows.append(("the paper, all losses", *pairs))
-    notes = ("missed → wrongly predicted instead (test documents, mean over the seeds)",)
-    known = any(row["confused"] for row in results["rows"].values())
-    header = ("row", "most often", "second", "third")
-    return Table("Labels that are confused", header, rows, notes) if known else None
-
-
-def training_table(results: Results) -> Table:
-    """What was trained, how long, on what."""
-    rows = results["rows"]
-    made = {(*row["hardware"], *row["commit"]) for row in rows.values() if row["seeds"]}
-    # What is the same everywhere stands above the tables already.
-    n_more = 2 if len(made) > 1 else 0
-    cells = []
-    for name, row in rows.items():
-        seconds = NONE if row["seconds"] is None else f"{row['seconds']:.1f}"
-        origin = (", ".join(row["hardware"]) or NONE, ", ".join(row["commit"]) or NONE)
-        model = describe_model(name, row["recipe"])
-        cells.append((row_name(name), model, str(len(row["seeds"])), seconds, *origin[:n_more]))
-    libraries = _by_text(
-        (", ".join(f"{library} {version}" for library, version in versions.items()), name)
-        for name, row in rows.items()
-        for versions in row["versions"]
-    )
-    notes = ["Seconds of one training, mean; several at a time (--jobs) slow each other down."]
-    for text, names in libraries.items():
-        notes.append(f"{'' if len(libraries) == 1 else ', '.join(names) + ': '}{text}.")
-    header = ("row", "model", "trainings", "seconds", *("hardware", "commit")[:n_more])
-    return Table("Training", header, cells, notes)
-
-
-def failure_table(results: Results) -> Table | None:
-    """What has no result, and why."""
-    rows = [
-        (row_name(name), str(seed), why)
-        for name, row in results["rows"].items()
-        for seed, why in row["failed"].items()
-    ]
-    return Table("Failed", ("row", "seed", "why"), rows) if rows else None
 
 
 def _figure_notes(results: Results, layout: str) -> list[str]:

@@ -26,7 +26,7 @@ from longtail.report.paper import (
     paper_rows,
     paper_sizes,
 )
-from longtail.reproduce.cells import Finished, known_spans, seconds
+from longtail.reproduce.cells import Finished, seconds
 from longtail.reproduce.claims import CONFUSED, Evidence, evaluate_claims
 
 N_RESAMPLES = 1000
@@ -76,20 +76,24 @@ class Results:
         cells = [self.finished[key] for key in sorted(self.finished)]
         by_row = {row: [cell for cell in cells if cell["row"] == row] for row in self.recipes}
         known = {row: cells for row, cells in by_row.items() if cells}
-        means = {row: _each(_mean, *(c["figures"] for c in each)) for row, each in known.items()}
+        means = {
+            row: _each(lambda *values: np.mean(values, axis=0), *(c["figures"] for c in each))
+            for row, each in known.items()
+        }
         confused = {row: _mean_pairs(each) for row, each in known.items()}
         base = means.get(self.against or "")
-        rows = {}
+        rows: dict[str, dict[str, Any]] = {}
         for row, each in by_row.items():
-            plain: dict[str, Any] = {"recipe": dict(self.recipes[row])}
-            plain["seeds"] = {cell["seed"]: _percent(cell["figures"]) for cell in each}
-            mean = means.get(row)
-            compared = base if row != self.against else None
-            spread = len(each) > 1
+            seeds = {cell["seed"]: _percent(cell["figures"]) for cell in each}
+            mean, compared = means.get(row), base if row != self.against else None
             times = [time for time in map(seconds, each) if time is not None]
-            rows[row] = plain | {
+            rows[row] = {
+                "recipe": dict(self.recipes[row]),
+                "seeds": seeds,
                 "mean": _percent(mean) if mean else {},
-                "std": _each(_std, *plain["seeds"].values()) if spread else {},
+                "std": _each(lambda *v: float(np.std(v, ddof=1)), *seeds.values())
+                if len(each) > 1
+                else {},
                 "interval": _each(_interval, mean) if mean else {},
                 "difference": _each(_difference, mean, compared) if mean and compared else {},
                 "confused": [
@@ -97,10 +101,10 @@ class Results:
                     for (missed, given), n in _top(confused.get(row, {}))
                 ],
                 "seconds": float(np.mean(times)) if times else None,
-                "hardware": _joined(cell["hardware"] for cell in each),
-                "versions": list({str(c["versions"]): c["versions"] for c in each}.values()),
+                "hardware": _unique(cell["hardware"] for cell in each),
+                "versions": _unique(cell["versions"] for cell in each),
                 "failed": dict(self.failed[row]),
-                "commit": _joined(cell["commit"] for cell in each),
+                "commit": _unique(cell["commit"] for cell in each),
             }
         paper = None
         if self.corpus in CORPORA:
@@ -117,8 +121,8 @@ class Results:
                 },
             },
             "command": self.command,
-            "commit": _joined(commit for row in rows.values() for commit in row["commit"]),
-            "hardware": _joined(name for row in rows.values() for name in row["hardware"]),
+            "commit": _unique(commit for row in rows.values() for commit in row["commit"]),
+            "hardware": _unique(name for row in rows.values() for name in row["hardware"]),
             "units": "percent; std is that of a sample; difference is to the row `against`",
             "against": self.against,
             "n_seeds": self.n_seeds,
@@ -166,7 +170,7 @@ def _busy(cells: Sequence[Finished]) -> dict[str, float]:
     """Seconds in which each machine trained; cells side by side share theirs."""
     total = {cell["hardware"]: 0.0 for cell in cells}
     until = dict.fromkeys(total, -np.inf)
-    spans = [(*span, cell["hardware"]) for cell in cells for span in known_spans(cell)]
+    spans = [(*span, cell["hardware"]) for cell in cells for span in cell["spans"] if span[1]]
     for begin, end, hardware in sorted(spans):
         total[hardware] += max(0.0, end - max(begin, until[hardware]))
         until[hardware] = max(until[hardware], end)
@@ -203,10 +207,6 @@ def _each(
     }
 
 
-def _mean(*values: Any) -> Any:
-    return np.mean(values, axis=0)
-
-
 def _percent(figures: Figures) -> dict[str, dict[str, float]]:
     """The figures of all documents, which come before those of the resamples."""
     return _each(lambda values: 100 * float(values[0]), figures)
@@ -221,9 +221,9 @@ def _interval(values: Any) -> list[float]:
 
 
 def _difference(ours: Any, base: Any) -> dict[str, float]:
-    found = asdict(difference(ours - base))
-    return {key: value if key == "p" else 100 * value for key, value in found.items()}
+    parts = asdict(difference(ours - base))
+    return {key: value if key == "p" else 100 * value for key, value in parts.items()}
 
 
-def _joined(many: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(many))
+def _unique(many: Iterable[Any]) -> list[Any]:
+    return list({str(one): one for one in many}.values())
