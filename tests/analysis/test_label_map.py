@@ -1,4 +1,4 @@
-"""The map of the labels against plain loops: ranks, p(i|j) of cells and bins, marked pairs."""
+"""The map of the labels against plain loops: ranks, p(i|j) of cells and bins."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtail.analysis import linked_pairs
 from longtail.analysis.label_map import (
     conditional_means,
     label_map,
-    marked_pairs,
     rank_bins,
 )
 from longtail.data.textdata import TextData
@@ -79,17 +77,3 @@ def test_bins_of_ranks_widen_and_leave_no_label_out(n_labels: int, n_bins: int) 
     assert widths.min() >= 1
     # Rounding to whole ranks may take one back.
     assert (np.diff(widths) >= -1).all()
-
-
-def test_the_tail_has_its_share_of_the_marked_pairs() -> None:
-    lists = [["big", "large"]] * 50 + [["big"]] * 50 + [["metal", "nickel"]] * 2 + [["metal"]] * 8
-    # A second link of large is left out.
-    lists[:20] = [["big", "large", "third"]] * 20
-    lists += [["third"]] * 40
-    lists += [["rare", "once"]] + [[]] * 100
-    data = from_labels(lists, None)
-    result = [(group, pair.b, pair.a) for group, pair in marked_pairs(data, (5, 40))]
-    assert result == [("head", "large", "big"), ("tail", "nickel", "metal")]
-    assert ("third", "large") in {
-        (pair.a, pair.b) for pair in linked_pairs(data.Y, data.label_names)
-    }

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.analysis.measures import IntArray, LinkedPair, count_labels, linked_pairs
+from longtail.analysis.measures import IntArray, count_labels
 from longtail.data.textdata import TextData
-from longtail.labels import FloatArray, label_groups
+from longtail.labels import FloatArray
 from longtail.metrics.blocks import rows_of
 
-Cuts = tuple[float, float]
 # Beyond this a cell per label would be smaller than a dot of the printed figure.
 MAX_CELLS = 400
 N_BINS = 80
-# Pairs to mark for each group of labels, and the most linked pairs from which they are taken.
-PAIRS_PER_GROUP, CANDIDATES = 4, 10_000
 
 
 @dataclass(frozen=True)
@@ -71,19 +68,3 @@ def conditional_means(Y: sp.csr_matrix, edges: IntArray) -> FloatArray:
     pairs: FloatArray = np.outer(n_seen, sizes) - np.diag(n_seen)
     total = np.asarray((in_bin.T @ shared).toarray(), dtype=np.float64)
     return np.divide(total, pairs, out=np.full_like(total, np.nan), where=pairs > 0)
-
-
-def marked_pairs(data: TextData, cuts: Cuts | None = None) -> list[tuple[str, LinkedPair]]:
-    """The most linked pairs of each group of the rarer label, with the name of the group.
-
-    A rarer label is named once, with the label that it is linked to most.
-    """
-    groups = label_groups(count_labels(data.Y), cuts)
-    column_of = {name: column for column, name in enumerate(data.label_names)}
-    chosen: dict[str, dict[str, LinkedPair]] = {group: {} for group in groups}
-    for pair in linked_pairs(data.Y, data.label_names, CANDIDATES):
-        group = next(name for name, mask in groups.items() if mask[column_of[pair.b]])
-        # Two labels of one document each always look linked.
-        if pair.shared > 1 and len(chosen[group]) < PAIRS_PER_GROUP:
-            chosen[group].setdefault(pair.b, pair)
-    return [(group, pair) for group, pairs in chosen.items() for pair in pairs.values()]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longtail.analysis.label_map import Cuts, LabelMap, label_map, marked_pairs
-from longtail.analysis.measures import IntArray, LinkedPair
+from longtail.analysis.label_map import LabelMap, label_map
+from longtail.analysis.measures import IntArray, LinkedPair, linked_pairs
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
 from longtail.labels import FloatArray, label_groups
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 PART_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 NEUTRAL = "#d9d9d9"
-MOST_BINS = 50
+MOST_BINS, N_PAIRS = 50, 12
+Cuts = tuple[float, float]
 # Inches: the figure's width, the side of the map, what lies left of it, the panel above, a gap.
 WIDTH, MAP, LEFT, PANEL, GAP = 10.0, 7.0, 1.25, 2.0, 0.15
 RIGHT = LEFT + MAP + GAP
@@ -68,7 +69,7 @@ def plot_labels(
     heat.xaxis.set_label_coords(0.5, -(bottom - 0.2) / MAP)
     heat.yaxis.set_label_coords(-(LEFT - 0.2) / MAP, 0.5)
     _draw_colour_bar(axes_at(RIGHT, bottom + MAP - 1.8, 0.18, 1.8), heat, labels)
-    pairs = marked_pairs(data, cuts)
+    pairs = linked_pairs(data.Y, data.label_names, N_PAIRS)
     _list_pairs(figure, pairs, bottom + MAP - 2.15)
     save_figure(figure, target)
 
@@ -151,7 +152,7 @@ def _draw_colour_bar(axes: Axes, heat: Axes, labels: LabelMap) -> None:
     bar.set_label(f"{scale}\n(root scale; white: none)", fontsize=8.5)
 
 
-def _list_pairs(figure: Figure, pairs: list[tuple[str, LinkedPair]], top: float) -> None:
+def _list_pairs(figure: Figure, pairs: tuple[LinkedPair, ...], top: float) -> None:
     """The names of the most linked pairs, from `top` inches downwards beside the map."""
 
     def write(text: str, y: float, **style: Any) -> None:
@@ -159,18 +160,13 @@ def _list_pairs(figure: Figure, pairs: list[tuple[str, LinkedPair]], top: float)
         figure.text(RIGHT / WIDTH, y / figure.get_figheight(), text, **settings)
 
     if not pairs:
-        write("No two labels share\nseveral documents\nmore than by chance.", top)
+        write("No two labels share\ndocuments more than by chance.", top)
         return
     write("Most linked labels", top, fontsize=9, weight="bold")
     write("j → i, and p(i | j)", top - 0.18)
-    last, y = "", top - 0.3
-    for group, pair in pairs:
-        if group != last:
-            write(f"{group} labels j", y - 0.14, weight="bold", color=GROUP_COLOURS[group])
-            last, y = group, y - 0.33
+    for k, pair in enumerate(pairs):
         a, b = shorten(pair.a, 16), shorten(pair.b, 20)
-        write(f"{b}\n→ {a}  {pair.p_a_given_b:.2f}", y)
-        y -= 0.32
+        write(f"{b}\n→ {a}  {pair.p_a_given_b:.2f}", top - 0.42 - 0.34 * k)
 
 
 def plot_documents(
