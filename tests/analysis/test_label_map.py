@@ -1,4 +1,4 @@
-"""The map of the labels against plain loops: ranks, p(i|j) of cells and bins."""
+"""The map of the labels against plain loops: p(i|j) of cells and bins."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtail.analysis.label_map import (
+from longtail.analysis.measures import (
     conditional_means,
-    label_map,
     rank_bins,
 )
 from longtail.data.textdata import TextData
@@ -50,22 +49,6 @@ def test_what_rounding_leaves_of_zero_is_zero(n: int) -> None:
     # n times 1 / n is not 1 in binary; under a fourth root even 1e-16 would show.
     data = from_labels([["a"], ["b"], ["c"]] * n, ("a", "b", "c"))
     assert conditional_means(data.Y, np.array([0, 2, 3])).tolist()[0] == [0, 0]
-
-
-@given(label_lists)
-def test_labels_are_ranked_by_count_whether_binned_or_not(lists: Lists) -> None:
-    data = from_labels(lists)
-    counts = np.asarray(data.Y.sum(axis=0)).ravel()
-    single = label_map(data, max_cells=len(NAMES))
-    assert single.counts.tolist() == sorted(counts, reverse=True)
-    assert counts[single.order].tolist() == single.counts.tolist()
-    assert not single.binned and single.p.shape == (7, 7)
-    names = [NAMES[k] for k in single.order]
-    expected = [[p_given(lists, i, j) for i in names] for j in names]
-    np.testing.assert_allclose(single.p, expected)
-    binned = label_map(data, max_cells=3, n_bins=3)
-    assert binned.binned and binned.order.tolist() == single.order.tolist()
-    assert binned.p.shape == (len(binned.edges) - 1,) * 2
 
 
 @given(st.integers(1, 2_000_000), st.integers(1, 100))

@@ -10,7 +10,7 @@ import pytest
 
 from longtail.cli import main
 from longtail.report import FORMATS, format_of
-from longtail.report.document import SUFFIXES
+from longtail.report.page import SUFFIXES
 
 Refused = Callable[..., str]
 

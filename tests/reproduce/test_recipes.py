@@ -160,8 +160,6 @@ def test_bad_recipes_are_explained(text: str, message: str, tmp_path: Path) -> N
 def test_recipes_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "flat.yaml").write_text("hidden: 8\nngrams: 2\nfolds: 1\n")
     assert read_recipes(tmp_path) == {"flat": {"ngrams": 2, "hidden": 8, "folds": 1}}
-    with pytest.raises(InputError, match=r"is a file. Name its folder.*--rows flat"):
-        find_recipes(str(tmp_path / "flat.yaml"))
     with pytest.raises(DataError, match="no recipe for dbb"):
         read_recipes(tmp_path, ["dbb"])
     with pytest.raises(UnknownNameError, match="Did you mean 'reuters'"):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr, xlogy
 
 from longtail.labels import FloatArray
+from longtail.metrics.blocks import rows_of
 
 IntArray = NDArray[np.int64]
 # Label pairs in memory at a time: some 120 MiB with what is computed from them.
@@ -165,3 +166,29 @@ def proportion_z(before: FloatArray, n_before: int, after: FloatArray, n_after: 
     deviation = np.sqrt(pooled[use] * (1 - pooled[use]) * (1 / n_before + 1 / n_after))
     z[use] = (after[use] / n_after - before[use] / n_before) / deviation
     return z
+
+
+def rank_bins(n_labels: int, n_bins: int) -> IntArray:
+    """Edges of bins of ranks, from 0 to n_labels, whose widths grow by a constant factor."""
+    edges = np.unique(np.round(np.geomspace(1, n_labels + 1, n_bins + 1)).astype(np.int64) - 1)
+    edges[-1] = n_labels
+    return edges
+
+
+def conditional_means(Y: sp.csr_matrix, edges: IntArray) -> FloatArray:
+    """The mean of p(i|j) over the pairs i != j of two bins of columns: j by row, i by column.
+
+    p(i|j) = documents with i and j / documents with j; labels without documents have none and are
+    left out as j. NaN where no pair is left. No labels x labels matrix is built, but one of labels
+    x bins.
+    """
+    counts, sizes = count_labels(Y), np.diff(edges)
+    bins, starts = np.repeat(np.arange(len(sizes)), sizes), np.arange(counts.size + 1)
+    in_bin = sp.csr_matrix((np.ones(counts.size), bins, starts), (counts.size, len(sizes)))
+    # Documents that a label shares with those of a bin, itself left out.
+    shared = sp.csr_matrix(Y.T @ (Y @ in_bin) - sp.diags(counts) @ in_bin)
+    shared.data /= counts[rows_of(shared)]
+    n_seen = in_bin.T @ (counts > 0)
+    pairs: FloatArray = np.outer(n_seen, sizes) - np.diag(n_seen)
+    total = np.asarray((in_bin.T @ shared).toarray(), dtype=np.float64)
+    return np.divide(total, pairs, out=np.full_like(total, np.nan), where=pairs > 0)

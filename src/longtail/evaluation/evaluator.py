@@ -12,10 +12,11 @@ from scipy.special import expit
 
 from longtail.checks import check_integer
 from longtail.errors import InputError
-from longtail.evaluation.bootstrap import intervals_of
+from longtail.evaluation.bootstrap import interval, resampled
 from longtail.evaluation.results import (
     Calibration,
     Evaluation,
+    Interval,
     LabelTable,
     Scores,
     document_groups,
@@ -79,6 +80,13 @@ def evaluate(
         name: Scores.of(Counts(*(part[masks[name]] for part in counts)), n_documents)
         for name in GROUP_NAMES
     }
+    intervals: dict[str, dict[str, Interval]] = {}
+    if n_resamples and n_documents > 1:
+        (figures,) = resampled(truth, [decided], masks, n_resamples, random_state)
+        intervals = {
+            group: {name: interval(values, (0.0, 1.0)) for name, values in measures.items()}
+            for group, measures in figures.items()
+        }
     names = stats.label_names or tuple(str(k) for k in range(stats.n_labels))
     precision, recall, f1 = label_precision_recall_f1(counts)
     return Evaluation(
@@ -94,7 +102,7 @@ def evaluate(
             precision, recall, f1,
         ),
         calibration=None if scale == "margin" else calibration_of(truth, logits),
-        intervals=intervals_of(truth, decided, masks, n_resamples, random_state),
+        intervals=intervals,
         thresholds=thresholds.to_dict(),
         unknown_labels=dict(unknown_labels or {}),
         y_true=truth,

@@ -108,19 +108,14 @@ def precision_recall_f1(
 
 
 def decision_scores(
-    y_true: Any,
-    y_pred: Any,
-    absent: WithoutPositives = "zero",
-    unlabelled: WithoutPositives = "zero",
+    y_true: Any, y_pred: Any, absent: WithoutPositives = "zero"
 ) -> dict[str, float]:
     """All metrics of decisions by name: `micro_f1`, `sample_f1`, `hamming_loss` and so on.
 
     The `sample_...` ones are means over documents; one without labels counts as 0, even if nothing
-    is predicted for it, or is left out (`unlabelled="skip"`). `hamming_loss` is the share of all
-    decisions that are wrong, `subset_accuracy` that of documents without any wrong one. `absent`:
-    see `precision_recall_f1`.
+    is predicted for it. `hamming_loss` is the share of all decisions that are wrong,
+    `subset_accuracy` that of documents without any wrong one. `absent`: see `precision_recall_f1`.
     """
-    check_choice("unlabelled", unlabelled, get_args(WithoutPositives))
     labels, documents = _counts(y_true, y_pred)
     n_documents, n_labels = len(documents.hits), len(labels.hits)
     check_not_empty((n_documents, n_labels))
@@ -128,7 +123,7 @@ def decision_scores(
         "micro": precision_recall_f1(labels, "micro"),
         "macro": precision_recall_f1(labels, "macro", absent),
         "weighted": precision_recall_f1(labels, "weighted"),
-        "sample": precision_recall_f1(documents, "macro", unlabelled),
+        "sample": precision_recall_f1(documents, "macro"),
     }
     scores = {
         f"{average}_{name}": value

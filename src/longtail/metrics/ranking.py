@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from longtail.checks import check_choice, check_integer
+from longtail.checks import check_integer
 from longtail.errors import InputError
 from longtail.labels import LabelStats
-from longtail.metrics.blocks import rectangles, row_blocks
+from longtail.metrics.blocks import row_blocks, rows_of
 from longtail.metrics.inputs import (
     FloatArray,
-    WithoutPositives,
     labels_and_scores,
-    mean_of,
     ratio,
     score_matrix,
 )
@@ -46,12 +44,12 @@ def top_entries(scores: sp.csr_matrix, k: int) -> NDArray[np.int64]:
     Columns must be sorted: of equal scores the first stored wins.
     """
     best = np.full((scores.shape[0], k), -1, dtype=np.int64)
-    lowest = scores.data.min() if scores.nnz else 0
-    for rows, positions, is_entry in rectangles(scores.indptr[:-1], np.diff(scores.indptr)):
-        # The padding follows a row's entries, so in a stable order it loses to equally low ones.
-        order = _descending(np.where(is_entry, scores.data[positions], lowest))[:, :k]
-        chosen = np.take_along_axis(np.where(is_entry, positions, -1), order, axis=1)
-        best[rows, : chosen.shape[1]] = chosen
+    rows, last = rows_of(scores), scores.nnz - 1
+    # Upwards from the back and read from the back: unsigned scores cannot be negated.
+    order = last - np.lexsort((scores.data[::-1], -rows[::-1]))[::-1]
+    places = np.arange(scores.nnz) - scores.indptr[rows]
+    chosen = places < k
+    best[rows[chosen], places[chosen]] = order[chosen]
     return best
 
 
@@ -73,11 +71,6 @@ def propensities(
             f"propensities need 3 training documents or more, got n_samples = {n_samples}. "
             "Pass the number of training documents, not of those evaluated."
         )
-    if not (0 <= a < np.inf and 0 < b < np.inf):
-        raise InputError(
-            f"a must be finite and not negative, b finite and positive, got a = {a}, b = {b}. "
-            "Jain et al. use a = 0.55, b = 1.5 for most corpora."
-        )
     # ((b + 1) / (n + b))^a: one power instead of two that may overflow.
     odds = (np.log(n_samples) - 1) * ((b + 1) / (counts + b)) ** a
     return np.asarray(1 / (1 + odds), dtype=np.float64)
@@ -88,7 +81,6 @@ def ranking_scores(
     scores: Any,
     ks: Sequence[int] = (1, 3, 5),
     propensities: ArrayLike | None = None,
-    unlabelled: WithoutPositives = "zero",
 ) -> dict[str, float]:
     """All ranking metrics at every k by name, `precision@1` and so on, from one ranking.
 
@@ -98,15 +90,14 @@ def ranking_scores(
     (scikit-learn averages over their orders). `psp` is the sum of 1/p over the hits of all
     documents / the highest possible sum, `psndcg` the same with a gain at rank r divided by
     log2(r + 1), each document by the plain DCG of min(k, its labels) hits. `coverage` is the share
-    of the labels present in y_true that are a hit of some document.
+    of the labels present in y_true that are a hit of some document. A document without labels
+    counts as 0 in the first three.
 
     Args:
         y_true, scores: see the package.
         ks: may exceed the number of labels.
         propensities: of `propensities(label_counts, n_samples)` of the training documents; adds
             `psp@k` and `psndcg@k`, normalised as in the Extreme Classification Repository.
-        unlabelled: a document without labels counts as 0 in `precision`, `recall` and `ndcg`
-            (`zero`), or is left out (`skip`). The other metrics do not depend on it.
 
     Example:
         >>> truth, scores = [[1, 0, 1], [0, 1, 0]], [[3.0, 2.0, 1.0], [0.5, 0.1, 0.2]]
@@ -118,7 +109,6 @@ def ranking_scores(
         raise InputError("expected at least one k, got none. Pass ks=(1, 3, 5), for example.")
     for k in ks:
         check_integer("k", k, 1)
-    check_choice("unlabelled", unlabelled, get_args(WithoutPositives))
     truth, checked = labels_and_scores(y_true, scores)
     best = _top_k(checked, min(max(ks), truth.shape[1]))
     hits, n_actual = _applies(truth, best), np.diff(truth.indptr)
@@ -135,7 +125,7 @@ def ranking_scores(
             ("recall", ratio(n_hits, n_actual)),
             ("ndcg", ratio(found @ discounts, ideal)),
         ):
-            metrics[name].append(mean_of(values, n_actual > 0, unlabelled))
+            metrics[name].append(float(values.mean()))
         if propensities is not None:
             gained, possible, scale = gains[:, :k], most[:, :k], ratio(1.0, ideal)
             discounted = scale @ (gained @ discounts), scale @ (possible @ discounts)

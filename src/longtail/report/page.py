@@ -1,27 +1,37 @@
-"""One self-contained HTML page: tables, figures, mistakes, and every label of every run.
+"""Runs as one text: Markdown, LaTeX, JSON, or one self-contained HTML page with figures.
 
-It loads nothing, and a policy in its head forbids it to; the only script is named there by hash.
+The page loads nothing, and a policy in its head forbids it to; the only script is named there by hash.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from longtail import __version__
 from longtail.analysis.mistakes import confused_pairs, never_predicted, worst_documents
-from longtail.analysis.runs import MEASURES, Run, label_rows
+from longtail.analysis.runs import MEASURES, Run, compare_runs, label_rows
+from longtail.errors import InputError, UnknownNameError
 from longtail.evaluation import Evaluation
 from longtail.labels import GROUP_NAMES
 from longtail.report.evaluation_tables import metric_tables, other_groups, report_tables
 from longtail.report.figures.evaluation import draw_figures
 from longtail.report.jinja import render_html, text_file, to_html
-from longtail.report.table import Table, shorten
+from longtail.report.latex import to_latex_document
+from longtail.report.paper import LAYOUTS, paper_rows
+from longtail.report.table import Table, shorten, to_document
+from longtail.runs.files import MADE_BY
 
+TITLE = "Multi-label classification by frequency of the labels"
+FORMATS = ("markdown", "latex", "json", "html")
+SUFFIXES = dict(zip((".md", ".tex", ".json", ".html"), FORMATS, strict=True))
 TEXT_LIMIT = 420
 MOST_ROWS = 2000
 
@@ -118,3 +128,63 @@ def _worst(run: Run) -> list[dict[str, Any]]:
         }
         for each in worst_documents(run.evaluation, run.logits, scale="logit")
     ]
+
+
+def render(runs: Mapping[str, Run], format: str = "markdown", corpus: str | None = None) -> str:
+    """Runs as Markdown, LaTeX, JSON or one HTML page.
+
+    Args:
+        runs: by name, in the order of the tables; the others are compared with the first.
+        format: `markdown`, `latex`, `json` or `html`.
+        corpus: `reuters` or `pubmed` adds the paper's figures.
+    """
+    format_of(format, None)
+    if not runs:
+        raise InputError("there is nothing to report: expected at least one run.")
+    if format == "html":
+        return build_page(runs, corpus)
+    if format == "json":
+        return _to_json(runs, corpus)
+    tables = report_tables({name: run.evaluation for name, run in runs.items()}, corpus)
+    return (to_document if format == "markdown" else to_latex_document)(TITLE, tables)
+
+
+def format_of(format: str | None, out: Path | None) -> str:
+    """The format as named, or by the suffix of the file; a folder is refused."""
+    if out is not None and out.is_dir():
+        raise InputError(
+            f"{out} is a folder: expected the name of a file to write the report to, such as "
+            f"{out / 'report.html'}."
+        )
+    if format is not None and format not in FORMATS:
+        raise UnknownNameError("format", format, FORMATS)
+    if format is not None or out is None:
+        return format or "markdown"
+    suffix = out.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"unknown format {suffix!r} of the file {out}. End its name in one of "
+            f"{', '.join(SUFFIXES)}, or name the format: {', '.join(FORMATS)}."
+        )
+    return SUFFIXES[suffix]
+
+
+def _to_json(runs: Mapping[str, Run], corpus: str | None) -> str:
+    """All figures of every run, and the differences to the first."""
+    evaluations = {name: run.evaluation for name, run in runs.items()}
+    comparisons = {
+        name: comparison
+        if isinstance(comparison, str)
+        else {g: {m: asdict(d) for m, d in each.items()} for g, each in comparison.items()}
+        for name, comparison in compare_runs(evaluations).items()
+    }
+    plain = {
+        "made_by": MADE_BY,
+        "longtail_version": __version__,
+        "runs": {name: evaluation.to_dict() for name, evaluation in evaluations.items()},
+        "compared_with": next(iter(runs)),
+        "comparisons": comparisons,
+        "corpus": corpus,
+        "paper": {} if corpus is None else {each: paper_rows(corpus, each) for each in LAYOUTS},
+    }
+    return json.dumps(plain, indent=2, allow_nan=False) + "\n"

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longtail.analysis.label_map import LabelMap, label_map
-from longtail.analysis.measures import IntArray, LinkedPair, linked_pairs
+from longtail.analysis.measures import (
+    IntArray,
+    LinkedPair,
+    conditional_means,
+    count_labels,
+    linked_pairs,
+    rank_bins,
+)
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
 from longtail.labels import FloatArray, label_groups
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
 PART_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 NEUTRAL = "#d9d9d9"
 MOST_BINS, N_PAIRS = 50, 12
+# Beyond this a cell per label would be smaller than a dot of the printed figure.
+MAX_CELLS, N_BINS = 400, 80
 Cuts = tuple[float, float]
 # Inches: the figure's width, the side of the map, what lies left of it, the panel above, a gap.
 WIDTH, MAP, LEFT, PANEL, GAP = 10.0, 7.0, 1.25, 2.0, 0.15
@@ -48,8 +56,11 @@ def plot_labels(
     target = check_target(path)
     if not data.label_names:
         raise InputError("there are no labels to draw. Check that the documents have labels.")
-    labels = label_map(data)
-    bottom = 0.65 if labels.binned else 1.25
+    counts = count_labels(data.Y)
+    order = np.argsort(-counts, kind="stable")
+    binned = counts.size > MAX_CELLS
+    bins = rank_bins(counts.size, N_BINS) if binned else np.arange(counts.size + 1)
+    bottom = 0.65 if binned else 1.25
     height = bottom + MAP + GAP + PANEL + 0.5
     figure = new_figure(WIDTH, height)
 
@@ -60,25 +71,24 @@ def plot_labels(
     heading = shorten(title or sizes, 70)
     figure.text(LEFT / WIDTH, 1 - 0.3 / height, heading, fontsize=13, parse_math=False)
     heat, top = axes_at(LEFT, bottom, MAP, MAP), axes_at(LEFT, bottom + MAP + GAP, MAP, PANEL)
-    _draw_counts(top, labels, cuts)
-    _draw_map(heat, labels)
+    _draw_counts(top, counts[order], cuts)
+    _draw_map(heat, conditional_means(data.Y[:, order], bins), bins + 0.5, binned)
     top.set_xscale(heat.get_xscale())
     top.set_xlim(heat.get_xlim())
-    _name_labels(heat, labels, [shorten(data.label_names[k], 16) for k in labels.order])
+    _name_labels(heat, [shorten(data.label_names[k], 16) for k in order], binned)
     # Fixed positions: a long name would push them off the page.
     heat.xaxis.set_label_coords(0.5, -(bottom - 0.2) / MAP)
     heat.yaxis.set_label_coords(-(LEFT - 0.2) / MAP, 0.5)
-    _draw_colour_bar(axes_at(RIGHT, bottom + MAP - 1.8, 0.18, 1.8), heat, labels)
+    _draw_colour_bar(axes_at(RIGHT, bottom + MAP - 1.8, 0.18, 1.8), heat, binned)
     pairs = linked_pairs(data.Y, data.label_names, N_PAIRS)
     _list_pairs(figure, pairs, bottom + MAP - 2.15)
     save_figure(figure, target)
 
 
-def _draw_counts(axes: Axes, labels: LabelMap, cuts: Cuts | None) -> None:
+def _draw_counts(axes: Axes, counts: FloatArray, cuts: Cuts | None) -> None:
     """Filled steps of the counts, coloured by group; the legend has the bounds of the groups."""
     from matplotlib.patches import Patch
 
-    counts = labels.counts
     low, high = np.quantile(counts, [1 / 3, 2 / 3]) if cuts is None else cuts
     bounds = (f"more than {high:.4g}", f"{low:.4g} to {high:.4g}", f"fewer than {low:.4g}")
     edges, legend = np.arange(counts.size + 1) + 0.5, []
@@ -103,26 +113,25 @@ def _draw_counts(axes: Axes, labels: LabelMap, cuts: Cuts | None) -> None:
     axes.legend(handles=legend, loc="upper left", bbox_to_anchor=(1, 1.03), **style)
 
 
-def _draw_map(axes: Axes, labels: LabelMap) -> None:
+def _draw_map(axes: Axes, p: FloatArray, edges: Any, binned: bool) -> None:
     """The cells of p(i|j): white for none, grey where it is undefined."""
     from matplotlib import colormaps
     from matplotlib.colors import PowerNorm
 
-    edges = labels.edges + 0.5
-    strongest = float(np.nan_to_num(labels.p).max()) if labels.binned else 1.0
+    strongest = float(np.nan_to_num(p).max()) if binned else 1.0
     # Most values are small. The paper takes the fourth root for its large corpus too.
-    norm = PowerNorm(0.25 if labels.binned else 0.5, 1e-12, strongest or 1.0)
+    norm = PowerNorm(0.25 if binned else 0.5, 1e-12, strongest or 1.0)
     colours = colormaps["magma_r"].with_extremes(bad=NEUTRAL, under="white")
-    cells = np.ma.masked_invalid(labels.p)
+    cells = np.ma.masked_invalid(p)
     axes.pcolormesh(edges, edges, cells, cmap=colours, norm=norm, rasterized=True)
-    if labels.binned:
+    if binned:
         axes.set(xscale="log", yscale="log")
     axes.set(xlim=(edges[0], edges[-1]), ylim=(edges[-1], edges[0]))
 
 
-def _name_labels(axes: Axes, labels: LabelMap, names: list[str]) -> None:
+def _name_labels(axes: Axes, names: list[str], binned: bool) -> None:
     """Names where neighbours do not overlap: all of them, every n-th, or the first of the head."""
-    if labels.binned:
+    if binned:
         powers = [10**k for k in range(1, 8) if 10**k <= len(names)]
         axes.set_xticks([1, *powers], [str(rank) for rank in (1, *powers)])
         shown = [*names[:6], *map(str, powers)]
@@ -140,7 +149,7 @@ def _name_labels(axes: Axes, labels: LabelMap, names: list[str]) -> None:
     axes.set(xlabel="label i", ylabel="label j")
 
 
-def _draw_colour_bar(axes: Axes, heat: Axes, labels: LabelMap) -> None:
+def _draw_colour_bar(axes: Axes, heat: Axes, binned: bool) -> None:
     mesh = heat.collections[0]
     strongest = float(mesh.get_clim()[1] or 1)
     # The strongest value ends the bar; a round one close below it would overlap.
@@ -148,7 +157,7 @@ def _draw_colour_bar(axes: Axes, heat: Axes, labels: LabelMap) -> None:
     bar = heat.figure.colorbar(mesh, cax=axes)
     bar.set_ticks([*ticks, strongest], labels=[f"{t:.2g}" for t in (*ticks, strongest)], fontsize=8)
     bar.ax.minorticks_off()
-    scale = "mean p(i | j) of a bin" if labels.binned else "p(i | j)"
+    scale = "mean p(i | j) of a bin" if binned else "p(i | j)"
     bar.set_label(f"{scale}\n(root scale; white: none)", fontsize=8.5)
 
 

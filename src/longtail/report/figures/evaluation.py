@@ -13,7 +13,7 @@ from longtail.analysis.curves import mean_f1_by_count, precision_recall
 from longtail.analysis.runs import Run
 from longtail.report.evaluation_tables import GROUPS, MEASURES
 from longtail.report.figures.drawing import new_figure
-from longtail.report.jinja import LINES, N_COLOURS
+from longtail.report.jinja import N_COLOURS
 from longtail.report.table import NONE, heading
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ Runs = list[tuple[int, Run]]
 """Runs with their positions, which choose the colours."""
 # Placeholders that no figure would use; `_inline` replaces them by the page's variables.
 TEXT, GRID = "#000001", "#000002"
-DASHES: dict[str, Any] = {"solid": "-", "dashed": (0, (4, 1.5)), "dotted": (0, (1, 1))}
 # Inches, so that letters have the same size in half and in all of the width of the page.
 HALF, FULL = 5.4, 11.4
 UNIT = (-0.02, 1.02)
@@ -172,8 +171,7 @@ def _colour(position: int) -> str:
 
 
 def _line(position: int) -> dict[str, Any]:
-    dash = DASHES[LINES[position // N_COLOURS % len(LINES)]]
-    return {"color": _colour(position), "linewidth": 1.8, "linestyle": dash}
+    return {"color": _colour(position), "linewidth": 1.8}
 
 
 def _over_counts(axes: Axes) -> None:
