@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtail.analysis.measures import (
-    conditional_means,
-    rank_bins,
-)
+from longtail.analysis.measures import conditional_means, rank_bins
 from longtail.data.textdata import TextData
 
 NAMES = tuple("abcdefg")

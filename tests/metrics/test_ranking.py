@@ -13,22 +13,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
 from longtail.errors import InputError
-from longtail.metrics import (
-    propensities,
-    ranking_scores,
-    top_k,
-)
+from longtail.metrics import propensities, ranking_scores, top_k
 
-from .cases import (
-    BLOCK_SIZES,
-    Case,
-    backwards,
-    block_size,
-    distinct,
-    score_forms,
-    scored,
-    stored,
-)
+from .cases import BLOCK_SIZES, Case, backwards, block_size, distinct, score_forms, scored, stored
 
 KS = st.integers(1, 9)
 # Two labels alike, so that the best ranking has ties.

@@ -33,9 +33,6 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 def test_arguments_that_are_refused(refused: Refused, tmp_path: Path) -> None:
     message = refused("run", "--paper", "reuter")
     assert "unknown corpus of the paper 'reuter'" in message and "pubmed, reuters" in message
-    for more in ((), ("--to", "html")):
-        message = refused("run", "--out", tmp_path, *more)
-        assert f"{tmp_path} is a folder" in message and str(tmp_path / "report.html") in message
     for name, suffix in (("x.xyz", "'.xyz'"), ("x", "''")):
         message = refused("run", "--out", name)
         assert f"unknown format {suffix} of the file {name}" in message

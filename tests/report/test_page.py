@@ -136,7 +136,7 @@ def test_label_rows_hold_the_evaluations_numbers() -> None:
 
 def test_figures_are_inline_and_take_the_pages_colours() -> None:
     pictures = re.findall(r"<svg.*?</svg>", page(), flags=re.DOTALL)
-    assert len(pictures) == 5
+    assert len(pictures) == 4
     for picture in pictures:
         assert "currentColor" in picture and "<metadata" not in picture and "<style" not in picture
         assert set(re.findall(r"#[0-9a-f]{6}\b", picture)) <= {"#ffffff"}, picture[:80]

@@ -150,5 +150,3 @@ def test_a_page_is_not_replaced_by_one_with_fewer_rows(tmp_path: Path) -> None:
             run(bags("db"), tmp_path / "out", publish=name)
     assert stem.with_suffix(".json").read_text() == before
     run(bags("bce", "db", "fl"), tmp_path / "out", publish=stem)
-    with pytest.raises(InputError, match=r"is a folder.*Name also the files"):
-        run(bags("db"), tmp_path / "out", publish=tmp_path)

@@ -13,13 +13,7 @@ import pytest
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, build_loss
-from longtail.reproduce import (
-    find_recipes,
-    list_recipes,
-    read_recipe,
-    read_recipes,
-    with_encoder,
-)
+from longtail.reproduce import find_recipes, list_recipes, read_recipe, read_recipes, with_encoder
 from longtail.reproduce.cells import read_finished, train_cell
 from longtail.reproduce.recipes import describe_model, is_random, plans_of
 from longtail.reproduce.run import cells_of

@@ -17,13 +17,7 @@ import scipy.sparse as sp
 
 from longtail.checks import check_integer
 from longtail.errors import InputError
-from longtail.evaluation.results import (
-    BoolArray,
-    Evaluation,
-    FloatArray,
-    Interval,
-    document_groups,
-)
+from longtail.evaluation.results import BoolArray, Evaluation, FloatArray, Interval, document_groups
 from longtail.metrics.inputs import ratio
 
 MEASURES = ("micro_f1", "macro_f1")

@@ -18,11 +18,7 @@ from longtail.metrics.decisions import (
     micro_f1,
     precision_recall_f1,
 )
-from longtail.metrics.ranking import (
-    propensities,
-    ranking_scores,
-    top_k,
-)
+from longtail.metrics.ranking import propensities, ranking_scores, top_k
 
 __all__ = [
     "Counts",

@@ -18,12 +18,7 @@ from longtail.checks import check_integer
 from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.metrics.blocks import row_blocks, rows_of
-from longtail.metrics.inputs import (
-    FloatArray,
-    labels_and_scores,
-    ratio,
-    score_matrix,
-)
+from longtail.metrics.inputs import FloatArray, labels_and_scores, ratio, score_matrix
 
 
 def top_k(scores: Any, k: int) -> NDArray[Any]:
@@ -77,10 +72,7 @@ def propensities(
 
 
 def ranking_scores(
-    y_true: Any,
-    scores: Any,
-    ks: Sequence[int] = (1, 3, 5),
-    propensities: ArrayLike | None = None,
+    y_true: Any, scores: Any, ks: Sequence[int] = (1, 3, 5), propensities: ArrayLike | None = None
 ) -> dict[str, float]:
     """All ranking metrics at every k by name, `precision@1` and so on, from one ranking.
 

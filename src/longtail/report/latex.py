@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 
 from longtail.report.table import NONE, Table, one_line, render_cell
 
@@ -30,7 +29,6 @@ ESCAPES = str.maketrans(
 )
 # Two of these in a row would become one character, such as a dash or a quotation mark.
 LIGATURE = re.compile(r"([-'`,?!])(?=[-'`,])")
-NEEDS = r"% Needs \usepackage{booktabs,graphicx}."
 # A table wider than the lines is made smaller.
 NO_WIDER = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"
 
@@ -61,9 +59,3 @@ def to_latex(table: Table) -> str:
         lines.append("    " + " & ".join(cells) + r" \\")
     lines += [r"    \bottomrule", r"  \end{tabular}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
-
-
-def to_latex_document(title: str, tables: Sequence[Table]) -> str:
-    """All tables, to be read with \\input into a document that loads the packages."""
-    body = "\n".join(map(to_latex, tables))
-    return "\n".join([f"% {one_line(title)}", NEEDS, "", body])

@@ -1,6 +1,6 @@
 """Runs as one text: Markdown, LaTeX, JSON, or one self-contained HTML page with figures.
 
-The page loads nothing, and a policy in its head forbids it to; the only script is named there by hash.
+The page loads nothing, and a policy in its head forbids it to; its script is named there by hash.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from longtail.labels import GROUP_NAMES
 from longtail.report.evaluation_tables import metric_tables, other_groups, report_tables
 from longtail.report.figures.evaluation import draw_figures
 from longtail.report.jinja import render_html, text_file, to_html
-from longtail.report.latex import to_latex_document
+from longtail.report.latex import to_latex
 from longtail.report.paper import LAYOUTS, paper_rows
-from longtail.report.table import Table, shorten, to_document
+from longtail.report.table import shorten, to_markdown
 from longtail.runs.files import MADE_BY
 
 TITLE = "Multi-label classification by frequency of the labels"
@@ -63,7 +63,12 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
         facts=_facts(evaluations),
         tables=[*report_tables(evaluations, corpus), *metric_tables(evaluations)],
         n_open=3 if len(runs) > 1 else 2,
-        html=lambda table: _html(table, len(runs)),
+        # Tables of one row per run show the colours of the runs.
+        html=lambda table: to_html(
+            table,
+            0 if table.header[0] else len(runs),
+            "figures dense" if table.header[0] == "run" else "figures",
+        ),
         figures={name: Markup(svg) for name, svg in draw_figures(runs).items()},
         errors={
             name: f"({each.calibration.expected_error:.4f})"
@@ -89,17 +94,12 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
         n_labels=len({name for each in evaluations.values() for name in each.labels.names}),
         label_data={
             measure: [
-                [None if v is None else round(v, 4) for v in row.values[measure]] for row in rows
+                [None if v is None else round(v, 4) for v in row["figures"][measure]]
+                for row in rows
             ]
             for measure in MEASURES
         },
     )
-
-
-def _html(table: Table, n_runs: int) -> Markup:
-    """Tables of one row per run show the colours of the runs."""
-    kind = "figures dense" if table.header[0] == "run" else "figures"
-    return to_html(table, 0 if table.header[0] else n_runs, kind)
 
 
 def _facts(evaluations: Mapping[str, Evaluation]) -> dict[str, list[str]]:
@@ -146,16 +146,14 @@ def render(runs: Mapping[str, Run], format: str = "markdown", corpus: str | None
     if format == "json":
         return _to_json(runs, corpus)
     tables = report_tables({name: run.evaluation for name, run in runs.items()}, corpus)
-    return (to_document if format == "markdown" else to_latex_document)(TITLE, tables)
+    if format == "markdown":
+        return "\n".join([f"# {TITLE}\n", *map(to_markdown, tables)])
+    needs = r"% Needs \usepackage{booktabs,graphicx}."
+    return "\n".join([f"% {TITLE}", needs, "", *map(to_latex, tables)])
 
 
 def format_of(format: str | None, out: Path | None) -> str:
-    """The format as named, or by the suffix of the file; a folder is refused."""
-    if out is not None and out.is_dir():
-        raise InputError(
-            f"{out} is a folder: expected the name of a file to write the report to, such as "
-            f"{out / 'report.html'}."
-        )
+    """The format as named, or by the suffix of the file."""
     if format is not None and format not in FORMATS:
         raise UnknownNameError("format", format, FORMATS)
     if format is not None or out is None:

@@ -39,12 +39,7 @@ Results = Mapping[str, Any]
 
 
 def check_publish(publish: Path, rows: Collection[str]) -> None:
-    """Raise for a folder, and for a page that has rows which would be lost."""
-    if publish.is_dir():
-        raise InputError(
-            f"--publish {publish} is a folder. Name also the files, as in "
-            f"--publish {publish / 'results'}."
-        )
+    """Raise if a published page has rows which would be lost."""
     stem = publish_stem(publish)
     try:
         published = json.loads(_named(stem, JSON).read_text("utf-8"))["rows"]

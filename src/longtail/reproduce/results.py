@@ -212,10 +212,6 @@ def _percent(figures: Figures) -> dict[str, dict[str, float]]:
     return _each(lambda values: 100 * float(values[0]), figures)
 
 
-def _std(*values: float) -> float:
-    return float(np.std(values, ddof=1))
-
-
 def _interval(values: Any) -> list[float]:
     return [100 * limit for limit in interval(values, (0.0, 1.0))]
 

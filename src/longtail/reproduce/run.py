@@ -289,7 +289,8 @@ def _run_apart(
                         event: Event = ready.recv()
                     except EOFError:
                         process.join()  # for its exit code
-                        event = Event("failed", cell, _how(process.exitcode, cell))
+                        how = f"with exit code {process.exitcode} (fewer --jobs need less memory)"
+                        event = Event("failed", cell, f"its process ended {how}; see its {LOG}.")
                     if event.kind in ("done", "failed"):
                         del running[ready]
                         process.join()
@@ -305,13 +306,6 @@ def _run_apart(
                 for _, process in running.values():
                     process.kill()
                     process.join()
-
-
-def _how(code: int, cell: Cell) -> str:
-    """Why a process ended without a last word."""
-    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    hint = " (the memory may have been full: try fewer --jobs)" if code == -signal.SIGKILL else ""
-    return f"its process ended {how}{hint}; see {cell.folder / LOG}."
 
 
 def _child(cell: Cell, data: Path, log: Path, n_threads: int, events: Connection) -> None:

@@ -101,9 +101,6 @@ def _draw_counts(axes: Axes, counts: FloatArray, cuts: Cuts | None) -> None:
             first, last = np.flatnonzero(mask)[[0, -1]]
             steps = np.maximum(counts[first : last + 1], 0.5), edges[first : last + 2]
             axes.stairs(*steps, baseline=0.5, fill=True, color=colour)
-    never = int((counts == 0).sum())
-    if never:
-        legend.append(Patch(alpha=0, label=f"{plural(never, 'label')}\nwithout documents"))
     axes.set(yscale="log", ylim=(0.5, max(10.0, 1.5 * float(counts.max()))), ylabel="documents")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("")

@@ -11,10 +11,8 @@ import numpy as np
 
 from longtail.analysis.curves import mean_f1_by_count, precision_recall
 from longtail.analysis.runs import Run
-from longtail.report.evaluation_tables import GROUPS, MEASURES
 from longtail.report.figures.drawing import new_figure
 from longtail.report.jinja import N_COLOURS
-from longtail.report.table import NONE, heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,28 +77,6 @@ def _f1_by_count(panels: Panels, runs: Runs) -> None:
     axes.set(ylabel="F1 of the label", ylim=(-0.03, 1.03))
 
 
-def _f1_by_group(panels: Panels, runs: Runs) -> None:
-    """Bars of every group and run with their intervals."""
-    width = 0.8 / len(runs)
-    for axes, measure in zip(panels, MEASURES, strict=True):
-        for k, run in runs:
-            for position, (group, scores) in enumerate(run.evaluation.groups().items()):
-                middle = position + (k - (len(runs) - 1) / 2) * width
-                if scores.is_empty:
-                    axes.text(middle, 1, NONE, ha="center", va="bottom", color=_colour(k))
-                    continue
-                value = 100 * getattr(scores, measure)
-                axes.bar(middle, value, 0.92 * width, color=_colour(k))
-                if group in run.evaluation.intervals:
-                    low, high = run.evaluation.intervals[group][measure]
-                    # A percentile interval may leave out the value itself.
-                    ends = np.maximum(0, [[value - 100 * low], [100 * high - value]])
-                    axes.errorbar(middle, value, ends, fmt="none", ecolor=TEXT, elinewidth=0.9)
-        axes.set_xticks(range(len(GROUPS)), GROUPS)
-        axes.grid(axis="x", visible=False)
-        axes.set(title=f"{heading(measure)}, %", ylim=(0, 100))
-
-
 def _thresholds(panels: Panels, runs: Runs) -> None:
     """The threshold of a label over its training count."""
     (axes,) = panels
@@ -153,7 +129,6 @@ def _has_scores(run: Run) -> bool:
 # How to draw it, panels, width, and which runs have it.
 FIGURES: dict[str, tuple[Callable[[Panels, Runs], None], int, float, Callable[[Run], bool]]] = {
     "f1-by-count": (_f1_by_count, 1, HALF, lambda run: True),
-    "f1-by-group": (_f1_by_group, 2, HALF, lambda run: True),
     "thresholds": (_thresholds, 1, HALF, lambda run: True),
     "precision-recall": (_precision_recall, 3, FULL, _has_scores),
     "reliability": (_reliability, 1, HALF, lambda run: run.evaluation.calibration is not None),
