@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -82,29 +81,6 @@ def test_nothing_scored_and_nothing_positive(rule: dict[str, Any]) -> None:
         result = evaluate(truth, nothing, Thresholds(VALUES, **rule), STATS, n_resamples=0)
         run = Run(result, scores=nothing)
         assert all(len(curve.x) == 0 for curve in precision_recall(run).values())
-
-
-def test_a_million_labels_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    n_documents, n_labels, n_scored = 3000, 1_000_000, 30
-    columns = np.sort(rng.integers(0, n_labels, (n_documents, n_scored)), axis=1)
-    starts = np.arange(n_documents + 1) * n_scored
-    values = rng.normal(size=columns.size).astype(np.float32)
-    scores = sp.csr_matrix((values, columns.ravel(), starts), (n_documents, n_labels))
-    scores.sum_duplicates()
-    truth = scores.copy()
-    truth.data = (truth.data > -1).astype(np.float32)  # most labels are carried by some document
-    stats = LabelStats.from_counts(np.arange(n_labels) % 50, 100)
-    rule = Thresholds(np.zeros(n_labels), top_k=5, at_least_one=True)
-    # A run reads the thresholds from their plain form before memory is measured.
-    run = Run(evaluate(truth, scores, rule, stats, n_resamples=0), scores=scores)
-    monkeypatch.setattr(blocks, "BLOCK", 2**18)
-    tracemalloc.start()
-    curves = precision_recall(run)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 64 * 2**20, peak
-    assert all(len(curve.x) > 100 for curve in curves.values())
 
 
 def test_means_by_count_keep_all_labels_and_ties() -> None:

@@ -123,21 +123,6 @@ def test_a_comparison_is_on_the_groups_of_the_first() -> None:
     assert compare(one, two, n_resamples=20)["head"]["micro_f1"].value == 0
 
 
-def test_documents_have_intervals_and_differences_as_labels_have() -> None:
-    first, second = evaluated(2), evaluated(2, at=1.0)
-    groups = set(scores_of(first))
-    assert len(groups) == 9 and {"single_label", "multi_label"} < groups
-    assert set(first.intervals) == groups
-    compared = compare(first, second, n_resamples=200)
-    assert set(compared) == groups
-    for group, measures in compared.items():
-        for measure, change in measures.items():
-            one, two = (getattr(scores_of(each)[group], measure) for each in (first, second))
-            assert change.value == pytest.approx(two - one, abs=1e-12)
-            assert change.low <= change.high
-    assert compared["multi_label"]["micro_f1"].p < 0.05 < compared["single_label"]["micro_f1"].p
-
-
 def test_a_part_that_both_decide_alike_differs_by_exactly_nothing() -> None:
     """Sums of the same F1 among other labels must not leave a rest with a sign."""
     truth, scores = draw(5, 200)
@@ -172,20 +157,6 @@ def test_empty_groups_have_neither_and_are_null_in_json() -> None:
     assert nothing.to_dict()["head"]["micro_f1"] == 0.0
     none = evaluate(sp.csr_matrix((0, 9)), np.zeros((0, 9)), ZERO, STATS)
     assert none.to_dict()["overall"]["micro_f1"] is None and none.overall.n_labels == 9
-
-
-def test_what_no_resample_says_is_as_wide_as_can_be() -> None:
-    """One document of two carries the only label of the head: a lone resample may miss it."""
-    stats = LabelStats.from_counts([9, 5, 1], 10)
-    truth = np.array([[1, 0, 0], [0, 1, 0]])
-    at = Thresholds(np.zeros(3))
-    results = [
-        evaluate(truth, truth - 0.5, at, stats, n_resamples=1, random_state=seed)
-        for seed in range(12)
-    ]
-    assert {each.intervals["head"]["micro_f1"] for each in results} == {(0.0, 1.0), (1.0, 1.0)}
-    heads = [compare(results[0], results[0], 1, seed)["head"]["micro_f1"] for seed in range(12)]
-    assert {(head.low, head.high) for head in heads} == {(-1.0, 1.0), (0.0, 0.0)}
 
 
 def test_given_groups_of_documents_and_decisions_one_by_one() -> None:

@@ -69,22 +69,6 @@ def test_nasty_names_compile(tmp_path: Path, packages: str, engine: str) -> None
     assert compiled(nasty(), tmp_path, packages, engine).startswith(b"%PDF")
 
 
-def test_names_are_printed_as_they_are(tmp_path: Path) -> None:
-    """Read back from the PDF; the old fonts have no underscore that could be read."""
-    reader = shutil.which("pdftotext")
-    if reader is None:
-        pytest.skip("pdftotext is not installed: apt-get install poppler-utils")
-    names = ("50% of $x^2 #1 {y} ~ -- z", "a|b*c_d[f](g)", "*star", "[2pt] x", "<i>&\\end{tabular}")
-    named = {name: runs()["bce"] for name in names}
-    compiled(render(named, "latex"), tmp_path, T1)
-    done = subprocess.run(
-        [reader, "-layout", "main.pdf", "-"], cwd=tmp_path, capture_output=True, check=True
-    )
-    text = " ".join(done.stdout.decode("utf-8").split())
-    for name in names:
-        assert f"{name} 53.11 / 47.00" in text, name
-
-
 def test_every_special_character_is_escaped() -> None:
     assert escape_latex(r"& % $ # _ { } ~ ^ \ ") == (
         r"\& \% \$ \# \_ \{ \} \textasciitilde{} \textasciicircum{} \textbackslash{}"

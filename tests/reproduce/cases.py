@@ -47,7 +47,6 @@ def run(
 ) -> tuple[Reproduced, list[str]]:
     """Reproduce on the tiny documents; also what was begun, done or failed, in order."""
     events: list[str] = []
-
     notes: list[str] = settings.pop("notes", [])
 
     def watch(event: Event) -> None:
