@@ -1,7 +1,4 @@
-"""Large matrices in blocks of rows, sparse rows as padded rectangles, positions of stored entries.
-
-Rectangles because numpy sorts many short rows some ten times faster than one long array of pairs.
-"""
+"""Large matrices in blocks of rows, positions of stored entries."""
 
 from __future__ import annotations
 
@@ -23,27 +20,6 @@ def row_blocks(n_rows: int, row_size: int, size: int | None = None) -> Iterator[
     step = max(1, (BLOCK if size is None else size) // max(1, row_size))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
-
-
-def rectangles(
-    starts: NDArray[np.integer], sizes: NDArray[np.integer]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
-    """All rows that are not empty, those of similar size together.
-
-    Yields their numbers, the positions of their entries (rows x longest of them), and which of
-    these are entries; a row is padded with its first position.
-    """
-    # Within a factor of two, so that less than half of a rectangle is padding.
-    scale = np.frexp(sizes)[1]
-    for step in np.unique(scale[sizes > 0]):
-        similar = np.flatnonzero(scale == step)
-        width = int(sizes[similar].max())
-        offsets = np.arange(width)
-        for block in row_blocks(len(similar), width):
-            rows = similar[block]
-            is_entry = offsets < sizes[rows, np.newaxis]
-            first = starts[rows, np.newaxis].astype(np.int64)
-            yield rows, first + np.where(is_entry, offsets, 0), is_entry
 
 
 def rows_of(matrix: sp.csr_matrix) -> NDArray[np.int64]:
