@@ -126,10 +126,8 @@ def test_small_files_are_not_worth_processes(
 
     monkeypatch.setattr(collect, "_in_processes", no_processes)
     assert len(read_data(files[3:], on_error="skip", report=ReadReport())) == 5
-    monkeypatch.setattr(collect, "CHEAP_FROM", 1)
+    monkeypatch.setattr(collect, "PARALLEL_FROM", 1)
     monkeypatch.setattr(collect.os, "cpu_count", lambda: 2)
-    assert len(read_data(files[3:], on_error="skip", report=ReadReport())) == 5
-    monkeypatch.setattr(collect.os, "cpu_count", lambda: 4)
     with pytest.raises(AssertionError, match="processes for a few bytes"):
         read_data(files, on_error="skip")
 

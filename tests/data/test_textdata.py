@@ -174,7 +174,11 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 @given(
-    st.lists(st.tuples(ANY_TEXT, st.lists(ANY_TEXT, max_size=3), ANY_TEXT), max_size=6),
+    st.lists(
+        st.tuples(ANY_TEXT, st.lists(ANY_TEXT, max_size=3), ANY_TEXT.filter(bool)),
+        min_size=1,
+        max_size=6,
+    ),
     st.lists(ANY_TEXT, max_size=3),
     st.booleans(),
     st.booleans(),
