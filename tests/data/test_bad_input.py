@@ -6,7 +6,6 @@ no reader sees itself, such as an empty text or an id that is taken, are in JSON
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import re
@@ -220,24 +219,6 @@ def test_nothing_to_read(tmp_path: Path, content: str, on_error: str) -> None:
     ):
         with pytest.raises(DataError, match=expected):
             read(tmp_path / f"a.{suffix}", content, on_error=on_error)
-
-
-def test_utf_16_needs_its_mark(tmp_path: Path) -> None:
-    content = 'id,text,labels\n1,"t",x\n'
-    for suffix in ("csv", "jsonl", "txt", "json"):
-        with pytest.raises(DataError, match=r"cannot be read any further.*does not start with BOM"):
-            read(tmp_path / f"a.{suffix}", content.encode("utf-16-le"), encoding="utf-16")
-    path = tmp_path / "a.csv"
-    assert read_data(path, encoding="utf-16-le").texts == ["t"]
-    for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
-        marked = ("\ufeff" + content).encode(encoding)
-        for stored in (marked, gzip.compress(marked)):
-            assert read(path, stored, encoding=encoding).ids == ("1",)
-    # Half a character at the end spoils its line only.
-    cut = (content + "2,u,").encode("utf-16") + b"\x00\xd8"
-    data, report = skip(path, cut, encoding="utf-16")
-    assert data.ids == ("1",)
-    assert "line 3: not valid utf-16" in report.examples[0] and report.skipped == 1
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from .cases import (
     skip,
     story,
     tar_of,
-    write_files,
     xml,
     zip_of,
 )
@@ -205,19 +204,6 @@ def test_tar_of_every_style(tmp_path: Path) -> None:
         assert read(tmp_path / "a.tar", buffer.getvalue()).ids == ("training/1",)
 
 
-def test_members_that_unpack_to_more_than_the_limit(tmp_path: Path) -> None:
-    large = "larger than 1 MB.*max_record_mb=4 \\(--max-"
-    with pytest.raises(DataError, match=large):
-        skip(tmp_path / "a.tar", tar_of({"reut2-000.sgm": bytes(3 << 20)}), max_record_mb=1)
-    for name in ("cats.txt", "training/1"):
-        members = {"cats.txt": b"training/1 x", "training/1": b"text", name: bytes(3 << 20)}
-        zip_of(tmp_path / "a.zip", members)
-        write_files(tmp_path / "folder", members)
-        for source in (tmp_path / "a.zip", tmp_path / "folder"):
-            with pytest.raises(DataError, match=large):
-                skip(source, max_record_mb=1)
-
-
 MEMBERS = {"cats.txt": b"training/1 x\ntraining/2 y\n", "training/1": b"one", "training/2": b"two"}
 
 
@@ -233,13 +219,6 @@ def test_one_damaged_member_of_a_zip(tmp_path: Path) -> None:
     damaged[content.rindex(b"PK\x01\x02") + 8] |= 1
     with pytest.raises(DataError, match=r"line 2.*(password|encrypted)"):
         read(path, bytes(damaged))
-
-
-def test_a_file_of_a_zip_named_many_times(tmp_path: Path) -> None:
-    members = {"cats.txt": b"training/1 x\n" * 20_000, "training/1": b"y" * 2_000_000}
-    data, report = skip(zip_of(tmp_path / "a.zip", members))
-    assert len(data) == 1 and report.skipped == 19_999
-    assert "cats.txt, line 2: the id 'training/1' is already taken" in report.examples[0]
 
 
 def test_a_zip_whose_directory_lies_about_a_size(tmp_path: Path) -> None:
@@ -283,23 +262,6 @@ def test_parquet_rows_that_are_too_large_or_of_a_wrong_type(tmp_path: Path) -> N
         write_parquet_table(path, {"text": texts, "labels": labels})
         with pytest.raises(DataError, match=r"row 1: expected a list of strings"):
             read_data(path)
-
-
-@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "lz4"])
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_parquet_of_many_kinds(tmp_path: Path, compression: str, version: str) -> None:
-    texts = [f"text {k} " + "word " * (k % 50) for k in range(5000)]
-    labels = [[f"a{k % 7}", f"b{k}"] if k % 9 else [] for k in range(5000)]
-    delta = {"text": "DELTA_BYTE_ARRAY", "labels.list.element": "DELTA_LENGTH_BYTE_ARRAY"}
-    common = dict(compression=compression, data_page_version=version, write_page_index=True)
-    common |= dict(row_group_size=2000, data_page_size=10_000)
-    path, columns = tmp_path / "a.parquet", {"text": texts, "labels": labels, "id": range(5000)}
-    plain = {"use_dictionary": False}
-    for options in ({}, plain, plain | {"column_encoding": delta}):
-        write_parquet_table(path, columns, **common, **options)
-        data = read_data(path, keep_unlabelled=True)
-        assert data.texts == texts and data[4999].labels == ["a1", "b4999"]
-        assert data.Y.sum() == sum(map(len, labels))
 
 
 def test_a_damaged_parquet_footer_does_not_end_the_process(tmp_path: Path) -> None:

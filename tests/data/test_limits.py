@@ -14,9 +14,8 @@ from xml.etree import ElementTree
 import pytest
 
 from longtail.data import ReadOptions, ReadReport, read_data
-from longtail.data.fields import PYTHON_LIST, cell_labels
 from longtail.data.files import shown_names
-from longtail.errors import DataError, InputError, LongtailError
+from longtail.errors import DataError, InputError
 
 from .cases import citation, peak_of, read, sgml, skip, story, tar_of, write_files, xml
 
@@ -93,46 +92,6 @@ def test_brackets_and_digits(tmp_path: Path, name: str, content: str, on_error: 
     assert len(str(caught.value)) < 1000
 
 
-def test_python_lists_in_linear_time() -> None:
-    for cell in (
-        "['a'" + " " * 1_000_000 + "x]",
-        "['" + "a" * 1_000_000 + "]",
-        "[" + "'a'," * 300_000,
-    ):
-        assert not PYTHON_LIST.fullmatch(cell)
-    assert cell_labels("['it\\'s', \"b\", '\\x41']") == ["it's", "b", "A"]
-
-
-def one_story(body: str, head: str = 'TOPICS="YES" LEWISSPLIT="TRAIN" NEWID="1"') -> str:
-    return f"<REUTERS {head}><TOPICS><D>a</D></TOPICS>{body}</REUTERS>\n"
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        one_story("<TEXT><BODY>text" + " " * 1_000_000 + "x</BODY></TEXT>"),
-        one_story("<TEXT>" + "&#1" * 300_000 + "</TEXT>"),
-        one_story("<TEXT" * 300_000),
-        one_story("<TEXT>x</TEXT>", "a" * 1_000_000),
-        one_story("<TEXT>x</TEXT>", "a=" * 300_000),
-        one_story("<TEXT>x</TEXT>").replace("<D>a</D>", "<D>" * 300_000),
-        one_story("<TEXT>x</TEXT>").replace("</D>", " " * 1_000_000),
-        "<REUTERS " * 300_000,
-        "<!--" * 300_000 + one_story("<TEXT>x</TEXT>"),
-        one_story("<DATE>" + "1" * 1_000_000 + "</DATE><TEXT>x</TEXT>"),
-        one_story("<TEXT>&#" + "9" * 5000 + "</TEXT>"),
-    ],
-    ids=range(11),
-)
-def test_sgml_in_linear_time(tmp_path: Path, content: str) -> None:
-    for on_error in ("raise", "skip"):
-        try:
-            data = read(tmp_path / "a.sgm", content, on_error=on_error, report=ReadReport())
-        except LongtailError:
-            continue
-        assert len(data) == 1
-
-
 def test_one_sgml_file_that_is_too_large(tmp_path: Path) -> None:
     large = sgml(*(story(k) for k in range(1, 200)))
     files = {"reut2-000.sgm": large, "reut2-001.sgm": sgml(story(500))}
@@ -181,28 +140,6 @@ def test_citations_at_any_depth_are_freed(tmp_path: Path, between: str) -> None:
     path.write_bytes(gzip.compress(wrapped))
     tree = peak_of(lambda: ElementTree.fromstring(wrapped))
     assert peak_of(lambda: read_data(path, report=ReadReport())) < tree / 4
-
-
-@pytest.mark.parametrize("encoding", ["utf-7", "utf-32", "no-such", "hex", "idna", "x" * 5000])
-def test_xml_in_odd_encodings(tmp_path: Path, encoding: str) -> None:
-    content = f'<?xml version="1.0" encoding="{encoding}"?><a/>'
-    with pytest.raises(DataError, match=r"encoding|not valid XML|expected PubmedArticle"):
-        read(tmp_path / "a.xml", content)
-
-
-@ON_ERROR
-@pytest.mark.parametrize("error", [MemoryError, RecursionError, OverflowError, LookupError])
-def test_errors_of_python_end_as_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], on_error: str
-) -> None:
-    from longtail.data import fields
-
-    def fail(*arguments: Any) -> Any:
-        raise error()
-
-    monkeypatch.setattr(fields, "to_document", fail)
-    with pytest.raises(DataError, match=r"memory|cannot be read any further|nested"):
-        read(tmp_path / "a.jsonl", GOOD, on_error=on_error)
 
 
 @pytest.mark.parametrize("source", [5, None, b"a.jsonl", [5]])

@@ -166,14 +166,6 @@ def test_training_and_test_files_are_never_shuffled_together(tmp_path: Path) -> 
         load_data(tmp_path)
 
 
-def test_odd_file_names(tmp_path: Path) -> None:
-    for name in ("a b", "ä#%", "-x", "[1]", "*?", "new\nline", "quote'\"", "x" * 240):
-        for path in (tmp_path / f"{name}.jsonl", tmp_path / name / "train.jsonl"):
-            write_data(numbered(10), path)
-            assert len(read_data(path)) == len(read_data([str(path)])) == 10
-        assert sizes(load_data(tmp_path / name)) == {"train": 9, "validation": 1}
-
-
 def test_reuters_and_nltk_say_their_parts_themselves(tmp_path: Path) -> None:
     stories = [story(k, split="TEST" if k > 20 else "TRAIN") for k in range(1, 26)]
     (tmp_path / "reut2-000.sgm").write_bytes(sgml(*stories))

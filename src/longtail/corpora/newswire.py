@@ -58,11 +58,6 @@ class Newswire:
         n_documents, n_labels: sizes; neither needs memory.
         mean_labels: labels per document on average; many documents have one.
         random_state: the seed; the same one gives the same stories on every machine.
-
-    Example:
-        >>> wire = Newswire(n_documents=10_000_000, n_labels=1_000_000)
-        >>> wire[9_999_999].labels == wire[9_999_999].labels
-        True
     """
 
     def __init__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -34,8 +33,6 @@ Files = list[tuple[Path | str, Format]]
 
 # Bytes in several files from which starting processes pays.
 PARALLEL_FROM = 32 << 20
-# Control characters, of which a line feed in a label would break every table of labels.
-CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
 @contextmanager
@@ -179,25 +176,20 @@ def collect(
                 collected.extend(batch, path, entry.unit)
                 tick(size_of(path))
     if not collected.texts and not exact:
-        names = ", ".join(str(path) for path, _ in files[:3])
         lines = " ".join(report.lines())
-        raise DataError(f"{names}: holds no documents. {lines}".rstrip())
-    if odd := [n for n in collected.labels.index if n != n.strip() or CONTROLS.search(n)]:
-        report.notes.append(
-            "label names that begin or end with white space, other labels than those without, or "
-            f"hold a control character: {len(odd)} ({shown_names(odd)})."
-        )
+        raise DataError(f"{files[0][0]}: holds no documents. {lines}".rstrip())
+    if odd := [name for name in collected.labels.index if name != name.strip()]:
+        what = "label names that begin or end with white space, other labels than those without"
+        report.notes.append(f"{what}: {len(odd)} ({shown_names(odd)}).")
     tick(total)
     return collected
 
 
 def size_of(path: Path | str) -> int:
     """Bytes on disk, of all files in a folder; 0 for what is not on disk."""
-    if isinstance(path, str):
-        return 0
-    if path.is_dir():
-        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return path.stat().st_size
+    path = Path(path)
+    files = path.rglob("*") if path.is_dir() else (path,)
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def file_records(path: Path | str, entry: Format, options: ReadOptions, tick: Tick) -> Records:

@@ -121,8 +121,7 @@ def _labels(record: Mapping[str, Any], options: ReadOptions) -> list[str]:
             f"expected a list of strings in field {field!r}, got {shown(labels)}. The fields are: "
             f"{shown_names(record)}."
         )
-    for label in labels:
-        whole_characters(label, field)
+    whole_characters(" ".join(labels), field)
     return labels
 
 

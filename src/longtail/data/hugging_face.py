@@ -71,7 +71,5 @@ def _splits(source: Path | str) -> dict[str, Any]:
 
 def _class_names(feature: Any) -> list[str] | None:
     """The names behind class numbers, for one class per row or a list of them."""
-    if isinstance(feature, list) and len(feature) == 1:
-        feature = feature[0]
     names = getattr(getattr(feature, "feature", feature), "names", None)
     return list(names) if names is not None else None

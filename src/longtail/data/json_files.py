@@ -148,8 +148,7 @@ def _article(at: int | str, value: Any, options: ReadOptions) -> Record:
     if not fields.is_strings(labels):
         raise RecordError(f"expected a list of strings in 'meshMajor', got {shown(labels)}.")
     text = fields.whole_characters(f"{title} {abstract}".strip(), "abstractText")
-    for label in labels:
-        fields.whole_characters(label, "meshMajor")
+    fields.whole_characters(" ".join(labels), "meshMajor")
     if not abstract.strip() or not (labels or options.keep_unlabelled):
         return Omitted("passed_over", "no abstract" if labels else "no MeSH headings")
     identity = fields.plain_value(article["pmid"], "pmid")

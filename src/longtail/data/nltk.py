@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import IO
 
 from longtail.checks import has_surrogate
 from longtail.data.documents import PART_NAMES, Document, ReadOptions, RecordError, Records, attempt
@@ -65,9 +66,8 @@ def _open_folder(root: Path, limit: int) -> Files:
     files = {file.relative_to(root).as_posix(): file for file in root.rglob("*") if file.is_file()}
 
     def read(name: str) -> bytes:
-        if files[name].stat().st_size > limit:
-            raise TooLargeError(f"the file {shown(name)}", limit)
-        return files[name].read_bytes()
+        with files[name].open("rb") as file:
+            return _bounded(file, name, limit)
 
     return files.keys(), read
 
@@ -82,11 +82,14 @@ def _open_zip(path: Path, limit: int) -> Iterator[Files]:
     with archive:
 
         def read(name: str) -> bytes:
-            # The true size may differ from the one in the directory.
             with archive.open(name) as file:
-                content = file.read(limit + 1)
-            if len(content) > limit:
-                raise TooLargeError(f"the file {shown(name)}", limit)
-            return content
+                return _bounded(file, name, limit)
 
         yield [name for name in archive.namelist() if not name.endswith("/")], read
+
+
+def _bounded(file: IO[bytes], name: str, limit: int) -> bytes:
+    content = file.read(limit + 1)
+    if len(content) > limit:
+        raise TooLargeError(f"the file {shown(name)}", limit)
+    return content

@@ -20,8 +20,7 @@ from longtail.errors import shown
 from longtail.progress import OnProgress, Progress, ignore
 
 NAMES_KEY = b"longtail.label_names"
-BATCH = 4096
-MOST_ROWS = 256
+BATCH, MOST_ROWS = 4096, 256
 # DuckDB and fastparquet write many records as one page, so a group of rows may unpack to so many
 # records' size, or to so many times the size of the file: text packs to a tenth or less.
 GROUP_RECORDS, GROUP_RATIO = 8, 200

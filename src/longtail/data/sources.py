@@ -24,7 +24,6 @@ from longtail.errors import DataError, InputError, shown
 from longtail.progress import OnProgress, ignore
 
 SHARES = (0.7, 0.1, 0.2)
-
 # Formats with the suffix of many other files: notes in .txt, settings in .json.
 AMBIGUOUS = ("libmultilabel", "bioasq", "nltk")
 # Data that longtail does not read.
@@ -54,9 +53,6 @@ def read_data(
         progress: called with a `longtail.progress.Progress` in bytes.
         workers: processes for several files; default: one per core if the files are large.
         options: the fields of `ReadOptions`, such as on_error="skip".
-
-    Example:
-        >>> data = read_data("reviews.csv", label_separator=";", on_error="skip")  # doctest: +SKIP
     """
     settings, total = ReadOptions(**options), report or ReadReport()
     with our_errors(source):

@@ -36,14 +36,7 @@ Pairs = Iterator[tuple[TextData, TextData]]
 def split(
     data: TextData, shares: Shares = (0.7, 0.1, 0.2), method: str = "random", random_state: int = 0
 ) -> tuple[TextData, ...]:
-    """One part per share, documents in their old order; see SPLITS for the methods.
-
-    Example:
-        >>> data = TextData.from_lists(["a", "b", "c", "d"], [["x"], ["y"], ["x"], ["y"]])
-        >>> train, test = split(data, (0.5, 0.5), "stratified")
-        >>> train.stats().label_counts.tolist(), test.stats().label_counts.tolist()
-        ([1.0, 1.0], [1.0, 1.0])
-    """
+    """One part per share, documents in their old order; see SPLITS for the methods."""
     parts = _method(method)(data, shares, random_state)
     return tuple(data.select(parts == part) for part in range(len(shares)))
 
@@ -69,8 +62,8 @@ def paper_split(
     """
     if not _is_whole(n_held_out) or not 0 < n_held_out < len(data):
         raise InputError(
-            f"the number of documents to hold out must be a whole number from 1 to "
-            f"{len(data) - 1}, as there are {len(data)} documents, got {n_held_out!r}."
+            "the number of documents to hold out must be a whole number from 1 to "
+            f"{len(data) - 1}, got {n_held_out!r}."
         )
     held_out = np.zeros(len(data), dtype=np.bool_)
     held_out[_generator(random_state).permutation(len(data))[:n_held_out]] = True
