@@ -1,4 +1,4 @@
-"""Downloads from servers that lie, drip, redirect and break off: the file, or one of our errors.
+"""Downloads from servers that lie, redirect and break off: the file, or one of our errors.
 
 A server on the loopback sends raw bytes that no HTTP library would send. After an error nothing may
 be left in the cache, and the same address, now with a good server, must give the right file.
@@ -29,8 +29,8 @@ from . import GOOD, OUR_ERROR, RIGHT, Outcome, verdict_on
 
 MINIMUM = 500
 PATIENCE = 20.0  # seconds for one case: its limits add up to 3, on a machine with others on it
-# So that a case takes a fraction of a second; the rate is that of a server that drips.
-LIMITS = {"TIMEOUTS": (1.0, 0.3), "SLOW_SECONDS": 0.4, "PAUSE": 0.0, "LARGEST": 1 << 20}
+# So that a case takes a fraction of a second.
+LIMITS = {"TIMEOUTS": (1.0, 0.3), "LARGEST": 1 << 20}
 FLOOD = 32 << 20  # bytes of an endless body; more than the buffers of a socket can hold
 CHUNKED = "Transfer-Encoding: chunked"
 UNREAD = 16 << 20  # bytes that these buffers may have held when the connection was closed
@@ -48,8 +48,6 @@ class Client(socketserver.BaseRequestHandler):
         head = b""
         while b"\r\n\r\n" not in head and len(head) < 1 << 16:
             head += self.request.recv(1 << 14) or b"\r\n\r\n"
-            if head.startswith(b"\x16"):  # the first byte of TLS
-                head = b"GET /hello HTTP/1.1\r\n\r\n"
         lines = head.decode("latin-1").split("\r\n")
         path = [*lines[0].split(" "), ""][1]
         headers = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
@@ -62,17 +60,10 @@ class Client(socketserver.BaseRequestHandler):
     def send(self, data: bytes | str) -> None:
         self.request.sendall(data.encode("latin-1") if isinstance(data, str) else data)
 
-    def drip(self, data: bytes) -> None:
-        """A byte every 50 ms: each in time, all of them never."""
-        for at in range(len(data)):
-            self.send(data[at : at + 1])
-            time.sleep(0.05)
-
-    def flood(self, data: bytes, counted: bool = True) -> None:
-        """Not counted is what http.client discards unseen, until the limit on time ends it."""
+    def flood(self, data: bytes) -> None:
         for _ in range(FLOOD // len(data)):
             self.send(data)
-            self.server.flooded += len(data) * counted
+            self.server.flooded += len(data)
 
 
 Reply = Callable[[Client], None]
@@ -143,41 +134,17 @@ def endless(kind: str) -> Reply:
     header = {
         "plain": "X: y",
         "lying": f"{CHUNKED}\r\nContent-Length: 10",
-        "redirect": "Location: /elsewhere\r\nContent-Encoding: gzip",
     }.get(kind, CHUNKED)
 
     def reply(client: Client) -> None:
-        if kind == "continue":
-            client.flood(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, counted=False)
-        client.send(f"HTTP/1.1 {302 if kind == 'redirect' else 200} OK\r\n{header}\r\n\r\n")
-        if kind == "trailers":
-            client.send("0\r\n")
-            client.flood(b"A: b\r\n" * 1000, counted=False)
+        client.send(f"HTTP/1.1 200 OK\r\n{header}\r\n\r\n")
         piece = b"y" * (1 << 16)
         client.flood(chunked(piece, len(piece)) if kind in ("chunked", "lying") else piece)
 
     return reply
 
 
-def drip(kind: str, content: bytes) -> Reply:
-    length = f"Content-Length: {len(content)}"
-
-    def reply(client: Client) -> None:
-        if kind == "header":
-            client.drip(b"HTTP/1.1 200 OK\r\nX: " + b"z" * 200)
-        header = {"length": length, "no length": "X: y"}.get(kind, CHUNKED)
-        client.send(f"HTTP/1.1 200 OK\r\n{header}\r\n\r\n")
-        first = content[:5000]
-        client.send(chunked(first) if header == CHUNKED else first)
-        if kind == "chunk":
-            client.send(f"{len(content):x}\r\n")
-        client.drip(b"0" * 200 if kind == "size of a chunk" else content[5000:5200])
-
-    return reply
-
-
-ENDLESS = ("plain", "chunked", "lying", "redirect", "trailers", "continue", "line")
-DRIPS = ("header", "length", "no length", "chunk", "size of a chunk")
+ENDLESS = ("plain", "chunked", "lying")
 TARGETS = (
     *("/good", "/good", "/loop", "/elsewhere", "file:///etc/hostname", "ftp://127.0.0.1/x", ""),
     *("http://[::1", "http://", "https://", "//", "http://127.0.0.1:99999/", "http://a\x00b/"),
@@ -202,7 +169,7 @@ CHUNK_ENDS = (
     b"0" * 20 + b"\r\n\r\n",
 )
 KINDS = (
-    *("length", "surplus", "endless body", "early end", "drip", "redirect"),
+    *("length", "surplus", "endless body", "early end", "redirect"),
     *("odd header", "odd chunk", "encoding", "status"),
 )
 
@@ -228,8 +195,6 @@ def random_reply(kind: str, rng: random.Random, content: bytes) -> Reply:
             head = f"HTTP/1.1 200 OK\r\n{header}\r\n\r\n"
             cut = (chunked(content) if header == CHUNKED else content)[:at].decode("latin-1")
             return raw(rng.choice(["", head[: rng.randrange(len(head))], head + cut]))
-        case "drip":
-            return drip(rng.choice(DRIPS), content)
         case "redirect":
             return redirect(rng.choice(TARGETS), rng.choice([301, 302, 303, 307, 308, 300, 304]))
         case "odd header":

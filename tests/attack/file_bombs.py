@@ -69,11 +69,6 @@ def _repeated(value: str, n: int) -> Any:
     return pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array([value]))
 
 
-def _parquet_list() -> bytes:
-    bounds = pa.array([0, 1_000_000], pa.int32())
-    return _parquet(["good"], pa.ListArray.from_arrays(bounds, _repeated("x" * 100_000, 1_000_000)))
-
-
 def laughs() -> bytes:
     entities = b"".join(b'<!ENTITY b%d "%s">' % (k, b"&b%d;" % (k - 1) * 10) for k in range(1, 12))
     return b'<!DOCTYPE x [<!ENTITY b0 "ha">' + entities + b"]><x>&b11;</x>"
@@ -146,9 +141,6 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "zip_named_often.zip": lambda: _zip({"cats.txt": CATS * 100_000, "training/1": X * 7}),
     "zip_overlapping.zip": zip_overlapping,
     "zip_wrong_size.zip": zip_wrong_size,
-    "zip_bzip2.zip": lambda: _zip(
-        {"cats.txt": CATS, "training/1": bytes(1 << 28)}, zipfile.ZIP_BZIP2
-    ),
     "parquet_dictionary.parquet": lambda: _parquet(_repeated("x" * 4 * MEGA, 50), [["a"]] * 50),
     # 4 TB of documents, each within the limit: they must fill the memory and end in our error.
     "parquet_memory.parquet": lambda: _parquet(_repeated("x" * 4 * MEGA, 10**6), [["a"]] * 10**6),
@@ -156,10 +148,6 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     # A batch may not unpack all of these pages, of rows that are no documents.
     "parquet_many_pages.parquet": lambda: _parquet(
         [""] * 256, [["a"]] * 256, ["x" * 7 * MEGA] * 256, **ZSTD, write_batch_size=1
-    ),
-    "parquet_list.parquet": _parquet_list,
-    "parquet_delta.parquet": lambda: _parquet(
-        ["x" * 4 * MEGA] * 50, [["a"]] * 50, **PLAIN, column_encoding={"text": "DELTA_BYTE_ARRAY"}
     ),
 }
 CHILD = """

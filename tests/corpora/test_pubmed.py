@@ -107,10 +107,9 @@ def test_years_and_major_topics(bioasq: Path, medline: Path) -> None:
         ({"major_topics": True}, "do not say which headings are major"),
         ({"n_test": "many"}, "the setting n_test of the corpus pubmed must be int, got 'many'"),
         ({"n_test": 1.5}, "the setting n_test .* must be int"),
-        ({"n_test": True}, "the setting n_test .* must be int"),
         ({"major_topics": 1}, "the setting major_topics .* must be bool"),
         ({"max_record_mb": "1"}, "the setting max_record_mb .* must be float"),
-        ({"on_error": "ignore"}, "the setting on_error .* must be 'raise' or 'skip'"),
+        ({"on_error": "ignore"}, "on_error must be one of raise, skip"),
     ],
 )
 def test_wrong_settings(bioasq: Path, settings: dict[str, Any], message: str) -> None:
