@@ -89,6 +89,16 @@ def hill_negative(z: Array) -> tuple[Array, Array]:
     return (1.5 - p) * p**2, 3 * p * q * p * q
 
 
+def hinge(sign: float) -> Costs:
+    """max(0, 1 - sign z)^2."""
+
+    def cost(z: Array) -> tuple[Array, Array]:
+        violation = np.maximum(1 - sign * z, 0)
+        return violation**2, -2 * sign * violation
+
+    return cost
+
+
 def mixed(batch: Batch, positive: Costs, negative: Costs, weighting: str = "none") -> Terms:
     """weight * (y * positive(z) + (1 - y) * negative(z)) per element."""
     z, y = np.where(batch.known, batch.logits, 0), np.where(batch.known, batch.targets, 0)
@@ -246,6 +256,7 @@ FORMULAS: dict[str, Callable[[Batch], Terms]] = {
     "two-way": two_way,
     "dice": dice,
     "logit-adjusted": balanced(0, kappa=1.0),
+    "squared-hinge": lambda batch: mixed(batch, hinge(1), hinge(-1)),
 }
 
 

@@ -45,7 +45,10 @@ def check_compiled(name: str, form: str, backend: str) -> None:
 @pytest.mark.parametrize(
     ("name", "form"),
     [(name, "dense") for name in NAMES]
-    + [(name, "offsets") for name in ("bce", "cb", "db", "asl", "hill", "zlpr", "two-way", "dice")],
+    + [
+        (name, "offsets")
+        for name in ("bce", "cb", "db", "asl", "hill", "zlpr", "two-way", "dice", "squared-hinge")
+    ],
 )
 def test_compiles_as_one_graph(name: str, form: str) -> None:
     check_compiled(name, form, "aot_eager")

@@ -13,16 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# No product of a logit below it with the constants of a loss overflows float32.
-HUGE = 1e20
-# Stands for infinity: its products with any weight and constant are finite in float64.
-BOUND = 1e250
-# A loss above it contains the stand-in, divided by at most a large batch.
-LARGE = 1e150
+# Neither the square of a logit below it nor a product with constants of a loss overflows float32.
+HUGE = 1e19
+# Stands for infinity: its square and products with weights and constants are finite in float64.
+BOUND = 1e120
+# A loss or slope above it contains the stand-in, divided by at most a large batch.
+LARGE = 1e100
 
 
 class _Bounded(torch.autograd.Function):
-    """+-BOUND for what is beyond, with the gradient passed on: slopes there are their limits."""
+    """+-BOUND for what is beyond, with the gradient passed on: slopes there are their limits.
+
+    A slope that grows with the logit, as that of a square does, is infinite there.
+    """
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -30,7 +33,8 @@ class _Bounded(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        return grad_output
+        infinite = torch.full_like(grad_output, math.inf).copysign(grad_output.detach())
+        return torch.where(grad_output.abs() > LARGE, infinite, grad_output)
 
 
 def suspicious(total: float) -> bool:
@@ -46,7 +50,7 @@ def any_huge(logits: Tensor) -> bool:
 
 
 def bounded(logits: Tensor) -> Tensor:
-    """The logits in float64 with +-1e250 for infinities; NaN stays NaN."""
+    """The logits in float64 with +-BOUND for infinities; NaN stays NaN."""
     result: Tensor = _Bounded.apply(logits.double())  # type: ignore[no-untyped-call]
     return result
 

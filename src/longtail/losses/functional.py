@@ -21,7 +21,7 @@ __all__ = [
     "ElementCosts", "asymmetric_negative", "asymmetric_positive", "balanced_negative",
     "balanced_positive", "class_balanced_weight", "dice_with_logits", "elementwise",
     "focal_softplus", "hill_negative", "hill_positive", "negative_tolerant_shift",
-    "rebalanced_weight", "two_way_with_logits", "zlpr_with_logits",
+    "rebalanced_weight", "squared_hinge", "two_way_with_logits", "zlpr_with_logits",
 ]  # fmt: skip
 
 
@@ -119,6 +119,11 @@ def hill_negative(logits: Tensor, peak: float) -> Tensor:
     """(peak - p) p^2: falls again for very confident negatives, which may be missing labels."""
     probability = torch.sigmoid(logits)
     return (peak - probability) * probability**2
+
+
+def squared_hinge(margin: Tensor) -> Tensor:
+    """max(0, 1 - m)^2 with the margin m = z where the label applies, -z where it does not."""
+    return F.relu(1 - margin) ** 2
 
 
 def elementwise(input: Tensor, target: Tensor | Targets, costs: ElementCosts) -> Tensor:

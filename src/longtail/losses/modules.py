@@ -26,8 +26,8 @@ from longtail.losses.functional import ElementCosts
 from longtail.losses.targets import Targets
 
 __all__ = [
-    "AsymmetricLoss", "BalancedLoss", "DiceLoss", "HillLoss", "MultiLabelLoss", "TwoWayLoss",
-    "ZLPRLoss",
+    "AsymmetricLoss", "BalancedLoss", "DiceLoss", "HillLoss", "MultiLabelLoss",
+    "SquaredHingeLoss", "TwoWayLoss", "ZLPRLoss",
 ]  # fmt: skip
 # A scale must be positive; this stands for "more than 0".
 SMALLEST = 1e-6
@@ -287,6 +287,34 @@ class HillLoss(ElementwiseLoss):
             lambda logits: functional.hill_positive(logits, self.gamma, self.margin),
             lambda logits: functional.hill_negative(logits, self.peak),
         )
+
+
+class SquaredHingeLoss(ElementwiseLoss):
+    r"""The L2 loss of linear support vector machines; a logit is a margin, its threshold 0.
+
+    Formula:
+        positives:  max(0, 1 - z)^2
+        negatives:  max(0, 1 + z)^2
+
+    Args:
+        label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
+
+    Relations:
+        with `sum` and an L2 penalty of |w|^2 / (2 C) on a linear head, scikit-learn's `LinearSVC`,
+        one label against the rest. Elements beyond their margin cost nothing; unlike `bce`, the
+        sigmoid of a logit is no estimate of a probability.
+
+    Example:
+        >>> loss = SquaredHingeLoss()
+        >>> print(f"{loss(torch.tensor([[0.5, 0.0]]), torch.tensor([[1.0, 0.0]])).item():.4f}")
+        0.6250
+
+    Reference:
+        Fan et al., LIBLINEAR: A Library for Large Linear Classification, JMLR 2008.
+    """
+
+    def _costs(self) -> ElementCosts:
+        return ElementCosts(functional.squared_hinge, lambda z: functional.squared_hinge(-z))
 
 
 class ZLPRLoss(DocumentLoss):

@@ -153,6 +153,10 @@ LOSSES: Mapping[str, LossRow] = MappingProxyType(
             "macro-averaged measures, at the price of micro-F1", "BalancedLoss",
             {"gamma": 0.0, "weighting": "none", "kappa": 1.0}, needs_stats=True,
         ),
+        "squared-hinge": LossRow(
+            "squared hinge loss", "max(0, 1 - z)^2 | max(0, 1 + z)^2", "Fan et al., JMLR 2008",
+            "a linear head on sparse features, as a linear SVM", "SquaredHingeLoss",
+        ),
     }
 )  # fmt: skip
 
