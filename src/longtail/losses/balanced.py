@@ -20,7 +20,6 @@ from torch import Tensor
 
 from longtail.losses import functional
 from longtail.losses.bounds import HUGE, any_huge, bounded, suspicious, with_limits
-from longtail.losses.functional import ElementCosts
 from longtail.losses.targets import Targets
 
 # Elements worked on at a time on the CPU: 4 MiB a buffer, and few calls from Python.
@@ -74,13 +73,14 @@ class Batch:
 def elements(logits: Tensor, batch: Batch, terms: BalancedTerms) -> Tensor:
     """weight * cost of every element, 0 where masked; every derivative exists."""
     shifted = logits if terms.shift is None else logits - terms.shift
-    costs = ElementCosts(
-        lambda z: functional.balanced_positive(z, terms.gamma),
+    values = functional.elementwise(
+        shifted,
+        batch.targets,
+        lambda z: functional.focal_softplus(-z, terms.gamma),
         lambda z: functional.balanced_negative(
             z, terms.gamma, lambda_=terms.lambda_, scale=terms.negative_scale
         ),
     )
-    values = functional.elementwise(shifted, batch.targets, costs)
     if terms.inverse_counts is not None:
         assert batch.document_mass is not None
         values = values * functional.rebalanced_weight(
