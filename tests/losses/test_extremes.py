@@ -20,11 +20,9 @@ def test_huge_logits_under_any_focus(gamma: float) -> None:
     logits = torch.tensor([[3e38, -3e38, 3e35, 1.0]], requires_grad=True)
     for target in (torch.zeros(1, 4), torch.ones(1, 4)):
         value = loss(logits, target)
-        (grad,) = torch.autograd.grad(value, logits, create_graph=True)
+        (grad,) = torch.autograd.grad(value, logits)
         assert value.item() == pytest.approx(3e38, rel=2e-3)
         assert grad.isfinite().all()
-        (second,) = torch.autograd.grad(grad.sum(), logits)
-        assert second.isfinite().all()
 
 
 @pytest.mark.parametrize("form", [torch.clone, to_csr])

@@ -230,22 +230,14 @@ def test_an_old_file_is_removed_only_if_it_is_the_one_that_was_written(model: Pa
     assert (model / "fold-7" / "head.json").read_text() == "mine"
 
 
-def test_a_file_of_the_user_is_not_overwritten(model: Path) -> None:
+def test_what_somebody_else_wrote_or_changed_is_kept_beside_the_new_one(model: Path) -> None:
     (model / "fold-0" / "extra.json").write_text("mine")
-    before = files_in(model)
-    with pytest.raises(DataError, match=r"extra.json is in the way.*Nothing was changed. Move it"):
-        save_new(model)
-    assert version_of(model) == "old" and files_in(model) == before
-    assert (model / "fold-0" / "extra.json").read_text() == "mine"
-
-
-def test_what_somebody_changed_is_kept_beside_the_new_one(model: Path) -> None:
     for version in ("one", "two"):
         (model / "model.safetensors").write_text(f"edited {version}")
-        replace_model(model, writer(version, OLD_FILES))
+        replace_model(model, writer(version, NEW_FILES))
         assert version_of(model) == version
-    kept = {path.read_text() for path in model.glob("model.safetensors.*.bak")}
-    assert kept == {"edited one", "edited two"}
+    kept = {path.read_text() for path in model.rglob("*.bak")}
+    assert kept == {"edited one", "edited two", "mine"}
 
 
 def test_a_folder_is_not_ours_by_its_name(model: Path) -> None:
@@ -262,12 +254,12 @@ def test_a_folder_is_not_ours_by_its_name(model: Path) -> None:
 
 
 @pytest.mark.parametrize("listed", ["null", '{"files": 3}', "{"])
-def test_without_a_sound_list_nothing_is_replaced(model: Path, listed: str) -> None:
+def test_without_a_sound_list_everything_is_kept(model: Path, listed: str) -> None:
     (model / CONFIG_FILE).write_text(listed)
-    before = {name: (model / name).read_bytes() for name in files_in(model)}
-    with pytest.raises(DataError, match=r"is in the way.*Nothing was changed"):
-        save_new(model)
-    assert {name: (model / name).read_bytes() for name in files_in(model)} == before
+    before = {(model / name).read_text() for name in files_in(model)}
+    save_new(model)
+    assert version_of(model) == "new"
+    assert before <= {(model / name).read_text() for name in files_in(model)}
 
 
 @pytest.mark.usefixtures("unsynced")

@@ -1,8 +1,8 @@
-"""The balanced loss as plain values; its elements, and its sum with the gradient in closed form.
+"""The balanced loss as plain values, and its sum with the gradient in closed form.
 
-`elements` is the plain form, for autograd and compilers; it needs about ten logit-sized tensors.
-`balanced_sum` needs one, the gradient, made in the same pass as the loss: on the CPU some rows at a
-time in kept buffers, on a GPU by the Triton kernels.
+Plain autograd needs about ten logit-sized tensors. `balanced_sum` needs one, the gradient, made in
+the same pass as the loss: on the CPU some rows at a time in kept buffers, on a GPU by the Triton
+kernels.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longtail.errors import InputError
 from longtail.losses import functional
 from longtail.losses.bounds import HUGE, any_huge, bounded, suspicious, with_limits
 from longtail.losses.targets import Targets
@@ -63,30 +64,12 @@ class Batch:
     """Per document the sum of 1/n over its labels, where the loss is rebalanced."""
 
     def double(self) -> Batch:
-        weight, mass = (
-            None if part is None else part.double()
-            for part in (self.sample_weight, self.document_mass)
+        weight, mass = self.sample_weight, self.document_mass
+        return replace(
+            self,
+            sample_weight=None if weight is None else weight.double(),
+            document_mass=None if mass is None else mass.double(),
         )
-        return Batch(self.targets, weight, self.mask, mass)
-
-
-def elements(logits: Tensor, batch: Batch, terms: BalancedTerms) -> Tensor:
-    """weight * cost of every element, 0 where masked; every derivative exists."""
-    shifted = logits if terms.shift is None else logits - terms.shift
-    values = functional.elementwise(
-        shifted,
-        batch.targets,
-        lambda z: functional.focal_softplus(-z, terms.gamma),
-        lambda z: functional.balanced_negative(
-            z, terms.gamma, lambda_=terms.lambda_, scale=terms.negative_scale
-        ),
-    )
-    if terms.inverse_counts is not None:
-        assert batch.document_mass is not None
-        values = values * functional.rebalanced_weight(
-            terms.inverse_counts, batch.document_mass, terms.alpha, terms.beta, terms.mu
-        )
-    return weigh(values, terms.label_weight, batch)
 
 
 def weigh(values: Tensor, label_weight: Tensor | None, batch: Batch) -> Tensor:
@@ -135,11 +118,13 @@ class _BalancedSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "the reduced loss has no second derivative (create_graph=True). Build it with "
+                'reduction="none" and reduce the result.'
+            )
         logits = ctx.saved_tensors[0]
         batch, terms, scale = ctx.rest
-        if torch.is_grad_enabled():  # a second derivative is wanted (create_graph)
-            second = _differentiable_grad(logits, batch, terms, scale * grad_output)
-            return second, None, None, None, None
         # The first backward pass hands its gradient out, scaled in place: a second logit-sized
         # buffer would cost as much as all the maths. A later one (retain_graph) computes it again.
         grad, ctx.grad = ctx.grad, None
@@ -147,20 +132,6 @@ class _BalancedSum(torch.autograd.Function):
             _, grad = _sum_and_grad(logits, batch, terms, scale, with_grad=True)
         assert grad is not None
         return grad.mul_(grad_output * scale).to(logits.dtype), None, None, None, None
-
-
-def _differentiable_grad(
-    logits: Tensor, batch: Batch, terms: BalancedTerms, scale: Tensor
-) -> Tensor:
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if batch.mask is not None:
-        wide = torch.where(batch.mask, wide, torch.zeros_like(wide))
-    if logits.device.type == "cpu" and any_huge(wide):
-        wide, batch, terms = bounded(wide), batch.double(), terms.map(Tensor.double)
-    total = elements(wide, batch, terms).sum()
-    # Scaled on the way, in float32: a float16 gradient could not wait for its scale.
-    (grad,) = torch.autograd.grad(total, logits, scale.to(total.dtype), create_graph=True)
-    return grad
 
 
 def gradient_dtype(logits: Tensor) -> torch.dtype:

@@ -14,7 +14,7 @@ from longtail.checks import check_choice
 from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import functional
-from longtail.losses.balanced import BalancedTerms, Batch, balanced_sum, elements, kernels_usable
+from longtail.losses.balanced import BalancedTerms, Batch, balanced_sum, kernels_usable, weigh
 from longtail.losses.base import (
     DocumentLoss,
     ElementwiseLoss,
@@ -171,12 +171,23 @@ class BalancedLoss(ElementwiseLoss):
             return balanced_sum(logits, batch, terms, self.scale(targets.shape))
         return self.divide(balanced_sum(logits, batch, terms), batch)
 
+    def _positive(self, logits: Tensor) -> Tensor:
+        return functional.focal_softplus(-logits, self.gamma)
+
+    def _negative(self, logits: Tensor) -> Tensor:
+        return functional.balanced_negative(logits, self.gamma, self.lambda_, self.negative_scale)
+
     def _elements(self, logits: Tensor, batch: Batch) -> Tensor:
-        terms = self.terms(logits.dtype)
+        terms, targets = self.terms(logits.dtype), batch.targets
+        shifted = logits if terms.shift is None else logits - terms.shift
+        values = functional.elementwise(shifted, targets, self._positive, self._negative)
         if terms.inverse_counts is not None:
-            inverse = terms.inverse_counts.expand(batch.targets.shape)
-            batch = replace(batch, document_mass=batch.targets.row_sum(inverse, batch.mask))
-        return elements(logits, batch, terms)
+            inverse = terms.inverse_counts
+            mass = targets.row_sum(inverse.expand(targets.shape), batch.mask)
+            values = values * functional.rebalanced_weight(
+                inverse, mass, self.alpha, self.beta, self.mu
+            )
+        return weigh(values, terms.label_weight, batch)
 
 
 class AsymmetricLoss(ElementwiseLoss):

@@ -104,7 +104,6 @@ def replace_model(folder: Path, write: Callable[[Path], None]) -> None:
         with _installing(folder):
             with files.staging(folder) as private:
                 write(private)
-                _check_names(folder, private)
                 files.use_usual_modes(private)
                 files.sync_tree(private)
                 os.rename(private, folder / READY)
@@ -130,7 +129,6 @@ def _installing(folder: Path) -> Iterator[None]:
         with files.Lock(folder) as lock:
             lock.acquire(wait=True)
             if whole_folder(folder) != folder:
-                _check_names(folder, folder / READY)
                 _install(folder)
             yield
     except Exception as error:
@@ -144,32 +142,14 @@ def _installing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _check_names(folder: Path, source: Path) -> None:
-    """Raise if a file of the new model would take the place of one that is not longtail's."""
-    ours = {*_listed(folder), *([CONFIG_FILE] if read_config(folder) else [])}
-    for name, entry in {**_listed(source), CONFIG_FILE: {}}.items():
-        place = folder / name
-        # After a kill some files of the new model have their places already.
-        if name in ours or not os.path.lexists(place) or _is_file(place, entry):
-            continue
-        raise DataError(
-            f"{place} is in the way: the model has a file of that name, and longtail did not write "
-            "this one. Nothing was changed. Move it, or choose another folder."
-        )
-
-
 def _install(folder: Path) -> None:
     """Give every ready file its place, CONFIG_FILE last; a second time does no harm."""
     ready = folder / READY
     old, new = _listed(folder), _listed(ready)
     with files.staging(folder) as private:
         for name, entry in new.items():
-            place = folder / name
-            # What somebody changed since it was saved, such as the card, is kept beside the new.
-            known = (old.get(name, entry), entry)
-            if place.is_file() and not any(_is_file(place, one) for one in known):
-                os.replace(place, f"{place}.{checksum(place)[:8]}.bak")
-            _put(ready / name, place, private / "file")
+            _set_aside(folder / name, old.get(name, entry), entry)
+            _put(ready / name, folder / name, private / "file")
         for name in old.keys() - new.keys():
             # What the model before had more, such as further folds; not if somebody changed it.
             if _is_file(folder / name, old[name]):
@@ -177,6 +157,8 @@ def _install(folder: Path) -> None:
                 with contextlib.suppress(OSError):
                     # Up to the first that is not empty, as this folder is not.
                     os.removedirs((folder / name).parent)
+        if read_config(folder) is None:
+            _set_aside(folder / CONFIG_FILE)
         _put(ready / CONFIG_FILE, folder / CONFIG_FILE, private / "file")
     for parent in {(folder / name).parent for name in (*new, CONFIG_FILE)}:
         files.sync(parent)
@@ -184,6 +166,12 @@ def _install(folder: Path) -> None:
     os.rename(ready, done)
     with contextlib.suppress(OSError):
         files.remove_private(done)
+
+
+def _set_aside(place: Path, *known: Mapping[str, Any]) -> None:
+    """Keep what longtail did not write, or somebody changed since, such as the card."""
+    if place.is_file() and not any(_is_file(place, entry) for entry in known):
+        os.replace(place, f"{place}.{checksum(place)[:8]}.bak")
 
 
 def _put(source: Path, place: Path, temporary: Path) -> None:
