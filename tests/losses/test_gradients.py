@@ -6,7 +6,6 @@ the first gradient itself see test_random.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -103,7 +102,6 @@ def test_no_gradient_is_made_where_none_is_wanted(
 ) -> None:
     # Chunks of one row, so that only a gradient is as large as the logits.
     monkeypatch.setattr(balanced, "CHUNK_ELEMENTS", 1 << 15)
-    monkeypatch.setattr(balanced, "_kept", threading.local())
     n_rows, n_labels = 32, 20_000
     logits = torch.linspace(-3, 3, n_rows * n_labels).view(n_rows, n_labels).to(dtype)
     labels = torch.arange(0, n_labels, 5_000)

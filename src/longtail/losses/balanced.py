@@ -1,13 +1,11 @@
 """The balanced loss as plain values, and its sum with the gradient in closed form.
 
 Plain autograd needs about ten logit-sized tensors. `balanced_sum` needs one, the gradient, made in
-the same pass as the loss: on the CPU some rows at a time in kept buffers, on a GPU by the Triton
-kernels.
+the same pass as the loss: on the CPU some rows at a time, on a GPU by the Triton kernels.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,7 +23,6 @@ from longtail.losses.targets import Targets
 
 # Elements worked on at a time on the CPU: 4 MiB a buffer, and few calls from Python.
 CHUNK_ELEMENTS = 1 << 20
-_kept = threading.local()
 
 
 @dataclass(frozen=True)
@@ -178,7 +175,8 @@ def _eager_sum_and_grad(
     starts = torch.searchsorted(rows, torch.arange(0, n_rows + step, step, device=rows.device))
     edges = starts.tolist()
     flat = rows * n_labels + labels
-    buffers = _buffers(step, n_labels, dtype, logits.device)
+    # All chunks reuse them.
+    buffers = [torch.empty(step, n_labels, dtype=dtype, device=logits.device) for _ in range(4)]
     for number, start in enumerate(range(0, n_rows, step)):
         chunk = slice(start, min(start + step, n_rows))
         skipped = flat[edges[number] : edges[number + 1]] - start * n_labels
@@ -193,23 +191,6 @@ def _eager_sum_and_grad(
     if grad is not None:
         grad[rows, labels] = slope.to(grad.dtype)
     return (total + cost.sum()).to(dtype), grad
-
-
-def _buffers(rows: int, labels: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """Four buffers that all chunks reuse: fresh ones would cost more in page faults than the maths.
-
-    On the CPU each thread also keeps them for its next call, four times CHUNK_ELEMENTS numbers.
-    """
-    size = rows * labels
-    keep = device.type == "cpu" and size <= CHUNK_ELEMENTS
-    buffers: Tensor | None = _kept.__dict__.get(str(dtype)) if keep else None
-    if buffers is None:
-        # Buffers made in inference mode could not be written to outside it.
-        with torch.inference_mode(False):
-            buffers = torch.empty(4, CHUNK_ELEMENTS if keep else size, dtype=dtype, device=device)
-        if keep:
-            _kept.__dict__[str(dtype)] = buffers
-    return [buffer[:size].view(rows, labels) for buffer in buffers]
 
 
 def _negatives(

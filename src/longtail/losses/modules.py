@@ -58,10 +58,6 @@ class BalancedLoss(ElementwiseLoss):
             scripts use 1 in NTR-FL alone.
         label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
 
-    Soft targets mix both costs: y * positive + (1 - y) * negative. Defined at the edges: a label
-    without a training document counts as half a document; one on every document as N minus half in
-    the shift; a document without labels has r = infinity, so a rebalanced weight of alpha + 1.
-
     Relations:
         weighting "none", gamma 0, kappa 0, lambda 1 is `BCEWithLogitsLoss`. The eleven rows from
         `bce` to `db` and `logit-adjusted` of LOSSES are this module with different switches.
@@ -72,10 +68,6 @@ class BalancedLoss(ElementwiseLoss):
         >>> logits, target = torch.zeros(1, 2), torch.tensor([[1.0, 1.0]])
         >>> print(f"{loss(logits, target).item():.4f}")
         0.1106
-
-    Reference:
-        Huang et al., Balancing Methods for Multi-label Text Classification with Long-Tailed Class
-        Distribution, EMNLP 2021.
     """
 
     shift: Tensor | None
