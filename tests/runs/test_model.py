@@ -176,9 +176,9 @@ def test_everything_is_on_the_disk_before_it_counts(
     [
         (
             OSError(errno.ENOSPC, "Full"),
-            r"Full\. A whole model that was there is still there\. Free some",
+            r"Full\. The model that was there before is unchanged\. Free",
         ),
-        (Exception("Full"), r"Full\. A whole model that was there is still there"),
+        (Exception("Full"), r"Full\. The model that was there before is unchanged"),
         (InputError("as it was"), "^as it was$"),
     ],
 )

@@ -136,7 +136,8 @@ def _installing(folder: Path) -> Iterator[None]:
         full_disk = type(error) is Exception or type(error).__name__ == "SafetensorError"
         if not (full_disk or isinstance(error, OSError)):
             raise
-        kept = " A whole model that was there is still there." if holds_model(folder) else ""
+        is_old = whole_folder(folder) == folder and holds_model(folder)
+        kept = " The model that was there before is unchanged." if is_old else ""
         raise DataError(
             f"could not save to {folder}: {error}.{kept} Free some space, or choose another folder."
         ) from error
