@@ -39,13 +39,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from longtail.reproduce.surroundings import commit, processor, versions
 
 from longtail.data import ReadReport, TextData, load_data
 from longtail.evaluation import Scores
 from longtail.labels import GROUP_NAMES, label_groups
 from longtail.metrics import Counts, count
 from longtail.report.table import NONE, Cell, Strong, Table, plural, to_document
-from longtail.reproduce.surroundings import commit, processor, versions
 
 HERE = Path(__file__).parent
 REQUIRED = ("omikuji==0.5.2", "libmultilabel==0.10.0")

@@ -1,6 +1,6 @@
 """The cache of downloads: names, its folder, and files there that are no files.
 
-Downloads themselves, from good and hostile servers, are tested in tests/attack/test_downloads.py.
+Downloads themselves, from good and hostile servers, are tested in test_hostile_servers.py.
 """
 
 from __future__ import annotations

@@ -22,6 +22,27 @@ def row_blocks(n_rows: int, row_size: int, size: int | None = None) -> Iterator[
         yield slice(start, min(start + step, n_rows))
 
 
+def rectangles(
+    starts: NDArray[np.integer], sizes: NDArray[np.integer]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
+    """All rows that are not empty, those of similar size together.
+
+    Yields their numbers, the positions of their entries (rows x longest of them), and which of
+    these are entries; a row is padded with its first position.
+    """
+    # Within a factor of two, so that less than half of a rectangle is padding.
+    scale = np.frexp(sizes)[1]
+    for step in np.unique(scale[sizes > 0]):
+        similar = np.flatnonzero(scale == step)
+        width = int(sizes[similar].max())
+        offsets = np.arange(width)
+        for block in row_blocks(len(similar), width):
+            rows = similar[block]
+            is_entry = offsets < sizes[rows, np.newaxis]
+            first = starts[rows, np.newaxis].astype(np.int64)
+            yield rows, first + np.where(is_entry, offsets, 0), is_entry
+
+
 def rows_of(matrix: sp.csr_matrix) -> NDArray[np.int64]:
     """The row of every stored element."""
     return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))

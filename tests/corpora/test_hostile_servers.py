@@ -1,4 +1,4 @@
-"""Downloads from good and hostile servers: each promise alone, and a bounded part of the attack."""
+"""Downloads from good servers and from those that lie, drip, redirect and break off."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 
 from longtail.corpora import download, load_corpus, pubmed
 from longtail.corpora.download import RemoteFile, fetch, fetch_text
-from longtail.errors import DataError, InputError, LongtailError
+from longtail.errors import DataError, InputError
 from longtail.progress import Progress
 
-from . import OUR_ERROR, RIGHT, downloads
-from .downloads import Client, Reply, Server, endless, good, headed, redirect, sha256, status
+from . import server as downloads
+from .server import Client, Reply, Server, endless, good, headed, redirect, sha256, status
 
 CONTENT = bytes(range(256)) * 400  # 102,400 bytes: several pieces
 OTHER = CONTENT[::-1]
@@ -253,35 +253,3 @@ def test_files_of_pubmed_are_bounded_and_stay_in_the_cache(
     with pytest.raises(InputError, match=reason) as caught:
         load_corpus("pubmed", **settings)
     assert len(str(caught.value)) < 1000 and server.requests == []
-
-
-def raw_error(text: str) -> LongtailError:
-    """An error whose message is neither escaped nor bounded."""
-    return type("RawError", (LongtailError,), {"__str__": lambda _: text})()
-
-
-@pytest.mark.parametrize(
-    ("result", "files", "verdict"),
-    [
-        (b"right", ["texts.gz"], RIGHT),
-        (b"right", ["texts.gz", ".longtail-0"], "left files behind"),
-        (b"wrong", [], "wrong content"),
-        (DataError("an error of ours, with words"), [], OUR_ERROR),
-        (DataError("an error of ours, with words"), ["tmpabc"], "left files behind"),
-        (KeyError("x"), [], "raw KeyError: 'x'"),
-        (raw_error("x" * 10**7), [], "a message of 10000000 characters"),
-        (raw_error("\x1b[2J" * 9), [], "a message that is not printable"),
-    ],
-)
-def test_every_verdict_can_occur(
-    result: bytes | Exception, files: list[str], verdict: str, tmp_path: Path
-) -> None:
-    def call() -> bytes:
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    for name in files:
-        (tmp_path / name).touch()
-    assert downloads.verdict_of(call, b"right", tmp_path) == verdict
-    assert downloads.verdict_of(lambda: b"", b"", tmp_path, limit=0) == "took more than 0 seconds"
