@@ -109,7 +109,7 @@ def status(number: int, *headers: str, body: bytes = b"an error page") -> Reply:
 
 
 def redirect(to: str, number: int = 302) -> Reply:
-    return status(number, f"Location: {to}")
+    return status(number, f"Location: {to}", "Connection: close")
 
 
 def chunked(content: bytes, size: int = 5000) -> bytes:

@@ -138,3 +138,11 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for source in (tmp_path, "hf:owner/name"):
         with pytest.raises(MissingExtraError, match=r"pip install 'longtail\[hf\]'"):
             read_data(source)
+
+
+@pytest.mark.parametrize("file", ["dataset_dict.json", "dataset_info.json"])
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"splits": ["train"]}', "nonsense"])
+def test_a_damaged_folder(tmp_path: Path, file: str, content: str) -> None:
+    (tmp_path / file).write_text(content)
+    with pytest.raises(DataError, match=r"cannot be loaded|holds no documents"):
+        read_data(tmp_path)

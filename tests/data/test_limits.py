@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from longtail.data import ReadOptions, ReadReport, read_data
+from longtail.data.fields import PYTHON_LIST, cell_labels
 from longtail.data.files import shown_names
 from longtail.errors import DataError, InputError
 
@@ -90,6 +91,16 @@ def test_brackets_and_digits(tmp_path: Path, name: str, content: str, on_error: 
     with pytest.raises(DataError, match=expected) as caught:
         read(tmp_path / name, content, on_error=on_error)
     assert len(str(caught.value)) < 1000
+
+
+def test_hostile_text_in_linear_time(tmp_path: Path) -> None:
+    for cell in ("['a'" + " " * 1_000_000 + "x]", "['" + "a" * 1_000_000 + "]", "['a'," * 300_000):
+        assert not PYTHON_LIST.fullmatch(cell)
+    assert cell_labels("['it\\'s', \"b\", '\\x41']") == ["it's", "b", "A"]
+    for piece in ("<TEXT" * 300_000, " " * 10**6, "&#1" * 300_000, "<D>" * 300_000):
+        for tag in ("TOPICS", "TITLE", "DATE", "REUTERS"):
+            content = story(1).replace(f"<{tag}", f"<{tag} {piece}").replace(f"</{tag}", piece)
+            skip(tmp_path / "a.sgm", sgml(content, story(2)))
 
 
 def test_one_sgml_file_that_is_too_large(tmp_path: Path) -> None:

@@ -420,3 +420,17 @@ def test_wrong_arguments_are_refused_at_once(error: type[Exception], cases: Any)
         for call in calls:
             with pytest.raises(error, match=message):
                 call()
+
+
+@RANDOM_METHODS
+def test_other_states_give_other_parts(method: str) -> None:
+    chosen = {tuple(rows_of(split(DATA, (0.5, 0.5), method, state)[1])) for state in range(10)}
+    assert len(chosen) > 5
+
+
+def test_documents_without_labels_fill_up() -> None:
+    nothing = sp.csr_matrix((50, 3))
+    first, second = (assign_stratified(nothing, (0.5, 0.5), state) for state in (0, 1))
+    assert first.tolist() != second.tolist()
+    assert 5 < first[:25].sum() < 20
+    assert np.bincount(assign_stratified(sp.csr_matrix((5, 0)), (2, 3), 0)).tolist() == [2, 3]

@@ -109,16 +109,6 @@ def test_mapping_onto_other_labels_counts_the_unknown() -> None:
 LABELS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=4), min_size=1, max_size=8)
 
 
-@given(LABELS, st.lists(st.sampled_from("abcdefgh"), unique=True))
-def test_no_label_is_lost_on_the_way(lists: list[list[str]], names: list[str]) -> None:
-    data = TextData.from_lists(["text"] * len(lists), lists)
-    mapped, unknown = data.onto(names)
-    assert mapped.Y.nnz + sum(unknown.values()) == data.Y.nnz
-    for document, labels in zip(mapped, lists, strict=True):
-        assert set(document.labels) == set(labels) & set(names)
-    assert set(unknown) == {name for labels in lists for name in labels} - set(names)
-
-
 def test_filtering_by_minimum_count() -> None:
     data = TextData.from_lists(["1", "2", "3"], [["a", "b"], ["a"], ["c"]], list("abcd"))
     kept, removed = data.filter_labels(2)

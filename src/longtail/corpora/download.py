@@ -54,11 +54,7 @@ def cache_folder() -> Path:
 
 
 def fetch(file: RemoteFile, corpus: str, progress: OnProgress = ignore) -> Path:
-    """The path of the file in the cache, downloaded if it is not there yet.
-
-    A file that is there is used as it is, whatever its checksum: the same archive packed again has
-    another one. The cache, a corpus in it and a file may be symbolic links.
-    """
+    """The path of the file in the cache, downloaded if it is not there yet; no check if it is."""
     target = cache_folder() / corpus / file.name
     failures: dict[str, str] = {}
     try:

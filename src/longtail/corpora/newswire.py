@@ -58,6 +58,10 @@ class Newswire:
         n_documents, n_labels: sizes; neither needs memory.
         mean_labels: labels per document on average; many documents have one.
         random_state: the seed; the same one gives the same stories on every machine.
+
+    Example:
+        >>> Newswire(n_documents=10_000_000, n_labels=1_000_000)[9_999_999].id
+        'newswire/9999999'
     """
 
     def __init__(
