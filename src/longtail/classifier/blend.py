@@ -55,9 +55,12 @@ def fit_plans(
     fitted, trials = [], []
     for number, plan in enumerate(plans):
         one = _run_of(run, number, len(plans))
-        settled, compared = settle(plan, folded, objective, one)
+        may_blend = len(plans) == 1 and plan.folds > 1
+        settled, compared = settle(plan, folded, objective, one, may_blend=may_blend)
         trials += compared
-        fitted.append(fit_plan(settled, folded, one))
+        for member, each in enumerate(settled):
+            part = one if len(settled) == 1 else _run_of(one, member, len(settled))
+            fitted.append(fit_plan(each, folded, part))
     members = [item for item in fitted if item is not None]
     if not members:
         return None

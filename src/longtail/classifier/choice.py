@@ -23,6 +23,7 @@ from longtail.data import TextData
 from longtail.metrics import label_average_precision
 from longtail.models import ModelSettings, build_model
 from longtail.models.base import FitContext, Floats
+from longtail.models.search import learn_alike
 from longtail.progress import Progress
 from longtail.thresholds import Objective, cross_validated_score
 
@@ -32,26 +33,27 @@ MAX_LABELS, MAX_DOCUMENTS = 300, 50_000
 # taken without a comparison.
 ENOUGH, TOO_FEW = 5_000, 30
 METHOD = "per-label"
-# What an alternative must gain, and may lose on the first fold to be compared on the others; of 1.
-LEAST_GAIN, MARGIN = 0.002, 0.005
+# What an alternative must gain, what two models together must, as they cost twice as much, and what
+# may be lost on the first fold by one that is compared on the others; of 1.
+LEAST_GAIN, LEAST_GAIN_OF_TWO, MARGIN = 0.002, 0.004, 0.005
 
 
 def settle(
-    plan: Plan, folded: FoldedData, objective: Objective, run: Run
-) -> tuple[Plan, list[Trial]]:
-    """The plan with nothing left open, and what was compared."""
+    plan: Plan, folded: FoldedData, objective: Objective, run: Run, *, may_blend: bool = False
+) -> tuple[list[Plan], list[Trial]]:
+    """The plan with nothing left open, or the two best to be blended, and what was compared."""
     stages = plan.model.stages(folded.data, plan.loss)
     if not stages:
-        return plan.with_model(plan.model), []
+        return [plan.with_model(plan.model)], []
     comparison = Comparison(plan, folded, objective, run)
+    if not comparison.parts:
+        return [plan.with_model(stages[0](None)[0])], []
     for stage in stages:
         for model in stage(comparison.best):
             comparison.add(model)
-        if not comparison.parts:
-            break
-    settled = plan.with_model(comparison.best)
-    folded.keep_encodings([build_model(settled.model)])
-    return settled, list(comparison.trials.values())
+    models = comparison.two_best() if may_blend else [comparison.best]
+    folded.keep_encodings([build_model(model) for model in models])
+    return [plan.with_model(model) for model in models], list(comparison.trials.values())
 
 
 class Part(NamedTuple):
@@ -64,14 +66,23 @@ class Part(NamedTuple):
     truth: sp.csr_matrix
 
 
+class Compared(NamedTuple):
+    """A model, and its scores of the parts it was compared on: all of them, or the first."""
+
+    model: Any
+    trial: Trial
+    first: float
+    scores: list[Floats]
+
+
 class Comparison:
-    """Scores of models on the same documents and labels."""
+    """Models on the same documents and labels."""
 
     def __init__(self, plan: Plan, folded: FoldedData, objective: Objective, run: Run) -> None:
         self.plan, self.folded, self.objective, self.run = plan, folded, objective, run
         self.trials: dict[str, Trial] = {}
-        self.best: Any = None
-        self._best_scores = (-1.0, -1.0)
+        self._best: Compared | None = None
+        self._others: list[Compared] = []
         self.parts: list[Part] = []
         labels = _spread(folded.training_part(0), MAX_LABELS)
         for fold in range(folded.n_folds):
@@ -79,6 +90,10 @@ class Comparison:
                 self.parts.append(self._part(fold, labels))
         if sum(part.truth.nnz for part in self.parts) < TOO_FEW:
             self.parts = []
+
+    @property
+    def best(self) -> Any:
+        return self._best and self._best.model
 
     def _part(self, fold: int, labels: NDArray[np.int64]) -> Part:
         training = self.folded.training_part(fold)
@@ -95,20 +110,39 @@ class Comparison:
         """Fit and score a model that was not compared yet."""
         plan = self.plan.with_model(model)
         name = describe(plan)
-        if name in self.trials or not self.parts:
-            self.best = self.best or model
+        if name in self.trials:
             return
         self.run.progress(Progress(f"comparing {name}", len(self.trials) + 1))
         scores = [self._scores(plan, self.parts[0])]
         trial = self._evaluate(name, scores)
-        first = trial.score
-        if first > self._best_scores[0] - MARGIN and len(self.parts) > 1:
+        first, best = trial.score, self._best
+        if len(self.parts) > 1 and (best is None or first > best.first - MARGIN):
             scores += [self._scores(plan, part) for part in self.parts[1:]]
             trial = self._evaluate(name, scores)
-        is_whole = len(scores) == len(self.parts)
-        if is_whole and trial.score > self._best_scores[1] + LEAST_GAIN:
-            self.best, self._best_scores = model, (first, trial.score)
         self.trials[name] = trial
+        if len(scores) < len(self.parts):
+            return
+        compared = Compared(model, trial, first, scores)
+        if best is None or trial.score > best.trial.score + LEAST_GAIN:
+            compared, self._best = best or compared, compared
+        if compared is not self._best:
+            self._others.append(compared)
+
+    def two_best(self) -> list[ModelSettings]:
+        """The best, and the best of those that learn otherwise if their sum gains."""
+        best = self._best
+        assert best is not None
+        different = [each for each in self._others if not learn_alike(best.model, each.model)]
+        if not different:
+            return [best.model]
+        other = max(different, key=lambda each: each.trial.score)
+        pairs = zip(best.scores, other.scores, strict=True)
+        total = [first / first.std() + second / second.std() for first, second in pairs]
+        name = f"{best.trial.settings} + {other.trial.settings}"
+        trial = self._evaluate(name, total)
+        self.trials[name] = trial
+        is_better = trial.score > best.trial.score + LEAST_GAIN_OF_TWO
+        return [best.model, other.model] if is_better else [best.model]
 
     def _scores(self, plan: Plan, part: Part) -> Floats:
         self.run.stop.check(self.run.work.kept)
@@ -119,10 +153,8 @@ class Comparison:
 
     def _evaluate(self, name: str, scores: list[Floats]) -> Trial:
         parts = self.parts[: len(scores)]
-        truth, values = (
-            sp.vstack([part.truth for part in parts], format="csr"),
-            np.concatenate(scores),
-        )
+        truth = sp.vstack([part.truth for part in parts], format="csr")
+        values = np.concatenate(scores)
         f1 = cross_validated_score(
             values,
             truth,

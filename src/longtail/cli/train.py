@@ -91,7 +91,24 @@ def train(
         typer.echo(f"Fold {fold} is finished. When all are, combine them with: {command}")
         return
     _finish(classifier, source, out, work, record, command)
+    _report(classifier)
     typer.echo(f"Saved to {out}. {_next(source, out)}")
+
+
+def _report(classifier: Any) -> None:
+    """What was compared, what was chosen, and what to expect of new documents."""
+    from longtail.classifier.choice import describe
+
+    facts = classifier.facts_
+    if facts.trials:
+        typer.echo("Compared on held-out documents (micro-F1 / macro-F1):")
+        for trial in facts.trials:
+            typer.echo(f"  {100 * trial.micro_f1:5.2f} / {100 * trial.macro_f1:5.2f}  {trial[0]}")
+        chosen = " and ".join(describe(plan) for plan in classifier.plans_)
+        typer.echo(f"Chosen: {chosen}.")
+    if facts.cross_validated is not None:
+        micro, macro = (100 * value for value in facts.cross_validated)
+        typer.echo(f"Expect of new documents: micro-F1 {micro:.2f}, macro-F1 {macro:.2f}.")
 
 
 def _check_fold(fold: int | None, folds: int) -> None:

@@ -48,9 +48,14 @@ def portfolio(first: Any, texts: Sequence[str], n_labels: int, any_loss: bool) -
         stages[2:2] = [lambda best: [dataclasses.replace(best, char_ngrams=CHAR_NGRAMS)]]
     stages.append(lambda best: [dataclasses.replace(best, informed=False)])
     if any_loss and len(texts) * n_labels <= ALL_PAIRS:
-        others = [{"loss": "bce", "C": C} for C in (1.0, 10.0)] + [{"loss": "db", "C": 100.0}]
+        others = ({"loss": "bce", "C": 1.0}, {"loss": "db", "C": 100.0})
         stages.append(lambda best: [dataclasses.replace(best, **other) for other in others])
     return stages
+
+
+def learn_alike(first: Any, second: Any) -> bool:
+    """Whether two settings differ in nothing but C."""
+    return bool(dataclasses.replace(second, C=first.C) == first)
 
 
 def asks_for_characters(texts: Sequence[str]) -> bool:
