@@ -25,9 +25,10 @@ ODD = ["", "x", "zinc " * 100_000, "🙂", "ذهب", "zinc\x00", "and the", "qqq
 
 
 def fit_model(settings: ModelSettings, data: TextData = DATA, **arguments: Any) -> Any:
-    """Fit a model on the CPU; `arguments`: fields of FitContext and of Training."""
+    """Fit a model on the CPU; `arguments`: fields of FitContext and of Training, and the loss."""
+    name = arguments.pop("loss", "db")
     context: dict[str, Any] = {
-        "encode": lambda model: model.encode(data.texts),
+        "encode": lambda model: model.learn_encoding(data.texts),
         "validation": lambda model: None,
         "seed": 0,
         "checkpoints": None,
@@ -42,7 +43,7 @@ def fit_model(settings: ModelSettings, data: TextData = DATA, **arguments: Any) 
     torch.manual_seed(0)
 
     def loss(stats: Any, **options: Any) -> Any:
-        return build_loss("db", stats, **{"reduction": "batchmean", **options})
+        return build_loss(name, stats, **{"reduction": "batchmean", **options})
 
     model.fit(data, loss, Training(device="cpu", **arguments), FitContext(**context))
     return model
