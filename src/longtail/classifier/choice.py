@@ -68,6 +68,10 @@ class Comparison:
         truth = folded.data.select(self._held_out).Y
         labels = _spread(part.select(self._kept), MAX_LABELS)
         self._part = _on_labels(part.select(self._kept), labels)
+        weight = plan.loss_settings.get("label_weight")
+        if weight is not None:
+            chosen = {"label_weight": [weight[k] for k in labels]}
+            self.plan = dataclasses.replace(plan, loss_settings={**plan.loss_settings, **chosen})
         self._truth = truth[:, labels]
         self.n_positives = int(self._truth.sum())
 
