@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from longtail.classifier import crossfit, folds
+from longtail.classifier import crossfit
 from longtail.classifier import ensemble as ensemble_module
+from longtail.classifier import folds as folds_module
 from longtail.classifier.crossfit import Fitted, Run, score_by_name
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.plan import Plan
@@ -188,7 +189,7 @@ def test_texts_are_encoded_once(tiny_bert: Path, tmp_path: Path, monkeypatch: Pa
     first.ensemble.scores(documents().texts[:7])
     assert calls == [(30, None), (7, None)]
     # Tokens of many texts are cached, those of a prediction never.
-    monkeypatch.setattr(folds, "CACHED_CHARACTERS", 100)
+    monkeypatch.setattr(folds_module, "CACHED_CHARACTERS", 100)
     assert not list(tmp_path.iterdir())
     calls.clear()
     again = [fit(encoder_plan(tiny_bert, epochs=1), documents()) for _ in range(2)]
