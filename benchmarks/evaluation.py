@@ -185,7 +185,7 @@ def main() -> None:
         ("  micro-F1, macro-F1", f"{evaluated['micro_f1']:.4f}, {evaluated['macro_f1']:.4f}"),
         ("  peak memory of the process", f"{evaluated['peak_gib']:.2f} GiB (limit {LIMIT_GIB:g})"),
         ("    before deciding", f"{evaluated['making_gib']:.2f} GiB"),
-        ("report of it: the six figures", f"{evaluated['figures_seconds']:.1f} s"),
+        ("report of it: the four figures", f"{evaluated['figures_seconds']:.1f} s"),
         ("  peak memory of the process", f"{evaluated['figures_gib']:.2f} GiB"),
         ("  the whole page, figures included", f"{evaluated['page_seconds']:.1f} s"),
         ("  peak memory of the process", f"{evaluated['page_gib']:.2f} GiB (limit {LIMIT_GIB:g})"),

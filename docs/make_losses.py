@@ -61,8 +61,9 @@ EDGES = """\
   shape (documents,); for `two-way` see there.
 - Targets out of [0, 1] raise an error, but under torch.compile and in CUDA graphs, where a check
   of values cannot raise, they are not looked at.
-- The rows of `BalancedLoss` have an analytic gradient that needs one logit-sized buffer; second
-  derivatives (`create_graph=True`) go through plain autograd and need about ten.
+- Targets get no gradient: those that require one raise an error.
+- The rows of `BalancedLoss` have an analytic gradient that needs one logit-sized buffer, and no
+  second derivative but with `reduction="none"`.
 """
 
 

@@ -1,4 +1,4 @@
-"""The map of the labels against plain loops: ranks, p(i|j) of cells and bins, marked pairs."""
+"""The map of the labels against plain loops: p(i|j) of cells and bins."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtail.analysis import linked_pairs
-from longtail.analysis.label_map import (
-    conditional_means,
-    label_map,
-    marked_pairs,
-    rank_bins,
-)
+from longtail.analysis.measures import conditional_means, rank_bins
 from longtail.data.textdata import TextData
 
 NAMES = tuple("abcdefg")
@@ -54,22 +48,6 @@ def test_what_rounding_leaves_of_zero_is_zero(n: int) -> None:
     assert conditional_means(data.Y, np.array([0, 2, 3])).tolist()[0] == [0, 0]
 
 
-@given(label_lists)
-def test_labels_are_ranked_by_count_whether_binned_or_not(lists: Lists) -> None:
-    data = from_labels(lists)
-    counts = np.asarray(data.Y.sum(axis=0)).ravel()
-    single = label_map(data, max_cells=len(NAMES))
-    assert single.counts.tolist() == sorted(counts, reverse=True)
-    assert counts[single.order].tolist() == single.counts.tolist()
-    assert not single.binned and single.p.shape == (7, 7)
-    names = [NAMES[k] for k in single.order]
-    expected = [[p_given(lists, i, j) for i in names] for j in names]
-    np.testing.assert_allclose(single.p, expected)
-    binned = label_map(data, max_cells=3, n_bins=3)
-    assert binned.binned and binned.order.tolist() == single.order.tolist()
-    assert binned.p.shape == (len(binned.edges) - 1,) * 2
-
-
 @given(st.integers(1, 2_000_000), st.integers(1, 100))
 def test_bins_of_ranks_widen_and_leave_no_label_out(n_labels: int, n_bins: int) -> None:
     edges = rank_bins(n_labels, n_bins)
@@ -79,17 +57,3 @@ def test_bins_of_ranks_widen_and_leave_no_label_out(n_labels: int, n_bins: int) 
     assert widths.min() >= 1
     # Rounding to whole ranks may take one back.
     assert (np.diff(widths) >= -1).all()
-
-
-def test_the_tail_has_its_share_of_the_marked_pairs() -> None:
-    lists = [["big", "large"]] * 50 + [["big"]] * 50 + [["metal", "nickel"]] * 2 + [["metal"]] * 8
-    # A second link of large is left out.
-    lists[:20] = [["big", "large", "third"]] * 20
-    lists += [["third"]] * 40
-    lists += [["rare", "once"]] + [[]] * 100
-    data = from_labels(lists, None)
-    result = [(group, pair.b, pair.a) for group, pair in marked_pairs(data, (5, 40))]
-    assert result == [("head", "large", "big"), ("tail", "nickel", "metal")]
-    assert ("third", "large") in {
-        (pair.a, pair.b) for pair in linked_pairs(data.Y, data.label_names)
-    }

@@ -79,13 +79,13 @@ def named(labels: list[list[int]], counts: list[int], names: list[str]) -> Evalu
 def test_labels_of_runs_meet_by_name() -> None:
     one = named([[1, 0], [0, 1]], [5, 3], ["a", "b"])
     two = named([[1, 0], [1, 0]], [9, 5], ["c", "a"])
-    rows = {row.name: row for row in label_rows({"one": one, "two": two})}
+    rows = {row["name"]: row for row in label_rows({"one": one, "two": two})}
     assert list(rows) == ["c", "a", "b"]
-    assert rows["a"].values["f1"] == [1.0, 0.0] and rows["a"].train_count == 5
-    assert rows["b"].values["f1"] == [1.0, None] and rows["c"].values["f1"][0] is None
-    assert (rows["a"].group, rows["a"].documents) == ("head", 1)
-    assert rows["a"].values["predicted"] == [1.0, 1.0]
-    assert [row.name for row in label_rows({"one": one, "two": two}, 2)] == ["c", "a"]
+    assert rows["a"]["figures"]["f1"] == [1.0, 0.0] and rows["a"]["train_count"] == 5
+    assert rows["b"]["figures"]["f1"] == [1.0, None] and rows["c"]["figures"]["f1"][0] is None
+    assert (rows["a"]["group"], rows["a"]["documents"]) == ("head", 1)
+    assert rows["a"]["figures"]["predicted"] == [1.0, 1.0]
+    assert [row["name"] for row in label_rows({"one": one, "two": two}, 2)] == ["c", "a"]
 
 
 def test_comparisons_and_groups() -> None:

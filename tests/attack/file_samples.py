@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -119,13 +119,6 @@ def _nltk() -> Sample:
     return Sample("nltk", files, "", PLAIN_DOCUMENTS)
 
 
-def _zip(sample: Sample) -> Sample:
-    members = {f"reuters/{name}": content for name, content in sample.files.items()}
-    with tempfile.TemporaryDirectory() as name:
-        content = cases.zip_of(Path(name) / "a.zip", members).read_bytes()
-    return replace(sample, files={"a.zip": content}, source="a.zip")
-
-
 def _hugging_face() -> Sample:
     import datasets
 
@@ -162,7 +155,6 @@ def samples() -> dict[str, Sample]:
         "parquet": _written("parquet", "a.parquet"),
         "reuters folder": stories,
         "nltk folder": _nltk(),
-        "nltk zip": _zip(_nltk()),
         "huggingface": _hugging_face(),
     }
     packed = {f"{name} gz": _gzipped(sample) for name, sample in packable.items()}

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from longtail import Bag, LongTailClassifier
 from longtail.classifier import choice
 from longtail.classifier.blend import fit_plans
-from longtail.classifier.choice import FEWEST_POSITIVES, settle
+from longtail.classifier.choice import TOO_FEW, settle
 from longtail.classifier.crossfit import Run
 from longtail.classifier.folds import FoldedData
 from longtail.classifier.plan import Plan
@@ -25,7 +25,7 @@ from longtail.models.settings import Auto
 from longtail.progress import Progress
 from longtail.training.interrupt import Stop, StoppedError
 
-from .cases import CPU, Remember, documents, numbered, remembering
+from .cases import CPU, documents
 from .conftest import Patch
 
 DOCUMENTS = documents(120)
@@ -98,7 +98,7 @@ def test_a_small_c_wins_where_words_are_noise() -> None:
 
 def test_few_positives_take_the_first_settings(monkeypatch: Patch) -> None:
     monkeypatch.setattr(LinearBag, "fit", lambda *args: pytest.fail("fitted"))
-    few = DOCUMENTS[: FEWEST_POSITIVES - 1]
+    few = DOCUMENTS[: TOO_FEW // 2]
     for model, loss in ((Auto(), "squared-hinge"), (Bag(C=None, ngrams=2), "db")):
         plan, trials = chosen(Plan(model, None, folds=3, training=CPU), few)
         expected = Bag(C=1.0) if isinstance(model, Auto) else Bag(C=1.0, ngrams=2)
@@ -119,32 +119,24 @@ def test_one_fold_compares_on_the_validation_part(monkeypatch: Patch) -> None:
     assert plan.model.C is not None  # type: ignore[attr-defined]
 
 
-def test_no_model_is_compared_on_its_training_documents(monkeypatch: Patch) -> None:
-    """Only on those that the first fold holds out: a memory scores no better than chance."""
-    data = numbered(np.random.default_rng(0).random((200, 3)) < 0.4)
-    comparison = choice.Comparison(
-        remembering(2), FoldedData.split(remembering(2), data, None, None), "mean", Run()
-    )
-    folded = comparison.folded
-    assert set(comparison._held_out) <= set(folded.held_out_rows(0))
-    rows = folded.training_rows(0)[comparison._kept]
-    assert comparison._part.texts == [str(row) for row in rows]
-    assert not set(rows) & set(comparison._held_out)
-    assert (comparison._truth != folded.data.Y[comparison._held_out]).nnz == 0
-    assert isinstance(comparison.plan.model, Remember)
-
-
-def test_samples_of_documents_and_labels(monkeypatch: Patch) -> None:
-    for name, most in (("MAX_LABELS", 3), ("MAX_DOCUMENTS", 40), ("MAX_HELD_OUT", 30)):
-        monkeypatch.setattr(choice, name, most)
+@pytest.mark.parametrize(("enough", "n_parts"), [(1, 1), (10**6, 3)])
+def test_parts_hold_out_their_documents(enough: int, n_parts: int, monkeypatch: Patch) -> None:
+    """Samples of documents and labels; more folds where labels are few. Nobody is compared on a
+    document that it was trained on."""
+    for name, value in (("MAX_LABELS", 3), ("MAX_DOCUMENTS", 40), ("ENOUGH", enough)):
+        monkeypatch.setattr(choice, name, value)
     folded = FoldedData.split(AUTO, DOCUMENTS, None, None)
-    comparison = choice.Comparison(AUTO, folded, "mean", Run())
-    part, counts = comparison._part, comparison._part.stats().label_counts
-    assert part.Y.shape == (40, 3) and comparison._truth.shape == (30, 3) and (counts > 0).all()
-    columns = [DOCUMENTS.label_names.index(name) for name in part.label_names]
-    expected = DOCUMENTS.Y[folded.training_rows(0)[comparison._kept]][:, columns]
-    assert (expected != part.Y).nnz == 0
-    assert chosen(AUTO)[1]
+    parts = choice.Comparison(AUTO, folded, "mean", Run()).parts
+    assert [part.fold for part in parts] == list(range(n_parts))
+    for part in parts:
+        assert part.training.Y.shape == (40, 3) and not set(part.rows) & set(part.held_out)
+        assert part.training.texts == [DOCUMENTS.texts[row] for row in part.rows]
+        columns = [DOCUMENTS.label_names.index(name) for name in part.training.label_names]
+        assert (DOCUMENTS.Y[part.rows][:, columns] != part.training.Y).nnz == 0
+        assert (part.truth != DOCUMENTS.Y[part.held_out][:, columns]).nnz == 0
+        assert (folded.fold_of[part.held_out] == part.fold).all()
+    settled, trials = chosen(AUTO)
+    assert choice.describe(settled) in [trial.settings for trial in trials]
 
 
 def test_weights_of_labels_follow_the_compared_labels() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from longtail.cli.reproduce import Counts
 from longtail.reproduce.cells import Cell
-from longtail.reproduce.running import Event
+from longtail.reproduce.run import Event
 
 from .conftest import Command
 

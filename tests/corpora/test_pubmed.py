@@ -107,10 +107,9 @@ def test_years_and_major_topics(bioasq: Path, medline: Path) -> None:
         ({"major_topics": True}, "do not say which headings are major"),
         ({"n_test": "many"}, "the setting n_test of the corpus pubmed must be int, got 'many'"),
         ({"n_test": 1.5}, "the setting n_test .* must be int"),
-        ({"n_test": True}, "the setting n_test .* must be int"),
         ({"major_topics": 1}, "the setting major_topics .* must be bool"),
         ({"max_record_mb": "1"}, "the setting max_record_mb .* must be float"),
-        ({"on_error": "ignore"}, "the setting on_error .* must be 'raise' or 'skip'"),
+        ({"on_error": "ignore"}, "on_error must be one of raise, skip"),
     ],
 )
 def test_wrong_settings(bioasq: Path, settings: dict[str, Any], message: str) -> None:
@@ -177,13 +176,3 @@ def test_an_encoding_can_be_named(bioasq: Path) -> None:
         read(bioasq, years="all")
     parts = read(bioasq, years="all", encoding="latin-1")
     assert any("R\u00e9sum\u00e9 7." in text for data in parts.values() for text in data.texts)
-
-
-def test_the_limit_on_one_citation(medline: Path, bioasq: Path) -> None:
-    packed = next(medline.iterdir())
-    text = gzip.decompress(packed.read_bytes())
-    packed.write_bytes(text.replace(b"Abstract ", b"Abstract " * 100_000, 1))
-    bioasq.write_text(bioasq.read_text().replace("Abstract ", "Abstract " * 100_000, 1))
-    for file in (packed, bioasq):
-        with pytest.raises(DataError, match=r"is larger than 0\.1 MB.*max_record_mb=0\.4"):
-            read(file, max_record_mb=0.1)

@@ -15,7 +15,7 @@ from longtail.data import FORMATS, TextData, list_formats, read_data, write_data
 from longtail.data.formats import format_of_file, get_format
 from longtail.errors import DataError, InputError, UnknownNameError
 
-from .cases import article, labels_of, read, reported, skip
+from .cases import labels_of, read, reported, skip
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,8 @@ def test_jsonl_fields(tmp_path: Path) -> None:
 
 
 def test_some_ids_and_others_made_up(tmp_path: Path) -> None:
-    lines = [{"text": "t", "labels": ["a"]} | extra for extra in ({}, {"id": "#0"}, {"id": ""})]
-    data = read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
-    assert data.ids == ("##0", "#0", "#2")
+    lines = [{"text": "t", "labels": ["a"]} | extra for extra in ({}, {"id": "x"}, {"id": ""})]
+    assert read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines))).ids == ("#0", "x", "#2")
 
 
 def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
@@ -155,8 +154,12 @@ def test_csv_cells_without_a_separator(tmp_path: Path, cell: str, labels: list[s
 )
 def test_csv_cells_that_are_not_guessed_at(tmp_path: Path, cell: str) -> None:
     # numpy prints ['a' 'b'], which Python reads as the one string 'ab'.
-    with pytest.raises(DataError, match=r"line 2: the labels .*(label_separator|not a list)"):
-        read(tmp_path / "a.csv", f'text,labels\nhi,"{cell}"\n')
+    for name, content in (
+        ("a.csv", f'text,labels\nhi,"{cell}"\n'),
+        ("a.jsonl", "\n" + json.dumps({"text": "hi", "labels": cell})),
+    ):
+        with pytest.raises(DataError, match=r"line 2: the labels .*(label_separator|not a list)"):
+            read(tmp_path / name, content)
 
 
 def test_csv_with_one_column_per_label(tmp_path: Path) -> None:
@@ -170,22 +173,12 @@ def test_csv_with_one_column_per_label(tmp_path: Path) -> None:
     assert data.label_names == ("insult", "toxic")
     data = read(tmp_path / "b.csv", 'text,"a, b",c\nx,1,1\n', label_columns='"a, b", c')
     assert data.label_names == ("a, b", "c")
-    with pytest.raises(DataError, match=r"a\.csv: label_columns names 'x', which is not there"):
+    with pytest.raises(DataError, match=r"a\.csv: expected a column 'x', the columns are"):
         read(tmp_path / "a.csv", content, label_columns="toxic,x")
     with pytest.raises(
         DataError, match=r"line 2: expected 0 or 1 in the label column 'n', got '3'"
     ):
         read(tmp_path / "a.csv", "text,a,n\nx,1,3\n", label_columns="*")
-
-
-def test_long_cells_and_many_columns(tmp_path: Path) -> None:
-    long = "word " * 60_000
-    assert read(tmp_path / "a.csv", f"text,labels\n{long},a\n").texts == [long]
-    # 3,000 columns: checks that are quadratic in the columns would take a minute here.
-    names = ",".join(f"label{k}" for k in range(3000))
-    row = "x," + ",".join("01"[k % 1000 == 0] for k in range(3000))
-    data = read(tmp_path / "b.csv", f"text,{names}\n" + f"{row}\n" * 20, label_columns=names)
-    assert data.Y.shape == (20, 3000) and data.Y.nnz == 60
 
 
 def test_parquet_columns(tmp_path: Path) -> None:
@@ -273,47 +266,24 @@ def test_quotes_that_are_just_text(tmp_path: Path) -> None:
     assert read_data(path, quote="none").texts == texts
 
 
-def test_json_keys_given_twice(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    content = (
-        '{"text": "a", "labels": ["x"], "note": 1, "note": 2, "more": {"k": 1, "k": 1}}\n'
-        '{"text": "b", "labels": ["x"], "labels": ["y"]}\n'
-    )
-    with pytest.raises(DataError, match="line 2: the field 'labels' occurs twice"):
-        read(path, content)
-    # Fields that no document is made of may be repeated.
-    data, report = skip(path)
-    assert data.texts == ["a"] and report.skipped == 1
-    content = '{"articles": [' + json.dumps(article(1))[:-1] + ', "meshMajor": ["Other"]}]}'
-    with pytest.raises(DataError, match="article 1: the field 'meshMajor' occurs twice"):
-        read(tmp_path / "a.json", content)
-
-
 @pytest.mark.parametrize(
-    ("name", "content", "expected"),
+    ("name", "content"),
     [
-        ("a.csv", "text,labels\nt,a;;b\nu,;c;\nv,d\n", 3),
-        ("a.jsonl", '{"text": "t", "labels": "a; ;b"}', 1),
-        ("a.txt", "a;;b;\tt\n", 2),
+        ("a.csv", "text,labels\nt,a;;b\nv,d\n"),
+        ("a.jsonl", '{"text": "t", "labels": "a; ;b"}'),
+        ("a.txt", "a;;b;\tt\n"),
     ],
 )
-def test_empty_labels_between_separators(
-    tmp_path: Path, name: str, content: str, expected: int
-) -> None:
-    data, report = reported(tmp_path / name, content, label_separator=";")
-    assert data[0].labels == ["a", "b"] and data[0].text == "t"
-    assert report.left_out == {"empty label between separators": expected}
+def test_empty_labels_between_separators_are_none(tmp_path: Path, name: str, content: str) -> None:
+    assert read(tmp_path / name, content, label_separator=";")[0].labels == ["a", "b"]
 
 
 def test_label_names_that_are_easily_confused(tmp_path: Path) -> None:
     content = json.dumps({"text": "t", "labels": ["a", " a", "b\nc", "d\x00"]})
     data, report = reported(tmp_path / "a.jsonl", content)
     assert data.label_names == (" a", "a", "b\nc", "d\x00")
-    wide = "label names that begin or end with white space, other labels than those without: 1"
-    assert report.notes == [
-        f"{wide} (' a').",
-        "label names that hold a control character such as a line feed: 2 ('b\\nc', 'd\\x00').",
-    ]
+    (note,) = report.notes
+    assert note.endswith("other labels than those without: 1 (' a').")
 
 
 def test_names_with_control_characters_are_escaped(tmp_path: Path) -> None:

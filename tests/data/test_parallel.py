@@ -12,10 +12,10 @@ import pytest
 
 import longtail
 from longtail.data import ReadReport, TextData, collect, read_data, write_data
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError
 from longtail.progress import Progress
 
-from .cases import article, bioasq, citation, labels_of, reported, xml
+from .cases import labels_of, reported
 
 
 def line(identity: object, labels: list[str], text: str = "text") -> str:
@@ -94,30 +94,6 @@ def test_declared_labels_and_parquet(tmp_path: Path) -> None:
     assert "1.parquet, row 1: the id '2' is already taken" in report.examples[0]
 
 
-def test_medline_files(tmp_path: Path) -> None:
-    for k in range(3):
-        citations = [citation(10 * k + n) for n in range(5)]
-        citations.append(citation(10 * k + 9, abstract=""))
-        content = xml(*citations)
-        (tmp_path / f"pubmed20n{k:04d}.xml").write_bytes(content if k < 2 else content[:-300])
-    data, report = both_ways(tmp_path)
-    assert len(data) == 15 and report.passed_over == {"no abstract": 2} and report.skipped == 1
-
-
-def test_errors_of_all_kinds_come_back(tmp_path: Path, files: list[Path]) -> None:
-    for k in range(2):
-        (tmp_path / f"{k}.json").write_bytes(bioasq(article(k)))
-    with pytest.raises(InputError, match="major topics"):
-        read_data([tmp_path / "0.json", tmp_path / "1.json"], major_topics=True, workers=2)
-    (tmp_path / "bad.xml").write_text('<!DOCTYPE x [<!ENTITY b "b">]><x/>')
-    with pytest.raises(DataError, match="was refused"):
-        read_data([files[0], tmp_path / "bad.xml"], on_error="skip", workers=2)
-    for path in files[:2]:
-        path.write_text("")
-    with pytest.raises(DataError, match="holds no documents"):
-        read_data(files[:2], workers=2)
-
-
 def test_small_files_are_not_worth_processes(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,10 +102,8 @@ def test_small_files_are_not_worth_processes(
 
     monkeypatch.setattr(collect, "_in_processes", no_processes)
     assert len(read_data(files[3:], on_error="skip", report=ReadReport())) == 5
-    monkeypatch.setattr(collect, "CHEAP_FROM", 1)
+    monkeypatch.setattr(collect, "PARALLEL_FROM", 1)
     monkeypatch.setattr(collect.os, "cpu_count", lambda: 2)
-    assert len(read_data(files[3:], on_error="skip", report=ReadReport())) == 5
-    monkeypatch.setattr(collect.os, "cpu_count", lambda: 4)
     with pytest.raises(AssertionError, match="processes for a few bytes"):
         read_data(files, on_error="skip")
 

@@ -20,7 +20,7 @@ from longtail.evaluation import Evaluation, evaluate
 from longtail.evaluation.evaluator import calibration_of
 from longtail.evaluation.results import terciles
 from longtail.labels import LabelStats, label_groups
-from longtail.thresholds import Thresholds, fit_thresholds
+from longtail.thresholds import Thresholds
 
 from .cases import STATS, ZERO, draw
 
@@ -123,15 +123,6 @@ def test_probabilities_and_margins() -> None:
         evaluate(truth, scores, at, STATS, scale="probability")
 
 
-def test_thresholds_remember_their_scale() -> None:
-    truth, scores = draw(7)
-    settings = {"scale": "probability", "objective": "micro"}
-    fitted = fit_thresholds(expit(scores), truth, STATS.label_counts, "global", **settings)
-    again = Thresholds.from_dict(json.loads(json.dumps(fitted.to_dict())))
-    result = evaluate(truth, expit(scores), again, STATS, n_resamples=0)
-    assert result.overall.micro_f1 == pytest.approx(fitted.details["tuning_f1"])
-
-
 def test_calibration_by_hand() -> None:
     truth = sp.csr_matrix(np.array([[1.0, 0.0], [1.0, 1.0]]))
     probability = np.array([[0.9, 0.1], [0.8, 0.3]])
@@ -168,20 +159,6 @@ def test_evaluate_cannot_tune() -> None:
     parameters = inspect.signature(evaluate).parameters
     assert parameters["thresholds"].default is inspect.Parameter.empty
     assert not {"method", "objective", "folds", "top_k", "at_least_one"} & set(parameters)
-
-
-def test_few_documents_and_all_or_no_positives() -> None:
-    for n_documents in (0, 1):
-        truth = sp.csr_matrix((n_documents, 9))
-        result = evaluate(truth, np.zeros((n_documents, 9)), ZERO, STATS)
-        assert result.overall.n_documents == n_documents and result.overall.micro_f1 == 0
-        assert result.intervals == {}
-    ones = sp.csr_matrix(np.ones((4, 9)))
-    perfect = evaluate(ones, np.ones((4, 9)), ZERO, STATS)
-    assert perfect.overall.micro_f1 == perfect.tail.macro_f1 == 1
-    nothing = evaluate(sp.csr_matrix((4, 9)), np.ones((4, 9)), ZERO, STATS)
-    assert nothing.overall.micro_f1 == 0
-    json.dumps(nothing.to_dict(), allow_nan=False)
 
 
 def test_an_evaluation_from_json_has_no_decisions() -> None:

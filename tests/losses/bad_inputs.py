@@ -28,7 +28,7 @@ Words = tuple[str, ...]
 HUGE = (10**400, 10**5000)
 NOT_TENSORS: tuple[Any, ...] = ("labels", 3, 1.5, [[1.0, 0.0]], {}, np.ones((2, 2)), object())
 NOT_NUMBERS: tuple[Any, ...] = (
-    nan, inf, -inf, "many", True, [1.0], {}, *HUGE, 1e7, 1e300, -1e300, 3 + 1j, b"1", np.ones(2),
+    nan, inf, -inf, "many", True, [1.0], {}, HUGE[0], 1e7, 1e300, -1e300, 3 + 1j, b"1", np.ones(2),
     torch.ones(2), object(),
 )  # fmt: skip
 
@@ -47,18 +47,14 @@ def bad_batches(shape: tuple[int, int]) -> Iterator[tuple[dict[str, Any], Words]
     hard[0, 0] = 1
     known, weight = torch.ones(shape, dtype=torch.bool), torch.ones(n_documents)
     masks = {
-        ("mask must be a tensor, got",): NOT_TENSORS,
-        ("mask must be a dense",): (known.to_sparse_coo(), nested(known.float())),
-        ("mask is on meta", "logits on cpu", "Move"): (known.to("meta"),),
-        ("mask must be a boolean tensor", str(shape), "got", "Use True where"): (
+        ("mask must be a dense tensor of booleans of shape", str(shape), "got", "Use True where"): (
+            *NOT_TENSORS, known.to_sparse_coo(), nested(known.float()), known.to("meta"),
             known.int(), known.float(), known[:, :-1], known[None], known[0],
         ),
     }  # fmt: skip
     weights = {
-        ("sample_weight must be a tensor, got",): NOT_TENSORS,
-        ("sample_weight must be a dense",): (weight.to_sparse_coo(),),
-        ("sample_weight is on meta", "logits on cpu"): (weight.to("meta"),),
-        ("sample_weight must be", str((n_documents,)), "got", "One per document"): (
+        ("sample_weight must be a dense tensor of numbers", "on cpu, got", "One per document"): (
+            *NOT_TENSORS, weight.to_sparse_coo(), weight.to("meta"),
             weight.cfloat(), weight[None], weight[1:], torch.ones(n_documents + 1), weight.sum(),
             weight.to(torch.float8_e5m2), weight.to(torch.uint16),
         ),
@@ -81,13 +77,9 @@ def _bad_logits(logits: Tensor) -> dict[Words, Any]:
         torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2,
     )  # fmt: skip
     return {
-        **{("floating-point", str(t), "raw outputs", "targets second"): (logits.to(t),)
-           for t in types},
-        **{("floating-point tensor", f"got {type(bad).__name__}", "raw"): (bad,)
-           for bad in (None, *NOT_TENSORS)},
-        ("(documents, labels)", "got", "unsqueeze(0)"): (logits[0], logits[None], logits.sum()),
-        ("logits must be a dense tensor", "to_dense()"): (
-            nested(logits), logits.to_sparse_coo(), to_csr(logits),
+        ("dense tensor of floating-point numbers", "got", "raw outputs", "targets second"): (
+            *(logits.to(t) for t in types), None, *NOT_TENSORS, logits[0], logits[None],
+            logits.sum(), nested(logits), logits.to_sparse_coo(), to_csr(logits),
         ),
         ("logits are on meta",): (logits.to("meta"),),
     }  # fmt: skip
@@ -100,35 +92,29 @@ def _bad_targets(hard: Tensor) -> dict[Words, Any]:
     outside = [torch.where(hard == 1, bad, 0.0)
                for bad in (nan, inf, -inf, -1e-6, 1.0001, 2.0, -100.0, 1e30)]  # fmt: skip
     labels, offsets = to_offsets(hard)
-    flat = "must be a flat tensor of integers, got"
     starts = ("offsets must hold the start of each of the", f"{n_documents} documents", "numbers")
+    flat = "must be a dense tensor of integers of shape"
     return {
-        ("expected a target tensor, got", "Pass a"): (
-            None, *NOT_TENSORS, (hard,), (hard, hard, hard), [hard, None], ([0], [0]),
-        ),
-        ("targets are on meta", "logits on cpu", "target.to("): (
-            hard.to("meta"), to_csr(hard).to("meta"), (labels.to("meta"), offsets),
-            (labels, offsets.to("meta")),
-        ),
-        ("targets of shape", "do not fit", str(shape), "Pass a"): (
-            *(torch.zeros(shape) for shape in shapes), to_csr(torch.ones(shapes[0])),
-        ),
-        ("are not supported", "Pass a"): (
+        ("target must be a dense tensor of numbers", "got", "Pass a"): (
+            None, *NOT_TENSORS, (hard,), (hard, hard, hard), hard.to("meta"),
+            *(torch.zeros(shape) for shape in shapes), hard.to_sparse_coo(), nested(hard.float()),
             *(hard.to(dtype) for dtype in (torch.complex64, torch.uint16, torch.float8_e4m3fn)),
-            to_csr(hard.cfloat()), to_csr(hard, torch.uint16),
         ),
-        ("targets of layout", "to_sparse_csr()"): (
-            hard.to_sparse_coo(), nested(hard.float()),
+        ("target must have the shape", str(shape), "Pass a"): (to_csr(torch.ones(shapes[0])),),
+        ("must be a dense tensor", "got", "check_invariants=True"): (
+            to_csr(hard).to("meta"), to_csr(hard.cfloat()), to_csr(hard, torch.uint16),
         ),
         ("lie in [0, 1], got values from", "Use 1 where", "unknown labels with mask"): (
             *outside, *map(to_csr, outside), 2 * hard,
         ),
+        ("get no gradient", "target.detach()"): (hard.float().requires_grad_(),),
         ("label_indices " + flat, "Pass a"): [(bad, offsets) for bad in (
-            labels.double(), labels.bool(), labels.cfloat(), labels[None],
-            to_csr(labels[:, None]),
+            labels.double(), labels.bool(), labels.cfloat(), labels[None], labels.to("meta"),
+            to_csr(labels[:, None]), None, [0],
         )],
         ("offsets " + flat, "Pass a"): [(labels, bad) for bad in (
-            offsets.double(), offsets.bool(), offsets.cfloat(), offsets[None],
+            offsets.double(), offsets.bool(), offsets.cfloat(), offsets[None], offsets.to("meta"),
+            None, [0],
         )],
         starts: ((labels, offsets[:0]), (labels, offsets.repeat(3))),
     }  # fmt: skip
@@ -142,7 +128,7 @@ def bad_positions(rng: random.Random, shape: tuple[int, int]) -> tuple[str, Any,
     starts = torch.searchsorted(flat // n_labels, torch.arange(n_documents + 1))
     labels, values = flat % n_labels, torch.ones(count)
     form, part = rng.choice(["csr", "offsets"]), rng.choice(["starts", "labels", "sizes"])
-    words: Words = ("damaged CSR targets: expected", "check_invariants=True")
+    words: Words = ("must be a dense tensor of", "got", "check_invariants=True")
     if part == "starts":
         starts = _bad_starts(rng, starts, count)
         name = "crow_indices" if form == "csr" else "offsets"

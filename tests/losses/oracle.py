@@ -40,8 +40,8 @@ class Terms:
     """Terms of reduction="none", and what pulls a gradient of the terms back."""
 
     values: Array
-    pull: Callable[[Array], tuple[Array, Array]]
-    """Gradient by the terms -> gradients by logits and by targets."""
+    pull: Callable[[Array], Array]
+    """Gradient by the terms -> gradient by logits."""
     present: NDArray[np.bool_] | None = None
 
 
@@ -107,31 +107,13 @@ def mixed(batch: Batch, positive: Costs, negative: Costs, weighting: str = "none
     slope = y * slope_1 + (1 - y) * slope_0
     outer = batch.known * batch.label_weight * batch.sample_weight[:, None]
     n = np.maximum(batch.counts, 0.5)
-    weight, by_mass = np.ones_like(z), np.zeros_like(z)
+    weight = np.ones_like(z)
     if weighting == "class-balanced":
         weight = weight * 0.1 / -np.expm1(n * np.log(0.9))
     if weighting == "rebalanced":
-        weight, by_mass = rebalanced(batch, y / n)
-
-    def pull(upstream: Array) -> tuple[Array, Array]:
-        scale = upstream * outer
-        through_mass = (scale * times(by_mass, cost)).sum(axis=1, keepdims=True)
-        by_target = scale * weight * (cost_1 - cost_0) + batch.known * through_mass / n
-        return scale * weight * slope, by_target
-
-    return Terms(times(outer * weight, cost), pull)
-
-
-def rebalanced(batch: Batch, shares: Array) -> tuple[Array, Array]:
-    """The weight, and its derivative by the document's sum of y/n."""
-    n = np.maximum(batch.counts, 0.5)
-    total = batch.counts.sum()
-    mu = min(1.0, batch.n_samples / total) if total else 1.0
-    mass = shares.sum(axis=1, keepdims=True) + np.zeros_like(shares)
-    ratio = 1 / n / mass
-    x = 10 * (ratio - mu)
-    slope = sigmoid(x) * sigmoid(-x)
-    return 0.1 + sigmoid(x), -10 * times(slope, ratio / mass)
+        mu = min(1.0, batch.n_samples / batch.counts.sum()) if batch.counts.any() else 1.0
+        weight = 0.1 + sigmoid(10 * (1 / n / (y / n).sum(axis=1, keepdims=True) - mu))
+    return Terms(times(outer * weight, cost), lambda upstream: upstream * outer * weight * slope)
 
 
 def balanced(
@@ -153,11 +135,10 @@ def balanced(
     return terms
 
 
-def exponential_sum(scores: Array, factor: Array, one: float) -> tuple[Array, Array, Array]:
-    """log(one + sum of factor * e^score) per row; its derivatives by scores and by factors."""
+def exponential_sum(scores: Array, factor: Array, one: float) -> tuple[Array, Array]:
+    """log(one + sum of factor * e^score) per row; its derivatives by scores."""
     if scores.shape[1] == 0:
-        empty = np.zeros(scores.shape[0]) + np.log(one)
-        return empty, scores, scores
+        return np.zeros(scores.shape[0]) + np.log(one), scores
     exponents = np.where(factor > 0, scores + np.log(np.where(factor > 0, factor, 1)), -np.inf)
     top = exponents.max(axis=1)
     top = np.maximum(top, 0) if one else top
@@ -167,8 +148,7 @@ def exponential_sum(scores: Array, factor: Array, one: float) -> tuple[Array, Ar
     value = np.where(total == 0, -np.inf, top + np.log(total))
     if one:
         value = np.where(top == 0, np.log1p(summed), value)
-    share = np.exp(exponents - top[:, None]) / total[:, None]
-    return value, share, np.exp(scores - value[:, None])
+    return value, np.exp(exponents - top[:, None]) / total[:, None]
 
 
 def weights_inside(batch: Batch) -> tuple[Array, Array, Array]:
@@ -179,12 +159,11 @@ def weights_inside(batch: Batch) -> tuple[Array, Array, Array]:
 
 def zlpr(batch: Batch) -> Terms:
     z, y, inside = weights_inside(batch)
-    negatives, share_0, by_factor_0 = exponential_sum(z, inside * (1 - y), 1.0)
-    positives, share_1, by_factor_1 = exponential_sum(-z, inside * y, 1.0)
+    negatives, share_0 = exponential_sum(z, inside * (1 - y), 1.0)
+    positives, share_1 = exponential_sum(-z, inside * y, 1.0)
 
-    def pull(upstream: Array) -> tuple[Array, Array]:
-        scale = (upstream * batch.sample_weight)[:, None]
-        return scale * (share_0 - share_1), scale * inside * (by_factor_1 - by_factor_0)
+    def pull(upstream: Array) -> Array:
+        return (upstream * batch.sample_weight)[:, None] * (share_0 - share_1)
 
     return Terms(batch.sample_weight * (negatives + positives), pull)
 
@@ -196,10 +175,9 @@ def dice(batch: Batch) -> Terms:
     bottom = (inside * (p * p + y * y)).sum(axis=1) + 1
     ratio = (top / bottom)[:, None]
 
-    def pull(upstream: Array) -> tuple[Array, Array]:
+    def pull(upstream: Array) -> Array:
         scale = (upstream * batch.sample_weight / bottom)[:, None] * inside
-        by_p = scale * 2 * (ratio * p - y)
-        return by_p * p * sigmoid(-z), scale * 2 * (ratio * y - p)
+        return scale * 2 * (ratio * p - y) * p * sigmoid(-z)
 
     return Terms(batch.sample_weight * (1 - top / bottom), pull)
 
@@ -207,18 +185,17 @@ def dice(batch: Batch) -> Terms:
 def one_way(batch: Batch) -> Terms:
     """log(1 + negatives * positives^4) per document."""
     z, y, inside = weights_inside(batch)
-    negatives, share_0, by_factor_0 = exponential_sum(z, inside * (1 - y), 0.0)
-    positives, share_1, by_factor_1 = exponential_sum(-z / 4, inside * y, 0.0)
+    negatives, share_0 = exponential_sum(z, inside * (1 - y), 0.0)
+    positives, share_1 = exponential_sum(-z / 4, inside * y, 0.0)
     present = (inside * y > 0).any(axis=1)
     counts = present & (inside * (1 - y) > 0).any(axis=1)
     joint = np.where(counts, negatives + 4 * positives, -np.inf)
     # A NaN shows in the terms of its document and its label, though no pair uses it.
     joint = np.where((np.isnan(z) & (inside > 0)).any(axis=1), np.nan, joint)
 
-    def pull(upstream: Array) -> tuple[Array, Array]:
+    def pull(upstream: Array) -> Array:
         scale = np.where(counts, upstream * batch.sample_weight * sigmoid(joint), 0)[:, None]
-        by_target = times(scale * inside, 4 * by_factor_1 - by_factor_0)
-        return times(scale, share_0 - share_1), by_target
+        return times(scale, share_0 - share_1)
 
     return Terms(times(batch.sample_weight, softplus(joint)), pull, present)
 
@@ -228,10 +205,8 @@ def two_way(batch: Batch) -> Terms:
     across, down = one_way(batch), one_way(batch.transposed())
     n_documents = len(across.values)
 
-    def pull(upstream: Array) -> tuple[Array, Array]:
-        first = across.pull(upstream[:n_documents])
-        second = down.pull(upstream[n_documents:])
-        return first[0] + second[0].T, first[1] + second[1].T
+    def pull(upstream: Array) -> Array:
+        return across.pull(upstream[:n_documents]) + down.pull(upstream[n_documents:]).T
 
     assert across.present is not None and down.present is not None
     present = np.concatenate([across.present, down.present])
@@ -260,15 +235,15 @@ FORMULAS: dict[str, Callable[[Batch], Terms]] = {
 }
 
 
-def evaluate(name: str, batch: Batch, reduction: str) -> tuple[Array, Array, Array]:
-    """The loss, and its gradients (of the sum, if `none`) by logits and by targets."""
+def evaluate(name: str, batch: Batch, reduction: str) -> tuple[Array, Array]:
+    """The loss, and its gradient (of the sum, if `none`) by logits."""
     with np.errstate(all="ignore"):
         terms = FORMULAS[name](batch)
         weights = np.ones_like(terms.values)
         if reduction in ("mean", "batchmean"):
             weights = weights / counted(name, terms, batch, reduction)
         value = terms.values if reduction == "none" else np.asarray((weights * terms.values).sum())
-        return (value, *terms.pull(weights))
+        return value, terms.pull(weights)
 
 
 def counted(name: str, terms: Terms, batch: Batch, reduction: str) -> Array:

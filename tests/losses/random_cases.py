@@ -128,11 +128,11 @@ def make_targets(arrays: np.random.RandomState, shape: tuple[int, int], form: st
 
 
 def in_form(rng: random.Random, dense: Tensor, form: str) -> Any:
-    """The targets as the loss gets them; float ones sometimes want a gradient."""
+    """The targets as the loss gets them."""
     if form == "dense":
         return dense.to(rng.choice((torch.bool, torch.int64, torch.uint8, torch.float16)))
     if form.endswith("soft"):
-        return dense.clone().requires_grad_(rng.random() < 0.4)
+        return dense.clone()
     if form.startswith("offsets"):
         return to_offsets(dense, with_end=form.endswith("end"))
     types = (torch.float32,) if form == "soft csr" else CSR_DTYPES
@@ -148,12 +148,11 @@ def defect(case: Case, loss: Callable[..., Tensor] | None = None) -> str | None:
         value.sum().backward()
     except Exception as error:
         return f"{type(error).__name__} for a valid batch: {str(error)[:80]}"
-    by_target = case.target.grad if isinstance(case.target, Tensor) else None
-    return compare(case, value.detach(), leaf.grad, by_target)
+    return compare(case, value.detach(), leaf.grad)
 
 
-def compare(case: Case, value: Tensor, grad: Tensor, by_target: Tensor | None) -> str | None:
-    expected, expected_grad, expected_by_target = evaluate(case.name, case.batch, case.reduction)
+def compare(case: Case, value: Tensor, grad: Tensor) -> str | None:
+    expected, expected_grad = evaluate(case.name, case.batch, case.reduction)
     wide = torch.float64 if case.logits.dtype == torch.float64 else torch.float32
     if value.dtype != wide or tuple(value.shape) != expected.shape:
         return f"loss of {value.dtype} and shape {tuple(value.shape)}"
@@ -190,19 +189,6 @@ def compare(case: Case, value: Tensor, grad: Tensor, by_target: Tensor | None) -
         return f"NaN in the gradient of logits, {case.reduction} of {case.name}"
     if grad[~torch.from_numpy(case.batch.known)].any():
         return f"gradient at a masked element, {case.name}"
-    if by_target is None:
-        return None
-    # Where one of them overflows float32, its neighbours are products of what underflows.
-    doubt = doubt | infinite.any() | ~(np.abs(expected_by_target) < 1e37).all()
-    if loose >= 1:
-        # The weights have no digits left beside such logits, here and in float64 alike.
-        if not by_target[torch.from_numpy(~doubt)].isfinite().all():
-            return f"gradient of the targets is not finite, {case.reduction} of {case.name}"
-        return None
-    # The weight of a document's labels has a slope of up to n r^2: float32 keeps four digits.
-    scale = 1e-5 * max(1.0, np.abs(np.where(doubt, 0, expected_by_target)).max(initial=0))
-    if not agrees(by_target.double().numpy(), expected_by_target, doubt, 1e-3 + loose, scale):
-        return f"wrong gradient of the targets, {case.reduction} of {case.name}"
     return None
 
 

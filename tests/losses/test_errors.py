@@ -177,4 +177,4 @@ def test_unchecked_targets_are_the_callers_business() -> None:
     assert loss(LOGITS, TARGET, sample_weight=negative).isfinite()
     assert loss(LOGITS, pair([3, 3, 4], [0, 2, 2])).isfinite()
     # Shapes are checked all the same: they cost nothing.
-    check_raises(lambda: loss(LOGITS, TARGET[:2]), "do not fit")
+    check_raises(lambda: loss(LOGITS, TARGET[:2]), "target must be", "of shape (3, 5)")

@@ -21,15 +21,6 @@ def exact_loss(name: str, reduction: str = "none", **overrides: object) -> Multi
     return make_loss(name, N_LABELS, reduction=reduction, dtype=torch.float64, **overrides)
 
 
-def test_bce_is_torch_binary_cross_entropy() -> None:
-    logits, target = make_batch(4, N_LABELS, soft=True)
-    leaf = logits.clone().requires_grad_()
-    expected = torch.nn.functional.binary_cross_entropy_with_logits(leaf, target)
-    expected.backward()
-    actual = loss_and_grad(build_loss("bce"), logits, target)
-    torch.testing.assert_close(actual, (expected.detach(), leaf.grad), **EXACT)
-
-
 @pytest.mark.parametrize(
     ("name", "overrides", "other"),
     [

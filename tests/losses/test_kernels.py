@@ -172,8 +172,7 @@ def test_the_module_uses_the_kernels_on_a_gpu() -> None:
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 @pytest.mark.parametrize("form", ["dense", "csr"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("create_graph", [False, True])
-def test_large_weights_on_a_gpu(create_graph: bool, dtype: torch.dtype, form: str) -> None:
+def test_large_weights_on_a_gpu(dtype: torch.dtype, form: str) -> None:
     # Weighted, an element's slope is beyond float16's 65504; the mean over the batch is not.
     logits, dense, stats = make_case((8, 3000), 14)
     logits, soft = logits.to(dtype), dense * 0.9
@@ -184,15 +183,11 @@ def test_large_weights_on_a_gpu(create_graph: bool, dtype: torch.dtype, form: st
         wide = logits.float() if device == "cpu" else logits.cuda()
         leaf = wide.clone().requires_grad_()
         target = (to_csr(soft) if form == "csr" else soft).to(device)
-        (grad,) = torch.autograd.grad(loss(leaf, target), leaf, create_graph=create_graph)
-        second = None
-        if create_graph:
-            (second,) = torch.autograd.grad(grad.float().square().sum(), leaf)
-        grads.append([g.detach().cpu().float() for g in (grad, second) if g is not None])
-    for expected, actual in zip(*grads, strict=True):
-        assert actual.isfinite().all()
-        rtol, atol = 1e-5 + 4 * torch.finfo(dtype).eps, 1e-4 * float(expected.abs().max())
-        torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
+        (grad,) = torch.autograd.grad(loss(leaf, target), leaf)
+        grads.append(grad.cpu().float())
+    assert grads[1].isfinite().all()
+    rtol, atol = 1e-5 + 4 * torch.finfo(dtype).eps, 1e-4 * float(grads[0].abs().max())
+    torch.testing.assert_close(grads[1], grads[0], rtol=rtol, atol=atol)
 
 
 @needs_kernels

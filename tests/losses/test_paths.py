@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from longtail.errors import InputError
 from longtail.labels import LabelStats
-from longtail.losses import balanced, build_loss
-from longtail.losses.targets import Targets
+from longtail.losses import build_loss
 
 from .cases import (
     BALANCED,
@@ -86,52 +80,6 @@ def test_more_rows_than_fit_in_one_chunk() -> None:
     plain, grad = loss_and_grad(terms, logits, target, mask=mask)
     actual = loss_and_grad(total, logits, target, mask=mask)
     torch.testing.assert_close(actual, (plain.sum(), grad), **EXACT)
-
-
-@given(
-    rows=st.integers(0, 9),
-    labels=st.integers(1, 700),
-    share=st.sampled_from([0.0, 0.01, 0.5, 1.0]),
-    seed=st.integers(0, 99),
-    dtype=st.sampled_from([torch.bool, torch.int64, torch.float32]),
-)
-def test_positions_are_those_of_nonzero(
-    rows: int, labels: int, share: float, seed: int, dtype: torch.dtype
-) -> None:
-    dense = make_mask(rows, labels, share, seed).to(dtype)
-    # Columns that are not side by side must not matter.
-    for view in (
-        dense,
-        torch.stack([dense, dense], dim=2)[:, :, 1],
-        torch.cat([torch.zeros(1, labels, dtype=dtype), dense])[1:],
-    ):
-        positions = Targets((rows, labels), dense=view).sparse().positions()
-        assert all(map(torch.equal, positions, dense.nonzero(as_tuple=True)))
-
-
-def test_buffers_made_in_inference_mode_serve_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(balanced, "_kept", threading.local())
-    loss = build_loss("fl")
-    logits, target = torch.randn(4, 9), torch.zeros(4, 9)
-    with torch.inference_mode():
-        first = loss(logits, target)
-    value, grad = loss_and_grad(loss, logits, target)
-    assert value.item() == first.item() and grad.any()
-
-
-def test_kept_buffers_do_not_leak_between_batches_and_threads() -> None:
-    loss = build_loss("fl", reduction="sum")
-    batches = [make_batch(3, 5, seed)[0].float() for seed in range(8)]
-    alone = [loss(batch, torch.zeros(3, 5)).item() for batch in batches]
-    together: dict[int, float] = {}
-
-    def work(number: int) -> None:
-        for _ in range(20):
-            together[number] = loss(batches[number], torch.zeros(3, 5)).item()
-
-    with ThreadPoolExecutor(8) as executor:
-        list(executor.map(work, range(8)))
-    assert [together[number] for number in range(8)] == alone
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

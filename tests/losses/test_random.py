@@ -42,17 +42,15 @@ def test_derivatives_of_the_oracle_are_differences(name: str, seed: int) -> None
     terms = FORMULAS[name](Batch(logits, targets, *rest))
     upstream = rng.rand(*terms.values.shape)
 
-    def value(logits: Array, targets: Array) -> float:
+    def value(logits: Array) -> float:
         return float((upstream * FORMULAS[name](Batch(logits, targets, *rest)).values).sum())
 
-    by_logits, by_targets = terms.pull(upstream)
+    by_logits = terms.pull(upstream)
     for place in np.ndindex(4, 5):
         step = np.zeros((4, 5))
         step[place] = 1e-6
-        slope = (value(logits + step, targets) - value(logits - step, targets)) / 2e-6
+        slope = (value(logits + step) - value(logits - step)) / 2e-6
         assert by_logits[place] == pytest.approx(slope, rel=1e-5, abs=1e-7)
-        slope = (value(logits, targets + step) - value(logits, targets - step)) / 2e-6
-        assert by_targets[place] == pytest.approx(slope, rel=1e-4, abs=1e-6)
 
 
 FAULTS: dict[str, Callable[[Tensor], Tensor]] = {

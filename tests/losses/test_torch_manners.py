@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import pickle
 import shutil
 import sysconfig
@@ -13,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from longtail.labels import LabelStats
-from longtail.losses import BalancedLoss, MultiLabelLoss, build_loss
+from longtail.losses import BalancedLoss, MultiLabelLoss
 
 from .cases import NAMES, loss_and_grad, make_batch, make_loss, make_mask, to_offsets
 
@@ -74,34 +72,6 @@ def test_copies_and_pickles(name: str) -> None:
     loss = make_loss(name, N_LABELS, label_weight=LABEL_WEIGHT)
     same_loss(loss, copy.deepcopy(loss))
     same_loss(loss, pickle.loads(pickle.dumps(loss)))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_state_dict_carries_all_constants(name: str) -> None:
-    loss = make_loss(name, N_LABELS, label_weight=LABEL_WEIGHT)
-    other_stats = LabelStats.from_counts([3, 30, 30, 30, 30], n_samples=50)
-    other = build_loss(name, other_stats, label_weight=torch.ones(N_LABELS))
-    stored = io.BytesIO()
-    torch.save(loss.state_dict(), stored)
-    stored.seek(0)
-    state = torch.load(stored, weights_only=True)
-    assert all(isinstance(value, torch.Tensor) for value in state.values())
-    result = other.load_state_dict(state)
-    assert result.missing_keys == [] and result.unexpected_keys == []
-    same_loss(loss, other)
-
-
-def test_state_dict_restores_what_was_chosen_by_hand() -> None:
-    chosen = dict(
-        gamma=1.3, kappa=0.07, lambda_=1.7, alpha=0.2, beta=7.0, mu=1 / 3, negative_scale=0.9
-    )
-    # A third has no short binary form: a state of fewer bits would round it.
-    loss = make_loss("db", N_LABELS, **chosen)
-    other = build_loss("db", LabelStats.from_counts([3, 30, 30, 30, 30], n_samples=50))
-    assert all(getattr(other, name) != value for name, value in chosen.items())
-    other.load_state_dict(loss.state_dict())
-    assert {name: getattr(other, name) for name in chosen} == chosen
-    same_loss(loss, other)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -61,16 +61,6 @@ def test_every_dtype(dtype: Any) -> None:
         assert label_average_precision(labels, form) == pytest.approx(expected, abs=1e-12)
 
 
-def test_many_labels_of_very_different_sizes() -> None:
-    rng = np.random.default_rng(1)
-    labels = (rng.random((300, 40)) < np.geomspace(0.5, 0.002, 40)).astype(int)
-    scores = np.round(rng.normal(size=labels.shape) + labels, 1)
-    where = rng.random(labels.shape) < np.geomspace(1, 0.01, 40)
-    each = [by_hand(*column) for column in zip(labels.T, scores.T, where.T, strict=True)]
-    values = label_average_precision(labels, stored(scores, where))
-    assert values == pytest.approx(each, abs=1e-12)
-
-
 def test_unknown_choices_are_refused() -> None:
     labels = np.array([[1, 0], [0, 1]])
     with pytest.raises(InputError, match="absent must be one of zero, skip, got 'drop'"):

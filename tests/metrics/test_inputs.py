@@ -23,9 +23,7 @@ from longtail.metrics import (
     decision_scores,
     label_average_precision,
     propensities,
-    rank,
     ranking_scores,
-    subset_accuracy,
     top_k,
 )
 from longtail.metrics.blocks import applies_to, positions_of, row_blocks, rows_of
@@ -55,13 +53,12 @@ def test_unusable_labels_are_refused() -> None:
         ([["copper", "wheat"]], r"real numbers.*encode_labels"),
     ):
         with pytest.raises(InputError, match=message):
-            subset_accuracy(labels, LABELS)
+            decision_scores(labels, LABELS)
 
 
 @pytest.mark.parametrize(
     "metric",
     [
-        partial(rank, k=1),
         ranking_scores,
         average_precision,
         partial(average_precision, average="macro"),

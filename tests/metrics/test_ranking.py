@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import exp, log, log2
 from typing import Any
 
@@ -14,29 +13,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
 from longtail.errors import InputError
-from longtail.metrics import (
-    coverage_at_k,
-    ndcg_at_k,
-    precision_at_k,
-    propensities,
-    psndcg_at_k,
-    psp_at_k,
-    rank,
-    ranking_scores,
-    recall_at_k,
-    top_k,
-)
+from longtail.metrics import propensities, ranking_scores, top_k
 
-from .cases import (
-    BLOCK_SIZES,
-    Case,
-    backwards,
-    block_size,
-    distinct,
-    score_forms,
-    scored,
-    stored,
-)
+from .cases import BLOCK_SIZES, Case, backwards, block_size, distinct, score_forms, scored, stored
 
 KS = st.integers(1, 9)
 # Two labels alike, so that the best ranking has ties.
@@ -53,7 +32,7 @@ def dcg(gains: Any) -> float:
     return sum(gain / log2(rank + 2) for rank, gain in enumerate(gains))
 
 
-def by_hand(case: Case, k: int, skip: bool) -> dict[str, float]:
+def by_hand(case: Case, k: int) -> dict[str, float]:
     """Every metric as it is defined."""
     labels, scores, where = case
     means: list[tuple[float, float, float]] = []
@@ -64,7 +43,7 @@ def by_hand(case: Case, k: int, skip: bool) -> dict[str, float]:
         hits = [column in actual for column in best]
         covered |= actual & set(best)
         if not actual:
-            means += [] if skip else [(0.0, 0.0, 0.0)]
+            means.append((0.0, 0.0, 0.0))
             continue
         ideal = dcg([1] * min(k, len(actual)))
         means.append((sum(hits) / k, sum(hits) / len(actual), dcg(hits) / ideal))
@@ -83,14 +62,14 @@ def by_hand(case: Case, k: int, skip: bool) -> dict[str, float]:
     }
 
 
-@given(scored(), KS, st.booleans(), BLOCK_SIZES)
-def test_every_form_of_scores_by_hand(case: Case, k: int, skip: bool, size: int) -> None:
+@given(scored(), KS, BLOCK_SIZES)
+def test_every_form_of_scores_by_hand(case: Case, k: int, size: int) -> None:
     labels, scores, where = case
     chances = CHANCES[: labels.shape[1]]
     for form, there in score_forms(scores, where):
         with block_size(size):
-            values = ranking_scores(labels, form, [k], chances, "skip" if skip else "zero")
-        expected = by_hand((labels, scores, there), k, skip)
+            values = ranking_scores(labels, form, [k], chances)
+        expected = by_hand((labels, scores, there), k)
         assert list(values) == list(expected)
         assert values == pytest.approx(expected, abs=1e-12)
 
@@ -140,25 +119,6 @@ def test_half_precision_and_large_integers_are_exact() -> None:
     assert top_k(close, 1).tolist() == top_k(stored(close), 1).tolist() == [[1]]
 
 
-@given(scored(), st.lists(KS, min_size=1, max_size=4))
-def test_one_ranking_serves_every_k(case: Case, ks: list[int]) -> None:
-    labels, scores, _ = case
-    chances = CHANCES[: labels.shape[1]]
-    together = ranking_scores(labels, scores, ks, chances)
-    deep = rank(labels, scores, max(ks))
-    for k in ks:
-        alone = ranking_scores(labels, scores, [k], chances)
-        assert alone == {name: together[name] for name in alone}
-        assert alone == {
-            f"precision@{k}": precision_at_k(deep, k),
-            f"recall@{k}": recall_at_k(deep, k),
-            f"ndcg@{k}": ndcg_at_k(deep, k),
-            f"psp@{k}": psp_at_k(deep, chances, k),
-            f"psndcg@{k}": psndcg_at_k(deep, chances, k),
-            f"coverage@{k}": coverage_at_k(deep, k),
-        }
-
-
 def test_default_ks_and_a_huge_k_which_needs_no_memory() -> None:
     names = ("precision", "recall", "ndcg", "coverage")
     values = ranking_scores(np.ones((1, 9)), np.ones((1, 9)))
@@ -186,16 +146,12 @@ def test_unusable_propensities_are_refused() -> None:
             propensities([1], n_samples)
     with pytest.raises(InputError, match=r"between 0 and n_samples \(10\)"):
         propensities([11], 10)
-    for a, b in ((-1, 1.5), (0.5, 0), (np.nan, 1.5), (0.5, np.inf)):
-        with pytest.raises(InputError, match=f"a = {a}, b = {b}"):
-            propensities([1], 10, a, b)
-    ranking = rank([[1, 0]], [[1.0, 2.0]], 1)
-    for metric in (psp_at_k, psndcg_at_k):
-        with pytest.raises(InputError, match=r"expected 2 propensities.*\(3,\)"):
-            metric(ranking, [0.5, 0.5, 0.5], 1)
-        for bad in (0.0, 1.5, np.nan, -1.0):
-            with pytest.raises(InputError, match=f"got {bad} for label 1"):
-                metric(ranking, [0.5, bad], 1)
+    for bad, message in (
+        ([0.5, 0.5, 0.5], r"expected 2 propensities.*\(3,\)"),
+        *(([0.5, bad], f"got {bad} for label 1") for bad in (0.0, 1.5, np.nan, -1.0)),
+    ):
+        with pytest.raises(InputError, match=message):
+            ranking_scores([[1, 0]], [[1.0, 2.0]], [1], bad)
 
 
 def test_unusable_k_and_choices_are_refused() -> None:
@@ -204,15 +160,6 @@ def test_unusable_k_and_choices_are_refused() -> None:
             assert (top_k(scores, 2) == np.full((shape[0], 2), -1)).all()
     for k in (0, -1, 1.5, True, "1", None):
         with pytest.raises(InputError, match="k must be a whole number"):
-            rank([[1]], [[1.0]], k)  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="k must be a whole number"):
             ranking_scores([[1]], [[1.0]], [1, k])  # type: ignore[list-item]
     with pytest.raises(InputError, match="at least one k"):
         ranking_scores([[1]], [[1.0]], [])
-    ranking = rank([[1]], [[1.0]], np.int64(1))
-    metrics = precision_at_k, recall_at_k, ndcg_at_k, coverage_at_k
-    for metric in (*metrics, partial(psp_at_k, k=2), partial(psndcg_at_k, k=2)):
-        with pytest.raises(InputError, match=r"made with k = 1. Call rank\(y_true, scores, 2\)"):
-            metric(ranking, 2 if metric in metrics else [0.5])
-    with pytest.raises(InputError, match="unlabelled must be one of zero, skip, got 'drop'"):
-        recall_at_k(ranking, 1, "drop")  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from longtail.cli import main
-from longtail.report import FORMATS, check_different, format_of
-from longtail.report.document import SUFFIXES
+from longtail.report import FORMATS, format_of
+from longtail.report.page import SUFFIXES
 
 Refused = Callable[..., str]
 
@@ -30,26 +30,9 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return call
 
 
-def test_the_same_run_twice(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    monkeypatch.chdir(tmp_path)
-    message = refused("a", "b", "a")
-    assert "expected different runs, got a twice. Name each run once." in message
-    for other in ("link", f"../{tmp_path.name}/a", tmp_path / "a"):
-        message = refused("a", other)
-        assert "expected different runs, got" in message and "as a and as" in message
-    check_different([Path("a"), Path("b")])
-
-
 def test_arguments_that_are_refused(refused: Refused, tmp_path: Path) -> None:
     message = refused("run", "--paper", "reuter")
     assert "unknown corpus of the paper 'reuter'" in message and "pubmed, reuters" in message
-    for more in ((), ("--to", "html")):
-        message = refused("run", "--out", tmp_path, *more)
-        assert f"{tmp_path} is a folder" in message and str(tmp_path / "report.html") in message
     for name, suffix in (("x.xyz", "'.xyz'"), ("x", "''")):
         message = refused("run", "--out", name)
         assert f"unknown format {suffix} of the file {name}" in message

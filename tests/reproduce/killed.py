@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cases import documents, networks  # type: ignore[import-not-found]
 
 from longtail.reproduce import reproduce
-from longtail.reproduce.running import Event
+from longtail.reproduce.run import Event
 from longtail.training.interrupt import StoppedError, stopping
 
 

@@ -8,10 +8,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-from longtail.reproduce import Summary
 
 from .cases import networks, run
 from .killed import slow
@@ -24,13 +23,14 @@ def end(out: Path, *arguments: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What comes out if nothing happens."""
-    return run(slow(networks("bce", "db")), tmp_path_factory.mktemp("whole"), seeds=2)[0].summary
+    out = tmp_path_factory.mktemp("whole")
+    return run(slow(networks("bce", "db")), out, seeds=2)[0].results["rows"]
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
-def test_killed_on_the_way(name: str, whole: Summary, tmp_path: Path) -> None:
+def test_killed_on_the_way(name: str, whole: dict[str, Any], tmp_path: Path) -> None:
     code = end(tmp_path, "db", "0", "12", name, "1")
     assert code == (-signal.SIGKILL if name == "SIGKILL" else 128 + signal.SIGTERM)
     table = json.loads((tmp_path / "results.json").read_text())
@@ -41,15 +41,17 @@ def test_killed_on_the_way(name: str, whole: Summary, tmp_path: Path) -> None:
     assert events[:2] == ["begins db 0", "done db 0"] and "begins bce 0" not in events
     spans = json.loads((begun / "finished.json").read_text())["spans"]
     assert len(spans) == 2 and (spans[0][1] is None) == (name == "SIGKILL") and spans[1][1]
-    assert found.summary.killed == (name == "SIGKILL")
+    assert found.results["killed"] == (name == "SIGKILL")
     for row in ("bce", "db"):
-        assert found.summary.rows[row].seeds == whole.rows[row].seeds
-    assert found.summary.rows["db"].seconds is not None, "of the seed that was not interrupted"
+        assert found.results["rows"][row]["seeds"] == whole[row]["seeds"]
+    assert found.results["rows"]["db"]["seconds"] is not None, (
+        "of the seed that was not interrupted"
+    )
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
 def test_processes_end_with_the_one_that_began_them(
-    name: str, whole: Summary, tmp_path: Path
+    name: str, whole: dict[str, Any], tmp_path: Path
 ) -> None:
     code = end(tmp_path, "bce", "0", "0", name, "2")
     assert code == (-signal.SIGKILL if name == "SIGKILL" else 128 + signal.SIGTERM)
@@ -60,4 +62,4 @@ def test_processes_end_with_the_one_that_began_them(
         time.sleep(0.05)
     found, _ = run(slow(networks("bce")), tmp_path, seeds=1)
     assert not found.failed
-    assert found.summary.rows["bce"].seeds[0] == whole.rows["bce"].seeds[0]
+    assert found.results["rows"]["bce"]["seeds"][0] == whole["bce"]["seeds"][0]

@@ -12,12 +12,13 @@ import pytest
 from longtail.analysis import confused_pairs
 from longtail.errors import InputError
 from longtail.reproduce.cells import read_finished
-from longtail.reproduce.claims import claims_about
+from longtail.reproduce.claims import CLAIMS
+from longtail.reproduce.page import figure_table, results_markdown
 from longtail.reproduce.run import cells_of
-from longtail.reproduce.tables import figure_table, means_table
 
 from .cases import bags, documents, networks, run
 
+PUBLISHED = sorted((Path(__file__).parents[2] / "results").glob("*.json"))
 LOSSES = ("bce", "fl", "cb", "r-fl", "ntr-fl", "db-0fl", "cb-ntr", "db")
 
 
@@ -54,7 +55,7 @@ def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) 
     first = page.partition("## ")[0]
     assert "30 train, 10 validation, 20 test documents; 5 labels" in first
     assert "These are not the paper's documents: it has 90 labels." in first
-    ours = found.summary.rows["db"].mean["head"]
+    ours = found.results["rows"]["db"]["mean"]["head"]
     less = f"{ours['micro_f1'] - 92.14:+.2f} / {ours['macro_f1'] - 83.48:+.2f}"
     less = less.replace("-", "\N{MINUS SIGN}")
     assert f"{less} (92.14 / 83.48)" in page.replace("**", "")
@@ -69,10 +70,10 @@ def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) 
     assert page.index("Micro-F1 / macro-F1 in percent") < page.index("As above; in brackets")
     # What the paper has no row for is measured by its best figures.
     assert re.search(r"\| best \| .*\(90.74 / 64.47\)", page)
-    for claim in claims_about("reuters"):
-        assert claim.text in page
+    claims = [text for text, (_, corpora) in CLAIMS.items() if "reuters" in corpora]
+    assert all(text in page for text in claims)
     plain = json.loads((stem.parent / f"{stem.name}.json").read_text())
-    assert len(plain["claims"]) == len(claims_about("reuters"))
+    assert len(plain["claims"]) == len(claims)
     assert plain["paper"]["labels"]["db"]["all"] == [90.62, 64.47]
 
 
@@ -89,9 +90,12 @@ def test_another_corpus_has_no_paper_columns(tmp_path: Path) -> None:
     assert set(row) >= {"seeds", "mean", "std", "seconds", "recipe"}
     assert set(row["seeds"]) == {"0", "1"}
     assert set(row["seeds"]["0"]["tail"]) == {"micro_f1", "macro_f1"}
-    assert row["recipe"]["loss"] == "db" and row["mean"] == found.summary.rows["db"].mean
+    assert row["recipe"]["loss"] == "db" and row["mean"] == found.results["rows"]["db"]["mean"]
     assert plain["corpus"]["documents"] == {"train": 30, "validation": 10, "test": 20}
-    assert [cells[0] for cells in means_table(found.summary, "").plain()] == ["row", "BCE", "DB"]
+    narrow = figure_table(found.results, "labels", spread=False).plain()
+    assert [cells[0] for cells in narrow] == ["row", "BCE", "DB"] and "±" not in str(narrow)
+    # Nothing but the JSON file is needed for the page.
+    assert results_markdown(plain, "results") == page
 
 
 def test_stars_mark_significant_differences(tmp_path: Path) -> None:
@@ -99,41 +103,42 @@ def test_stars_mark_significant_differences(tmp_path: Path) -> None:
     # A model that may hardly move its weights finds nothing.
     recipes["bad"] = {**recipes["db"], "C": 1e-9}
     found, _ = run(recipes, tmp_path, parts=documents(240))
-    cells = {row[0]: row[1] for row in figure_table(found.summary, "labels").plain()[1:]}
+    cells = {row[0]: row[1] for row in figure_table(found.results, "labels").plain()[1:]}
     assert "*" not in cells["BCE"]
-    lost = found.summary.rows["bad"].difference["all"]["micro_f1"]
-    assert lost.value < 0 and lost.p < 0.01 and "**" in cells["bad"]
+    lost = found.results["rows"]["bad"]["difference"]["all"]["micro_f1"]
+    assert lost["value"] < 0 and lost["p"] < 0.01 and "**" in cells["bad"]
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_published_figures_give_the_published_tables(path: Path) -> None:
+    page = results_markdown(json.loads(path.read_text()), path.stem)
+    pages = (page, path.with_suffix(".md").read_text("utf-8"))
+    ours, published = (re.findall(r"^\|.*\d\.\d\d.*", text, re.MULTILINE) for text in pages)
+    assert len(ours) > 10 and ours == published
 
 
 def test_pubmed_is_cut_where_the_paper_cuts_it(tmp_path: Path) -> None:
     found, _ = run(bags("bce"), tmp_path, corpus="pubmed")
-    groups = ["up to 9 labels", "10 to 14 labels", "15 or more labels"]
-    assert list(found.summary.sizes["documents"])[1:] == groups
-    assert found.summary.sizes["documents"]["up to 9 labels"] == 20
+    sizes = found.results["corpus"]["sizes"]["documents"]
+    assert list(sizes)[1:] == ["up to 9 labels", "10 to 14 labels", "15 or more labels"]
+    assert sizes["up to 9 labels"] == 20
     page = (tmp_path / "results.md").read_text()
     assert "15 or more labels (0)" in page and "Betacoronavirus" in page
-    assert found.summary.evidence.errors == {"bce": 0.0}
 
 
 def test_pairs_are_counted_over_the_seeds(tmp_path: Path) -> None:
     found, _ = run(networks("db"), tmp_path, seeds=2)
     parts, amounts = documents(), defaultdict[tuple[str, str], float](float)
-    names = parts["train"].label_names
     for cell in cells_of(networks("db"), tmp_path, 2):
         result = read_finished(cell)
         assert result is not None
-        for missed, given, n in confused_pairs(parts["test"].Y, result.decisions, names, 100):
+        names = parts["train"].label_names
+        for missed, given, n in confused_pairs(parts["test"].Y, result["decisions"], names, 100):
             amounts[missed, given] += n / 2
-    confused = found.summary.rows["db"].confused
+    confused = found.results["rows"]["db"]["confused"]
     most = sorted(amounts.values(), reverse=True)[:3]
-    assert most and [n for *_, n in confused] == pytest.approx(most)
-    for missed, given, amount in confused:
-        assert missed != given and amount == amounts[missed, given]
-    linked = found.summary.evidence.linked
-    assert linked
-    for pair, n in linked.items():
-        both = parts["train"].Y[:, [names.index(name) for name in pair]].toarray()
-        assert n == int(both.all(axis=1).sum())
+    assert most and [pair["documents"] for pair in confused] == pytest.approx(most)
+    assert all(p["documents"] == amounts[p["missed"], p["given"]] for p in confused)
 
 
 def test_a_page_is_not_replaced_by_one_with_fewer_rows(tmp_path: Path) -> None:
@@ -145,5 +150,3 @@ def test_a_page_is_not_replaced_by_one_with_fewer_rows(tmp_path: Path) -> None:
             run(bags("db"), tmp_path / "out", publish=name)
     assert stem.with_suffix(".json").read_text() == before
     run(bags("bce", "db", "fl"), tmp_path / "out", publish=stem)
-    with pytest.raises(InputError, match=r"is a folder.*Name also the files"):
-        run(bags("db"), tmp_path / "out", publish=tmp_path)

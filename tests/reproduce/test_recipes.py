@@ -13,13 +13,7 @@ import pytest
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, build_loss
-from longtail.reproduce import (
-    find_recipes,
-    list_recipes,
-    read_recipe,
-    read_recipes,
-    with_encoder,
-)
+from longtail.reproduce import find_recipes, list_recipes, read_recipe, read_recipes, with_encoder
 from longtail.reproduce.cells import read_finished, train_cell
 from longtail.reproduce.recipes import describe_model, is_random, plans_of
 from longtail.reproduce.run import cells_of
@@ -55,7 +49,7 @@ def test_recipe_trains_on_a_tiny_corpus(path: Path, tmp_path: Path, tiny_bert: P
     (cell,) = cells_of({path.stem: recipe}, tmp_path, 1)
     train_cell(cell, documents())
     found = read_finished(cell)
-    assert found is not None and 0 <= found.evaluation["overall"]["micro_f1"] <= 1
+    assert found is not None and 0 <= found["evaluation"]["overall"]["micro_f1"] <= 1
 
 
 def quick(recipe: dict[str, Any]) -> dict[str, Any]:
@@ -160,8 +154,6 @@ def test_bad_recipes_are_explained(text: str, message: str, tmp_path: Path) -> N
 def test_recipes_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "flat.yaml").write_text("hidden: 8\nngrams: 2\nfolds: 1\n")
     assert read_recipes(tmp_path) == {"flat": {"ngrams": 2, "hidden": 8, "folds": 1}}
-    with pytest.raises(InputError, match=r"is a file. Name its folder.*--rows flat"):
-        find_recipes(str(tmp_path / "flat.yaml"))
     with pytest.raises(DataError, match="no recipe for dbb"):
         read_recipes(tmp_path, ["dbb"])
     with pytest.raises(UnknownNameError, match="Did you mean 'reuters'"):

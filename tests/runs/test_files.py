@@ -57,14 +57,6 @@ def test_a_killed_process_leaves_what_was_there(place: Path) -> None:
     assert place.read_text() == "new" and os.listdir(place.parent) == ["a.json"]
 
 
-def test_two_writers_do_not_disturb_each_other(place: Path) -> None:
-    with whole_file(place) as first:
-        first.write_text("first")
-        write_text(place, "second")
-        assert place.read_text() == "second"
-    assert place.read_text() == "first" and os.listdir(place.parent) == ["a.json"]
-
-
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is synced and replaced, in order."""
@@ -86,14 +78,6 @@ def test_a_file_is_on_the_disk_before_the_old_one_goes(place: Path, done: list[s
     first, *rest = done
     assert first.startswith("sync ") and first.endswith("/a.json") and str(place) not in first
     assert rest == [f"replace {place}", f"sync {place.parent}"]
-
-
-def test_a_tree_is_synced_file_by_file(tmp_path: Path, done: list[str]) -> None:
-    (tmp_path / "inner").mkdir()
-    for name in ("a", "inner/b"):
-        (tmp_path / name).write_text(name)
-    files.sync_tree(tmp_path)
-    assert {*done} == {f"sync {tmp_path / name}" for name in ("", "a", "inner", "inner/b")}
 
 
 def test_a_folder_that_cannot_be_written_to_is_told_at_once(place: Path) -> None:
@@ -132,24 +116,21 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 
 def test_only_private_folders_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
     keys = ["0123456789abcdef" * 2, "ab" * 16, "cd" * 16]
-    named, left, empty = (tmp_path / f".longtail-{key}" for key in keys)
-    elsewhere = tmp_path / "elsewhere"
-    for folder in (named, left / "inner", empty, elsewhere):
-        folder.mkdir(parents=True)
-    mine = (named / "notes.txt", elsewhere / "book.txt")
+    named, left, other = (tmp_path / f".longtail-{key}" for key in keys)
+    mine = (named / "notes.txt", other / "notes.txt", tmp_path / "elsewhere" / "book.txt")
     for path in (*mine, left / "inner" / "half.json"):
+        path.parent.mkdir(parents=True)
         path.write_text("mine")
-    (tmp_path / f".longtail-{'ef' * 16}").symlink_to(elsewhere)
-    (left / ".longtail").write_text(f"longtail {'ab' * 16}\n")
-    # Killed before a word of the mark was written.
-    (empty / ".longtail").touch()
+    (tmp_path / f".longtail-{'ef' * 16}").symlink_to(tmp_path / "elsewhere")
+    for folder, key in ((left, "ab"), (other, "ef"), (tmp_path / "elsewhere", "ef")):
+        (folder / ".longtail").write_text(f"longtail {key * 16}\n")
     with staging(tmp_path) as living:
         (living / "work").write_text("under way")
         with staging(tmp_path):
             pass
         assert (living / "work").read_text() == "under way"
-    assert not any(folder.exists() for folder in (left, empty, living))
-    assert [path.read_text() for path in mine] == ["mine"] * 2
+    assert not left.exists() and not living.exists()
+    assert [path.read_text() for path in mine] == ["mine"] * 3
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ from longtail.analysis.mistakes import (
     worst_documents,
 )
 from longtail.analysis.runs import Run, compare_runs
-from longtail.analysis.statistics import DataStats, stats
+from longtail.analysis.statistics import stats
 
 __all__ = [
     "ConfusedPair",
-    "DataStats",
     "LinkedPair",
     "Run",
     "compare_runs",

@@ -1,7 +1,4 @@
-"""The numbers behind the report's figures: F1 by training count, and as all thresholds move.
-
-`top_k` and `at_least_one` hold at every point of the curves, as they do in the decisions.
-"""
+"""The numbers behind the report's figures: F1 by training count, and precision over recall."""
 
 from __future__ import annotations
 
@@ -14,15 +11,13 @@ from numpy.typing import NDArray
 
 from longtail.analysis.runs import Run
 from longtail.evaluation import Evaluation
-from longtail.metrics import Counts, label_f1
 from longtail.metrics.blocks import applies_to, row_blocks
+from longtail.metrics.inputs import ratio
 
 FloatArray = NDArray[np.float64]
 N_BINS = 12
-N_POINTS = 150
-# By how much thresholds are moved, on the scale of the scores.
-REACH, STEPS = 3.0, 61
-SHIFTS = np.linspace(-REACH, REACH, STEPS)
+# By how much all thresholds are moved, on the scale of logits or margins; 0 is among them.
+SHIFTS = np.linspace(-8.0, 8.0, 161)
 
 
 class Curve(NamedTuple):
@@ -55,55 +50,30 @@ class Pairs(NamedTuple):
 
 
 def precision_recall(run: Run) -> dict[str, Curve]:
-    """Recall and precision of head, medium and tail as all thresholds move together.
+    """Recall and precision of head, medium and tail as all thresholds move by SHIFTS.
 
-    The curves go through the decisions of the evaluation, whose thresholds may differ by label.
+    The curves go through the decisions of the evaluation, whose thresholds may differ by label;
+    `top_k` and `at_least_one` hold at every point, as they do there.
     """
     groups = run.evaluation.masks
-    positives: dict[str, list[FloatArray]] = {name: [np.zeros(0)] for name in groups}
-    always = dict.fromkeys(groups, False)
-    for margins, columns, applies in _blocks(run, np.inf):
-        for name, labels in groups.items():
-            inside = labels[columns]
-            positives[name].append(margins[applies & inside])
-            always[name] |= bool(np.isposinf(margins[inside]).any())
-    positive = {name: np.sort(np.concatenate(margins)) for name, margins in positives.items()}
-    cuts = {name: _cuts(positive[name], always[name]) for name in groups}
-    retrieved = {name: np.zeros(len(each), dtype=np.int64) for name, each in cuts.items()}
-    lowest = min((each[0] for each in cuts.values() if len(each)), default=np.inf)
-    for margins, columns, _ in _blocks(run, lowest):
-        for name, labels in groups.items():
-            reached = np.searchsorted(cuts[name], margins[labels[columns]], side="right")
-            retrieved[name] += _at_least(np.bincount(reached, minlength=len(cuts[name]) + 1))
+    reached = {name: np.zeros((2, len(SHIFTS) + 1)) for name in groups}
+    for margins, labels, applies in _blocks(run):
+        steps = np.searchsorted(SHIFTS, margins, side="right")
+        for name, mask in groups.items():
+            for row, chosen in enumerate((mask[labels], mask[labels] & applies)):
+                reached[name][row] += np.bincount(steps[chosen], minlength=len(SHIFTS) + 1)
     curves = {}
-    for name, labels in groups.items():
-        hits = len(positive[name]) - np.searchsorted(positive[name], cuts[name])
-        n_positive = max(1, int(run.evaluation.labels.actual[labels].sum()))
-        curves[name] = Curve((hits / n_positive)[::-1], (hits / retrieved[name])[::-1])
+    for name, counts in reached.items():
+        # From how many reached exactly k shifts to how many reached shift k, the highest first.
+        predicted, hits = counts[:, :0:-1].cumsum(axis=1)
+        actual = np.full(len(hits), run.evaluation.labels.actual[groups[name]].sum())
+        known = predicted > 0
+        curves[name] = Curve(ratio(hits, actual)[known], ratio(hits, predicted)[known])
     return curves
 
 
-def f1_by_shift(run: Run) -> tuple[Curve, Curve]:
-    """Micro- and macro-F1 if all thresholds were that much higher, as logits or margins."""
-    actual = run.evaluation.labels.actual
-    together = np.zeros(len(actual), dtype=np.int64)
-    micro = _f1_at_steps(run, together, np.array([actual.sum()]))[0]
-    total = np.zeros(STEPS)
-    # A label that no document carries has an F1 of 0 whatever its threshold: it only counts.
-    present = np.flatnonzero(actual)
-    for part in row_blocks(len(present), STEPS + 1):
-        chosen = present[part]
-        numbers = np.full(len(actual), -1, dtype=np.int64)
-        numbers[chosen] = np.arange(len(chosen))
-        total += _f1_at_steps(run, numbers, actual[chosen]).sum(axis=0)
-    return Curve(SHIFTS, micro), Curve(SHIFTS, total / len(actual))
-
-
-def _blocks(run: Run, least: float) -> Iterator[Pairs]:
-    """Pairs of at least that margin, and those whose labels apply; see `Thresholds.margins`.
-
-    Pairs that are never predicted, whatever the thresholds, are left out.
-    """
+def _blocks(run: Run) -> Iterator[Pairs]:
+    """Pairs that some shift predicts, and whether their labels apply; see `Thresholds.margins`."""
     truth, logits = run.evaluation.decisions()[0], run.logits
     n_documents, n_labels = logits.shape
     sparse = sp.issparse(logits)
@@ -114,31 +84,5 @@ def _blocks(run: Run, least: float) -> Iterator[Pairs]:
         else:
             labels = np.broadcast_to(np.arange(n_labels), margins.shape)
             block = Pairs(margins, labels, truth[rows].toarray() > 0)
-        near = ((block.margins >= least) | block.applies) & (block.margins > -np.inf)
+        near = block.margins >= SHIFTS[0]
         yield Pairs(*(part[near] for part in block))
-
-
-def _cuts(positive: FloatArray, always: bool) -> FloatArray:
-    """Cuts at some of the positives; and at infinity if pairs are predicted even there."""
-    finite = positive[np.isfinite(positive)]
-    chosen = np.linspace(0, len(finite) - 1, min(N_POINTS, len(finite))).astype(np.int64)
-    return np.append(np.unique(finite[chosen]), [np.inf] * always)
-
-
-def _f1_at_steps(run: Run, numbers: NDArray[np.int64], actual: FloatArray) -> FloatArray:
-    """F1 at every shift (columns) of rows that labels are counted into; -1: into none."""
-    width, n_cells = STEPS + 1, len(actual) * (STEPS + 1)
-    predicted, hits = np.zeros((2, n_cells), dtype=np.int64)
-    for margins, labels, applies in _blocks(run, -REACH):
-        rows = numbers[labels]
-        kept = rows >= 0
-        cells = rows[kept] * width + np.searchsorted(SHIFTS, margins[kept], side="right")
-        predicted += np.bincount(cells, minlength=n_cells)
-        hits += np.bincount(cells[applies[kept]], minlength=n_cells)
-    hits_at, predicted_at = (_at_least(each.reshape(-1, width)) for each in (hits, predicted))
-    return label_f1(Counts(hits_at, predicted_at, actual[:, np.newaxis]))
-
-
-def _at_least(histogram: NDArray[Any]) -> NDArray[Any]:
-    """From how many reached exactly k steps to how many reached step k."""
-    return np.asarray(histogram[..., ::-1].cumsum(axis=-1)[..., ::-1][..., 1:])

@@ -5,7 +5,6 @@ numpy and scipy only; every step is sparse.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.special import rel_entr, xlogy
+from scipy.spatial.distance import jensenshannon
+from scipy.special import xlogy
 
 from longtail.labels import FloatArray
+from longtail.metrics.blocks import rows_of
 
 IntArray = NDArray[np.int64]
 # Label pairs in memory at a time: some 120 MiB with what is computed from them.
@@ -44,11 +45,7 @@ def count_labels(Y: sp.csr_matrix) -> FloatArray:
 
 
 def imbalance_ratios(label_counts: Any) -> FloatArray:
-    """IRLbl of Charte et al. 2015: the largest count over each count.
-
-    Labels without documents are left out, as their ratio would be infinite: the result has one
-    value per label seen, in order.
-    """
+    """IRLbl of Charte et al. 2015: the largest count over each count that is not 0, in order."""
     counts = np.asarray(label_counts, dtype=np.float64)
     seen = counts[counts > 0]
     return seen.max() / seen if seen.size else seen
@@ -134,11 +131,8 @@ def js_distance(first: Any, second: Any) -> float | None:
     p, q = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if not p.sum() or not q.sum():
         return None
-    p, q = p / p.sum(), q / q.sum()
-    middle = (p + q) / 2
-    divergence = (rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / (2 * math.log(2))
-    # Rounding may leave it a hair outside of [0, 1], where scipy's jensenshannon gives NaN.
-    return math.sqrt(min(1.0, max(0.0, float(divergence))))
+    # Rounding may leave equal ones a hair below 0, where scipy gives NaN.
+    return float(np.nan_to_num(jensenshannon(p, q, 2)))
 
 
 def js_by_chance(before: FloatArray, after: FloatArray) -> float | None:
@@ -165,3 +159,29 @@ def proportion_z(before: FloatArray, n_before: int, after: FloatArray, n_after: 
     deviation = np.sqrt(pooled[use] * (1 - pooled[use]) * (1 / n_before + 1 / n_after))
     z[use] = (after[use] / n_after - before[use] / n_before) / deviation
     return z
+
+
+def rank_bins(n_labels: int, n_bins: int) -> IntArray:
+    """Edges of bins of ranks, from 0 to n_labels, whose widths grow by a constant factor."""
+    edges = np.unique(np.round(np.geomspace(1, n_labels + 1, n_bins + 1)).astype(np.int64) - 1)
+    edges[-1] = n_labels
+    return edges
+
+
+def conditional_means(Y: sp.csr_matrix, edges: IntArray) -> FloatArray:
+    """The mean of p(i|j) over the pairs i != j of two bins of columns: j by row, i by column.
+
+    p(i|j) = documents with i and j / documents with j; labels without documents have none and are
+    left out as j. NaN where no pair is left. No labels x labels matrix is built, but one of labels
+    x bins.
+    """
+    counts, sizes = count_labels(Y), np.diff(edges)
+    bins, starts = np.repeat(np.arange(len(sizes)), sizes), np.arange(counts.size + 1)
+    in_bin = sp.csr_matrix((np.ones(counts.size), bins, starts), (counts.size, len(sizes)))
+    # Documents that a label shares with those of a bin, itself left out.
+    shared = sp.csr_matrix(Y.T @ (Y @ in_bin) - sp.diags(counts) @ in_bin)
+    shared.data /= counts[rows_of(shared)]
+    n_seen = in_bin.T @ (counts > 0)
+    pairs: FloatArray = np.outer(n_seen, sizes) - np.diag(n_seen)
+    total = np.asarray((in_bin.T @ shared).toarray(), dtype=np.float64)
+    return np.divide(total, pairs, out=np.full_like(total, np.nan), where=pairs > 0)

@@ -54,8 +54,7 @@ class Run:
             raise InputError(
                 "expected the scores that were evaluated, but as "
                 f"{self.scale or self.evaluation.scale}s these lead to other decisions "
-                f"({different} differ). Pass the scores that `evaluate` got, and their scale: "
-                "Run(evaluation, data, scores, scale='probability'), for example."
+                f"({different} differ). Is it another scale, such as scale='probability'?"
             )
 
     @cached_property
@@ -90,20 +89,14 @@ def same_groups(first: Evaluation, second: Evaluation) -> bool:
     return first is second or members(first) == members(second)
 
 
-@dataclass(frozen=True)
-class LabelRow:
-    """A label, as the first run that knows it counts it, and its figures in every run."""
+def label_rows(
+    evaluations: Mapping[str, Evaluation], most: int | None = None
+) -> list[dict[str, Any]]:
+    """Labels of all runs by name, the most frequent in training first; at most `most`.
 
-    name: str
-    group: str
-    train_count: int
-    documents: int
-    values: dict[str, list[float | None]]
-    """Measure -> one value per run; fractions, but documents for `predicted`."""
-
-
-def label_rows(evaluations: Mapping[str, Evaluation], most: int | None = None) -> list[LabelRow]:
-    """Labels of all runs by name, the most frequent in training first; at most `most`."""
+    Each has the numbers of training and evaluated `documents` and the `group` of the first run that
+    knows it, and its `figures`: measure -> one value per run, None where it is unknown.
+    """
     # Label -> run -> column, in the order in which the runs name them.
     columns: dict[str, dict[str, int]] = defaultdict(dict)
     for run, evaluation in evaluations.items():
@@ -117,13 +110,14 @@ def label_rows(evaluations: Mapping[str, Evaluation], most: int | None = None) -
         (run, k), known = firsts[position], columns[names[position]]
         table, masks = evaluations[run].labels, evaluations[run].masks
         group = next((group for group, mask in masks.items() if mask[k]), "")
-        values = {
+        figures = {
             measure: [
                 float(getattr(each.labels, measure)[known[name]]) if name in known else None
                 for name, each in evaluations.items()
             ]
             for measure in MEASURES
         }
-        sizes = int(table.train_count[k]), int(table.actual[k])
-        rows.append(LabelRow(names[position], group, *sizes, values))
+        row = {"name": names[position], "group": group, "figures": figures}
+        row |= {"train_count": int(table.train_count[k]), "documents": int(table.actual[k])}
+        rows.append(row)
     return rows

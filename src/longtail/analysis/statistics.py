@@ -7,11 +7,10 @@ training part.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +18,6 @@ from scipy.special import ndtri
 
 from longtail.analysis.measures import (
     IntArray,
-    LinkedPair,
     count_labels,
     gini,
     imbalance_ratios,
@@ -38,162 +36,30 @@ QUANTILES = (0.25, 0.33, 0.5, 0.66, 0.75)
 MAX_EXAMPLES = 5
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Mean, median, 95 % quantile and maximum; None where there is nothing to measure."""
-
-    mean: float | None
-    median: float | None
-    q95: float | None
-    max: int | None
-
-
-@dataclass(frozen=True)
-class PartStats:
-    """One part. `density` is `cardinality` over the labels of all parts together."""
-
-    documents: int
-    assignments: int
-    labels: int
-    """Labels that occur."""
-    unlabelled: int
-    single_label: int
-    multi_label: int
-    cardinality: float | None
-    """Labels per document, documents without labels included."""
-    density: float | None
-    max_labels: int
-    label_sets: int
-    """Distinct sets of labels; the empty one is not counted."""
-    without_text: int
-    words: Spread
-    """Length in words, split at white space."""
-
-
-@dataclass(frozen=True)
-class Group:
-    labels: int
-    assignments: int
-    share: float | None
-    """Of all assignments in the training part."""
-
-
-@dataclass(frozen=True)
-class LabelFacts:
-    """One label: its training documents, IRLbl (None without any) and group."""
-
-    name: str
-    count: int
-    irlbl: float | None
-    group: str
-
-
-@dataclass(frozen=True)
-class TrainLabels:
-    """The labels of the training part; zero counts take part in quantiles, groups and Gini."""
-
-    labels: int
-    unseen: int
-    """Labels without a training document."""
-    min: int
-    max: int
-    mean: float
-    quantiles: dict[str, float]
-    cuts: tuple[float, float]
-    """Tail: fewer documents than the first; head: more than the second."""
-    groups: dict[str, Group]
-    gini: float | None
-    mean_ir: float | None
-    max_ir: float | None
-    cvir: float | None
-    scumble: float
-    mu: float
-    mu_source: Literal["pairs", "counts"]
-    per_label: tuple[LabelFacts, ...]
-    """Every label in the order of the columns."""
-
-
-@dataclass(frozen=True)
-class Leak:
-    """A document that is also in the training part: both ids, or rows where there are none."""
-
-    document: str | int
-    train_document: str | int
-    same_labels: bool
-
-
-@dataclass(frozen=True)
-class Duplicates:
-    """Copies of texts and ids in one part; texts are compared without case and white space.
-
-    The fields `..._in_train` are None for the training part itself, those of ids without ids.
-    """
-
-    copies: int
-    """Documents whose text an earlier document of the part has."""
-    in_train: int | None
-    in_train_same_labels: int | None
-    """Those of `in_train` that carry exactly the labels of one of their copies there."""
-    examples: tuple[Leak, ...]
-    repeated_ids: int | None
-    ids_in_train: int | None
-
-
-@dataclass(frozen=True)
-class Change:
-    label: str
-    train_share: float
-    """Of the documents of the part."""
-    share: float
-    z: float
-
-
-@dataclass(frozen=True)
-class Drift:
-    """How the labels of a part differ from those of the training part."""
-
-    new_labels: int
-    """Labels that occur here and not in training."""
-    new_assignments: int
-    new_examples: tuple[str, ...]
-    """The most frequent of them."""
-    absent_labels: int
-    """Labels of the training part that do not occur here."""
-    js_distance: float | None
-    """Jensen-Shannon, base 2, between the shares of assignments: 0 the same, 1 nothing shared."""
-    js_by_chance: float | None
-    """What a random split of these sizes would give: small parts always differ."""
-    changed: int
-    """Labels whose share of documents differs significantly: 5 % error over all labels tested."""
-    changes: tuple[Change, ...]
-    """The labels with the largest |z|, significant or not."""
-
-
-@dataclass(frozen=True)
-class DataStats:
-    """What `stats` measures."""
-
-    parts: dict[str, PartStats]
-    labels: TrainLabels
-    linked: tuple[LinkedPair, ...]
-    duplicates: dict[str, Duplicates]
-    drift: dict[str, Drift]
-    """By part, without the training part."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON: plain lists, numbers and None."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
-        return plain
-
-
 def stats(
     parts: Mapping[str, TextData],
     *,
     cuts: tuple[float, float] | None = None,
     n_pairs: int = 10,
     progress: OnProgress = ignore,
-) -> DataStats:
-    """Measure the parts of a corpus; `train` must be among them.
+) -> dict[str, Any]:
+    """Measure the parts of a corpus, as plain numbers for JSON; `train` must be among them.
+
+    `parts` has for every part the numbers of `documents`, `assignments` and `labels` that occur, of
+    documents that are `unlabelled`, `single_label`, `multi_label` and `without_text`, the
+    `cardinality` (labels per document, those without labels included), the `density` (that over the
+    labels of all parts), `max_labels`, distinct `label_sets`, and the length in `words`.
+    `labels` has the counts of the training part and their imbalance, labels without documents
+    included in quantiles, groups and Gini: `cuts` (tail: fewer documents than the first; head: more
+    than the second), `mu`, and every label as `per_label`, with its IRLbl.
+    `linked` are the most linked pairs of labels, see `linked_pairs`.
+    `duplicates` has for every part the `copies` of an earlier text, compared without case and white
+    space, how many texts are `in_train` and with which labels, `examples`, and the same of ids.
+    `drift` compares the labels of every other part with the training part's: new and absent ones,
+    the Jensen-Shannon distance, base 2, of the shares of assignments (0 the same, 1 nothing shared)
+    beside what a random split would give, how many shares of documents `changed` significantly
+    (5 % error over all labels tested), and the largest `changes`, significant or not.
+    What cannot be measured, such as a mean over nothing, is None.
 
     Args:
         parts: name -> documents. Label sets may differ; labels are matched by name.
@@ -220,7 +86,13 @@ def stats(
     duplicates |= {part: _duplicates(other, train) for part, other in read.items()}
     progress(Progress("drift"))
     drift = {part: _drift(train.matrix, other.matrix, names) for part, other in read.items()}
-    return DataStats(part_stats, labels, linked, duplicates, drift)
+    return {
+        "parts": part_stats,
+        "labels": labels,
+        "linked": [asdict(pair) for pair in linked],
+        "duplicates": duplicates,
+        "drift": drift,
+    }
 
 
 class _Part(NamedTuple):
@@ -252,16 +124,16 @@ def _read(data: TextData, names: tuple[str, ...]) -> tuple[_Part, IntArray]:
     return _Part(matrix, digests, label_keys, data.ids), np.array(lengths, dtype=np.int64)
 
 
-def _part_stats(part: _Part, words: IntArray) -> PartStats:
+def _part_stats(part: _Part, words: IntArray) -> dict[str, Any]:
     matrix = part.matrix
     n_documents, n_labels = matrix.shape
     per_document = np.diff(matrix.indptr)
     cardinality = matrix.nnz / n_documents if n_documents else None
-    spread = Spread(None, None, None, None)
+    spread: dict[str, float | None] = dict.fromkeys(("mean", "median", "q95", "max"))
     if words.size:
         median, q95 = np.quantile(words, [0.5, 0.95]).tolist()
-        spread = Spread(float(words.mean()), median, q95, int(words.max()))
-    return PartStats(
+        spread = dict(mean=float(words.mean()), median=median, q95=q95, max=int(words.max()))
+    return dict(
         documents=n_documents,
         assignments=int(matrix.nnz),
         labels=int(np.unique(matrix.indices).size),
@@ -277,7 +149,7 @@ def _part_stats(part: _Part, words: IntArray) -> PartStats:
     )
 
 
-def _train_labels(train: TextData, cuts: tuple[float, float] | None) -> TrainLabels:
+def _train_labels(train: TextData, cuts: tuple[float, float] | None) -> dict[str, Any]:
     label_stats = train.stats()
     counts = label_stats.label_counts
     low, high = np.quantile(counts, [1 / 3, 2 / 3]).tolist() if cuts is None else cuts
@@ -287,17 +159,17 @@ def _train_labels(train: TextData, cuts: tuple[float, float] | None) -> TrainLab
         group_of[mask] = name
         assigned = int(counts[mask].sum())
         share = assigned / float(total) if total else None
-        groups[name] = Group(int(mask.sum()), assigned, share)
+        groups[name] = {"labels": int(mask.sum()), "assignments": assigned, "share": share}
     ratios = imbalance_ratios(counts)
     mean_ir = float(ratios.mean()) if ratios.size else None
-    return TrainLabels(
+    return dict(
         labels=counts.size,
         unseen=int((counts == 0).sum()),
         min=int(counts.min()),
         max=int(counts.max()),
         mean=float(counts.mean()),
         quantiles={f"{q:g}": float(np.quantile(counts, q)) for q in QUANTILES},
-        cuts=(float(low), float(high)),
+        cuts=[float(low), float(high)],
         groups=groups,
         gini=gini(counts),
         mean_ir=mean_ir,
@@ -307,34 +179,40 @@ def _train_labels(train: TextData, cuts: tuple[float, float] | None) -> TrainLab
         scumble=scumble(train.Y),
         mu=float(label_stats.mu),
         mu_source=label_stats.mu_source,
-        per_label=tuple(
-            LabelFacts(name, int(n), float(counts.max() / n) if n else None, str(group))
+        per_label=[
+            dict(name=name, count=int(n), irlbl=float(counts.max() / n) if n else None, group=group)
             for name, n, group in zip(train.label_names, counts, group_of, strict=True)
-        ),
+        ],
     )
 
 
-def _duplicates(part: _Part, train: _Part | None) -> Duplicates:
-    copies = len(part.digests) - len(set(part.digests))
-    repeated = None if part.ids is None else len(part.ids) - len(set(part.ids))
-    if train is None:
-        return Duplicates(copies, None, None, (), repeated, None)
-    # The first of several copies in training is the one to name: later ones come first here.
-    row_of = {digest: row for row, digest in reversed(list(enumerate(train.digests)))}
-    pairs = set(zip(train.digests, train.label_keys, strict=True))
-    leaked = [row for row, digest in enumerate(part.digests) if digest in row_of]
-    same = [(part.digests[row], part.label_keys[row]) in pairs for row in leaked]
-    examples = tuple(
-        Leak(part.name(row), train.name(row_of[part.digests[row]]), equal)
-        for row, equal in list(zip(leaked, same, strict=True))[:MAX_EXAMPLES]
+def _duplicates(part: _Part, train: _Part | None) -> dict[str, Any]:
+    in_train = same = ids_in_train = None
+    examples = []
+    if train is not None:
+        # The first of several copies in training is the one to name: later ones come first here.
+        row_of = {digest: row for row, digest in reversed(list(enumerate(train.digests)))}
+        pairs = set(zip(train.digests, train.label_keys, strict=True))
+        leaked = [row for row, digest in enumerate(part.digests) if digest in row_of]
+        equal = [(part.digests[row], part.label_keys[row]) in pairs for row in leaked]
+        in_train, same = len(leaked), sum(equal)
+        for row, same_labels in list(zip(leaked, equal, strict=True))[:MAX_EXAMPLES]:
+            names = part.name(row), train.name(row_of[part.digests[row]])
+            example = {"document": names[0], "train_document": names[1]}
+            examples.append({**example, "same_labels": same_labels})
+        if part.ids is not None and train.ids is not None:
+            ids_in_train = sum(map(set(train.ids).__contains__, part.ids))
+    return dict(
+        copies=len(part.digests) - len(set(part.digests)),
+        in_train=in_train,
+        in_train_same_labels=same,
+        examples=examples,
+        repeated_ids=None if part.ids is None else len(part.ids) - len(set(part.ids)),
+        ids_in_train=ids_in_train,
     )
-    in_train = None
-    if part.ids is not None and train.ids is not None:
-        in_train = sum(map(set(train.ids).__contains__, part.ids))
-    return Duplicates(copies, len(leaked), sum(same), examples, repeated, in_train)
 
 
-def _drift(train: sp.csr_matrix, other: sp.csr_matrix, names: tuple[str, ...]) -> Drift:
+def _drift(train: sp.csr_matrix, other: sp.csr_matrix, names: tuple[str, ...]) -> dict[str, Any]:
     before, after = count_labels(train), count_labels(other)
     new = np.flatnonzero((after > 0) & (before == 0))
     commonest = new[np.argsort(-after[new], kind="stable")][:MAX_EXAMPLES]
@@ -344,15 +222,21 @@ def _drift(train: sp.csr_matrix, other: sp.csr_matrix, names: tuple[str, ...]) -
     # Bonferroni: with thousands of labels, some differ by two or three deviations by chance alone.
     limit = -ndtri(0.025 / max(1, tested.size))
     old_shares, shares = before / max(1, train.shape[0]), after / max(1, other.shape[0])
-    return Drift(
+    return dict(
         new_labels=int(new.size),
         new_assignments=int(after[new].sum()),
-        new_examples=tuple(names[k] for k in commonest),
+        new_examples=[names[k] for k in commonest],
         absent_labels=int(((before > 0) & (after == 0)).sum()),
         js_distance=js_distance(before, after),
         js_by_chance=js_by_chance(before, after),
         changed=int((np.abs(z[tested]) > limit).sum()),
-        changes=tuple(
-            Change(names[k], float(old_shares[k]), float(shares[k]), float(z[k])) for k in strongest
-        ),
+        changes=[
+            dict(
+                label=names[k],
+                train_share=float(old_shares[k]),
+                share=float(shares[k]),
+                z=float(z[k]),
+            )
+            for k in strongest
+        ],
     )

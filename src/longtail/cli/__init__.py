@@ -133,7 +133,6 @@ def report(
     from longtail.report import Run as ReportRun
     from longtail.report import (
         check_corpus,
-        check_different,
         format_of,
         label_table,
         render,
@@ -141,7 +140,6 @@ def report(
     )
 
     wanted = format_of(to, out)
-    check_different(runs)
     if out is not None:
         _check_report(out, runs, source, overwrite)
     if paper is not None:

@@ -58,7 +58,7 @@ def stats(
             plot_labels(parts["train"], figures[0], title=labels_title, cuts=limits)
             plot_documents(parts, figures[1], title=title)
     if as_json:
-        typer.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
         return
     console = Console()
     for table in stats_tables(result, source.data):

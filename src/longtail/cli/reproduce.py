@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +22,7 @@ from longtail.errors import InputError
 if TYPE_CHECKING:
     from longtail.reproduce import Reproduced
     from longtail.reproduce.cells import Cell
-    from longtail.reproduce.running import Event
+    from longtail.reproduce.run import Event
 
 
 @reads_data
@@ -93,7 +94,7 @@ def reproduce(
         result = run_rows(
             parts, chosen, out, corpus=_corpus(source, parts), seeds=seeds, jobs=jobs,
             against=against, command=command, publish=publish, overwrite=overwrite, stop=stop,
-            watch=watch, note=lambda text: print_notes([text]),
+            watch=watch,
         )  # fmt: skip
     _show(result, source, as_json)
     if result.failed:
@@ -107,7 +108,7 @@ def _corpus(source: Source, parts: Any) -> str:
     """
     from longtail.corpora import list_corpora
     from longtail.report.paper import CORPORA
-    from longtail.reproduce.summary import has_papers_sizes
+    from longtail.reproduce.results import has_papers_sizes
 
     if source.data in list_corpora() or not Path(source.data).exists():
         return source.data
@@ -121,16 +122,16 @@ def _show(result: Reproduced, source: Source, as_json: bool) -> None:
     from rich.console import Console
 
     from longtail.report import to_terminal
-    from longtail.reproduce.tables import means_table
+    from longtail.reproduce.page import figure_table
 
     by_suffix = {path.suffix: path for path in reversed(result.files)}
     if as_json:
         typer.echo(by_suffix[".json"].read_text("utf-8"), nl=False)
     else:
         title = f"micro-F1 / macro-F1 on the test part of {source.data}"
-        table = to_terminal(means_table(result.summary, title), framed=True)
+        table = replace(figure_table(result.results, "labels", spread=False), title=title)
         # Not truncated if piped.
-        Console(width=None if sys.stdout.isatty() else 120).print(table)
+        Console(width=None if sys.stdout.isatty() else 120).print(to_terminal(table, framed=True))
         typer.echo(f"Wrote {', '.join(map(str, result.files))}.")
     for cell, why in result.failed.items():
         typer.secho(f"error: {cell} failed: {why}", fg="red", err=True)
@@ -149,6 +150,9 @@ def _progress(cells: list[Cell], jobs: int) -> Iterator[Callable[[Event], None]]
         task = bar.add_task("starting", total=len(cells), left="")
 
         def show(event: Event) -> None:
+            if event.kind == "note":
+                print_notes([f"{event.cell}: {event.message}"])
+                return
             line = counts.add(event)
             if line and not console.is_terminal:
                 typer.echo(line, err=True)

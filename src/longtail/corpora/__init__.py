@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from longtail.corpora import newswire, pubmed, reuters
-from longtail.corpora.download import cache_folder
+from longtail.corpora.download import cache_folder as cache_folder
 from longtail.data.collect import our_errors
 from longtail.data.textdata import TextData
 from longtail.errors import InputError, UnknownNameError
@@ -94,17 +94,12 @@ def load_corpus(
 def _check_setting(corpus: Corpus, setting: str, value: Any) -> None:
     """Raise unless the value has the type in the loader's signature."""
     hint = get_type_hints(getattr(corpus.load, "func", corpus.load))[setting]
-    kinds = get_args(hint) or (hint,)
-    if get_origin(hint) is Literal:
-        valid = value in kinds
-    elif isinstance(value, bool):
-        valid = bool in kinds
-    else:
-        valid = isinstance(value, (*kinds, int) if float in kinds else kinds)
-    if not valid:
-        names = " or ".join(k.__name__ if isinstance(k, type) else repr(k) for k in kinds)
+    if float in (hint, *get_args(hint)):
+        hint = hint | int
+    if get_origin(hint) is not Literal and not isinstance(value, hint):
+        kind = getattr(hint, "__name__", hint)
         raise InputError(
-            f"the setting {setting} of the corpus {corpus.name} must be {names}, got {value!r}."
+            f"the setting {setting} of the corpus {corpus.name} must be {kind}, got {value!r}."
         )
 
 
@@ -123,14 +118,3 @@ def corpus_settings(name: str) -> dict[str, Any]:
 def list_corpora() -> list[str]:
     """The names that `load_corpus` knows."""
     return list(CORPORA)
-
-
-__all__ = [
-    "CORPORA",
-    "Corpus",
-    "cache_folder",
-    "corpus_settings",
-    "get_corpus",
-    "list_corpora",
-    "load_corpus",
-]

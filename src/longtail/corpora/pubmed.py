@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from longtail.corpora.download import RemoteFile, cache_folder, fetch, fetch_text
+from longtail.data.collect import collect
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport, parse_range
-from longtail.data.sources import collect_source, frequent_labels, tell
+from longtail.data.sources import frequent_labels, resolve, tell
 from longtail.data.textdata import TextData
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError, InputError, shown
 from longtail.progress import OnProgress, ignore
 
 BASELINE = "https://ftp.ncbi.nlm.nih.gov/pubmed/baseline/"
@@ -59,10 +60,11 @@ def load(
     )
     if path is None:
         path = _download(files, baseline, progress) if files else _from_cache()
-    collected = collect_source(path, None, options, progress, workers)
+    total = report or ReadReport()
+    collected = collect(resolve(path, None, total), options, total, progress, workers)
     parts = _paper_parts(collected.data(), n_validation, n_test)
-    parts = frequent_labels(parts, min_count, collected.report)
-    tell(collected.report, report)
+    parts = frequent_labels(parts, min_count, total)
+    tell(total, report)
     return parts
 
 
@@ -90,11 +92,10 @@ def _from_cache() -> list[Path]:
     files = sorted(p for p in folder.glob("*") if p.name.lower().endswith(SUFFIXES))
     if not files:
         raise DataError(
-            "the PubMed corpus has no files yet. Name them with path (--path), or place in "
-            f"{folder} either BioASQ's Task A training file (allMeSH_2021.json, after registration "
-            f"at http://participants-area.bioasq.org), or MEDLINE files from {BASELINE} "
-            "(pubmed26n0001.xml.gz and so on, free for all); or let longtail download some of the "
-            "latter by their numbers: longtail corpus get pubmed --set files=1100-1120 --out FOLDER"
+            "the PubMed corpus has no files yet. Name them with path (--path); or place in "
+            f"{folder} BioASQ's allMeSH_2021.json (after registration at "
+            f"http://participants-area.bioasq.org) or MEDLINE files from {BASELINE}; or let "
+            "longtail download some: longtail corpus get pubmed --set files=1100-1120 --out FOLDER"
         )
     return files
 
@@ -103,12 +104,8 @@ def _download(files: str, baseline: str, progress: OnProgress) -> list[Path]:
     first, last = parse_range(str(files), "files", "7 or 1100-1120")
     if not 1 <= first <= last <= LAST_FILE:
         raise InputError(f"files must be numbers from 1 to {LAST_FILE}, got {files!r}.")
-    # No separators, and no name that begins with a dot or a hyphen: it stays in the cache.
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}", baseline):
-        raise InputError(
-            "baseline (--set baseline=...) must be at most 200 letters, digits and . _ + -, and "
-            f"must not begin with one of the last three, got {baseline!r:.300}."
-        )
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", baseline):
+        raise InputError(f"baseline must be letters and digits, as in pubmed26n, got {baseline!r}.")
     paths = []
     for number in range(first, last + 1):
         name = f"{baseline}{number:04d}.xml.gz"
@@ -124,11 +121,8 @@ def published_md5(url: str) -> str:
     """NLM puts `MD5(name)= digits` beside every file."""
     path = cache_folder() / "pubmed" / url.rpartition("/")[2]
     hint = f"Check the network and that the file exists, or place it as {path}."
-    text = fetch_text(f"{url}.md5", hint).strip()
-    digits = text.rpartition(" ")[2].lower()
-    if not re.fullmatch("[0-9a-f]{32}", digits):
-        raise DataError(
-            f"{url}.md5 holds no MD5 checksum, which has 32 hex digits, but {text[:100]!r}. Try "
-            f"again later, or place the file as {path}."
-        )
-    return f"md5:{digits}"
+    text = fetch_text(f"{url}.md5", hint)
+    match = re.search("[0-9a-f]{32}$", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise DataError(f"{url}.md5 holds no MD5 checksum, but {shown(text)}. {hint}")
+    return f"md5:{match[0].lower()}"

@@ -7,8 +7,9 @@ from itertools import compress
 from pathlib import Path
 
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
+from longtail.data.collect import collect
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport
-from longtail.data.sources import collect_source, tell
+from longtail.data.sources import resolve, tell
 from longtail.data.splits import paper_split
 from longtail.data.textdata import TextData
 from longtail.errors import DataError
@@ -47,7 +48,8 @@ def load(
         if not path.is_file():
             path = fetch(ARCHIVE, "reuters", progress)
     options = ReadOptions(encoding=encoding, on_error=on_error, max_record_mb=max_record_mb)
-    collected = collect_source(path, None, options, progress)
+    total = report or ReadReport()
+    collected = collect(resolve(path, None, total), options, total, progress)
     data = collected.data()
     ids = data.ids or ("",)
     if None in collected.parts or not all(map(NUMBERED.fullmatch, ids)):
@@ -68,8 +70,8 @@ def load(
         raise DataError(f"{path}: no label occurs in both its training and its test part.")
     train, test = (part.onto(names)[0].labelled() for part in (train, test))
     left_out = len(rows) - len(train) - len(test)
-    collected.report.passed_over["none of the labels that occur in both parts"] += left_out
-    tell(collected.report, report)
+    total.passed_over["none of the labels that occur in both parts"] += left_out
+    tell(total, report)
     # The paper's thousand; a small sample of the files keeps their proportion.
     n_validation = N_VALIDATION if len(train) > 2 * N_VALIDATION else max(1, len(train) // 8)
     train, validation = paper_split(train, n_validation)

@@ -40,7 +40,3 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'longtail.data' has no attribute {name!r}")
     return getattr(import_module(f"longtail.data.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})

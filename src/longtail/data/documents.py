@@ -5,26 +5,20 @@ A reader never decides what a problem means; `collect.py` raises it or counts it
 
 from __future__ import annotations
 
-import codecs
-import math
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 from longtail.checks import check_choice
-from longtail.errors import InputError, printable
+from longtail.errors import InputError, printable, shown
 from longtail.settings import setting
-
-P = ParamSpec("P")
 
 OnError = Literal["raise", "skip"]
 MAX_EXAMPLES = 5
 MEGABYTE = 1_000_000
 MAX_RECORD_MB = 64
-# Codecs that decode, but not the text of files: their escapes would change what a file says.
-NOT_TEXT = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "charmap"}
 PARTS = ("train", "validation", "test")
 PART_NAMES = {part: part for part in PARTS} | {"training": "train"}
 PART_NAMES |= dict.fromkeys(("valid", "val", "dev"), "validation")
@@ -41,8 +35,6 @@ class Document(NamedTuple):
     part: str | None = None
     """`train`, `validation` or `test` where the source itself has parts."""
     at: int | str = ""
-    n_empty_labels: int = 0
-    """Empty labels between separators, as in `a;;b`, that were left out."""
 
 
 class RecordError(ValueError):
@@ -58,7 +50,6 @@ class Omitted(NamedTuple):
 
     counter: Literal["passed_over", "left_out"]
     what: str
-    times: int = 1
 
 
 class LabelNames(NamedTuple):
@@ -72,21 +63,13 @@ Records = Generator[Record, None, None]
 """What a reader gives; closing it closes the file."""
 
 
-Parse = Callable[Concatenate[int | str, P], Record]
-
-
-def reports_problems(parse: Parse[P]) -> Parse[P]:
-    """Make a function of a place and a record return the RecordError that it raises."""
-
-    @wraps(parse)
-    def parsed(at: int | str, /, *args: P.args, **kwargs: P.kwargs) -> Record:
-        try:
-            return parse(at, *args, **kwargs)
-        except RecordError as error:
-            # Without the traceback, which would keep the record in memory.
-            return RecordError(str(error), at)
-
-    return parsed
+def attempt(parse: Callable[..., Record], at: int | str, *args: Any) -> Record:
+    """What `parse` makes of a record, or the error that it raises, with its place."""
+    try:
+        return parse(at, *args)
+    except ValueError as error:
+        # Without the traceback, which would keep the record in memory.
+        return RecordError(str(error), at)
 
 
 @dataclass(frozen=True)
@@ -158,29 +141,23 @@ class ReadOptions:
         if self.years is not None:
             object.__setattr__(self, "years", str(self.years))
             parse_range(str(self.years), "years", "2020 or 2020-2021")
-        object.__setattr__(self, "max_record_mb", _megabytes(self.max_record_mb))
-        hint = "Try utf-8, latin-1 or cp1252."
         try:
-            codec = codecs.lookup(self.encoding or "utf-8")
+            megabytes = float(self.max_record_mb)
+        except (TypeError, ValueError):
+            megabytes = 0
+        # At most 10^6, because a Python string has at most 2^63 - 1 characters.
+        if not 0.001 <= megabytes <= 1_000_000:
+            raise InputError(
+                "max_record_mb must be a number of megabytes from 0.001 to 1000000, got "
+                f"{self.max_record_mb!r:.60}."
+            )
+        object.__setattr__(self, "max_record_mb", megabytes)
+        try:
+            "".encode(self.encoding or "utf-8")
         except (LookupError, ValueError) as error:
-            raise InputError(f"unknown encoding {self.encoding!r:.60}. {hint}") from error
-        # The attribute by which str.encode itself recognises `hex` or `zip`; it has no public name.
-        if not codec._is_text_encoding or codec.name in NOT_TEXT:
-            raise InputError(f"{self.encoding!r:.60} is not an encoding of text files. {hint}")
-
-
-def _megabytes(value: Any) -> float:
-    """The limit as a number; a flag gives it as a string."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    # At most 10^6, because a Python string has at most 2^63 - 1 characters.
-    if isinstance(value, bool) or not 0.001 <= number <= 1_000_000:
-        raise InputError(
-            f"max_record_mb must be a number of megabytes from 0.001 to 1000000, got {value!r:.60}."
-        )
-    return int(number) if number.is_integer() else number
+            raise InputError(
+                f"{self.encoding!r:.60} is no encoding of text. Try utf-8, latin-1 or cp1252."
+            ) from error
 
 
 @dataclass
@@ -197,14 +174,6 @@ class ReadReport:
     """What -> how often it was left out, where a reader of this format would not expect it."""
     notes: list[str] = field(default_factory=list)
     """What a corpus did after reading, such as leaving out rare labels."""
-
-    def add(self, other: ReadReport) -> None:
-        self.documents += other.documents
-        self.skipped += other.skipped
-        self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
-        self.passed_over.update(other.passed_over)
-        self.left_out.update(other.left_out)
-        self.notes += other.notes
 
     def lines(self) -> list[str]:
         """What a person should know, one sentence per line; nothing if all was read."""
@@ -223,11 +192,10 @@ class ReadReport:
 def parse_range(text: str, name: str, example: str) -> tuple[int, int]:
     """The first and last of a range such as 3-7, or of a single number."""
     first, dash, last = text.partition("-")
-    if not dash:
-        last = first
-    if not all(end.strip().isdecimal() and len(end) < 20 for end in (first, last)):
-        raise InputError(f"{name} must look like {example}, got {text!r:.60}.")
-    low, high = int(first), int(last)
+    ends = (first, last if dash else first)
+    if not all(end.strip().isdecimal() and len(end) < 20 for end in ends):
+        raise InputError(f"{name} must look like {example}, got {shown(text)}.")
+    low, high = map(int, ends)
     if low > high:
         raise InputError(f"{name} must go upwards, got {text!r}.")
     return low, high

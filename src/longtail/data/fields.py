@@ -9,38 +9,27 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 from longtail.checks import has_surrogate
-from longtail.data.documents import Document, ReadOptions, Record, RecordError, reports_problems
-from longtail.data.limits import has_many_items, shown, shown_names, too_large
-from longtail.errors import DataError, InputError
+from longtail.data.documents import Document, ReadOptions, RecordError
+from longtail.data.files import shown_names
+from longtail.errors import DataError, InputError, shown
 
 USUAL_SEPARATORS = ",;|\t\n"
 # The repr of a list of strings; numpy's "['a' 'b']", which Python reads as 'ab', does not match.
-_ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U00(?:0[0-9a-f]|10)[0-9a-f]{4})"
-# Possessive, here and below: a cell that is no list is rejected in linear time and memory.
-_QUOTED = rf"'(?:[^'\\\x00-\x1f]|{_ESCAPE})*+'"
-_STRING = f"(?:{_QUOTED}|{_QUOTED.replace(chr(39), chr(34))})"
-PYTHON_STRING = re.compile(_STRING)
+# Possessive: a cell that is no list is rejected in linear time and memory.
+_STRING = r"""(?:'(?:[^'\\\n]|\\[\\'"nrtxuU])*+'|"(?:[^"\\\n]|\\[\\'"nrtxuU])*+")"""
 PYTHON_LIST = re.compile(rf"\[\s*+{_STRING}(?:\s*+,\s*+{_STRING})*+\s*+\]")
 INDICATORS = dict.fromkeys(("1", "1.0", "true"), True)
 INDICATORS |= dict.fromkeys(("0", "0.0", "false", ""), False)
-NO_CHARACTER = "half of a surrogate pair, which is no character."
 
 
-@reports_problems
 def to_document(
-    at: int | str,
-    record: Mapping[str, Any],
-    options: ReadOptions,
-    cells: bool = False,
-    part: str | None = None,
-) -> Record:
-    """The document in a record.
-
-    `cells`: a string of labels is the cell of a table, see `cell_labels`.
-    """
+    at: int | str, record: Mapping[str, Any], options: ReadOptions, part: str | None = None
+) -> Document:
+    """The document in a record; raises RecordError if it cannot be made."""
     texts = []
     for field in options.text_fields:
         text = record.get(field)
@@ -49,30 +38,27 @@ def to_document(
                 f"expected a string in field {field!r}, got {shown(text)}. The fields are: "
                 f"{shown_names(record)}. Name yours with text_field (--text-field)."
             )
-        texts.append(_whole_characters(text, field))
+        texts.append(whole_characters(text, field))
     if options.label_columns is None:
-        labels, n_empty = _labels(record, options, cells)
+        labels = _labels(record, options)
     else:
         labels = [n for n in label_columns(record, options) if _indicator(record, n)]
-        n_empty = 0
     identity = plain_value(record.get(options.id_field), options.id_field)
     date = plain_value(record.get(options.date_field), options.date_field)
-    return Document("\n".join(texts), labels, identity, date, part, at, n_empty)
+    return Document("\n".join(texts), labels, identity, date, part, at)
 
 
-def _whole_characters(text: str, field: str) -> str:
+def whole_characters(text: str, field: str) -> str:
     if has_surrogate(text):
-        raise RecordError(f"field {field!r} holds {NO_CHARACTER}")
+        raise RecordError(
+            f"field {field!r} holds half of a surrogate pair, which is no character: {shown(text)}."
+        )
     return text
 
 
 def check_columns(columns: Sequence[str], options: ReadOptions, source: object) -> list[str]:
     """The columns that documents are made of; raises if one is missing, before any row is read."""
-    there = set(columns)
-    for name in label_columns(columns, options):
-        if name not in there:
-            raise DataError(f"{source}: {_no_label_column(name, columns)}")
-    required = list(options.text_fields)
+    there, required = set(columns), [*options.text_fields, *label_columns(columns, options)]
     if options.label_columns is None and options.labels_field is not None:
         required.append(options.labels_field)
     for name in required:
@@ -82,18 +68,11 @@ def check_columns(columns: Sequence[str], options: ReadOptions, source: object) 
                 "Name yours with text_field and labels_field (--text-field, --labels-field), or, "
                 "if every label has its own column, with label_columns (--label-columns '*')."
             )
-    name, count = Counter(columns).most_common(1)[0]
-    if count > 1:
-        raise DataError(f"{source}: the column {shown(name)} occurs twice. Rename one of them.")
-    used = used_fields(columns, options)
+    if len(there) < len(columns):
+        (twice, _), *_ = Counter(columns).most_common(1)
+        raise DataError(f"{source}: the column {shown(twice)} occurs twice. Rename one of them.")
+    used = {*required, options.id_field, options.date_field}
     return [name for name in columns if name in used]
-
-
-def used_fields(columns: Iterable[str], options: ReadOptions) -> set[str]:
-    """The fields that documents are made of; there may be others, large ones too."""
-    used = {*options.text_fields, options.id_field, options.date_field}
-    in_one_field = [options.labels_field] if options.labels_field is not None else []
-    return used.union(label_columns(columns, options) or in_one_field)
 
 
 def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
@@ -112,18 +91,10 @@ def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
         ) from error
 
 
-def _no_label_column(name: str, columns: Iterable[str]) -> str:
-    return (
-        f"label_columns names {name!r}, which is not there. The columns are: "
-        f"{shown_names(columns)}."
-    )
+def split_labels(cell: str, separator: str) -> list[str]:
+    """The labels of one string, without white space around them and without empty ones.
 
-
-def split_labels(cell: str, separator: str) -> tuple[list[str], int]:
-    """The labels of one string, and how many empty ones between separators were left out.
-
-    White space around a label is no part of it. A label that holds the separator is in double
-    quotes.
+    A label that holds the separator is in double quotes.
     """
     if len(separator) > 1 or separator in '"\r\n':
         names = cell.split(separator)
@@ -135,34 +106,23 @@ def split_labels(cell: str, separator: str) -> tuple[list[str], int]:
                 f"the labels {shown(cell)} cannot be split at {separator!r} ({error})."
             ) from error
         names = rows[0] if rows else []
-    kept = [stripped for name in names if (stripped := name.strip())]
-    return kept, len(names) - len(kept) if len(names) > 1 else 0
+    return [stripped for name in names if (stripped := name.strip())]
 
 
-def _labels(
-    record: Mapping[str, Any], options: ReadOptions, cells: bool
-) -> tuple[Sequence[str], int]:
+def _labels(record: Mapping[str, Any], options: ReadOptions) -> list[str]:
     field, separator = options.labels_field, options.label_separator
     if field is None:
-        return [], 0
-    labels, n_empty = record.get(field), 0
-    if isinstance(labels, str) and separator is not None:
-        labels, n_empty = split_labels(labels, separator)
-    elif isinstance(labels, str) and cells:
-        labels = cell_labels(labels, options.max_record)
+        return []
+    labels = record.get(field)
+    if isinstance(labels, str):
+        labels = cell_labels(labels) if separator is None else split_labels(labels, separator)
     if not is_strings(labels):
-        hint = (
-            "If one string holds several labels, name what is between them with label_separator "
-            "(--label-separator ';')."
-            if isinstance(labels, str)
-            else f"The fields are: {shown_names(record)}."
-        )
         raise RecordError(
-            f"expected a list of strings in field {field!r}, got {shown(labels)}. {hint}"
+            f"expected a list of strings in field {field!r}, got {shown(labels)}. The fields are: "
+            f"{shown_names(record)}."
         )
-    if any(map(has_surrogate, labels)):
-        raise RecordError(f"a label in {field!r} holds half of a surrogate pair: {shown(labels)}.")
-    return labels, n_empty
+    whole_characters(" ".join(labels), field)
+    return labels
 
 
 def is_strings(value: Any) -> TypeGuard[list[str]]:
@@ -170,21 +130,17 @@ def is_strings(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def cell_labels(cell: str, limit: int) -> list[str]:
-    """The labels of one cell of a table without a separator: one label, or a list of them as JSON
-    or Python writes it. A cell that might hold several labels otherwise is an error."""
+def cell_labels(cell: str) -> list[str]:
+    """The labels of one string without a separator: one label, or a list of them as JSON or Python
+    writes it. A string that might hold several labels otherwise is an error."""
     cell = cell.strip()
     if cell.startswith("[") and cell.endswith("]"):
-        if has_many_items(cell, limit):
-            raise RecordError(too_large("the list of labels", limit))
+        names = None
         try:
             names = json.loads(cell)
         except (ValueError, RecursionError):
-            names = None
-            if PYTHON_LIST.fullmatch(cell):
-                # One string at a time: the syntax tree of a whole list takes 100 times its size.
-                strings = PYTHON_STRING.findall(cell)
-                names = [ast.literal_eval(s) if "\\" in s else s[1:-1] for s in strings]
+            with suppress(ValueError, SyntaxError):
+                names = ast.literal_eval(cell) if PYTHON_LIST.fullmatch(cell) else None
         if not is_strings(names):
             raise RecordError(f"the labels {shown(cell)} are not a list of strings.")
         return names
@@ -198,7 +154,9 @@ def cell_labels(cell: str, limit: int) -> list[str]:
 
 def _indicator(record: Mapping[str, Any], column: str) -> bool:
     if column not in record:
-        raise RecordError(_no_label_column(column, record))
+        raise RecordError(
+            f"label_columns names {column!r}, which is not there: {shown_names(record)}."
+        )
     value = "" if record[column] is None else record[column]
     indicator = INDICATORS.get(str(value).strip().lower())
     if indicator is None:
@@ -216,4 +174,4 @@ def plain_value(value: Any, field: str) -> str | None:
         raise RecordError(
             f"expected a string or a whole number in field {field!r}, got {shown(value)}."
         )
-    return _whole_characters(str(value), field)
+    return whole_characters(str(value), field)

@@ -1,24 +1,32 @@
-"""Opening files: bytes counted as they are read, unpacked if gzipped, written whole or not at all.
+"""Opening files: unpacked if gzipped, lines of bounded length, written whole or not at all.
 
-Text is decoded so that a wrong byte spoils only its line instead of ending the file.
+The file is not bounded, only a record: 10 GB of documents in a gz are fine. Text is decoded so that
+a wrong byte spoils only its line.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import io
+import json
+import lzma
+import struct
 import sys
-from collections.abc import Callable, Iterator
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO, TextIO, cast
+from typing import IO, Any, BinaryIO, TextIO, cast
 
 from longtail.checks import has_surrogate
-from longtail.data.documents import ReadOptions, Record, RecordError
-from longtail.data.limits import TOO_LONG, bounded_lines, too_large
+from longtail.data.documents import MEGABYTE, ReadOptions, Record, RecordError, Records, attempt
 from longtail.data.textdata import TextData
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError, InputError, shown
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.runs.files import whole_file
 
@@ -31,6 +39,61 @@ STANDARD_INPUT = Path("-")
 # Python's surrogateescape gives up at bytes below 128, which UTF-16 can have wrong as well.
 ESCAPE = "longtail.escape"
 codecs.register_error(ESCAPE, lambda error: ("\udc80", error.end))  # type: ignore[attr-defined]
+# In place of a line that is too long; no file can hold it.
+TOO_LONG = "\udfff"
+# Errors of the libraries below the readers: a damaged file, a disk that fails, UTF-16 without mark,
+# a number or a date beyond Python's, an archive with an unsupported compression method.
+READ_ERRORS = (
+    *(OSError, EOFError, ValueError, LookupError, ArithmeticError, RuntimeError),
+    *(csv.Error, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError),
+)
+
+
+class TooLargeError(Exception):
+    """A record over the limit, after which the rest of the file cannot be read."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(too_large(what, limit))
+
+
+def too_large(what: str, limit: int) -> str:
+    """The message for a record over the limit."""
+    return (
+        f"{what} is larger than {limit / MEGABYTE:g} MB and was not read. If that is no mistake, "
+        f"raise the limit, as in max_record_mb={4 * limit / MEGABYTE:g} (--max-record-mb)."
+    )
+
+
+def wrong_encoding(encoding: str | None) -> str:
+    """The message for a line that is not in the encoding."""
+    return (
+        f"not valid {encoding or 'UTF-8'}. If the file is in another encoding, name it, as in "
+        "encoding='latin-1' (--encoding latin-1)."
+    )
+
+
+def unreadable(text: str, options: ReadOptions) -> str | None:
+    """What is wrong with a line that is too long or not in the encoding; None if it is sound."""
+    if not has_surrogate(text):
+        return None
+    if TOO_LONG in text:
+        return too_large("the line", options.max_record)
+    return wrong_encoding(options.encoding)
+
+
+def reason(error: Exception) -> str:
+    """The message of an error, or its name where it has none."""
+    if isinstance(error, json.JSONDecodeError):
+        # Without the line number inside the line, which would contradict the file's.
+        return f"{error.msg}, column {error.colno}"
+    return str(error)[:300] or type(error).__name__
+
+
+def shown_names(names: Iterable[Any]) -> str:
+    """The first few of many names, for a message."""
+    first = list(islice(names, 6))
+    more = ", ..." if len(first) > 5 else ""
+    return ", ".join(shown(name, 40) for name in first[:5]) + more or "none"
 
 
 class _CountedFile(io.FileIO):
@@ -67,16 +130,32 @@ def open_binary(path: Path, tick: Tick) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def open_text(
-    path: Path, encoding: str | None, tick: Tick, newline: str = "\n"
-) -> Iterator[TextIO]:
-    """The text of a file, newlines as they are; undecodable bytes become lone surrogates."""
+def open_lines(
+    path: Path, options: ReadOptions, tick: Tick, newline: str = "\n"
+) -> Iterator[Iterator[str]]:
+    """The lines of a text file, `TOO_LONG` in place of one with more characters than the limit.
+
+    Undecodable bytes become lone surrogates. A byte order mark is in no line.
+    """
     with open_binary(path, tick) as file:
-        text = io.TextIOWrapper(file, encoding or "utf-8", errors=ESCAPE, newline=newline)
+        encoding = options.encoding or "utf-8"
+        text = io.TextIOWrapper(file, encoding, errors=ESCAPE, newline=newline)
         try:
-            yield text
+            yield _bounded_lines(text, options.max_record + 1, newline or "\r\n")
         finally:
             text.detach()
+
+
+def _bounded_lines(file: TextIO, limit: int, ends: str) -> Iterator[str]:
+    read = file.readline
+    line = read(limit).removeprefix("\ufeff")
+    while line:
+        if len(line) >= limit and line[-1] not in ends:
+            while (rest := read(BUFFER)) and rest[-1] not in ends:
+                pass
+            line = TOO_LONG
+        yield line
+        line = read(limit)
 
 
 def line_records(
@@ -85,31 +164,17 @@ def line_records(
     tick: Tick,
     parse: Callable[[int, str, ReadOptions], Record],
     blank: bool = False,
-) -> Iterator[Record]:
+) -> Records:
     """What `parse` makes of every line; a problem for an unreadable one.
 
     `blank`: also of lines without characters.
     """
-    with open_text(path, options.encoding, tick) as file:
-        for number, line in enumerate(bounded_lines(file, options.max_record), start=1):
-            if line is TOO_LONG:
-                yield RecordError(too_large("the line", options.max_record), number)
-            elif has_surrogate(line):
-                yield RecordError(wrong_encoding(options.encoding), number)
+    with open_lines(path, options, tick) as lines:
+        for number, line in enumerate(lines, start=1):
+            if (fault := unreadable(line, options)) is not None:
+                yield RecordError(fault, number)
             elif blank or line.strip():
-                try:
-                    record = parse(number, line, options)
-                except RecordError as error:
-                    record = RecordError(str(error), number)
-                yield record
-
-
-def wrong_encoding(encoding: str | None) -> str:
-    """The message for a line that is not in the encoding."""
-    return (
-        f"not valid {encoding or 'UTF-8'}. If the file is in another encoding, name it, as in "
-        "encoding='latin-1' (--encoding latin-1)."
-    )
+                yield attempt(parse, number, line, options)
 
 
 @contextmanager
@@ -147,8 +212,8 @@ def write_lines(
 ) -> None:
     """Write a text file of what `lines` makes of the documents."""
     with writing(path) as file:
-        for number, line in enumerate(lines(data), start=1):
+        for number, line in enumerate(lines(data)):
             file.write(line)
-            if number % 500 == 0 or number == len(data):
-                done = min(number, len(data))
-                progress(Progress(f"writing {Path(path).name}", done, len(data)))
+            if number % 500 == 0:
+                progress(Progress(f"writing {Path(path).name}", number, len(data)))
+    progress(Progress(f"writing {Path(path).name}", len(data), len(data)))

@@ -47,8 +47,6 @@ class Format:
     """Name of what the number in a problem counts."""
     marks: tuple[str, ...] = ()
     """Patterns of files by which a whole folder is one source of this format."""
-    slow: bool = False
-    """Whether parsing takes much longer than sending the texts to another process."""
     has_parts: bool = False
     """Whether the source itself divides its documents into training and test parts."""
 
@@ -71,8 +69,8 @@ _TABLE = (
     Format("huggingface", read_hugging_face, marks=_SAVED, has_parts=True),
     Format("libmultilabel", tables.read_libmultilabel, _packed(".txt"), tables.write_libmultilabel),
     Format("text", tables.read_text),
-    Format("bioasq", read_bioasq, _packed(".json"), unit="article"),
-    Format("medline", read_medline, _packed(".xml"), unit="citation", slow=True),
+    Format("bioasq", read_bioasq, _packed(".json")),
+    Format("medline", read_medline, _packed(".xml")),
     Format("reuters", read_reuters, _SGML, marks=("reut2-*.sgm",), has_parts=True),
     Format("nltk", read_nltk, (".zip",), marks=("cats.txt",), has_parts=True),
 )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from longtail.data.documents import PART_NAMES, LabelNames, ReadOptions, RecordError, Records
+from longtail.data.documents import (
+    PART_NAMES,
+    LabelNames,
+    ReadOptions,
+    RecordError,
+    Records,
+    attempt,
+)
 from longtail.data.fields import check_columns, label_columns, to_document
 from longtail.data.files import Tick
-from longtail.data.limits import shown
-from longtail.errors import DataError, MissingExtraError
+from longtail.errors import DataError, MissingExtraError, shown
 
 PREFIX = "hf:"
 
@@ -29,7 +34,7 @@ def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> R
         if options.label_columns is None and field is not None:
             classes = _class_names(table.features.get(field))
         yield LabelNames(tuple(classes or label_columns(table.column_names, options)))
-        for number, row in enumerate(_rows(table, used), start=1):
+        for number, row in enumerate(table.select_columns(used), start=1):
             at = f"{split or 'row'} {number}"
             if classes is not None and field is not None:
                 labels = row[field]
@@ -40,18 +45,7 @@ def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> R
                     yield RecordError(f"{expected}, got {shown(labels)}.", at)
                     continue
                 row[field] = [classes[k] for k in numbers]
-            yield to_document(at, row, options, cells=True, part=part)
-
-
-def _rows(table: Any, columns: list[str]) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-
-    try:
-        # The offsets of a damaged file can point anywhere, which would end the process.
-        table.data.validate(full=True)
-        yield from table.select_columns(columns)
-    except (pa.ArrowException, TypeError) as error:
-        raise EOFError(f"a damaged dataset: {shown(str(error), 200)}") from error
+            yield attempt(to_document, at, row, options, part)
 
 
 def _splits(source: Path | str) -> dict[str, Any]:
@@ -77,7 +71,5 @@ def _splits(source: Path | str) -> dict[str, Any]:
 
 def _class_names(feature: Any) -> list[str] | None:
     """The names behind class numbers, for one class per row or a list of them."""
-    if isinstance(feature, list) and len(feature) == 1:
-        feature = feature[0]
     names = getattr(getattr(feature, "feature", feature), "names", None)
     return list(names) if names is not None else None

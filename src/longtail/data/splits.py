@@ -1,11 +1,8 @@
 """Dividing documents into parts: at random, with every label in every part, by time, by ids.
 
-An `assign_...` function gives the part of each document; `split`, `folds` and their variants divide
-TextData by it. The same random_state gives the same parts on every platform.
-
-`stratified` is iterative stratification (Sechidis et al. 2011) on sparse labels, which deals out
-the rarest label first, after a pass that seeks one document for each part of every label with as
-many documents as parts.
+The same random_state gives the same parts on every platform. `stratified` is iterative
+stratification (Sechidis et al. 2011) on sparse labels, which deals out the rarest label first,
+after a pass that seeks one document for each part of every label with as many documents as parts.
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from numbers import Real
@@ -38,14 +36,7 @@ Pairs = Iterator[tuple[TextData, TextData]]
 def split(
     data: TextData, shares: Shares = (0.7, 0.1, 0.2), method: str = "random", random_state: int = 0
 ) -> tuple[TextData, ...]:
-    """One part per share, documents in their old order; see SPLITS for the methods.
-
-    Example:
-        >>> data = TextData.from_lists(["a", "b", "c", "d"], [["x"], ["y"], ["x"], ["y"]])
-        >>> train, test = split(data, (0.5, 0.5), "stratified")
-        >>> train.stats().label_counts.tolist(), test.stats().label_counts.tolist()
-        ([1.0, 1.0], [1.0, 1.0])
-    """
+    """One part per share, documents in their old order; see SPLITS for the methods."""
     parts = _method(method)(data, shares, random_state)
     return tuple(data.select(parts == part) for part in range(len(shares)))
 
@@ -71,8 +62,8 @@ def paper_split(
     """
     if not _is_whole(n_held_out) or not 0 < n_held_out < len(data):
         raise InputError(
-            f"the number of documents to hold out must be a whole number from 1 to "
-            f"{len(data) - 1}, as there are {len(data)} documents, got {n_held_out!r}."
+            "the number of documents to hold out must be a whole number from 1 to "
+            f"{len(data) - 1}, got {n_held_out!r}."
         )
     held_out = np.zeros(len(data), dtype=np.bool_)
     held_out[_generator(random_state).permutation(len(data))[:n_held_out]] = True
@@ -103,41 +94,32 @@ def folds(data: TextData, k: int, method: str = "random", random_state: int = 0)
         parts = assign(data, sizes, random_state)
     if method == "time":
         return ((data.select(parts < fold), data.select(parts == fold)) for fold in range(1, k + 1))
-    return _folds(data, parts, k)
+    return ((data.select(parts != fold), data.select(parts == fold)) for fold in range(k))
 
 
 def folds_by_ids(data: TextData, groups: Sequence[Iterable[str]]) -> Pairs:
     """A training part and a held-out part for each group of ids; unnamed documents always train."""
     if len(groups) < 2:
         raise InputError(f"expected at least two folds, got {len(groups)}. See split_by_ids.")
-    return _folds(data, assign_by_ids(data.ids, groups), len(groups))
-
-
-def _folds(data: TextData, parts: IntArray, k: int) -> Pairs:
-    return ((data.select(parts != fold), data.select(parts == fold)) for fold in range(k))
+    parts = assign_by_ids(data.ids, groups)
+    return ((data.select(parts != k), data.select(parts == k)) for k in range(len(groups)))
 
 
 def part_sizes(n_documents: int, shares: Shares) -> IntArray:
     """Documents per part: shares by largest remainder, with at least one document in each part."""
-    if len(shares) < 2:
-        raise InputError(f"expected the shares of at least two parts, got {shares!r}.")
+    if len(shares) < 2 or not all(isinstance(share, Real) and share > 0 for share in shares):
+        raise InputError(f"shares must be two or more positive numbers, got {tuple(shares)}.")
     if n_documents < len(shares):
         raise DataError(
             f"cannot split {n_documents} documents into {len(shares)} parts. Use fewer parts."
         )
-    if not all(isinstance(share, Real) and share > 0 for share in shares):
-        raise InputError(f"shares must be positive numbers, got {tuple(shares)}.")
-    if all(map(_is_whole, shares)):
-        if sum(shares) != n_documents:
-            raise InputError(
-                f"whole numbers of documents must sum to the {n_documents} documents that there "
-                f"are, got {tuple(shares)} = {sum(shares)}. Shares, such as (0.8, 0.2), sum to 1."
-            )
+    is_whole = all(map(_is_whole, shares))
+    if is_whole and sum(shares) == n_documents:
         return np.array(shares, dtype=np.int64)
-    if abs(math.fsum(shares) - 1) > 1e-6:
+    if is_whole or abs(math.fsum(shares) - 1) > 1e-6:
         raise InputError(
-            f"shares must sum to 1, got {tuple(shares)} = {math.fsum(shares):g}. Write them like "
-            "(0.7, 0.1, 0.2), or give whole numbers of documents."
+            f"shares must sum to 1, as in (0.7, 0.1, 0.2), or be whole numbers that sum to the "
+            f"{n_documents} documents, got {tuple(shares)} = {math.fsum(shares):g}."
         )
     # Fractions, because floor(100 * 0.29) is 28 in binary and a sum of floors can pass the total.
     exact = [Fraction(float(share)) for share in shares]
@@ -174,15 +156,10 @@ def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
         )
     sizes = part_sizes(len(dates), shares)
     for row, date in enumerate(dates):
-        if not date:
-            raise DataError(
-                f"document {row} has no date, so that it is neither early nor late. "
-                "Give it one, or leave it out of a split by time."
-            )
         if not ISO_DATE.match(date):
             raise DataError(
-                f"the date {date!r} is not in ISO 8601, as 1987, 1987-02 or 1987-02-26, so that "
-                "sorting dates would not put them in order. Write ISO dates, or use another method."
+                f"document {row} has the date {date!r}, not one in ISO 8601, as 1987, 1987-02 or "
+                "1987-02-26. Write ISO dates, or use another method."
             )
     days, day_of, n_of_day = np.unique(dates, return_inverse=True, return_counts=True)
     if len(days) < len(sizes):
@@ -209,37 +186,32 @@ def assign_by_ids(ids: Sequence[str] | None, groups: Sequence[Iterable[str]]) ->
             "a split by ids needs the ids of the documents, and these have none. Name their field "
             "with id_field when reading."
         )
-    row_of = {identity: row for row, identity in enumerate(ids)}
-    if len(row_of) != len(ids):
-        repeated = next(identity for row, identity in enumerate(ids) if row_of[identity] != row)
+    (repeated, count), *_ = Counter(ids).most_common(1)
+    if count > 1:
         raise DataError(
             f"the id {repeated!r} belongs to more than one document. Make the ids unique, or "
             "choose documents by position with select."
         )
-    parts = np.full(len(ids), -1, dtype=np.int64)
-    unknown: dict[str, None] = {}
-    n_named = 0
+    part_of: dict[str, int] = {}
     for part, group in enumerate(groups):
         if isinstance(group, str):
             raise InputError(f"expected a list of ids, got {group!r}. Write [{group!r}].")
-        names = dict.fromkeys(group)
+        names = dict.fromkeys(group, part)
         if not names:
             raise InputError(f"group {part} holds no ids. Name at least one document.")
-        n_named += len(names)
-        unknown |= {name: None for name in names if name not in row_of}
-        for name in names.keys() - unknown.keys():
-            if parts[row_of[name]] >= 0:
-                raise DataError(
-                    f"the id {name!r} is in the groups {parts[row_of[name]]} and {part}. "
-                    "Name each document once."
-                )
-            parts[row_of[name]] = part
-    if unknown:
+        for name in names.keys() & part_of.keys():
+            raise DataError(
+                f"the id {name!r} is in the groups {part_of[name]} and {part}. Name each document "
+                "once."
+            )
+        part_of |= names
+    known = set(ids)
+    if unknown := [name for name in part_of if name not in known]:
         raise DataError(
-            f"{len(unknown)} of {n_named} ids belong to no document, the first of them: "
-            f"{', '.join(map(repr, list(unknown)[:3]))}. Check that they are of these documents."
+            f"{len(unknown)} of {len(part_of)} ids belong to no document, the first of them: "
+            f"{', '.join(map(repr, unknown[:3]))}. Check that they are of these documents."
         )
-    return parts
+    return np.array([part_of.get(identity, -1) for identity in ids], dtype=np.int64)
 
 
 def assign_stratified(
@@ -256,8 +228,18 @@ def assign_stratified(
     sizes = part_sizes(matrix.shape[0], shares)
     # In a random order of rows "the first document of a label" is a random one and needs no draw.
     order = _generator(random_state).permutation(matrix.shape[0])
+    dealing = _Dealing(matrix[order], sizes, first_is_train)
+    rarest_first = np.argsort(dealing.left, kind="stable")
+    if first_is_train:
+        # Before all else: a label that no training document carries is lost.
+        dealing.cover(rarest_first, [0])
+    # From the most frequent on: a part too small for all labels lacks the rarest.
+    dealing.cover(rarest_first[::-1], range(len(sizes)))
+    dealing.balance()
+    without_label = dealing.parts < 0
+    dealing.parts[without_label] = np.repeat(np.arange(len(sizes)), dealing.capacity)
     parts = np.empty(len(order), dtype=np.int64)
-    parts[order] = _deal(matrix[order], sizes, first_is_train)
+    parts[order] = dealing.parts
     return parts
 
 
@@ -286,21 +268,6 @@ def _generator(random_state: int) -> np.random.RandomState:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _deal(matrix: sp.csr_matrix, sizes: IntArray, first_is_train: bool) -> IntArray:
-    """The part of each row, parts being of these sizes; earlier rows are taken first."""
-    dealing = _Dealing(matrix, sizes, first_is_train)
-    rarest_first = np.argsort(dealing.left, kind="stable")
-    if first_is_train:
-        # Before all else: a label that no training document carries is lost.
-        dealing.cover(rarest_first, [0])
-    # From the most frequent on: a part too small for all labels lacks the rarest.
-    dealing.cover(rarest_first[::-1], range(len(sizes)))
-    dealing.balance()
-    without_label = dealing.parts < 0
-    dealing.parts[without_label] = np.repeat(np.arange(len(sizes)), dealing.capacity)
-    return dealing.parts
 
 
 class _Dealing:

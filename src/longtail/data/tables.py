@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,70 +17,22 @@ from longtail.data.documents import (
     Record,
     RecordError,
     Records,
+    attempt,
 )
 from longtail.data.fields import check_columns, label_columns, split_labels, to_document
-from longtail.data.files import Tick, line_records, open_text, write_lines, wrong_encoding
-from longtail.data.limits import TOO_LONG, bounded_lines, too_large
+from longtail.data.files import Tick, line_records, open_lines, unreadable, write_lines
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 
-# The csv module refuses cells over 128 KiB by default; a text may well be longer.
-LONGEST_CELL = 2**31 - 1
-# How often all of a file, or how many characters of a small one, may be read again to recover the
-# rows that a stray quote has swallowed.
-MOST_AGAIN, CHEAP_AGAIN = 8, 1 << 20
 QUOTES_ARE_TEXT = "If quotes are just text in this file, use quote='none' (--quote none)."
-
-
-class _Lines:
-    """Lines for the csv module, which can return to the second line of a row.
-
-    A row that began with a stray quote may have swallowed others, up to the end of the file.
-    """
-
-    def __init__(self, lines: Iterator[str], limit: int) -> None:
-        self._lines, self._limit = lines, limit
-        self._again: deque[str] = deque()
-        self._row: list[str] = []
-        self._size = self._n_read = self._n_again = 0
-        self.first = 1
-        """The number of the line on which the row begins."""
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        if self._again:
-            line = self._again.popleft()
-        else:
-            line = next(self._lines)
-            self._n_read += len(line)
-        self._row.append(line)
-        self._size += len(line)
-        if line is TOO_LONG or self._size > self._limit:
-            if len(self._row) == 1:
-                raise RecordError(too_large("the line", self._limit))
-            raise RecordError(f"{too_large('the row', self._limit)} {QUOTES_ARE_TEXT}")
-        return line
-
-    def next_row(self, failed: bool) -> bool:
-        """Go to the next row, or line of a failed row; False if that would be quadratic."""
-        n_taken = 1 if failed else len(self._row)
-        if len(self._row) > n_taken:
-            self._again.extendleft(reversed(self._row[n_taken:]))
-            self._n_again += self._size
-        self.first += n_taken
-        self._row.clear()
-        self._size = 0
-        return self._n_again <= MOST_AGAIN * self._n_read + CHEAP_AGAIN
 
 
 def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) -> Records:
     """One record per row, with the labels in one cell or in one column each."""
-    csv.field_size_limit(LONGEST_CELL)
+    # Also what bounds a cell whose quote does not close; the default is 128 KiB.
+    csv.field_size_limit(min(options.max_record, 2**31 - 1))
     columns: list[str] = []
-    with open_text(path, options.encoding, tick, newline="") as file:
-        lines = _Lines(bounded_lines(file, options.max_record, "\r\n"), options.max_record)
+    with open_lines(path, options, tick, newline="") as lines:
         rows = csv.reader(
             lines,
             delimiter=options.delimiter or delimiter,
@@ -89,34 +40,28 @@ def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) ->
             quoting=csv.QUOTE_NONE if options.quote == "none" else csv.QUOTE_MINIMAL,
         )
         while True:
-            row, message = [], ""
+            first, row, fault = rows.line_num + 1, [], None
             try:
                 row = next(rows)
                 if any(map(has_surrogate, row)):
-                    message = wrong_encoding(options.encoding)
+                    fault = unreadable("".join(row), options)
                 elif columns and row and len(row) != len(columns):
-                    message = f"expected {len(columns)} cells as in the header, got {len(row)}."
+                    fault = f"expected {len(columns)} cells as in the header, got {len(row)}."
             except StopIteration:
                 return
             except csv.Error as error:
-                message = f"not valid CSV ({error}). {QUOTES_ARE_TEXT}"
-            except RecordError as error:
-                message = str(error)
-            if message and not columns:
-                raise DataError(f"{path}, line {lines.first}: {message}")
-            if message:
-                yield RecordError(message, lines.first)
+                upto = f", up to line {rows.line_num}," if rows.line_num > first else ""
+                fault = f"not valid CSV{upto} ({error}). {QUOTES_ARE_TEXT}"
+            if fault and not columns:
+                raise DataError(f"{path}, line {first}: {fault}")
+            if fault:
+                yield RecordError(fault, first)
             elif row and not columns:
                 columns = row
                 check_columns(columns, options, path)
                 yield LabelNames(tuple(label_columns(columns, options)))
             elif row:
-                record = dict(zip(columns, row, strict=True))
-                yield to_document(lines.first, record, options, cells=True)
-            if not lines.next_row(failed=bool(message) and not row):
-                message = f"the rest was not read: too many quotes do not close. {QUOTES_ARE_TEXT}"
-                yield RecordError(message, f"from line {lines.first}")
-                return
+                yield attempt(to_document, first, dict(zip(columns, row, strict=True)), options)
 
 
 read_csv = partial(_read_table, ",")
@@ -138,13 +83,11 @@ write_csv = partial(write_lines, partial(_table_lines, ","))
 write_tsv = partial(write_lines, partial(_table_lines, "\t"))
 
 
-def read_text(path: Path, options: ReadOptions, tick: Tick) -> Records:
-    """One text without labels per line, blank lines included."""
+def _text(at: int, line: str, _: ReadOptions) -> Record:
+    return Document(line.rstrip("\r\n"), (), at=at)
 
-    def parse(at: int, line: str, options: ReadOptions) -> Record:
-        return Document(line.rstrip("\r\n"), (), at=at)
 
-    yield from line_records(path, options, tick, parse, blank=True)
+read_text = partial(line_records, parse=_text, blank=True)
 
 
 def read_libmultilabel(path: Path, options: ReadOptions, tick: Tick) -> Records:
@@ -165,10 +108,9 @@ def _line(at: int, line: str, options: ReadOptions, widths: list[int]) -> Record
         # A tab in the text would make an id of the labels.
         raise RecordError(f"expected {widths[0]} cells as before, got {len(cells)}.")
     identity = cells[0] or None if len(cells) == 3 else None
-    labels, n_empty = cells[-2].split(), 0
-    if options.label_separator is not None:
-        labels, n_empty = split_labels(cells[-2], options.label_separator)
-    return Document(cells[-1], labels, identity, at=at, n_empty_labels=n_empty)
+    separator = options.label_separator
+    labels = cells[-2].split() if separator is None else split_labels(cells[-2], separator)
+    return Document(cells[-1], labels, identity, at=at)
 
 
 def _libmultilabel_lines(data: TextData) -> Iterator[str]:

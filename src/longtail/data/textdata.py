@@ -195,13 +195,13 @@ class TextData:
     @classmethod
     def load(cls, path: str | Path) -> TextData:
         """Read a file that `save` wrote, or any other Parquet file with texts and labels."""
-        from longtail.data.collect import our_errors
-        from longtail.data.parquet import load_parquet
-        from longtail.data.sources import read_data
+        from longtail.data.collect import collect, our_errors
+        from longtail.data.documents import ReadOptions, ReadReport
+        from longtail.data.sources import resolve
 
+        options, report = ReadOptions(keep_unlabelled=True), ReadReport()
         with our_errors(path):
-            saved = load_parquet(path)
-        return read_data(path, "parquet", keep_unlabelled=True) if saved is None else saved
+            return collect(resolve(path, "parquet", report), options, report, exact=True).data()
 
 
 def _strings(name: str, values: Any, kind: type[list[str]] | type[tuple[str, ...]]) -> Any:

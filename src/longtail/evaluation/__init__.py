@@ -4,12 +4,4 @@ from longtail.evaluation.bootstrap import Difference, compare
 from longtail.evaluation.evaluator import evaluate
 from longtail.evaluation.results import Calibration, Evaluation, LabelTable, Scores
 
-__all__ = [
-    "Calibration",
-    "Difference",
-    "Evaluation",
-    "LabelTable",
-    "Scores",
-    "compare",
-    "evaluate",
-]
+__all__ = ["Calibration", "Difference", "Evaluation", "LabelTable", "Scores", "compare", "evaluate"]

@@ -17,13 +17,7 @@ import scipy.sparse as sp
 
 from longtail.checks import check_integer
 from longtail.errors import InputError
-from longtail.evaluation.results import (
-    BoolArray,
-    Evaluation,
-    FloatArray,
-    Interval,
-    document_groups,
-)
+from longtail.evaluation.results import BoolArray, Evaluation, FloatArray, Interval, document_groups
 from longtail.metrics.inputs import ratio
 
 MEASURES = ("micro_f1", "macro_f1")
@@ -43,23 +37,6 @@ class Difference:
     high: float
     p: float
     """Share of resamples on the other side of 0, doubled."""
-
-
-def intervals_of(
-    truth: sp.csr_matrix,
-    decided: sp.csr_matrix,
-    masks: Mapping[str, BoolArray],
-    n_resamples: int,
-    random_state: int,
-) -> dict[str, dict[str, Interval]]:
-    """95 % intervals of micro- and macro-F1 of all labels and of every group that is not empty."""
-    if not n_resamples or truth.shape[0] < 2:
-        return {}
-    (figures,) = resampled(truth, [decided], masks, n_resamples, random_state)
-    return {
-        group: {name: interval(values, (0.0, 1.0)) for name, values in measures.items()}
-        for group, measures in figures.items()
-    }
 
 
 def compare(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from longtail.checks import check_integer
 from longtail.errors import InputError
-from longtail.evaluation.bootstrap import intervals_of
+from longtail.evaluation.bootstrap import interval, resampled
 from longtail.evaluation.results import (
     Calibration,
     Evaluation,
+    Interval,
     LabelTable,
     Scores,
     document_groups,
@@ -79,6 +79,13 @@ def evaluate(
         name: Scores.of(Counts(*(part[masks[name]] for part in counts)), n_documents)
         for name in GROUP_NAMES
     }
+    intervals: dict[str, dict[str, Interval]] = {}
+    if n_resamples and n_documents > 1:
+        (figures,) = resampled(truth, [decided], masks, n_resamples, random_state)
+        intervals = {
+            group: {name: interval(values, (0.0, 1.0)) for name, values in measures.items()}
+            for group, measures in figures.items()
+        }
     names = stats.label_names or tuple(str(k) for k in range(stats.n_labels))
     precision, recall, f1 = label_precision_recall_f1(counts)
     return Evaluation(
@@ -94,7 +101,7 @@ def evaluate(
             precision, recall, f1,
         ),
         calibration=None if scale == "margin" else calibration_of(truth, logits),
-        intervals=intervals_of(truth, decided, masks, n_resamples, random_state),
+        intervals=intervals,
         thresholds=thresholds.to_dict(),
         unknown_labels=dict(unknown_labels or {}),
         y_true=truth,
@@ -143,7 +150,14 @@ def _metrics(
 def calibration_of(truth: sp.csr_matrix, logits: Any, n_bins: int = N_BINS) -> Calibration:
     """Over all scored pairs; in a CSR matrix of scores these are the stored ones."""
     total, applies, summed = np.zeros((3, n_bins))
-    for values, positive in _scored_pairs(truth, logits):
+    blocks: Iterable[tuple[Any, Any]]
+    if sp.issparse(logits):
+        known = applies_to(truth, logits)
+        blocks = ((logits.data[part], known[part]) for part in row_blocks(logits.nnz, 1))
+    else:
+        parts = row_blocks(*logits.shape)
+        blocks = ((logits[rows].ravel(), truth[rows].toarray().ravel() > 0) for rows in parts)
+    for values, positive in blocks:
         probability = expit(values, dtype=np.float64)
         bins = np.minimum((probability * n_bins).astype(np.int64), n_bins - 1)
         total += np.bincount(bins, minlength=n_bins)
@@ -159,16 +173,3 @@ def calibration_of(truth: sp.csr_matrix, logits: Any, n_bins: int = N_BINS) -> C
             for values in (mean, share)
         ),
     )
-
-
-def _scored_pairs(
-    truth: sp.csr_matrix, logits: Any
-) -> Iterator[tuple[NDArray[Any], NDArray[np.bool_]]]:
-    """Blocks of scores, and which of their labels apply."""
-    if sp.issparse(logits):
-        applies = applies_to(truth, logits)
-        for part in row_blocks(logits.nnz, 1):
-            yield logits.data[part], applies[part]
-        return
-    for rows in row_blocks(*logits.shape):
-        yield logits[rows].ravel(), truth[rows].toarray().ravel() > 0

@@ -146,14 +146,6 @@ class Evaluation:
         """The label groups in the order of the paper's table."""
         return {"all": self.overall, "head": self.head, "medium": self.medium, "tail": self.tail}
 
-    @property
-    def single_label(self) -> Scores:
-        return self.by_labels_per_document["single_label"]
-
-    @property
-    def multi_label(self) -> Scores:
-        return self.by_labels_per_document["multi_label"]
-
     @cached_property
     def rule(self) -> Thresholds:
         """The thresholds as an object that decides."""

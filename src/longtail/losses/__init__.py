@@ -12,11 +12,7 @@ if TYPE_CHECKING:
     from longtail.losses import functional as functional
     from longtail.losses.functional import *  # noqa: F403
     from longtail.losses.modules import *  # noqa: F403
-    from longtail.losses.presets import CONSTANTS as CONSTANTS
-    from longtail.losses.presets import LOSSES as LOSSES
-    from longtail.losses.presets import LossRow as LossRow
-    from longtail.losses.presets import build_loss as build_loss
-    from longtail.losses.presets import list_losses as list_losses
+    from longtail.losses.presets import *  # noqa: F403
 
 # In this order: the first needs no torch.
 _MODULES = ("presets", "functional", "modules")
@@ -28,8 +24,3 @@ def __getattr__(name: str) -> Any:
         if name in (module, *public.__all__):
             return public if name == module else getattr(public, name)
     raise AttributeError(f"module 'longtail.losses' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    modules = (import_module(f"longtail.losses.{module}") for module in _MODULES)
-    return sorted({*globals(), *(name for module in modules for name in module.__all__)})

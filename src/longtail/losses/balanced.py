@@ -1,13 +1,11 @@
-"""The balanced loss as plain values; its elements, and its sum with the gradient in closed form.
+"""The balanced loss as plain values, and its sum with the gradient in closed form.
 
-`elements` is the plain form, for autograd and compilers; it needs about ten logit-sized tensors.
-`balanced_sum` needs one, the gradient, made in the same pass as the loss: on the CPU some rows at a
-time in kept buffers, on a GPU by the Triton kernels.
+Plain autograd needs about ten logit-sized tensors. `balanced_sum` needs one, the gradient, made in
+the same pass as the loss: on the CPU some rows at a time, on a GPU by the Triton kernels.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,14 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longtail.errors import InputError
 from longtail.losses import functional
 from longtail.losses.bounds import HUGE, any_huge, bounded, suspicious, with_limits
-from longtail.losses.functional import ElementCosts
 from longtail.losses.targets import Targets
 
 # Elements worked on at a time on the CPU: 4 MiB a buffer, and few calls from Python.
 CHUNK_ELEMENTS = 1 << 20
-_kept = threading.local()
 
 
 @dataclass(frozen=True)
@@ -64,29 +61,12 @@ class Batch:
     """Per document the sum of 1/n over its labels, where the loss is rebalanced."""
 
     def double(self) -> Batch:
-        weight, mass = (
-            None if part is None else part.double()
-            for part in (self.sample_weight, self.document_mass)
+        weight, mass = self.sample_weight, self.document_mass
+        return replace(
+            self,
+            sample_weight=None if weight is None else weight.double(),
+            document_mass=None if mass is None else mass.double(),
         )
-        return Batch(self.targets, weight, self.mask, mass)
-
-
-def elements(logits: Tensor, batch: Batch, terms: BalancedTerms) -> Tensor:
-    """weight * cost of every element, 0 where masked; every derivative exists."""
-    shifted = logits if terms.shift is None else logits - terms.shift
-    costs = ElementCosts(
-        lambda z: functional.balanced_positive(z, terms.gamma),
-        lambda z: functional.balanced_negative(
-            z, terms.gamma, lambda_=terms.lambda_, scale=terms.negative_scale
-        ),
-    )
-    values = functional.elementwise(shifted, batch.targets, costs)
-    if terms.inverse_counts is not None:
-        assert batch.document_mass is not None
-        values = values * functional.rebalanced_weight(
-            terms.inverse_counts, batch.document_mass, terms.alpha, terms.beta, terms.mu
-        )
-    return weigh(values, terms.label_weight, batch)
 
 
 def weigh(values: Tensor, label_weight: Tensor | None, batch: Batch) -> Tensor:
@@ -135,11 +115,13 @@ class _BalancedSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "the reduced loss has no second derivative (create_graph=True). Build it with "
+                'reduction="none" and reduce the result.'
+            )
         logits = ctx.saved_tensors[0]
         batch, terms, scale = ctx.rest
-        if torch.is_grad_enabled():  # a second derivative is wanted (create_graph)
-            second = _differentiable_grad(logits, batch, terms, scale * grad_output)
-            return second, None, None, None, None
         # The first backward pass hands its gradient out, scaled in place: a second logit-sized
         # buffer would cost as much as all the maths. A later one (retain_graph) computes it again.
         grad, ctx.grad = ctx.grad, None
@@ -147,20 +129,6 @@ class _BalancedSum(torch.autograd.Function):
             _, grad = _sum_and_grad(logits, batch, terms, scale, with_grad=True)
         assert grad is not None
         return grad.mul_(grad_output * scale).to(logits.dtype), None, None, None, None
-
-
-def _differentiable_grad(
-    logits: Tensor, batch: Batch, terms: BalancedTerms, scale: Tensor
-) -> Tensor:
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if batch.mask is not None:
-        wide = torch.where(batch.mask, wide, torch.zeros_like(wide))
-    if logits.device.type == "cpu" and any_huge(wide):
-        wide, batch, terms = bounded(wide), batch.double(), terms.map(Tensor.double)
-    total = elements(wide, batch, terms).sum()
-    # Scaled on the way, in float32: a float16 gradient could not wait for its scale.
-    (grad,) = torch.autograd.grad(total, logits, scale.to(total.dtype), create_graph=True)
-    return grad
 
 
 def gradient_dtype(logits: Tensor) -> torch.dtype:
@@ -207,7 +175,8 @@ def _eager_sum_and_grad(
     starts = torch.searchsorted(rows, torch.arange(0, n_rows + step, step, device=rows.device))
     edges = starts.tolist()
     flat = rows * n_labels + labels
-    buffers = _buffers(step, n_labels, dtype, logits.device)
+    # All chunks reuse them.
+    buffers = [torch.empty(step, n_labels, dtype=dtype, device=logits.device) for _ in range(4)]
     for number, start in enumerate(range(0, n_rows, step)):
         chunk = slice(start, min(start + step, n_rows))
         skipped = flat[edges[number] : edges[number + 1]] - start * n_labels
@@ -222,23 +191,6 @@ def _eager_sum_and_grad(
     if grad is not None:
         grad[rows, labels] = slope.to(grad.dtype)
     return (total + cost.sum()).to(dtype), grad
-
-
-def _buffers(rows: int, labels: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """Four buffers that all chunks reuse: fresh ones would cost more in page faults than the maths.
-
-    On the CPU each thread also keeps them for its next call, four times CHUNK_ELEMENTS numbers.
-    """
-    size = rows * labels
-    keep = device.type == "cpu" and size <= CHUNK_ELEMENTS
-    buffers: Tensor | None = _kept.__dict__.get(str(dtype)) if keep else None
-    if buffers is None:
-        # Buffers made in inference mode could not be written to outside it.
-        with torch.inference_mode(False):
-            buffers = torch.empty(4, CHUNK_ELEMENTS if keep else size, dtype=dtype, device=device)
-        if keep:
-            _kept.__dict__[str(dtype)] = buffers
-    return [buffer[:size].view(rows, labels) for buffer in buffers]
 
 
 def _negatives(

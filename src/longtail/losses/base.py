@@ -18,11 +18,16 @@ from longtail.errors import InputError, shown
 from longtail.losses import functional
 from longtail.losses.balanced import Batch, kernels_usable, weigh
 from longtail.losses.bounds import any_huge, bounded, suspicious, with_limits
-from longtail.losses.functional import ElementCosts
-from longtail.losses.targets import TARGET_DTYPES, Targets, check_dense, read_targets, recording
+from longtail.losses.targets import (
+    FLOATS,
+    NUMBERS,
+    Targets,
+    check_tensor,
+    read_targets,
+    recording,
+)
 
 Reduction = Literal["none", "mean", "batchmean", "sum"]
-LOGIT_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 # Constants of a larger magnitude overflow float32 in products with logits and counts.
 LARGEST = 1e6
 # Hugging Face's mark of a label that shall not count.
@@ -56,8 +61,8 @@ class MultiLabelLoss(nn.Module):
     Half-precision logits are computed, and the loss returned, in float32.
     """
 
+    # Whether a finite loss may have an infinite logit in it, whose gradient needs its limit.
     hides_infinity: bool = False
-    """Whether a finite loss may have an infinite logit in it, whose gradient needs its limit."""
     label_weight: Tensor | None
     n_labels: int | None = None
     """Labels that the loss was built for; None where it takes any number."""
@@ -112,21 +117,20 @@ class MultiLabelLoss(nn.Module):
                     targets.known(mask).check_values()
                 return result
         targets = targets.known(mask)
+        targets.check_values()
         logits = input.to(torch.promote_types(input.dtype, torch.float32))
         if mask is not None:
             # A masked logit may be anything, even NaN: it must not reach the maths.
             logits = torch.where(mask, logits, torch.zeros_like(logits))
         batch = Batch(targets, sample_weight, mask)
         result = self._reduce(logits, batch)
-        if recording(input) or not (targets.unchecked or input.device.type == "cpu"):
+        # On a GPU the look would have to wait.
+        if recording(input) or input.device.type != "cpu":
             return result
-        looks = (result, logits) if self.hides_infinity else (result,)
-        totals = targets.check_values(*(each.detach().sum() for each in looks))
-        has_float64 = input.device.type in ("cpu", "cuda")
-        if not (has_float64 and any(map(suspicious, totals)) and any_huge(logits)):
+        is_clean = not self.hides_infinity and not suspicious(result.detach().sum().item())
+        if is_clean or not any_huge(logits):
             return result
-        stand_in = self._reduce(bounded(logits), batch)
-        return with_limits(result, stand_in).to(result.dtype)
+        return with_limits(result, self._reduce(bounded(logits), batch)).to(result.dtype)
 
     def as_hf(self) -> Callable[..., Tensor]:
         """This loss for `transformers.Trainer(compute_loss_func=loss.as_hf())`.
@@ -186,19 +190,11 @@ class MultiLabelLoss(nn.Module):
 
     def check_logits(self, logits: Tensor) -> None:
         """Raise unless these are logits for the labels that this loss was built for."""
-        if not isinstance(logits, Tensor) or logits.dtype not in LOGIT_DTYPES:
-            kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-            raise InputError(
-                "logits must be a floating-point tensor (float16, bfloat16, float32 or float64), "
-                f"got {kind}. Pass the model's raw outputs (before the sigmoid) first and the "
-                "targets second."
-            )
-        check_dense("logits", logits)
-        if logits.dim() != 2:
-            raise InputError(
-                f"logits must have the shape (documents, labels), got {tuple(logits.shape)}. "
-                "For one document use logits.unsqueeze(0)."
-            )
+        check_tensor(
+            "logits", logits, FLOATS, ("documents", "labels"), getattr(logits, "device", None),
+            "Pass the model's raw outputs (before the sigmoid) first and the targets second; for "
+            "one document logits.unsqueeze(0).",
+        )  # fmt: skip
         if self.n_labels not in (None, logits.shape[1]):
             raise InputError(
                 f"this loss was built for {self.n_labels} labels, but the logits have "
@@ -227,11 +223,14 @@ class MultiLabelLoss(nn.Module):
 class ElementwiseLoss(MultiLabelLoss):
     """A loss with one term per element; a subclass gives the costs of positives and negatives."""
 
-    def _costs(self) -> ElementCosts:
+    def _positive(self, logits: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _negative(self, logits: Tensor) -> Tensor:
         raise NotImplementedError
 
     def _elements(self, logits: Tensor, batch: Batch) -> Tensor:
-        values = functional.elementwise(logits, batch.targets, self._costs())
+        values = functional.elementwise(logits, batch.targets, self._positive, self._negative)
         return weigh(values, self.label_weight, batch)
 
     def _reduce(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -277,9 +276,6 @@ def mean_of(terms: Tensor, counted: Tensor | None) -> Tensor:
 
 def number(name: str, value: Any, minimum: float = -LARGEST, below: float | None = None) -> float:
     """A constant as a float: at least `minimum`, and below `below` or at most LARGEST."""
-    if isinstance(value, int) and abs(value) > 1e300:
-        # Python can neither convert nor print an integer of 5,000 digits.
-        value = math.inf if value > 0 else -math.inf
     check_number(name, value, minimum, LARGEST if below is None else below)
     if value == below:
         raise InputError(f"{name} must be below {below:g}, got {value!r}.")
@@ -306,19 +302,13 @@ def _check_weights(
     logits: Tensor, mask: Tensor | None, sample_weight: Tensor | None, check_values: bool
 ) -> None:
     """Raise unless mask and sample weights fit the logits."""
-    for name, part, shape, dtypes, hint in (
-        ("mask", mask, logits.shape, {torch.bool}, "Use True where the label is known."),
-        ("sample_weight", sample_weight, logits.shape[:1], TARGET_DTYPES, "One per document."),
-    ):
-        if part is None:
-            continue
-        check_dense(name, part, logits)
-        if part.shape != shape or part.dtype not in dtypes:
-            kind = "boolean tensor" if name == "mask" else "tensor of numbers"
-            raise InputError(
-                f"{name} must be a {kind} of shape {tuple(shape)}, got {tuple(part.shape)} of "
-                f"{part.dtype}. {hint}"
-            )
+    shape, device = logits.shape, logits.device
+    if mask is not None:
+        hint = "Use True where the label is known."
+        check_tensor("mask", mask, {torch.bool}, shape, device, hint)
+    if sample_weight is not None:
+        hint = "One per document."
+        check_tensor("sample_weight", sample_weight, NUMBERS, shape[:1], device, hint)
     if sample_weight is not None and check_values and not recording(logits):
         # In the type of the loss: 1e300 is infinite in float32.
         weight = sample_weight.to(torch.promote_types(logits.dtype, torch.float32))

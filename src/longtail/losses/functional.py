@@ -18,18 +18,11 @@ from torch import Tensor
 from longtail.losses.targets import Targets
 
 __all__ = [
-    "ElementCosts", "asymmetric_negative", "asymmetric_positive", "balanced_negative",
-    "balanced_positive", "class_balanced_weight", "dice_with_logits", "elementwise",
-    "focal_softplus", "hill_negative", "hill_positive", "negative_tolerant_shift",
+    "asymmetric_negative", "balanced_negative", "class_balanced_weight", "dice_with_logits",
+    "elementwise", "focal_softplus", "hill_negative", "negative_tolerant_shift",
     "rebalanced_weight", "squared_hinge", "two_way_with_logits", "zlpr_with_logits",
 ]  # fmt: skip
-
-
-class ElementCosts(NamedTuple):
-    """Costs of a logit by whether the label applies, for logits of any shape."""
-
-    positive: Callable[[Tensor], Tensor]
-    negative: Callable[[Tensor], Tensor]
+Cost = Callable[[Tensor], Tensor]
 
 
 def focal_softplus(wrongness: Tensor, gamma: float) -> Tensor:
@@ -43,11 +36,6 @@ def focal_softplus(wrongness: Tensor, gamma: float) -> Tensor:
         return cost
     # sigmoid^gamma through its logarithm: the gradient stays finite where the sigmoid is 0.
     return torch.exp(gamma * F.logsigmoid(wrongness)) * cost
-
-
-def balanced_positive(logits: Tensor, gamma: float) -> Tensor:
-    """-(1-p)^gamma log p with p = sigmoid(z)."""
-    return focal_softplus(-logits, gamma)
 
 
 def balanced_negative(logits: Tensor, gamma: float, lambda_: float, scale: float) -> Tensor:
@@ -82,20 +70,11 @@ def rebalanced_weight(
     """alpha + sigmoid(beta (r - mu)) with r = (1/n_i) / sum over the document's labels of 1/n_j.
 
     `document_mass` is that sum, shape (documents,). A document without labels has mass 0; r is then
-    infinite and the weight its limit, alpha + 1. Soft targets may ask for a gradient through it.
+    infinite and the weight its limit, alpha + 1.
     """
-    if document_mass.requires_grad:
-        # 1/r cannot overflow where its square is taken, and at 1e-12 the sigmoid has no slope left.
-        inverse = (document_mass.unsqueeze(-1) / inverse_counts).clamp(min=1e-12)
-        return alpha + torch.exp(F.logsigmoid(beta * (1 / inverse - mu)))
     tiny = torch.finfo(inverse_counts.dtype).tiny
     ratio = inverse_counts / document_mass.clamp(min=tiny).unsqueeze(-1)
     return alpha + torch.sigmoid(beta * (ratio - mu))
-
-
-def asymmetric_positive(logits: Tensor, gamma_positive: float) -> Tensor:
-    """-(1-p)^g+ log p."""
-    return focal_softplus(-logits, gamma_positive)
 
 
 def asymmetric_negative(logits: Tensor, gamma_negative: float, margin: float) -> Tensor:
@@ -110,11 +89,6 @@ def asymmetric_negative(logits: Tensor, gamma_negative: float, margin: float) ->
     return torch.where(free, 0.0, -(shifted**gamma_negative) * torch.log1p(-shifted))
 
 
-def hill_positive(logits: Tensor, gamma: float, margin: float) -> Tensor:
-    """-(1-p)^gamma log p with p = sigmoid(z - margin)."""
-    return focal_softplus(margin - logits, gamma)
-
-
 def hill_negative(logits: Tensor, peak: float) -> Tensor:
     """(peak - p) p^2: falls again for very confident negatives, which may be missing labels."""
     probability = torch.sigmoid(logits)
@@ -126,17 +100,17 @@ def squared_hinge(margin: Tensor) -> Tensor:
     return F.relu(1 - margin) ** 2
 
 
-def elementwise(input: Tensor, target: Tensor | Targets, costs: ElementCosts) -> Tensor:
+def elementwise(input: Tensor, target: Tensor | Targets, positive: Cost, negative: Cost) -> Tensor:
     """y * positive(z) + (1 - y) * negative(z) for every element."""
     targets = Targets.of(target)
     if targets.dense is not None:
         y = targets.dense.to(input.dtype)
-        return y * costs.positive(input) + (1 - y) * costs.negative(input)
+        return y * positive(input) + (1 - y) * negative(input)
     rows, labels = targets.positions()
     y = targets.position_values(input.dtype)
     picked = input[rows, labels]
-    mixed = y * costs.positive(picked) + (1 - y) * costs.negative(picked)
-    return costs.negative(input).index_put((rows, labels), mixed)
+    mixed = y * positive(picked) + (1 - y) * negative(picked)
+    return negative(input).index_put((rows, labels), mixed)
 
 
 def zlpr_with_logits(
@@ -144,11 +118,9 @@ def zlpr_with_logits(
 ) -> Tensor:
     """log(1 + sum over negatives of e^z) + log(1 + sum over positives of e^-z), per document."""
     targets = Targets.of(target)
-    value = input.new_zeros(input.shape[0])
-    for scores, positive in ((input, False), (-input, True)):
-        side = _log_sum(targets, scores, element_weight, 1, positive=positive, plus_one=True)
-        value = value + _with_weight_gradient(side.value, side.parts, 1, side.value)
-    return value
+    negatives = _log_sum(targets, input, element_weight, 1, positive=False, plus_one=True)
+    positives = _log_sum(targets, -input, element_weight, 1, positive=True, plus_one=True)
+    return negatives.value + positives.value
 
 
 def two_way_with_logits(
@@ -168,14 +140,9 @@ def two_way_with_logits(
     positives = _log_sum(targets, -input / positive_temperature, element_weight, dim, positive=True)
     negatives = _log_sum(targets, input / negative_temperature, element_weight, dim, positive=False)
     joint = negative_temperature * negatives.value + positive_temperature * positives.value
-    value, log_slope = F.softplus(joint), F.logsigmoid(joint)
-    for side, scale in ((positives, positive_temperature), (negatives, negative_temperature)):
-        # One exponent: e^(score - sum) may overflow where the slope of the softplus underflows.
-        log_total = side.value - log_slope - math.log(scale)
-        value = _with_weight_gradient(value, side.parts, dim, log_total)
     # A NaN on one side shows, even where the other side is empty.
     counts = (positives.counts & negatives.counts) | joint.isnan()
-    return torch.where(counts, value, 0.0), positives.present
+    return torch.where(counts, F.softplus(joint), 0.0), positives.present
 
 
 def dice_with_logits(
@@ -192,25 +159,16 @@ def dice_with_logits(
     return 1 - (2 * overlap + smooth) / (squares + target_squares + smooth)
 
 
-class _Part(NamedTuple):
-    """Elements and their weights; None: all are 1. `segments` is None for a whole matrix."""
-
-    scores: Tensor
-    factor: Tensor | None
-    segments: Tensor | None = None
-
-
 class _LogSum(NamedTuple):
-    """log of a sum of weight * e^score per row or column, without gradient of the weights.
+    """log of a sum of weight * e^score per row or column.
 
-    `value` is 0 where the sum is, `counts` whether it is more; `present`, of positives, whether any
-    has a positive weight: that of a logit of +inf adds nothing.
+    `value` is 0 where the sum is, `counts` whether it is more; `present` whether any element has a
+    positive weight: a positive with a logit of +inf adds nothing.
     """
 
     value: Tensor
     counts: Tensor
     present: Tensor
-    parts: list[_Part]
 
 
 def _log_sum(
@@ -223,13 +181,20 @@ def _log_sum(
     plus_one: bool = False,
 ) -> _LogSum:
     """log of the sum along `dim` of weight * y * e^score (or 1 - y), or of 1 plus that sum."""
-    main, parts = _parts(targets, scores, weight, positive, dim)
-    exponents, segments, present = main.scores, main.segments, None
-    size = targets.shape[1 - dim]
-    if main.factor is not None:
-        exponents, unused = _exponents(exponents, main.factor.detach())
-        if positive and not plus_one:
-            present = _segment_sum(~unused, segments, dim, size) > 0
+    segments, size = None, targets.shape[1 - dim]
+    if targets.dense is not None:
+        y = targets.dense.to(scores.dtype)
+        y = y if positive else 1 - y
+        weight = y if weight is None else y * weight
+    else:
+        rows, labels = targets.positions()
+        y, picked = targets.position_values(scores.dtype), scores[rows, labels]
+        if positive:
+            segments, scores = (rows if dim == 1 else labels), picked
+            weight = y if weight is None else y * weight.expand(targets.shape)[rows, labels]
+        else:
+            scores = scores.index_put((rows, labels), _exponents(picked, 1 - y))
+    exponents = scores if weight is None else _exponents(scores, weight)
     if segments is None and targets.shape[dim]:
         top = exponents.detach().amax(dim)
     else:
@@ -248,74 +213,21 @@ def _log_sum(
         value = top + torch.log1p(total + torch.expm1(-top))
     else:
         value = top + torch.log(torch.where(counts, total, 1.0))
-    return _LogSum(value, counts, counts if present is None else present, parts)
+    used = None if weight is None else (weight > 0).long()
+    present = counts if used is None else _segment_sum(used, segments, dim, size) > 0
+    return _LogSum(value, counts, present)
 
 
-def _parts(
-    targets: Targets, scores: Tensor, weight: Tensor | None, positive: bool, dim: int
-) -> tuple[_Part, list[_Part]]:
-    """What to sum, and the parts of it whose weights want a gradient."""
-    if targets.dense is not None:
-        factor = targets.dense.to(scores.dtype)
-        factor = factor if positive else 1 - factor
-        part = _Part(scores, _weighted(factor, weight))
-        return part, [part]
-    rows, labels = targets.positions()
-    segments = rows if dim == 1 else labels
-    values = targets.position_values(scores.dtype)
-    picked = scores[rows, labels]
-    if weight is not None:
-        weight = weight.expand(targets.shape)
-    here = None if weight is None else weight[rows, labels]
-    if positive:
-        part = _Part(picked, _weighted(values, here), segments)
-        return part, [part]
-    rest = 1 - values
-    remaining = scores.index_put((rows, labels), _exponents(picked, rest.detach())[0])
-    inside = _Part(picked, _weighted(rest, None if here is None else here.detach()), segments)
-    everything = _Part(remaining, weight)
-    return everything, [inside, everything]
-
-
-def _weighted(factor: Tensor, weight: Tensor | None) -> Tensor:
-    if weight is None:
-        return factor
-    product = factor * weight
-    if factor.requires_grad and not weight.requires_grad:
-        # The gradient may be infinite here, and infinity times a weight of 0 would be NaN.
-        product = torch.where(weight == 0, 0.0, product)
-    return product
-
-
-def _exponents(scores: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-    """score + log(factor), minus infinity where the factor is 0; and where that is."""
+def _exponents(scores: Tensor, factor: Tensor) -> Tensor:
+    """score + log(factor), minus infinity where the factor is 0."""
     # In the exponent, so that an element of weight 0 cannot become the top; NaN stays.
     unused = factor <= 0
     logs = torch.log(torch.where(unused, 1.0, factor))
-    return torch.where(unused, -math.inf, scores + logs), unused
+    return torch.where(unused, -math.inf, scores + logs)
 
 
 def _segment_sum(terms: Tensor, segments: Tensor | None, dim: int, size: int) -> Tensor:
     """Sums of a matrix along `dim`, or of flat terms by their segment."""
     if segments is None:
         return terms.sum(dim)
-    terms = terms.long() if terms.dtype == torch.bool else terms
     return terms.new_zeros(size).index_add(0, segments, terms)
-
-
-def _with_weight_gradient(value: Tensor, parts: list[_Part], dim: int, log_total: Tensor) -> Tensor:
-    """The value, with a derivative by each weight of e^(score - log_total).
-
-    Finite where that is: through log(weight) it would be 0 at a weight of 0, and NaN at the
-    smallest weights.
-    """
-    largest = math.log(torch.finfo(value.dtype).max) - 1
-    for scores, factor, segments in parts:
-        if factor is None or not factor.requires_grad:
-            continue
-        totals = log_total.unsqueeze(dim) if segments is None else log_total[segments]
-        # Before the exponential: the gradient of an infinite one would be NaN.
-        slope = torch.exp((scores - totals).clamp(max=largest))
-        zero = (factor - factor.detach()) * slope
-        value = value + _segment_sum(zero, segments, dim, value.shape[0])
-    return value

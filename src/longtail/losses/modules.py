@@ -4,6 +4,7 @@ of later literature, which add their maths only."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,7 +14,7 @@ from longtail.checks import check_choice
 from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import functional
-from longtail.losses.balanced import BalancedTerms, Batch, balanced_sum, elements, kernels_usable
+from longtail.losses.balanced import BalancedTerms, Batch, balanced_sum, kernels_usable, weigh
 from longtail.losses.base import (
     DocumentLoss,
     ElementwiseLoss,
@@ -22,7 +23,6 @@ from longtail.losses.base import (
     mean_of,
     number,
 )
-from longtail.losses.functional import ElementCosts
 from longtail.losses.targets import Targets
 
 __all__ = [
@@ -31,9 +31,6 @@ __all__ = [
 ]  # fmt: skip
 # A scale must be positive; this stands for "more than 0".
 SMALLEST = 1e-6
-CONSTANT_NAMES = (
-    "gamma", "kappa", "lambda_", "cb_beta", "alpha", "beta", "mu", "negative_scale",
-)  # fmt: skip
 Weighting = Literal["none", "class-balanced", "rebalanced"]
 
 
@@ -61,10 +58,6 @@ class BalancedLoss(ElementwiseLoss):
             scripts use 1 in NTR-FL alone.
         label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
 
-    Soft targets mix both costs: y * positive + (1 - y) * negative. Defined at the edges: a label
-    without a training document counts as half a document; one on every document as N minus half in
-    the shift; a document without labels has r = infinity, so a rebalanced weight of alpha + 1.
-
     Relations:
         weighting "none", gamma 0, kappa 0, lambda 1 is `BCEWithLogitsLoss`. The eleven rows from
         `bce` to `db` and `logit-adjusted` of LOSSES are this module with different switches.
@@ -75,10 +68,6 @@ class BalancedLoss(ElementwiseLoss):
         >>> logits, target = torch.zeros(1, 2), torch.tensor([[1.0, 1.0]])
         >>> print(f"{loss(logits, target).item():.4f}")
         0.1106
-
-    Reference:
-        Huang et al., Balancing Methods for Multi-label Text Classification with Long-Tailed Class
-        Distribution, EMNLP 2021.
     """
 
     shift: Tensor | None
@@ -137,37 +126,17 @@ class BalancedLoss(ElementwiseLoss):
 
     def extra_repr(self) -> str:
         more = {"rebalanced": ("alpha", "beta", "mu"), "class-balanced": ("cb_beta",), "none": ()}
-        names = ("gamma", "kappa", "lambda_", *more[self.weighting])
-        constants = [f"{name}={getattr(self, name):.4g}" for name in names]
-        return ", ".join(
-            [f"weighting={self.weighting!r}", *constants, f"reduction={self.reduction!r}"]
-        )
-
-    def get_extra_state(self) -> Tensor:
-        """The constants, so that a state dict holds the whole loss: mu comes from the data."""
-        values = [getattr(self, name) for name in CONSTANT_NAMES]
-        return torch.tensor(values, dtype=torch.float64)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        for name, value in zip(CONSTANT_NAMES, state.tolist(), strict=True):
-            setattr(self, name, value)
+        names = ("weighting", "gamma", "kappa", "lambda_", *more[self.weighting], "reduction")
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def terms(self, dtype: torch.dtype) -> BalancedTerms:
         """The switches and per-label tensors of this loss, for the fused computations."""
-        weight = self.class_weight if self.label_weight is None else self.label_weight
-        if self.class_weight is not None and self.label_weight is not None:
-            weight = self.class_weight.to(dtype) * self.label_weight.to(dtype)
+        weights = [w.to(dtype) for w in (self.class_weight, self.label_weight) if w is not None]
         terms = BalancedTerms(
-            gamma=self.gamma,
-            lambda_=self.lambda_,
-            negative_scale=self.negative_scale,
-            shift=self.shift,
-            label_weight=weight,
-            inverse_counts=self.inverse_counts,
-            alpha=self.alpha,
-            beta=self.beta,
-            mu=self.mu,
-        )
+            self.gamma, self.lambda_, self.negative_scale, self.shift,
+            reduce(torch.mul, weights) if weights else None, self.inverse_counts,
+            self.alpha, self.beta, self.mu,
+        )  # fmt: skip
         return terms.map(lambda values: values.to(dtype))
 
     def document_mass(self, logits: Tensor, targets: Targets, mask: Tensor | None) -> Tensor | None:
@@ -182,9 +151,8 @@ class BalancedLoss(ElementwiseLoss):
         return targets.row_sum(inverse.expand(targets.shape), mask)
 
     def _fast_loss(self, logits: Tensor, batch: Batch) -> Tensor | None:
-        targets, mask = batch.targets, batch.mask
-        others = (targets.dense, targets.values, batch.sample_weight)
-        if torch.compiler.is_compiling() or any(t is not None and t.requires_grad for t in others):
+        targets, mask, weight = batch.targets, batch.mask, batch.sample_weight
+        if torch.compiler.is_compiling() or (weight is not None and weight.requires_grad):
             return None
         # On the CPU the positions of the labels serve both the masses and the gradient.
         targets = targets if kernels_usable(logits) else targets.sparse()
@@ -195,12 +163,23 @@ class BalancedLoss(ElementwiseLoss):
             return balanced_sum(logits, batch, terms, self.scale(targets.shape))
         return self.divide(balanced_sum(logits, batch, terms), batch)
 
+    def _positive(self, logits: Tensor) -> Tensor:
+        return functional.focal_softplus(-logits, self.gamma)
+
+    def _negative(self, logits: Tensor) -> Tensor:
+        return functional.balanced_negative(logits, self.gamma, self.lambda_, self.negative_scale)
+
     def _elements(self, logits: Tensor, batch: Batch) -> Tensor:
-        terms = self.terms(logits.dtype)
+        terms, targets = self.terms(logits.dtype), batch.targets
+        shifted = logits if terms.shift is None else logits - terms.shift
+        values = functional.elementwise(shifted, targets, self._positive, self._negative)
         if terms.inverse_counts is not None:
-            inverse = terms.inverse_counts.expand(batch.targets.shape)
-            batch = replace(batch, document_mass=batch.targets.row_sum(inverse, batch.mask))
-        return elements(logits, batch, terms)
+            inverse = terms.inverse_counts
+            mass = targets.row_sum(inverse.expand(targets.shape), batch.mask)
+            values = values * functional.rebalanced_weight(
+                inverse, mass, self.alpha, self.beta, self.mu
+            )
+        return weigh(values, terms.label_weight, batch)
 
 
 class AsymmetricLoss(ElementwiseLoss):
@@ -223,9 +202,6 @@ class AsymmetricLoss(ElementwiseLoss):
         >>> loss = AsymmetricLoss()
         >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
         0.1855
-
-    Reference:
-        Ridnik et al., Asymmetric Loss For Multi-Label Classification, ICCV 2021.
     """
 
     def __init__(
@@ -241,11 +217,11 @@ class AsymmetricLoss(ElementwiseLoss):
         self.gamma_negative = number("gamma_negative", gamma_negative, 0)
         self.margin = number("margin", margin, 0, below=1)
 
-    def _costs(self) -> ElementCosts:
-        return ElementCosts(
-            lambda logits: functional.asymmetric_positive(logits, self.gamma_positive),
-            lambda logits: functional.asymmetric_negative(logits, self.gamma_negative, self.margin),
-        )
+    def _positive(self, logits: Tensor) -> Tensor:
+        return functional.focal_softplus(-logits, self.gamma_positive)
+
+    def _negative(self, logits: Tensor) -> Tensor:
+        return functional.asymmetric_negative(logits, self.gamma_negative, self.margin)
 
 
 class HillLoss(ElementwiseLoss):
@@ -267,10 +243,6 @@ class HillLoss(ElementwiseLoss):
         >>> loss = HillLoss()
         >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
         0.4759
-
-    Reference:
-        Zhang et al., Simple and Robust Loss Design for Multi-Label Learning with Missing Labels,
-        arXiv:2112.07368.
     """
 
     def __init__(
@@ -282,11 +254,11 @@ class HillLoss(ElementwiseLoss):
         # A lower peak would reward confident negatives.
         self.peak = number("peak", peak, 1)
 
-    def _costs(self) -> ElementCosts:
-        return ElementCosts(
-            lambda logits: functional.hill_positive(logits, self.gamma, self.margin),
-            lambda logits: functional.hill_negative(logits, self.peak),
-        )
+    def _positive(self, logits: Tensor) -> Tensor:
+        return functional.focal_softplus(self.margin - logits, self.gamma)
+
+    def _negative(self, logits: Tensor) -> Tensor:
+        return functional.hill_negative(logits, self.peak)
 
 
 class SquaredHingeLoss(ElementwiseLoss):
@@ -308,13 +280,13 @@ class SquaredHingeLoss(ElementwiseLoss):
         >>> loss = SquaredHingeLoss()
         >>> print(f"{loss(torch.tensor([[0.5, 0.0]]), torch.tensor([[1.0, 0.0]])).item():.4f}")
         0.6250
-
-    Reference:
-        Fan et al., LIBLINEAR: A Library for Large Linear Classification, JMLR 2008.
     """
 
-    def _costs(self) -> ElementCosts:
-        return ElementCosts(functional.squared_hinge, lambda z: functional.squared_hinge(-z))
+    def _positive(self, logits: Tensor) -> Tensor:
+        return functional.squared_hinge(logits)
+
+    def _negative(self, logits: Tensor) -> Tensor:
+        return functional.squared_hinge(-logits)
 
 
 class ZLPRLoss(DocumentLoss):
@@ -334,9 +306,6 @@ class ZLPRLoss(DocumentLoss):
         >>> loss = ZLPRLoss()
         >>> print(f"{loss(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 0.0]])).item():.4f}")
         1.7918
-
-    Reference:
-        Su et al., ZLPR: A Novel Loss for Multi-label Classification, arXiv:2208.02955.
     """
 
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
@@ -360,10 +329,6 @@ class DiceLoss(DocumentLoss):
         >>> loss = DiceLoss()
         >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
         0.2000
-
-    Reference:
-        Milletari et al., V-Net, 3DV 2016; Li et al., Dice Loss for Data-imbalanced NLP Tasks,
-        ACL 2020.
     """
 
     def __init__(self, *, smooth: float = 1.0, **common: Any) -> None:
@@ -397,9 +362,6 @@ class TwoWayLoss(DocumentLoss):
         >>> loss = TwoWayLoss()
         >>> print(f"{loss(torch.zeros(2, 2), torch.eye(2)).item():.4f}")
         1.3863
-
-    Reference:
-        Kobayashi, Two-way Multi-Label Loss, CVPR 2023.
     """
 
     # The logits of a document without labels have no part in the loss.

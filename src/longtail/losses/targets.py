@@ -8,6 +8,7 @@ made dense.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +21,35 @@ _HOW = (
     "Pass a (documents, labels) tensor of 0/1 or values in [0, 1], a sparse CSR tensor of that "
     "shape, or a pair (label_indices, offsets)."
 )
-_INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-TARGET_DTYPES = {torch.bool} | _INTEGERS | _FLOATS
+INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+NUMBERS = {torch.bool} | INTEGERS | FLOATS
+
+
+def check_tensor(
+    name: str, value: Any, dtypes: Collection[torch.dtype], shape: Any, device: Any, hint: str
+) -> None:
+    """Raise unless the value is a dense tensor of one of these types on this device.
+
+    `shape`: of each dimension its size, or a name if it may be any; None for any shape.
+    """
+    got = type(value).__name__
+    if isinstance(value, Tensor):
+        got = f"{value.dtype}, {'nested' if value.is_nested else value.layout} on {value.device}"
+        if not value.is_nested and value.layout == torch.strided:
+            fits = value.dim() == len(shape) and all(
+                isinstance(wanted, str) or wanted == size
+                for wanted, size in zip(shape, value.shape, strict=True)
+            )
+            if fits and value.dtype in dtypes and value.device == device:
+                return
+            got = f"{value.dtype} of shape {tuple(value.shape)} on {value.device}"
+    sizes = ", ".join(map(str, shape))
+    kinds = {len(INTEGERS): "integers", len(FLOATS): "floating-point numbers", 1: "booleans"}
+    raise InputError(
+        f"{name} must be a dense tensor of {kinds.get(len(dtypes), 'numbers')} of shape ({sizes}) "
+        f"on {device}, got {got}. {hint}"
+    )
 
 
 @dataclass(frozen=True)
@@ -45,13 +72,10 @@ class Targets:
             return target
         return cls((target.shape[0], target.shape[1]), dense=target)
 
-    def check_values(self, *others: Tensor) -> list[float]:
-        """Raise unless dense targets lie in [0, 1]; the numbers `others`, read in the same look."""
-        if not self.unchecked or self.dense is None:
-            return _read_numbers(list(others))
-        low, high, *numbers = _read_numbers([*torch.aminmax(self.dense.detach()), *others])
-        _check_bounds(low, high)
-        return numbers
+    def check_values(self) -> None:
+        """Raise unless dense targets lie in [0, 1]."""
+        if self.unchecked and self.dense is not None:
+            _check_bounds(self.dense)
 
     def known(self, mask: Tensor | None) -> Targets:
         """The same targets with 0 at unknown dense elements: what stands there may be anything."""
@@ -73,7 +97,7 @@ class Targets:
         """The same targets as positions (of a dense matrix: its non-zero elements)."""
         if self.dense is None:
             return self
-        rows, labels = _nonzero(self.dense)
+        rows, labels = self.dense.nonzero(as_tuple=True)
         values = None if self.dense.dtype == torch.bool else self.dense[rows, labels]
         return Targets(self.shape, rows=rows, labels=labels, values=values)
 
@@ -103,27 +127,6 @@ class Targets:
         return picked.new_zeros(self.shape[0]).index_add(0, rows, picked)
 
 
-def _nonzero(dense: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the non-zero elements, row by row.
-
-    On the CPU eight elements are looked at together, three times as fast as `nonzero`: few
-    documents have more than a few labels.
-    """
-    flags = dense.bool().flatten()
-    if dense.device.type != "cpu" or flags.numel() < 1024:
-        rows, labels = dense.nonzero(as_tuple=True)
-        return rows, labels
-    # Words of eight want flags that lie side by side from a multiple of eight on.
-    if not flags.is_contiguous() or flags.storage_offset() % 8:
-        flags = flags.clone(memory_format=torch.contiguous_format)
-    even = flags.numel() // 8 * 8
-    words = flags[:even].view(torch.int64).nonzero()
-    inside = (words * 8 + torch.arange(8)).flatten()
-    candidates = torch.cat([inside, torch.arange(even, flags.numel())])
-    flat = candidates[flags[candidates]]
-    return flat // dense.shape[1], flat % dense.shape[1]
-
-
 def read_targets(
     logits: Tensor, target: Any, mask: Tensor | None = None, check_values: bool = True
 ) -> Targets:
@@ -134,70 +137,59 @@ def read_targets(
     depends on data cannot raise. Indices out of range never reach memory: they raise on the CPU
     even if values are not to be checked, and make the loss NaN where the data cannot be read.
     """
-    shape = (logits.shape[0], logits.shape[1])
-    is_pair = isinstance(target, (tuple, list)) and len(target) == 2
-    is_pair = is_pair and all(isinstance(part, Tensor) for part in target)
-    for part in target if is_pair else [target]:
-        if not isinstance(part, Tensor):
-            raise InputError(f"expected a target tensor, got {type(part).__name__}. {_HOW}")
-        if part.device != logits.device:
-            raise InputError(
-                f"the targets are on {part.device}, the logits on {logits.device}. "
-                "Move them with target.to(logits.device)."
-            )
+    shape, device = (logits.shape[0], logits.shape[1]), logits.device
     is_recording = recording(logits)
     check_values = check_values and not is_recording
     # The CPU reads its memory at no cost; of a GPU it would have to wait.
-    readable = check_values or (logits.device.type == "cpu" and not is_recording)
-    if is_pair:
-        name, values = "offsets", None
-        starts, labels = _offset_parts(target[0], target[1], shape)
+    readable = check_values or (device.type == "cpu" and not is_recording)
+    values = None
+    if isinstance(target, (tuple, list)) and len(target) == 2:
+        name, (labels, starts) = "offsets", target
+        check_tensor("label_indices", labels, INTEGERS, ("labels",), device, _HOW)
+        check_tensor("offsets", starts, INTEGERS, ("documents",), device, _HOW)
+        if len(starts) not in (shape[0], shape[0] + 1):
+            raise InputError(
+                f"offsets must hold the start of each of the {shape[0]} documents in label_indices "
+                f"(and, optionally, the end), got {len(starts)} numbers."
+            )
+        starts = starts.long()
+        if len(starts) == shape[0]:
+            starts = torch.cat([starts, starts.new_full((1,), len(labels))])
+    elif isinstance(target, Tensor) and not target.is_nested and target.layout == torch.sparse_csr:
+        name, labels, values = "crow_indices", target.col_indices(), target.values()
+        starts = target.crow_indices()
+        if tuple(target.shape) != shape:
+            raise InputError(
+                f"target must have the shape {shape} of the logits, got {tuple(target.shape)}. "
+                f"{_HOW}"
+            )
+        how = "Make CSR targets with torch.sparse_csr_tensor(..., check_invariants=True)."
+        check_tensor(name, starts, INTEGERS, (shape[0] + 1,), device, how)
+        check_tensor("values", values, NUMBERS, ("elements",), device, how)
+        check_tensor("col_indices", labels, INTEGERS, (len(values),), device, how)
     else:
-        _check_matrix(target, shape)
-        if target.layout == torch.strided:
-            unchecked = check_values and target.dtype != torch.bool and target.numel() > 0
-            return Targets(shape, dense=target, unchecked=unchecked)
-        name = "crow_indices"
-        starts, labels, values = _csr_parts(target, shape)
+        check_tensor("target", target, NUMBERS, shape, device, _HOW)
+        _check_no_gradient(target)
+        unchecked = check_values and target.dtype != torch.bool and target.numel() > 0
+        return Targets(shape, dense=target, unchecked=unchecked)
     rows, labels, good = _positions(starts, labels, shape, name, readable, check_values)
-    if values is not None and mask is not None:
-        # Unknown elements may hold anything.
-        values = torch.where(mask[rows, labels], values, torch.zeros_like(values))
+    if values is not None:
+        _check_no_gradient(values)
+        if mask is not None:
+            # Unknown elements may hold anything.
+            values = torch.where(mask[rows, labels], values, torch.zeros_like(values))
     if good is not None:
-        values = torch.ones(labels.shape, device=labels.device) if values is None else values
+        values = torch.ones(labels.shape, device=device) if values is None else values
         wide = torch.promote_types(values.dtype, torch.float32)
         values = torch.where(good, values.to(wide), math.nan)
     if check_values and values is not None and values.numel():
-        _check_bounds(*(float(bound) for bound in torch.aminmax(values.detach())))
+        _check_bounds(values)
     return Targets(shape, rows=rows, labels=labels, values=values)
 
 
-def _check_matrix(target: Tensor, shape: tuple[int, int]) -> None:
-    if target.dtype not in TARGET_DTYPES:
-        raise InputError(f"targets of {target.dtype} are not supported. {_HOW}")
-    if target.is_nested or target.layout not in (torch.strided, torch.sparse_csr):
-        raise InputError(
-            f"targets of layout {target.layout} are not supported. "
-            "Convert them with target.to_sparse_csr()."
-        )
-    if tuple(target.shape) != shape:
-        raise InputError(
-            f"targets of shape {tuple(target.shape)} do not fit logits of shape {shape}. {_HOW}"
-        )
-
-
-def check_dense(name: str, value: Any, logits: Tensor | None = None) -> None:
-    """Raise unless the value is a dense tensor, on the device of the logits if these are given."""
-    if not isinstance(value, Tensor):
-        raise InputError(f"{name} must be a tensor, got {type(value).__name__}.")
-    if value.is_nested or value.layout != torch.strided:
-        raise InputError(
-            f"{name} must be a dense tensor, got layout {value.layout}. Use to_dense()."
-        )
-    if logits is not None and value.device != logits.device:
-        raise InputError(
-            f"{name} is on {value.device}, the logits on {logits.device}. Move it there."
-        )
+def _check_no_gradient(target: Tensor) -> None:
+    if target.requires_grad and torch.is_grad_enabled():
+        raise InputError("targets get no gradient from a loss. Pass target.detach().")
 
 
 def recording(logits: Tensor) -> bool:
@@ -207,62 +199,13 @@ def recording(logits: Tensor) -> bool:
     return logits.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _read_numbers(numbers: list[Tensor]) -> list[float]:
-    """The values of 0-d tensors; on a GPU at the cost of one synchronisation for all of them."""
-    if not numbers:
-        return []
-    # Apple's GPUs have no float64.
-    wide = torch.float32 if numbers[0].device.type == "mps" else torch.float64
-    values: list[float] = torch.stack([n.detach().to(wide) for n in numbers]).tolist()
-    return values
-
-
-def _check_bounds(low: float, high: float) -> None:
+def _check_bounds(values: Tensor) -> None:
+    low, high = torch.stack(torch.aminmax(values)).tolist()
     if not (low >= 0 and high <= 1):
         raise InputError(
             f"targets must lie in [0, 1], got values from {low:g} to {high:g}. "
             "Use 1 where the label applies and 0 where it does not; mark unknown labels with mask."
         )
-
-
-def _csr_parts(target: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Row starts, label indices and values of a CSR tensor whose sizes fit each other."""
-    starts, labels, values = target.crow_indices(), target.col_indices(), target.values()
-    count = values.shape[0] if values.dim() else 0
-    for name, part, size in (
-        ("crow_indices", starts, shape[0] + 1),
-        ("col_indices", labels, count),
-        ("values", values, count),
-    ):
-        is_index = part is not values
-        if tuple(part.shape) != (size,) or (is_index and part.dtype not in _INTEGERS):
-            raise InputError(
-                f"damaged CSR targets: expected {name} of shape {(size,)}"
-                f"{' and an integer type' if is_index else ''}, got {tuple(part.shape)} of "
-                f"{part.dtype}. Make them with torch.sparse_csr_tensor(..., check_invariants=True)."
-            )
-    return starts, labels, values
-
-
-def _offset_parts(labels: Tensor, offsets: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Row starts with the end, and label indices, of a pair (label_indices, offsets)."""
-    for name, part in (("label_indices", labels), ("offsets", offsets)):
-        strided = not part.is_nested and part.layout == torch.strided
-        if not strided or part.dim() != 1 or part.dtype not in _INTEGERS:
-            size = tuple(part.shape) if strided else part.layout
-            raise InputError(
-                f"{name} must be a flat tensor of integers, got shape {size} of {part.dtype}. "
-                f"{_HOW}"
-            )
-    if offsets.numel() not in (shape[0], shape[0] + 1):
-        raise InputError(
-            f"offsets must hold the start of each of the {shape[0]} documents in label_indices "
-            f"(and, optionally, the end), got {offsets.numel()} numbers."
-        )
-    offsets = offsets.long()
-    if offsets.numel() == shape[0]:
-        offsets = torch.cat([offsets, offsets.new_full((1,), labels.numel())])
-    return offsets, labels
 
 
 def _positions(

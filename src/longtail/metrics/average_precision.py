@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.checks import check_choice
-from longtail.metrics.blocks import applies_to, positions_of, rectangles, row_blocks, rows_of
+from longtail.metrics.blocks import applies_to, positions_of, row_blocks, rows_of
 from longtail.metrics.inputs import FloatArray, WithoutPositives, labels_and_scores, mean_of
 
 APAverage: TypeAlias = Literal["micro", "macro"]
@@ -93,33 +93,17 @@ def _sums_dense(truth: sp.csc_matrix, scores: NDArray[Any]) -> FloatArray:
 
 
 def _sums_sparse(truth: sp.csc_matrix, scores: sp.csr_matrix) -> FloatArray:
-    """The same over stored entries only, many labels at a time."""
+    """The same over stored entries only, of all labels in one order."""
     scored = scores.tocsc()
-    positive = applies_to(truth, scored)
-    sums = np.zeros(scored.shape[1])
-    labels = np.flatnonzero(np.diff(truth.indptr))
-    starts, sizes = scored.indptr[labels], np.diff(scored.indptr)[labels]
-    highest = scored.data.max() if scored.nnz else 0
-    for rows, positions, is_entry in rectangles(starts, sizes):
-        # The padding follows a label's entries, and in a stable order stays behind equal ones.
-        values = np.where(is_entry, scored.data[positions], highest)
-        order = np.argsort(values, axis=1, kind="stable")
-        hits = np.take_along_axis(positive[positions] & is_entry, order, axis=1)
-        precision = _precision_by_row(np.take_along_axis(values, order, axis=1), hits, sizes[rows])
-        sums[labels[rows]] = precision.sum(axis=1)
-    return sums
-
-
-def _precision_by_row(
-    values: NDArray[Any], hits: NDArray[np.bool_], sizes: NDArray[Any]
-) -> FloatArray:
-    """Precision at every hit, 0 elsewhere; the first `sizes` values of every row, low to high."""
-    first_equal = np.zeros(values.shape, dtype=np.int32)
-    first_equal[:, 1:] = np.where(values[:, 1:] != values[:, :-1], np.arange(1, values.shape[1]), 0)
-    np.maximum.accumulate(first_equal, axis=1, out=first_equal)
-    n_hits = np.cumsum(hits, axis=1, dtype=np.int32)
-    below = np.take_along_axis(n_hits - hits, first_equal, axis=1)
-    retrieved = np.asarray(sizes)[:, np.newaxis] - first_equal
-    precision = np.zeros(values.shape)
-    np.divide(n_hits[:, -1:] - below, retrieved, out=precision, where=hits)
-    return precision
+    labels = rows_of(scored.T)
+    order = np.lexsort((scored.data, labels))
+    values, hits = scored.data[order], applies_to(truth, scored)[order]
+    begins = np.append(True, (values[1:] != values[:-1]) | (labels[1:] != labels[:-1]))
+    first = np.flatnonzero(begins[: scored.nnz])
+    # Of every hit: the first entry with its label and score, and the end of its label.
+    where = np.flatnonzero(hits)
+    start = first[np.searchsorted(first, where, side="right") - 1]
+    end = scored.indptr[labels[where] + 1]
+    n_before = np.append(0, np.cumsum(hits))
+    precision = (n_before[end] - n_before[start]) / (end - start)
+    return np.bincount(labels[where], precision, scored.shape[1]).astype(np.float64)

@@ -1,7 +1,4 @@
-"""Large matrices in blocks of rows, sparse rows as padded rectangles, positions of stored entries.
-
-Rectangles because numpy sorts many short rows some ten times faster than one long array of pairs.
-"""
+"""Large matrices in blocks of rows, positions of stored entries."""
 
 from __future__ import annotations
 

@@ -107,36 +107,15 @@ def precision_recall_f1(
     return PrecisionRecallF1(*(mean_of(values, present, absent) for values in by_label))
 
 
-def sample_precision_recall_f1(
-    y_true: Any, y_pred: Any, unlabelled: WithoutPositives = "zero"
-) -> PrecisionRecallF1:
-    """Mean over documents of each document's precision, recall and F1.
-
-    A document without labels counts as 0, even if nothing is predicted for it (scikit-learn with
-    zero_division=0); `unlabelled="skip"` leaves it out.
-    """
-    scores = decision_scores(y_true, y_pred, unlabelled=unlabelled)
-    return PrecisionRecallF1(*(scores[f"sample_{name}"] for name in PrecisionRecallF1._fields))
-
-
-def hamming_loss(y_true: Any, y_pred: Any) -> float:
-    """Share of all document-label decisions that are wrong."""
-    return decision_scores(y_true, y_pred)["hamming_loss"]
-
-
-def subset_accuracy(y_true: Any, y_pred: Any) -> float:
-    """Share of documents whose predicted labels are exactly the true ones."""
-    return decision_scores(y_true, y_pred)["subset_accuracy"]
-
-
 def decision_scores(
-    y_true: Any,
-    y_pred: Any,
-    absent: WithoutPositives = "zero",
-    unlabelled: WithoutPositives = "zero",
+    y_true: Any, y_pred: Any, absent: WithoutPositives = "zero"
 ) -> dict[str, float]:
-    """All metrics of this file by name, counted once: `micro_f1`, `hamming_loss` and so on."""
-    check_choice("unlabelled", unlabelled, get_args(WithoutPositives))
+    """All metrics of decisions by name: `micro_f1`, `sample_f1`, `hamming_loss` and so on.
+
+    The `sample_...` ones are means over documents; one without labels counts as 0, even if nothing
+    is predicted for it. `hamming_loss` is the share of all decisions that are wrong,
+    `subset_accuracy` that of documents without any wrong one. `absent`: see `precision_recall_f1`.
+    """
     labels, documents = _counts(y_true, y_pred)
     n_documents, n_labels = len(documents.hits), len(labels.hits)
     check_not_empty((n_documents, n_labels))
@@ -144,7 +123,7 @@ def decision_scores(
         "micro": precision_recall_f1(labels, "micro"),
         "macro": precision_recall_f1(labels, "macro", absent),
         "weighted": precision_recall_f1(labels, "weighted"),
-        "sample": precision_recall_f1(documents, "macro", unlabelled),
+        "sample": precision_recall_f1(documents, "macro"),
     }
     scores = {
         f"{average}_{name}": value

@@ -1,4 +1,4 @@
-"""The k best labels of every document, and their metrics from one `Ranking` for all k.
+"""The k best labels of every document, and their metrics for all k from one ranking.
 
 Only the order of the scores matters: logits and probabilities give the same values, except where
 rounding turns different logits into equal probabilities.
@@ -6,61 +6,19 @@ rounding turns different logits into equal probabilities.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from longtail.checks import check_choice, check_integer
+from longtail.checks import check_integer
 from longtail.errors import InputError
 from longtail.labels import LabelStats
-from longtail.metrics.blocks import rectangles, row_blocks
-from longtail.metrics.inputs import (
-    FloatArray,
-    WithoutPositives,
-    labels_and_scores,
-    mean_of,
-    ratio,
-    score_matrix,
-)
-
-
-@dataclass(frozen=True, eq=False)
-class Ranking:
-    """The best labels of every document down to `depth`, and which of them apply; see `rank`."""
-
-    labels: NDArray[Any]
-    """documents x min(depth, labels), best first; -1 where a document has fewer scored labels."""
-    hits: NDArray[np.bool_]
-    """Of the same shape: whether the label applies."""
-    y_true: sp.csr_matrix
-    depth: int
-
-    @property
-    def n_actual(self) -> NDArray[np.int64]:
-        """Number of labels of each document."""
-        return np.asarray(np.diff(self.y_true.indptr), dtype=np.int64)
-
-    def hits_to(self, k: int) -> NDArray[np.bool_]:
-        """The first k columns of `hits`; fewer if there are fewer labels."""
-        check_integer("k", k, 1)
-        if k > self.depth:
-            raise InputError(
-                f"k = {k} is deeper than this ranking, which was made with k = {self.depth}. "
-                f"Call rank(y_true, scores, {k})."
-            )
-        return self.hits[:, :k]
-
-
-def rank(y_true: Any, scores: Any, k: int) -> Ranking:
-    """Rank the labels of every document, for metrics at any depth up to k."""
-    truth, checked = labels_and_scores(y_true, scores)
-    check_integer("k", k, 1)
-    labels = _top_k(checked, min(k, truth.shape[1]))
-    return Ranking(labels, _applies(truth, labels), truth, k)
+from longtail.metrics.blocks import row_blocks, rows_of
+from longtail.metrics.inputs import FloatArray, labels_and_scores, ratio, score_matrix
 
 
 def top_k(scores: Any, k: int) -> NDArray[Any]:
@@ -81,45 +39,13 @@ def top_entries(scores: sp.csr_matrix, k: int) -> NDArray[np.int64]:
     Columns must be sorted: of equal scores the first stored wins.
     """
     best = np.full((scores.shape[0], k), -1, dtype=np.int64)
-    lowest = scores.data.min() if scores.nnz else 0
-    for rows, positions, is_entry in rectangles(scores.indptr[:-1], np.diff(scores.indptr)):
-        # The padding follows a row's entries, so in a stable order it loses to equally low ones.
-        order = _descending(np.where(is_entry, scores.data[positions], lowest))[:, :k]
-        chosen = np.take_along_axis(np.where(is_entry, positions, -1), order, axis=1)
-        best[rows, : chosen.shape[1]] = chosen
+    rows, last = rows_of(scores), scores.nnz - 1
+    # Upwards from the back and read from the back: unsigned scores cannot be negated.
+    order = last - np.lexsort((scores.data[::-1], -rows[::-1]))[::-1]
+    places = np.arange(scores.nnz) - scores.indptr[rows]
+    chosen = places < k
+    best[rows[chosen], places[chosen]] = order[chosen]
     return best
-
-
-def precision_at_k(ranking: Ranking, k: int, unlabelled: WithoutPositives = "zero") -> float:
-    """Mean over documents of hits among the first k, divided by k.
-
-    A document without labels counts as 0; `unlabelled="skip"` leaves it out.
-    """
-    return _mean(ranking, ranking.hits_to(k).sum(axis=1) / k, unlabelled)
-
-
-def recall_at_k(ranking: Ranking, k: int, unlabelled: WithoutPositives = "zero") -> float:
-    """As `precision_at_k`, divided by the number of the document's labels."""
-    return _mean(ranking, ratio(ranking.hits_to(k).sum(axis=1), ranking.n_actual), unlabelled)
-
-
-def ndcg_at_k(ranking: Ranking, k: int, unlabelled: WithoutPositives = "zero") -> float:
-    """Mean over documents of the DCG at k, divided by the DCG of a perfect ranking.
-
-    A document without labels counts as 0, as with scikit-learn; `unlabelled="skip"` leaves it out.
-    Equal scores are ranked by column, where scikit-learn averages over their orders.
-    """
-    hits = ranking.hits_to(k)
-    dcg = hits @ _discounts(hits.shape[1])
-    return _mean(ranking, ratio(dcg, _ideal_dcg(ranking.n_actual, k)), unlabelled)
-
-
-def coverage_at_k(ranking: Ranking, k: int) -> float:
-    """Share of the labels present in y_true that are a hit among the first k of some document."""
-    hits = ranking.hits_to(k)
-    n_hit = np.unique(ranking.labels[:, : hits.shape[1]][hits]).size
-    n_present = np.unique(ranking.y_true.indices).size
-    return n_hit / n_present if n_present else 0.0
 
 
 def propensities(
@@ -140,53 +66,30 @@ def propensities(
             f"propensities need 3 training documents or more, got n_samples = {n_samples}. "
             "Pass the number of training documents, not of those evaluated."
         )
-    if not (0 <= a < np.inf and 0 < b < np.inf):
-        raise InputError(
-            f"a must be finite and not negative, b finite and positive, got a = {a}, b = {b}. "
-            "Jain et al. use a = 0.55, b = 1.5 for most corpora."
-        )
     # ((b + 1) / (n + b))^a: one power instead of two that may overflow.
     odds = (np.log(n_samples) - 1) * ((b + 1) / (counts + b)) ** a
     return np.asarray(1 / (1 + odds), dtype=np.float64)
 
 
-def psp_at_k(ranking: Ranking, propensities: ArrayLike, k: int) -> float:
-    """Propensity-scored precision: sum of 1/p over the hits, divided by the highest possible sum.
-
-    Documents without labels add nothing to either sum. 0 if no document has a label. Normalised as
-    in the Extreme Classification Repository: the best possible ranking has 1.
-    """
-    hits, ideal = _gains(ranking, propensities, k)
-    return float(ratio(hits.sum(), ideal.sum()))
-
-
-def psndcg_at_k(ranking: Ranking, propensities: ArrayLike, k: int) -> float:
-    """Propensity-scored nDCG: as `psp_at_k`, with a gain at rank r divided by log2(r + 1).
-
-    Each document is divided by the plain DCG of min(k, its labels) hits before the sums.
-    """
-    hits, ideal = _gains(ranking, propensities, k)
-    discounts = _discounts(hits.shape[1])
-    scale = ratio(1.0, _ideal_dcg(ranking.n_actual, k))
-    return float(ratio(scale @ (hits @ discounts), scale @ (ideal @ discounts)))
-
-
 def ranking_scores(
-    y_true: Any,
-    scores: Any,
-    ks: Sequence[int] = (1, 3, 5),
-    propensities: ArrayLike | None = None,
-    unlabelled: WithoutPositives = "zero",
+    y_true: Any, scores: Any, ks: Sequence[int] = (1, 3, 5), propensities: ArrayLike | None = None
 ) -> dict[str, float]:
     """All ranking metrics at every k by name, `precision@1` and so on, from one ranking.
+
+    Of the k best labels of a document, whose hits are those that apply:
+    `precision` is the mean over documents of hits / k, `recall` that of hits / labels of the
+    document, `ndcg` that of the DCG / the DCG of a perfect ranking, equal scores ranked by column
+    (scikit-learn averages over their orders). `psp` is the sum of 1/p over the hits of all
+    documents / the highest possible sum, `psndcg` the same with a gain at rank r divided by
+    log2(r + 1), each document by the plain DCG of min(k, its labels) hits. `coverage` is the share
+    of the labels present in y_true that are a hit of some document. A document without labels
+    counts as 0 in the first three.
 
     Args:
         y_true, scores: see the package.
         ks: may exceed the number of labels.
         propensities: of `propensities(label_counts, n_samples)` of the training documents; adds
-            `psp@k` and `psndcg@k`.
-        unlabelled: a document without labels counts as 0 in `precision`, `recall` and `ndcg`
-            (`zero`), or is left out (`skip`). The other metrics do not depend on it.
+            `psp@k` and `psndcg@k`, normalised as in the Extreme Classification Repository.
 
     Example:
         >>> truth, scores = [[1, 0, 1], [0, 1, 0]], [[3.0, 2.0, 1.0], [0.5, 0.1, 0.2]]
@@ -198,23 +101,38 @@ def ranking_scores(
         raise InputError("expected at least one k, got none. Pass ks=(1, 3, 5), for example.")
     for k in ks:
         check_integer("k", k, 1)
-    ranking = rank(y_true, scores, max(ks))
-    rows: dict[str, list[float]] = {
-        "precision": [precision_at_k(ranking, k, unlabelled) for k in ks],
-        "recall": [recall_at_k(ranking, k, unlabelled) for k in ks],
-        "ndcg": [ndcg_at_k(ranking, k, unlabelled) for k in ks],
-    }
+    truth, checked = labels_and_scores(y_true, scores)
+    best = _top_k(checked, min(max(ks), truth.shape[1]))
+    hits, n_actual = _applies(truth, best), np.diff(truth.indptr)
+    n_present = np.unique(truth.indices).size
+    metrics: dict[str, list[float]] = defaultdict(list)
     if propensities is not None:
-        rows["psp"] = [psp_at_k(ranking, propensities, k) for k in ks]
-        rows["psndcg"] = [psndcg_at_k(ranking, propensities, k) for k in ks]
-    rows["coverage"] = [coverage_at_k(ranking, k) for k in ks]
-    return {f"{name}@{k}": x for name, row in rows.items() for k, x in zip(ks, row, strict=True)}
+        gains, most = _gains(truth, best, hits, propensities)
+    for k in ks:
+        found, ideal = hits[:, :k], _ideal_dcg(n_actual, k)
+        discounts = _discounts(found.shape[1])
+        n_hits = found.sum(axis=1)
+        for name, values in (
+            ("precision", n_hits / k),
+            ("recall", ratio(n_hits, n_actual)),
+            ("ndcg", ratio(found @ discounts, ideal)),
+        ):
+            metrics[name].append(float(values.mean()))
+        if propensities is not None:
+            gained, possible, scale = gains[:, :k], most[:, :k], ratio(1.0, ideal)
+            discounted = scale @ (gained @ discounts), scale @ (possible @ discounts)
+            metrics["psp"].append(float(ratio(gained.sum(), possible.sum())))
+            metrics["psndcg"].append(float(ratio(*discounted)))
+        n_hit = np.unique(best[:, :k][found]).size
+        metrics["coverage"].append(n_hit / n_present if n_present else 0.0)
+    return {f"{name}@{k}": x for name, row in metrics.items() for k, x in zip(ks, row, strict=True)}
 
 
-def _gains(ranking: Ranking, propensities: ArrayLike, k: int) -> tuple[FloatArray, FloatArray]:
-    """1 / propensity at the first k ranks: of the hits, and of the best possible ranking."""
-    ranking.hits_to(k)
-    truth, values = ranking.y_true, np.asarray(propensities, dtype=np.float64)
+def _gains(
+    truth: sp.csr_matrix, best: NDArray[Any], hits: NDArray[np.bool_], propensities: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """1 / propensity at every rank: of the hits, and of the best possible ranking."""
+    values = np.asarray(propensities, dtype=np.float64)
     if values.shape != (truth.shape[1],):
         raise InputError(
             f"expected {truth.shape[1]} propensities, one per label, got shape {values.shape}."
@@ -228,10 +146,9 @@ def _gains(ranking: Ranking, propensities: ArrayLike, k: int) -> tuple[FloatArra
         )
     inverse = 1 / values
     weighted = sp.csr_matrix((inverse[truth.indices], truth.indices, truth.indptr), truth.shape)
-    entries = top_entries(weighted, ranking.hits.shape[1])
+    entries = top_entries(weighted, best.shape[1])
     ideal = np.where(entries >= 0, np.append(weighted.data, 0.0)[entries], 0.0)
-    hits = np.where(ranking.hits, inverse[ranking.labels], 0.0)
-    return hits[:, :k], ideal[:, :k]
+    return np.where(hits, inverse[best], 0.0), ideal
 
 
 def _discounts(depth: int) -> FloatArray:
@@ -244,11 +161,6 @@ def _ideal_dcg(n_actual: NDArray[np.int64], k: int) -> FloatArray:
     most = min(k, int(n_actual.max(initial=0)))
     cumulative = np.concatenate(([0.0], np.cumsum(_discounts(most))))
     return np.asarray(cumulative[np.minimum(n_actual, most)], dtype=np.float64)
-
-
-def _mean(ranking: Ranking, values: FloatArray, unlabelled: WithoutPositives) -> float:
-    check_choice("unlabelled", unlabelled, get_args(WithoutPositives))
-    return mean_of(values, ranking.n_actual > 0, unlabelled)
 
 
 def _top_k(scores: Any, k: int) -> NDArray[Any]:

@@ -6,15 +6,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from longtail.checks import check_bool, check_choice, check_integer, check_number
-from longtail.data import TextData
 from longtail.errors import InputError
 from longtail.models import search
 from longtail.models.search import Stage
 from longtail.settings import Settings, setting
 from longtail.training.settings import Training
+
+if TYPE_CHECKING:
+    from longtail.data import TextData
 
 POOLINGS = ("mean", "cls")
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)

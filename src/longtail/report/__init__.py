@@ -1,13 +1,11 @@
 """Everything that shows: one Table with four renderers, all figures, the page, the templates."""
 
 from longtail.analysis.runs import Run
-from longtail.report.document import FORMATS, check_different, format_of, render
 from longtail.report.evaluation_tables import document_table, label_table
 from longtail.report.figures.corpus import plot_documents, plot_labels
-from longtail.report.figures.results import plot_results
 from longtail.report.jinja import to_html
 from longtail.report.latex import to_latex
-from longtail.report.page import build_page
+from longtail.report.page import FORMATS, build_page, format_of, render
 from longtail.report.paper import check_corpus, paper_rows
 from longtail.report.stats_tables import stats_tables
 from longtail.report.table import Table, to_markdown, to_terminal
@@ -18,14 +16,12 @@ __all__ = [
     "Table",
     "build_page",
     "check_corpus",
-    "check_different",
     "document_table",
     "format_of",
     "label_table",
     "paper_rows",
     "plot_documents",
     "plot_labels",
-    "plot_results",
     "render",
     "stats_tables",
     "to_html",

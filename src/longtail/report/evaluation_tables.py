@@ -111,17 +111,13 @@ def metric_tables(evaluations: Evaluations) -> list[Table]:
 
 
 def not_evaluated(evaluations: Evaluations) -> list[str]:
-    """Labels of the documents that a model does not know; runs with the same ones together."""
-    runs_of: dict[tuple[tuple[str, int], ...], list[str]] = {}
-    for name, evaluation in evaluations.items():
-        if evaluation.unknown_labels:
-            runs_of.setdefault(tuple(sorted(evaluation.unknown_labels.items())), []).append(name)
+    """Labels of the documents that a model does not know."""
     return [
-        f"Not evaluated, as {', '.join(runs)} {'was' if len(runs) == 1 else 'were'} not trained "
-        f"on {'it' if len(unknown) == 1 else 'them'}: "
-        f"{plural(sum(n for _, n in unknown), 'assignment')} of {plural(len(unknown), 'label')}, "
-        f"such as {unknown[0][0]}."
-        for unknown, runs in runs_of.items()
+        f"Not evaluated, as {run} was not trained on {'it' if len(unknown) == 1 else 'them'}: "
+        f"{plural(sum(unknown.values()), 'assignment')} of {plural(len(unknown), 'label')}, "
+        f"such as {min(unknown)}."
+        for run, evaluation in evaluations.items()
+        if (unknown := evaluation.unknown_labels)
     ]
 
 
@@ -143,13 +139,13 @@ def _layout(
     caveats: Sequence[str],
 ) -> Table:
     unit = "n_labels" if layout == "labels" else "n_documents"
-    sizes: dict[str, dict[str, int]] = defaultdict(dict)
-    for name, by_group in groups.items():
+    sizes: dict[str, set[int]] = defaultdict(set)
+    for by_group in groups.values():
         for key, scores in by_group.items():
-            sizes[key][name] = getattr(scores, unit)
+            sizes[key].add(getattr(scores, unit))
     paper = {} if corpus is None else paper_sizes(corpus, layout)
     # The size that all runs have, where they agree.
-    ours = {key: n.pop() if len(n := set(by.values())) == 1 else None for key, by in sizes.items()}
+    ours = {key: n.pop() if len(n) == 1 else None for key, n in sizes.items()}
     rows: list[list[Cell]] = [[name] for name in groups]
     header = [""]
     for key in tuple(paper or ours) or GROUPS:
@@ -170,7 +166,7 @@ def _layout(
         rows,
         _notes(layout, ours, paper, intervals),
         (len(groups),) if 0 < len(groups) < len(rows) else (),
-        caveats=(*_other_sizes(sizes, unit[2:]), *caveats),
+        caveats=caveats,
     )
 
 
@@ -205,19 +201,6 @@ def _difference(difference: Difference | None) -> Cell:
     significant = difference.low > 0 or difference.high < 0
     p = "<0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
     return (Strong(value) if significant else value, f" [{low}, {high}] p {p}")
-
-
-def _other_sizes(sizes: Mapping[str, Mapping[str, int]], unit: str) -> list[str]:
-    """Sizes of the columns that differ between runs: column -> run -> size."""
-    columns = []
-    for column, by_run in sizes.items():
-        runs: dict[int, list[str]] = defaultdict(list)
-        for name, size in by_run.items():
-            runs[size].append(name)
-        if len(runs) > 1:
-            each = ", ".join(f"{size} in {' and '.join(names)}" for size, names in runs.items())
-            columns.append(f"{heading(column)} {each}")
-    return [f"Numbers of {unit} that differ between runs: {'; '.join(columns)}."] if columns else []
 
 
 def _notes(

@@ -19,8 +19,8 @@ from longtail.report.table import (
     to_markdown,
 )
 
-# Runs beyond the ninth have the colour of an earlier one, and dashed or dotted lines.
-N_COLOURS, LINES = 9, ("solid", "dashed", "dotted")
+# Runs beyond the ninth have the colour of an earlier one.
+N_COLOURS = 9
 
 
 def render_html(template: str, **values: Any) -> Markup:
@@ -69,10 +69,7 @@ def _html() -> Environment:
         "shorten": shorten,
     }
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.globals |= {
-        "line_of": lambda k: LINES[k // N_COLOURS % len(LINES)],
-        "colour_of": lambda k: f"var(--run-{k % N_COLOURS})",
-    }
+    environment.globals["colour_of"] = lambda k: f"var(--run-{k % N_COLOURS})"
     return environment
 
 

@@ -1,89 +1,78 @@
-"""The tables and sentences of `longtail stats`."""
+"""The tables of `longtail stats`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from longtail.analysis.measures import LinkedPair
-from longtail.analysis.statistics import DataStats, Drift, Duplicates, PartStats, TrainLabels
-from longtail.report.table import Table, plural, shorten
+from longtail.report.table import Table, shorten
 
-NAME_LIMIT = 80
+NAME_LIMIT, SHORT = 80, 30
+Stats = Mapping[str, Any]
+Lines = Mapping[str, str | tuple[str, int] | Callable[[Any], str]]
+"""Text -> what stands behind it: a key, a key and a number of digits, or a function."""
 
 
-def stats_tables(stats: DataStats, name: str) -> list[Table]:
+def stats_tables(stats: Stats, name: str) -> list[Table]:
     """What `stats` measured, under the name of the corpus."""
-    tables = [_parts_table(stats.parts, name), *_label_tables(stats.labels)]
-    if stats.linked:
-        tables.append(_linked_table(stats.linked))
-    sentences: dict[str, list[str]] = {"Duplicates": [], "Training part and the others": []}
-    duplicates, drift = sentences.values()
-    for part, copies in stats.duplicates.items():
-        duplicates += _duplicate_sentences(part, stats.parts[part].documents, copies)
-    for part, changes in stats.drift.items():
-        drift += _drift_sentences(part, changes)
-    # One sentence per row, so that wrapped lines stay under their sentence.
-    return tables + [Table(t, ("",), [(s,) for s in each]) for t, each in sentences.items() if each]
+    tables = [_by_part(f"{name}: documents", PARTS, stats["parts"])]
+    tables += _label_tables(**stats["labels"])
+    if stats["linked"]:
+        tables.append(_linked_table(stats["linked"]))
+    tables.append(_by_part("Duplicates", DUPLICATES, stats["duplicates"]))
+    if stats["drift"]:
+        tables.append(_by_part("Against the labels of the training part", DRIFT, stats["drift"]))
+    return tables
 
 
-def _parts_table(parts: dict[str, PartStats], name: str) -> Table:
-    lines: dict[str, Callable[[PartStats], Any]] = {
-        "documents": lambda part: part.documents,
-        "  without labels": lambda part: part.unlabelled,
-        "  with one label": lambda part: part.single_label,
-        "  with several labels": lambda part: part.multi_label,
-        "  without text": lambda part: part.without_text,
-        "labels that occur": lambda part: part.labels,
-        "sets of labels that occur": lambda part: part.label_sets,
-        "assignments (document, label)": lambda part: part.assignments,
-        "  per document, mean": lambda part: _fixed(part.cardinality, 2),
-        "  per document, most": lambda part: part.max_labels,
-        "  density": lambda part: _fixed(part.density, 5),
-        "words per document, mean": lambda part: _fixed(part.words.mean, 0),
-        "  median": lambda part: _fixed(part.words.median, 0),
-        "  95 % quantile": lambda part: _fixed(part.words.q95, 0),
-        "  most": lambda part: _number(part.words.max),
-    }
-    rows = [(text, *(str(of(part)) for part in parts.values())) for text, of in lines.items()]
-    return Table(f"{name}: documents", ("", *parts), rows)
+def _by_part(title: str, lines: Lines, parts: Stats) -> Table:
+    """A line for every measure, a column for every part."""
+
+    def cell(part: Any, of: Any) -> str:
+        if callable(of):
+            return str(of(part))
+        return _number(part[of]) if isinstance(of, str) else _fixed(part[of[0]], of[1])
+
+    rows = [(text, *(cell(part, of) for part in parts.values())) for text, of in lines.items()]
+    return Table(title, ("", *parts), rows)
 
 
-def _label_tables(labels: TrainLabels) -> list[Table]:
-    unseen = f", {labels.unseen} of them without a training document" if labels.unseen else ""
-    quantiles = (f"q {quantile}" for quantile in labels.quantiles)
-    counts = (labels.min, *labels.quantiles.values(), labels.max, labels.mean)
-    low, high = map(_number, labels.cuts)
+def _label_tables(
+    labels: int, unseen: int, quantiles: Stats, groups: Stats, cuts: Any, mu: float, **more: Any
+) -> list[Table]:
+    never = f", {unseen} of them without a training document" if unseen else ""
+    counts = (more["min"], *quantiles.values(), more["max"], more["mean"])
+    low, high = map(_number, cuts)
     bounds = {"head": f"more than {high}", "medium": f"{low} to {high}", "tail": f"below {low}"}
-    groups = [
-        (name, bounds[name], str(group.labels), str(group.assignments), _percent(group.share))
-        for name, group in labels.groups.items()
+    rows = [
+        (name, bounds[name], str(g["labels"]), str(g["assignments"]), _percent(g["share"]))
+        for name, g in groups.items()
     ]
-    measures = (labels.mean_ir, labels.max_ir, labels.cvir, labels.scumble, labels.gini)
-    mu = _number(labels.mu) + ("" if labels.mu_source == "pairs" else " (from counts)")
+    measures = [_number(more[key]) for key in ("mean_ir", "max_ir", "cvir", "scumble", "gini")]
+    suggested = _number(mu) + ("" if more["mu_source"] == "pairs" else " (from counts)")
     return [
         Table(
-            f"{labels.labels} labels{unseen}: training documents per label",
-            ("least", *quantiles, "most", "mean"),
+            f"{labels} labels{never}: training documents per label",
+            ("least", *(f"q {quantile}" for quantile in quantiles), "most", "mean"),
             [[*map(_number, counts)]],
             n_names=0,
         ),
-        Table("Groups", ("", "documents per label", "labels", "assignments", "share"), groups),
+        Table("Groups", ("", "documents per label", "labels", "assignments", "share"), rows),
         Table(
             "Imbalance (Charte et al. 2015)",
             ("MeanIR", "MaxIR", "CVIR", "SCUMBLE", "Gini", "suggested mu"),
-            [[*map(_number, measures), mu]],
+            [[*measures, suggested]],
             n_names=0,
         ),
     ]
 
 
-def _linked_table(linked: tuple[LinkedPair, ...]) -> Table:
+def _linked_table(linked: Sequence[Stats]) -> Table:
     rows = [
         (
-            *(shorten(name, NAME_LIMIT) for name in (pair.a, pair.b)),
-            *map(str, (pair.count_a, pair.count_b, pair.shared)),
-            *(f"{p:.2f}" for p in (pair.p_a_given_b, pair.p_b_given_a)),
+            *(shorten(name, NAME_LIMIT) for name in (pair["a"], pair["b"])),
+            *map(str, (pair["count_a"], pair["count_b"], pair["shared"])),
+            *(f"{p:.2f}" for p in (pair["p_a_given_b"], pair["p_b_given_a"])),
         )
         for pair in linked
     ]
@@ -92,60 +81,18 @@ def _linked_table(linked: tuple[LinkedPair, ...]) -> Table:
     return Table(title, header, rows, n_names=2)
 
 
-def _duplicate_sentences(part: str, n_documents: int, duplicates: Duplicates) -> list[str]:
-    def of(count: int, verb: str, singular: str | None = None) -> str:
-        verb = verb if count != 1 else singular or verb + "s"
-        return f"{count:,} of {n_documents:,} {part} documents {verb}"
-
-    sentences = [f"No two {part} documents have the same text."]
-    if duplicates.copies:
-        sentences = [f"{of(duplicates.copies, 'repeat')} an earlier text."]
-    if duplicates.in_train:
-        example = duplicates.examples[0]
-        both = (example.document, example.train_document)
-        sentences.append(
-            f"{of(duplicates.in_train, 'are', 'is')} also in the training part, "
-            f"{duplicates.in_train_same_labels} with exactly the same labels; for example "
-            f"{' is '.join(shorten(str(name), NAME_LIMIT) for name in both)} there."
-        )
-    elif duplicates.in_train == 0:
-        sentences.append(f"No {part} document is also in the training part.")
-    if duplicates.repeated_ids:
-        sentences.append(f"{of(duplicates.repeated_ids, 'repeat')} an earlier id.")
-    if duplicates.ids_in_train:
-        verb = of(duplicates.ids_in_train, "carry", "carries")
-        sentences.append(f"{verb} the id of a training document.")
-    return sentences
+def _leak(copies: Stats) -> str:
+    """The first document that is also in the training part, and which one it is there."""
+    names = [(leak["document"], leak["train_document"]) for leak in copies["examples"][:1]]
+    return " is ".join(shorten(str(name), SHORT) for pair in names for name in pair) or "-"
 
 
-def _drift_sentences(part: str, drift: Drift) -> list[str]:
-    sentences = [f"Every label of {part} occurs in training."]
-    if drift.new_labels:
-        examples = [shorten(name, NAME_LIMIT) for name in drift.new_examples]
-        examples += ["..."] * (drift.new_labels > len(examples))
-        new = f"{plural(drift.new_labels, 'label')} of {part}"
-        new += f" ({plural(drift.new_assignments, 'assignment')}) never occurred in training: "
-        sentences = [new + "; ".join(examples)]
-    if drift.absent_labels:
-        sentences.append(f"{plural(drift.absent_labels, 'training label')} not found in {part}.")
-    if drift.js_distance is not None:
-        sentences.append(
-            f"Labels of {part} against those of train: Jensen-Shannon distance "
-            f"{drift.js_distance:.3f} (0 the same, 1 none in common; chance alone gives "
-            f"{drift.js_by_chance:.3f})."
-        )
-    if not drift.changed:
-        return [*sentences, f"No label's share of {part} differs significantly from train."]
-    changes = "; ".join(
-        f"{shorten(change.label, NAME_LIMIT)} {_percent(change.train_share)} -> "
-        f"{_percent(change.share)}"
-        for change in drift.changes[: drift.changed]
-    )
-    sentences.append(
-        f"{plural(drift.changed, 'label')} with a significantly different share of documents "
-        f"in {part} than in train; most of all {changes}."
-    )
-    return sentences
+def _most_changed(drift: Stats) -> str:
+    if not drift["changed"]:
+        return "-"
+    change = drift["changes"][0]
+    shares = f"{_percent(change['train_share'])} to {_percent(change['share'])}"
+    return f"{shorten(change['label'], SHORT)} {shares}"
 
 
 def _number(value: float | None) -> str:
@@ -163,3 +110,40 @@ def _fixed(value: float | None, digits: int) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+PARTS: Lines = {
+    "documents": "documents",
+    "  without labels": "unlabelled",
+    "  with one label": "single_label",
+    "  with several labels": "multi_label",
+    "  without text": "without_text",
+    "labels that occur": "labels",
+    "sets of labels that occur": "label_sets",
+    "assignments (document, label)": "assignments",
+    "  per document, mean": ("cardinality", 2),
+    "  per document, most": "max_labels",
+    "  density": ("density", 5),
+    "words per document, mean": lambda part: _fixed(part["words"]["mean"], 0),
+    "  median": lambda part: _fixed(part["words"]["median"], 0),
+    "  95 % quantile": lambda part: _fixed(part["words"]["q95"], 0),
+    "  most": lambda part: _number(part["words"]["max"]),
+}
+DUPLICATES: Lines = {
+    "documents with the text of an earlier one": "copies",
+    "also in the training part": "in_train",
+    "  with exactly the same labels": "in_train_same_labels",
+    "  for example": _leak,
+    "documents with the id of an earlier one": "repeated_ids",
+    "with the id of a training document": "ids_in_train",
+}
+DRIFT: Lines = {
+    "labels that never occurred in training": "new_labels",
+    "  assignments of them": "new_assignments",
+    "  for example": lambda drift: shorten("; ".join(drift["new_examples"]), SHORT) or "-",
+    "training labels that do not occur": "absent_labels",
+    "Jensen-Shannon distance": ("js_distance", 3),
+    "  by chance alone": ("js_by_chance", 3),
+    "labels with a significantly other share": "changed",
+    "  most of all": _most_changed,
+}

@@ -163,8 +163,3 @@ def render_cell(cell: Cell, escape: Callable[[str], str], strong: str) -> str:
         + " " * piece.endswith(" ")
         for piece in pieces(cell)
     )
-
-
-def to_document(title: str, tables: Sequence[Table]) -> str:
-    """A whole Markdown document."""
-    return "\n".join([f"# {escape_markdown(title)}\n", *map(to_markdown, tables)])

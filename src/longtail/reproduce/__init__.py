@@ -11,12 +11,11 @@ from longtail.reproduce.recipes import (
     read_recipes,
     with_encoder,
 )
-from longtail.reproduce.run import Reproduced, reproduce
-from longtail.reproduce.summary import Summary
+from longtail.reproduce.run import Event, Reproduced, reproduce
 
 __all__ = [
+    "Event",
     "Reproduced",
-    "Summary",
     "find_recipes",
     "list_recipes",
     "read_recipe",

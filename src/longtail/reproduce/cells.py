@@ -11,34 +11,39 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import platform
+import subprocess
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from longtail import __version__
 from longtail.classifier import LongTailClassifier
+from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.errors import DataError
+from longtail.models import MODELS
 from longtail.progress import OnProgress, ignore
 from longtail.reproduce.recipes import plans_of
-from longtail.reproduce.surroundings import commit, hardware, versions
 from longtail.runs.workspace import Workspace, differences
+from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.settings import RUNTIME
 
 FINISHED, DECISIONS, BEGUN = "finished.json", "decisions.npz", "begun.json"
 FAILED, LOG = "failed.json", "log.txt"
-RESULT = (FINISHED, DECISIONS, LOG)
-"""What stays of a finished cell."""
-Fingerprint = dict[str, Any]
-"""The recipe, and the documents of each part."""
-Spans = list[tuple[float, float | None]]
-"""Start and end of each training session, in seconds since 1970; None: killed."""
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "transformers")
+Finished = dict[str, Any]
+"""What `finished.json` holds, and the `decisions`, a CSR matrix."""
 
 
 @dataclass(frozen=True)
@@ -56,57 +61,23 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.row} (seed {self.seed})"
 
-    def fingerprint(self) -> Fingerprint:
+    def fingerprint(self) -> dict[str, Any]:
         """What must be equal for a result to be reused."""
         recipe = {key: value for key, value in self.recipe.items() if key not in RUNTIME}
         # As JSON returns it: tuples are lists, keys are strings.
-        text = json.dumps({"recipe": recipe, "documents": dict(self.documents)})
-        return dict(json.loads(text))
+        return dict(json.loads(json.dumps({"recipe": recipe, "documents": dict(self.documents)})))
 
-    def changes(self, before: Fingerprint) -> list[str]:
+    def changes(self, before: Mapping[str, Any]) -> list[str]:
         """What differs from the fingerprint of an earlier training, in words."""
         now = self.fingerprint()
-        old, new = before.get("documents", {}), now["documents"]
+        old, new = before["documents"], now["documents"]
         parts = [part for part in sorted({*old, *new}) if old.get(part) != new.get(part)]
-        changed = differences(before.get("recipe", {}), now["recipe"])
+        changed = differences(before["recipe"], now["recipe"])
         return [*changed, f"the {', '.join(parts)} documents changed"] if parts else changed
 
     def open(self) -> Workspace:
         """The run folder, made if needed; a folder that longtail did not make is refused."""
         return Workspace.begin(self.folder, {}, join=True)
-
-    def remove_results(self) -> None:
-        """Remove everything, the mark that it is finished first."""
-        space = self.open()
-        space.discard(FINISHED)
-        space.clear()
-
-
-@dataclass(frozen=True, eq=False)
-class Finished:
-    """The result of a finished cell."""
-
-    row: str
-    seed: int
-    recipe: dict[str, Any]
-    fingerprint: Fingerprint
-    spans: Spans
-    hardware: str
-    versions: dict[str, str]
-    commit: str
-    thresholds: str
-    evaluation: dict[str, Any]
-    decisions: sp.csr_matrix
-
-    @property
-    def known_spans(self) -> list[tuple[float, float]]:
-        return [(begin, end) for begin, end in self.spans if end is not None]
-
-    @property
-    def seconds(self) -> float | None:
-        """The training time of all sessions; None if one was killed."""
-        is_known = len(self.known_spans) == len(self.spans)
-        return sum(end - begin for begin, end in self.known_spans) if is_known else None
 
 
 def train_cell(
@@ -118,12 +89,14 @@ def train_cell(
     note: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Train a cell, or resume it, evaluate it on the test part, and keep the result."""
-    space = cell.open()
-    spans = _earlier_spans(cell, space, note)
-    classifier = LongTailClassifier.from_settings(cell.recipe)
+    space, classifier = cell.open(), LongTailClassifier.from_settings(cell.recipe)
+    begun = space.read_record(BEGUN) or {}
+    if begun.get("fingerprint") != cell.fingerprint():
+        space.clear(but=(LOG,))
+        begun = {"fingerprint": cell.fingerprint(), "spans": []}
+    # Start and end of each training session, in seconds since 1970; None: killed.
     began, clock = time.time(), time.perf_counter()
-    spans.append((began, None))
-    begun = {"fingerprint": cell.fingerprint(), "spans": spans}
+    begun["spans"].append([began, None])
     space.write_record(BEGUN, begun)
     try:
         classifier.fit(
@@ -136,12 +109,11 @@ def train_cell(
             stop=stop,
         )
     finally:
-        spans[-1] = (began, began + time.perf_counter() - clock)
+        begun["spans"][-1] = [began, began + time.perf_counter() - clock]
         with contextlib.suppress(DataError):  # an error of the fit is more important
             space.write_record(BEGUN, begun)
     evaluation = classifier.evaluate(parts["test"])
-    packed = io.BytesIO()
-    decided = evaluation.decisions()[1]
+    packed, decided = io.BytesIO(), evaluation.decisions()[1]
     np.savez_compressed(
         packed, indices=decided.indices, indptr=decided.indptr, shape=np.array(decided.shape)
     )
@@ -152,13 +124,17 @@ def train_cell(
         "recipe": dict(cell.recipe),
         **begun,
         "hardware": hardware(plans_of(cell.row, cell.recipe)),
-        "versions": versions(),
+        "versions": {
+            "python": platform.python_version(),
+            "longtail": __version__,
+            **{name: metadata.version(name) for name in LIBRARIES},
+        },
         "commit": commit(),
         "thresholds": str(evaluation.thresholds.get("method", cell.recipe.get("thresholds"))),
         "evaluation": evaluation.to_dict(per_label=False),
     }
     space.write_record(FINISHED, result)
-    space.clear(but=RESULT)
+    space.clear(but=(FINISHED, DECISIONS, LOG))
 
 
 def read_finished(cell: Cell) -> Finished | None:
@@ -167,41 +143,64 @@ def read_finished(cell: Cell) -> Finished | None:
     if not path.exists():
         return None
     try:
-        result = json.loads(path.read_text("utf-8"))
+        result: Finished = json.loads(path.read_text("utf-8"))
         # From memory: numpy would leave a damaged file open.
-        packed = io.BytesIO((cell.folder / DECISIONS).read_bytes())
-        with np.load(packed, allow_pickle=False) as saved:
+        with np.load(io.BytesIO((cell.folder / DECISIONS).read_bytes())) as saved:
             indices, indptr, shape = (saved[name] for name in ("indices", "indptr", "shape"))
         ones = np.ones(len(indices), dtype=np.float32)
-        decisions = sp.csr_matrix((ones, indices, indptr), tuple(shape))
-        finished = Finished(**result, decisions=decisions)
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        return {**result, "decisions": sp.csr_matrix((ones, indices, indptr), tuple(shape))}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(
             f"the result of {cell} in {cell.folder} cannot be read ({error}). Remove that folder "
             "to train it again."
         ) from error
-    # Left by a process that was killed right after it finished.
-    if Workspace.is_one(cell.folder):
-        cell.open().clear(but=RESULT)
-    return finished
 
 
-def read_begun(cell: Cell) -> dict[str, Any] | None:
-    """Fingerprint and spans of an unfinished training; None if there is none to resume."""
-    if not Workspace.is_one(cell.folder):
+def begun_with(cell: Cell) -> dict[str, Any] | None:
+    """The fingerprint of an unfinished training; None if there is none to resume."""
+    begun = (Workspace.is_one(cell.folder) and cell.open().read_record(BEGUN)) or {}
+    return begun.get("fingerprint")
+
+
+def seconds(result: Finished) -> float | None:
+    """The training time of all sessions; None if one was killed."""
+    if any(end is None for _, end in result["spans"]):
         return None
-    begun = cell.open().read_record(BEGUN) or {}
-    return begun if isinstance(begun.get("fingerprint"), dict) else None
+    return float(sum(end - begin for begin, end in result["spans"]))
 
 
-def _earlier_spans(cell: Cell, space: Workspace, note: Callable[[str], None]) -> Spans:
-    """The earlier sessions of this training; one that cannot be resumed is removed."""
-    if not (cell.folder / BEGUN).exists():
-        return []
-    begun = read_begun(cell) or {}
-    with contextlib.suppress(KeyError, TypeError, ValueError):
-        if begun["fingerprint"] == cell.fingerprint():
-            return [(begin, end) for begin, end in begun["spans"]]
-    note(f"{cell}: the earlier training cannot be resumed; starting over.")
-    space.clear(but=(LOG,))
-    return []
+@cache
+def commit() -> str:
+    """$LONGTAIL_COMMIT, else of the source checkout that is running, else the version."""
+    if os.environ.get("LONGTAIL_COMMIT"):
+        return os.environ["LONGTAIL_COMMIT"]
+    root = Path(__file__).parents[3]
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(root), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    # Another project's repository around an installed package is not ours.
+    if (root / ".git").exists() and (root / "src" / "longtail").is_dir():
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            changed = git("status", "--porcelain", "--", "src", "recipes")
+            suffix = " with uncommitted changes" if changed else ""
+            return git("rev-parse", "--short", "HEAD") + suffix
+    return f"version {__version__}"
+
+
+def hardware(plans: Sequence[Plan]) -> str:
+    """The GPU that the plans are computed on, or the processor and its cores."""
+    import torch
+
+    for plan in plans:
+        device = device_of(plan.training.device)
+        if device.type == "cuda" and MODELS[plan.kind].uses_gpu:
+            return str(torch.cuda.get_device_name(device))
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        model = names[0] if names else model
+    return f"{model}, {n_cores} {'core' if n_cores == 1 else 'cores'}"

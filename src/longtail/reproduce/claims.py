@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 from longtail.report import paper_rows
-from longtail.report.paper import LAYOUTS, Pair
+from longtail.report.paper import CORPORA, LAYOUTS, Pair
 from longtail.reproduce.recipes import BALANCED_SVM, LOSS_ROWS
 
 Figures = Mapping[str, Mapping[str, Pair | None]]
 """Row -> group of labels or of documents -> micro- and macro-F1 in percent."""
 Names = tuple[str, ...]
 Measures = tuple[int, ...]
+Outcome = tuple[bool, str]
+"""Whether a claim is seen, and what decides it."""
 LOSSES: Names = tuple(LOSS_ROWS)
 BOTH, MICRO, MACRO = (0, 1), (0,), (1,)
 MEASURES = ("micro", "macro")
@@ -32,14 +35,6 @@ CONFUSED: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 """The pairs that the paper names as most confused, the most frequent first."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Whether a claim is seen, None where figures are missing, and what decides it."""
-
-    seen: bool | None
-    because: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,7 @@ class Evidence:
     ) -> Outcome:
         """Every one of some rows is above every other by more than `by` points, in every group."""
         least, words = min(self.leads(better, worse, groups, measures))
-        return Outcome(least > by, f"smallest lead {signed(least)}: {words}")
+        return least > by, f"smallest lead {signed(least)}: {words}"
 
     def near(
         self, rows: Names, others: Names, groups: Names, within: float, measures: Measures = BOTH
@@ -88,7 +83,7 @@ class Evidence:
         """No two of the rows, one from each side, are more than `within` points apart."""
         leads = self.leads(rows, others, groups, measures)
         most, words = max((abs(lead), words) for lead, words in leads)
-        return Outcome(most <= within, f"largest distance {most:.2f}: {words}")
+        return most <= within, f"largest distance {most:.2f}: {words}"
 
     def between(
         self,
@@ -103,13 +98,13 @@ class Evidence:
         values = [self.value(row, *column) for column in columns]
         words = [f"{_column(*c)} {value:.2f}" for c, value in zip(columns, values, strict=True)]
         inside = all(low < value < high for value in values)
-        return Outcome(inside, f"{row_name(row)}: {', '.join(words)}")
+        return inside, f"{row_name(row)}: {', '.join(words)}"
 
     def gap(self, rows: Names, by: float) -> Outcome:
         """The micro-F1 of every row over all labels is more than `by` points above its macro-F1."""
         gaps = [(self.value(row, "all", 0) - self.value(row, "all", 1), row) for row in rows]
         least, row = min(gaps)
-        return Outcome(least > by, f"smallest gap {least:.2f} ({row_name(row)})")
+        return least > by, f"smallest gap {least:.2f} ({row_name(row)})"
 
     def gains_more(
         self, better: str, worse: str, groups: Names, than: str, measures: Measures = BOTH
@@ -122,184 +117,131 @@ class Evidence:
         }
         holds = all(leads[group, m] > leads[than, m] for group, m in product(groups, measures))
         words = [f"{_column(*column)} {signed(lead)}" for column, lead in leads.items()]
-        return Outcome(holds, f"{row_name(better)} minus {row_name(worse)}: {', '.join(words)}")
+        return holds, f"{row_name(better)} minus {row_name(worse)}: {', '.join(words)}"
 
     def most_confused(self, corpus: str) -> Outcome:
         """The three most confused pairs of every row are those that the paper names."""
         pairs = {frozenset(pair) for pair in CONFUSED[corpus]}
         same = {row: sum(frozenset(p) in pairs for p in self.confused[row]) for row in LOSSES}
         words = ", ".join(f"{row_name(row)} {n}" for row, n in same.items())
-        return Outcome(all(n == 3 for n in same.values()), f"of the paper's three: {words}")
+        return all(n == 3 for n in same.values()), f"of the paper's three: {words}"
 
     def confused_are_linked(self) -> Outcome:
         """The most confused labels of every row share training documents."""
         pairs = dict.fromkeys(pair for row in LOSSES for pair in self.confused[row])
         alone = ["/".join(pair) for pair in pairs if not self.linked[pair]]
         words = f"{len(pairs) - len(alone)} of {len(pairs)} pairs share training documents"
-        return Outcome(not alone, words + (f"; not {', '.join(alone)}" if alone else ""))
+        return not alone, words + (f"; not {', '.join(alone)}" if alone else "")
 
     def more_errors(self, row: str) -> Outcome:
         """A row confuses the paper's pairs more often than every other."""
         most = max(self.errors[other] for other in LOSSES if other != row)
         errors = self.errors[row]
-        return Outcome(errors > most, f"{row_name(row)} {errors:.1f}, others at most {most:.1f}")
+        return errors > most, f"{row_name(row)} {errors:.1f}, others at most {most:.1f}"
 
 
 def both(*outcomes: Outcome) -> Outcome:
     """Several checks, each of which must hold."""
-    because = "; ".join(outcome.because for outcome in outcomes)
-    return Outcome(all(outcome.seen for outcome in outcomes), because)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says, in our words, of which corpora."""
-
-    text: str
-    check: Callable[[Evidence], Outcome]
-    corpora: Names = ("reuters", "pubmed")
-
-    def evaluate(self, evidence: Evidence) -> Outcome:
-        try:
-            return self.check(evidence)
-        except KeyError:
-            return Outcome(None)
+    return all(seen for seen, _ in outcomes), "; ".join(because for _, because in outcomes)
 
 
 REUTERS, PUBMED = ("reuters",), ("pubmed",)
 FOCAL_KIN: Names = ("fl", "cb", "r-fl", "ntr-fl")
 WITH_NTR: Names = ("ntr-fl", "cb-ntr", "db")
 WITHOUT_NTR: Names = tuple(loss for loss in LOSSES if loss not in WITH_NTR)
-CLAIMS: tuple[Claim, ...] = (
-    Claim(
-        "The long tail shows: micro-F1 is far above macro-F1 (more than 20 points) with every loss",
-        lambda e: e.gap(LOSSES, 20), REUTERS,
+CLAIMS: dict[str, tuple[Callable[[Evidence], Outcome], Names]] = {
+    "The long tail shows: micro-F1 is far above macro-F1 (more than 20 points) with every loss":
+        (lambda e: e.gap(LOSSES, 20), REUTERS),
+    "The long tail shows even more: micro-F1 is more than 35 points above macro-F1 with every "
+    "loss that works (all but BCE)":
+        (lambda e: e.gap(LOSSES[1:], 35), PUBMED),
+    "BCE has the lowest total macro-F1 of all losses":
+        (lambda e: e.above(LOSSES[1:], ("bce",), ("all",), MACRO), REUTERS),
+    "BCE finds nothing in the tail (F1 below 0.5)":
+        (lambda e: e.between("bce", ("tail",), high=0.5), REUTERS),
+    "The SVM stays below the distribution-balanced losses (DB-0FL, CB-NTR, DB) in total":
+        (lambda e: e.above(("db-0fl", "cb-ntr", "db"), ("svm",), ("all",)), CORPORA),
+    "FL, CB, R-FL and NTR-FL do about as well as BCE on head labels (within 2.5 points)":
+        (lambda e: e.near(FOCAL_KIN, ("bce",), ("head",), 2.5), REUTERS),
+    "FL, CB, R-FL and NTR-FL are better than BCE on medium and tail labels":
+        (lambda e: e.above(FOCAL_KIN, ("bce",), RARE), REUTERS),
+    "DB has the best tail micro-F1 of all losses":
+        (lambda e: e.above(("db",), LOSSES[:-1], ("tail",), MICRO), REUTERS),
+    "DB's tail micro-F1 is more than 20 points above those of FL (by 21.49) and CB (by 25.81)":
+        (lambda e: e.above(("db",), ("fl", "cb"), ("tail",), MICRO, by=20), REUTERS),
+    "DB beats earlier work, whose micro-F1 stayed below 89.9":
+        (lambda e: e.between("db", ("all",), low=89.9, measures=MICRO), REUTERS),
+    "BCE does not work: it is the worst loss in total and finds nothing in medium and tail "
+    "(F1 below 0.5)": (
+        lambda e: both(e.above(LOSSES[1:], ("bce",), ("all",)), e.between("bce", RARE, high=0.5)),
+        PUBMED,
     ),
-    Claim(
-        "The long tail shows even more: micro-F1 is more than 35 points above macro-F1 with every "
-        "loss that works (all but BCE)",
-        lambda e: e.gap(LOSSES[1:], 35), PUBMED,
-    ),
-    Claim(
-        "BCE has the lowest total macro-F1 of all losses",
-        lambda e: e.above(LOSSES[1:], ("bce",), ("all",), MACRO), REUTERS,
-    ),
-    Claim(
-        "BCE finds nothing in the tail (F1 below 0.5)",
-        lambda e: e.between("bce", ("tail",), high=0.5), REUTERS,
-    ),
-    Claim(
-        "The SVM stays below the distribution-balanced losses (DB-0FL, CB-NTR, DB) in total",
-        lambda e: e.above(("db-0fl", "cb-ntr", "db"), ("svm",), ("all",)),
-    ),
-    Claim(
-        "FL, CB, R-FL and NTR-FL do about as well as BCE on head labels (within 2.5 points)",
-        lambda e: e.near(FOCAL_KIN, ("bce",), ("head",), 2.5), REUTERS,
-    ),
-    Claim(
-        "FL, CB, R-FL and NTR-FL are better than BCE on medium and tail labels",
-        lambda e: e.above(FOCAL_KIN, ("bce",), RARE), REUTERS,
-    ),
-    Claim(
-        "DB has the best tail micro-F1 of all losses",
-        lambda e: e.above(("db",), LOSSES[:-1], ("tail",), MICRO), REUTERS,
-    ),
-    Claim(
-        "DB's tail micro-F1 is more than 20 points above those of FL (by 21.49) and CB (by 25.81)",
-        lambda e: e.above(("db",), ("fl", "cb"), ("tail",), MICRO, by=20), REUTERS,
-    ),
-    Claim(
-        "DB beats earlier work, whose micro-F1 stayed below 89.9",
-        lambda e: e.between("db", ("all",), low=89.9, measures=MICRO), REUTERS,
-    ),
-    Claim(
-        "BCE does not work: it is the worst loss in total and finds nothing in medium and tail "
-        "(F1 below 0.5)",
-        lambda e: both(
-            e.above(LOSSES[1:], ("bce",), ("all",)), e.between("bce", RARE, high=0.5)
-        ), PUBMED,
-    ),
-    Claim(
-        "All other losses (but BCE) are better than FL on medium and tail labels",
-        lambda e: e.above(LOSSES[2:], ("fl",), RARE), PUBMED,
-    ),
-    Claim(
-        "DB is the best loss in every set of labels",
-        lambda e: e.above(("db",), LOSSES[:-1], SETS), PUBMED,
-    ),
-    Claim(
-        "DB gains most on medium and tail labels: its lead over FL is larger there than on head "
-        "labels (micro-F1)",
-        lambda e: e.gains_more("db", "fl", RARE, "head", MICRO), PUBMED,
-    ),
-    Claim(
-        "Without negative-tolerant regularisation (R-FL) DB gets worse in every set of labels",
-        lambda e: e.above(("db",), ("r-fl",), SETS),
-    ),
-    Claim(
-        "Without the focal factor (DB-0FL) DB gets worse in every set of labels",
-        lambda e: e.above(("db",), ("db-0fl",), SETS),
-    ),
-    Claim(
-        "Without rebalanced weights (NTR-FL) the total micro-F1 stays about the same (1 point)",
-        lambda e: e.near(("db",), ("ntr-fl",), ("all",), 1, MICRO),
-    ),
-    Claim(
-        "but DB is better than NTR-FL in total macro-F1 and on medium and tail labels",
+    "All other losses (but BCE) are better than FL on medium and tail labels":
+        (lambda e: e.above(LOSSES[2:], ("fl",), RARE), PUBMED),
+    "DB is the best loss in every set of labels":
+        (lambda e: e.above(("db",), LOSSES[:-1], SETS), PUBMED),
+    "DB gains most on medium and tail labels: its lead over FL is larger there than on head "
+    "labels (micro-F1)":
+        (lambda e: e.gains_more("db", "fl", RARE, "head", MICRO), PUBMED),
+    "Without negative-tolerant regularisation (R-FL) DB gets worse in every set of labels":
+        (lambda e: e.above(("db",), ("r-fl",), SETS), CORPORA),
+    "Without the focal factor (DB-0FL) DB gets worse in every set of labels":
+        (lambda e: e.above(("db",), ("db-0fl",), SETS), CORPORA),
+    "Without rebalanced weights (NTR-FL) the total micro-F1 stays about the same (1 point)":
+        (lambda e: e.near(("db",), ("ntr-fl",), ("all",), 1, MICRO), CORPORA),
+    "but DB is better than NTR-FL in total macro-F1 and on medium and tail labels": (
         lambda e: both(
             e.above(("db",), ("ntr-fl",), ("all",), MACRO), e.above(("db",), ("ntr-fl",), RARE)
-        ),
+        ), CORPORA,
     ),
-    Claim(
-        "CB-NTR is better than CB in every set of labels",
-        lambda e: e.above(("cb-ntr",), ("cb",), SETS),
-    ),
-    Claim(
-        "DB is close to CB-NTR (1 point) or better on medium and tail labels",
-        lambda e: e.above(("db",), ("cb-ntr",), RARE, by=-1),
-    ),
-    Claim(
-        "On documents with one label all losses have a similar micro-F1 (within 2 points)",
-        lambda e: e.near(LOSSES, LOSSES, ("single_label",), 2, MICRO), REUTERS,
-    ),
-    Claim(
-        "From documents with one label to those with several, BCE loses more than DB",
-        lambda e: e.gains_more("db", "bce", ("multi_label",), "single_label"), REUTERS,
-    ),
-    Claim(
-        "DB is the best loss in micro-F1 on documents with several labels, and in macro-F1 on "
-        "those with one and those with several",
+    "CB-NTR is better than CB in every set of labels":
+        (lambda e: e.above(("cb-ntr",), ("cb",), SETS), CORPORA),
+    "DB is close to CB-NTR (1 point) or better on medium and tail labels":
+        (lambda e: e.above(("db",), ("cb-ntr",), RARE, by=-1), CORPORA),
+    "On documents with one label all losses have a similar micro-F1 (within 2 points)":
+        (lambda e: e.near(LOSSES, LOSSES, ("single_label",), 2, MICRO), REUTERS),
+    "From documents with one label to those with several, BCE loses more than DB":
+        (lambda e: e.gains_more("db", "bce", ("multi_label",), "single_label"), REUTERS),
+    "DB is the best loss in micro-F1 on documents with several labels, and in macro-F1 on "
+    "those with one and those with several": (
         lambda e: both(
             e.above(("db",), LOSSES[:-1], ("multi_label",), MICRO),
             e.above(("db",), LOSSES[:-1], ("single_label", "multi_label"), MACRO),
         ), REUTERS,
     ),
-    Claim(
-        "NTR-FL, CB-NTR and DB are better than all other losses, whatever the number of labels "
-        "of a document",
-        lambda e: e.above(WITH_NTR, WITHOUT_NTR, TERCILES), PUBMED,
-    ),
-    Claim(
-        "The three most confused pairs of labels are the same for all losses: platinum and gold, "
-        "yen and money-fx, platinum and copper",
-        lambda e: e.most_confused("reuters"), REUTERS,
-    ),
-    Claim(
-        "The three most confused pairs of labels are the same for all losses: Pandemics and "
-        "Betacoronavirus, Pandemics and SARS-CoV-2, Pneumonia, Viral and Betacoronavirus",
-        lambda e: e.most_confused("pubmed"), PUBMED,
-    ),
-    Claim(
-        "BCE confuses these pairs more often than every other loss",
-        lambda e: e.more_errors("bce"), PUBMED,
-    ),
-    Claim("What is confused most are linked labels, with every loss", Evidence.confused_are_linked),
-)  # fmt: skip
+    "NTR-FL, CB-NTR and DB are better than all other losses, whatever the number of labels "
+    "of a document":
+        (lambda e: e.above(WITH_NTR, WITHOUT_NTR, TERCILES), PUBMED),
+    "The three most confused pairs of labels are the same for all losses: platinum and gold, "
+    "yen and money-fx, platinum and copper":
+        (lambda e: e.most_confused("reuters"), REUTERS),
+    "The three most confused pairs of labels are the same for all losses: Pandemics and "
+    "Betacoronavirus, Pandemics and SARS-CoV-2, Pneumonia, Viral and Betacoronavirus":
+        (lambda e: e.most_confused("pubmed"), PUBMED),
+    "BCE confuses these pairs more often than every other loss":
+        (lambda e: e.more_errors("bce"), PUBMED),
+    "What is confused most are linked labels, with every loss":
+        (Evidence.confused_are_linked, CORPORA),
+}  # fmt: skip
 
 
-def claims_about(corpus: str) -> tuple[Claim, ...]:
-    """The claims that the paper makes about a corpus."""
-    return tuple(claim for claim in CLAIMS if corpus in claim.corpora)
+def evaluate_claims(corpus: str, ours: Evidence) -> list[dict[str, Any]]:
+    """Every claim about a corpus on our figures and on the paper's: what is seen, what decides."""
+    papers, rows = Evidence(paper_figures(corpus)), []
+    for text, (check, corpora) in CLAIMS.items():
+        if corpus in corpora:
+            (seen, because), (in_paper, there) = decide(check, ours), decide(check, papers)
+            row = {"claim": text, "seen": seen, "because": because}
+            rows.append({**row, "seen_in_paper": in_paper, "because_in_paper": there})
+    return rows
+
+
+def decide(check: Callable[[Evidence], Outcome], evidence: Evidence) -> tuple[bool | None, str]:
+    """The outcome of a check; None where figures are missing."""
+    try:
+        return check(evidence)
+    except KeyError:
+        return None, ""
 
 
 def paper_figures(corpus: str) -> dict[str, dict[str, Pair | None]]:

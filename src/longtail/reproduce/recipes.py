@@ -40,11 +40,6 @@ def list_recipes() -> dict[str, Path]:
 def find_recipes(name: str) -> Path:
     """The folder of recipes of a name that comes with longtail, or else of a path."""
     known, folder = list_recipes(), Path(name)
-    if folder.is_file() and name not in known:
-        raise InputError(
-            f"--recipes {name} is a file. Name its folder, and this row of it: --recipes "
-            f"{folder.parent} --rows {folder.stem}."
-        )
     if not folder.exists() and name not in known:
         raise UnknownNameError("recipes (and no folder is called so):", name, known)
     return known.get(name, folder)

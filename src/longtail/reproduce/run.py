@@ -1,36 +1,72 @@
-"""`reproduce`: train missing cells, evaluate all, write the tables after every cell."""
+"""`reproduce`: train missing cells here or in processes, and write the tables after every cell.
+
+A failed cell is recorded, and the others continue; a stopped cell is resumed the next time.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from longtail.checks import check_integer
 from longtail.data import TextData
-from longtail.errors import InputError, UnknownNameError
-from longtail.reproduce.cells import FAILED, Cell, Finished, read_begun, read_finished
-from longtail.reproduce.recipes import is_random, plans_of
-from longtail.reproduce.running import Event, Watch, run_apart, run_here
-from longtail.reproduce.summary import Evaluator, Summary
-from longtail.reproduce.writing import (
-    check_publish,
-    publish_stem,
-    write_corpus_figure,
-    write_results,
+from longtail.errors import InputError, LongtailError, UnknownNameError
+from longtail.progress import Progress
+from longtail.reproduce.cells import (
+    FAILED,
+    FINISHED,
+    LOG,
+    Cell,
+    Finished,
+    begun_with,
+    read_finished,
+    train_cell,
 )
+from longtail.reproduce.page import check_publish, publish_stem, write_corpus_figure, write_results
+from longtail.reproduce.recipes import is_random, plans_of
+from longtail.reproduce.results import Results
+from longtail.runs.files import staging
 from longtail.runs.workspace import Workspace
 from longtail.training.devices import device_of
-from longtail.training.interrupt import NEVER, Stop
+from longtail.training.interrupt import NEVER, Stop, StoppedError, stopping
+
+KEPT = "What is finished is kept."
+POLL_SECONDS = 0.2
+# Seconds that processes have to save a checkpoint before they are killed.
+STOP_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """A cell `begins`, makes `progress`, is `done` or has `failed`; or a `note` about it."""
+
+    kind: str
+    cell: Cell
+    message: str = ""
+    share: float = 0.0
+    """How much of the cell is done, if known."""
+
+
+Watch = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
 class Reproduced:
-    """The results, and the files they were written to."""
+    """The results, as `results.json` has them, and all files that were written."""
 
-    summary: Summary
+    results: dict[str, Any]
     files: tuple[Path, ...]
 
     @property
@@ -38,8 +74,8 @@ class Reproduced:
         """Cell -> why it has no result."""
         return {
             f"{row} (seed {seed})": why
-            for row, result in self.summary.rows.items()
-            for seed, why in result.failed.items()
+            for row, result in self.results["rows"].items()
+            for seed, why in result["failed"].items()
         }
 
 
@@ -57,7 +93,6 @@ def reproduce(
     overwrite: bool = False,
     stop: Stop = NEVER,
     watch: Watch = lambda event: None,
-    note: Callable[[str], None] = lambda text: None,
 ) -> Reproduced:
     """Train every row for every seed that is not finished, and write the tables.
 
@@ -73,7 +108,7 @@ def reproduce(
         publish: also write the tables to this path with the suffixes .md, .json and .png.
         overwrite: start over with cells that failed, or were trained with another recipe or
             other documents.
-        stop, watch, note: see `longtail.training.interrupt`, `running.Event`.
+        stop, watch: see `longtail.training.interrupt`, `Event`.
     """
     check_integer("--jobs", jobs, 1)
     check_integer("--seeds", seeds, 1)
@@ -85,40 +120,41 @@ def reproduce(
     if publish is not None:
         check_publish(publish, recipes)
     with _exclusive(out):
-        evaluator = Evaluator(parts, corpus, recipes, seeds, against)
-        evaluator.finished = finished = _finished(cells, overwrite)
-        missing = [cell for cell in cells if (cell.row, cell.seed) not in finished]
-        stems = [out / "results", *([publish_stem(publish)] if publish else [])]
-        write_corpus_figure(parts["train"], corpus, stems)
-
-        def write() -> Reproduced:
-            summary = evaluator.summary()
-            return Reproduced(summary, write_results(summary, command, stems))
-
-        # At once, so that no earlier table describes cells that are trained again.
-        result = write()
-
-        def handle(event: Event) -> None:
-            nonlocal result
-            cell = event.cell
-            if event.kind == "done":
-                done = read_finished(cell)
-                assert done is not None
-                finished[cell.row, cell.seed] = done
-            elif event.kind == "failed":
-                evaluator.failed[cell.row][cell.seed] = event.message
-            watch(event)
-            if event.kind in ("done", "failed"):
-                result = write()
-
+        finished = _finished(cells, overwrite)
+        missing = [cell for cell in cells if str(cell) not in finished]
         for plan in [plan for cell in missing for plan in plans_of(cell.row, cell.recipe)]:
             # Raises before training if a device does not exist.
             device_of(plan.training.device)
+        stems = [out / "results", *([publish_stem(publish)] if publish else [])]
+        write_corpus_figure(parts["train"], corpus, stems)
+        results = Results(parts, corpus, recipes, seeds, against, command)
+        for result in finished.values():
+            results.add(result)
+
+        def write() -> Reproduced:
+            plain = results.to_dict()
+            return Reproduced(plain, write_results(plain, stems))
+
+        # At once, so that no earlier table describes cells that are trained again.
+        reproduced = write()
+
+        def handle(event: Event) -> None:
+            nonlocal reproduced
+            if event.kind == "done":
+                result = read_finished(event.cell)
+                assert result is not None
+                results.add(result)
+            elif event.kind == "failed":
+                results.failed[event.cell.row][event.cell.seed] = event.message
+            watch(event)
+            if event.kind in ("done", "failed"):
+                reproduced = write()
+
         if jobs == 1:
-            run_here(missing, parts, stop, handle, note)
+            _run_here(missing, parts, stop, handle)
         else:
-            run_apart(missing, parts, stop, handle, note, jobs, out)
-        return result
+            _run_apart(missing, parts, stop, handle, jobs, out)
+        return reproduced
 
 
 def cells_of(
@@ -144,23 +180,23 @@ def cells_of(
     ]
 
 
-def _finished(cells: list[Cell], overwrite: bool) -> dict[tuple[str, int], Finished]:
+def _finished(cells: list[Cell], overwrite: bool) -> dict[str, Finished]:
     """The finished cells; raises if they were trained with other settings or documents."""
     finished, changed = {}, []
     for cell in cells:
         done = read_finished(cell)
-        if done is None and overwrite and (cell.folder / FAILED).exists():
-            # Its checkpoints may be the reason of the failure.
-            cell.remove_results()
-            continue
-        before = done.fingerprint if done else (read_begun(cell) or {}).get("fingerprint")
+        before = done["fingerprint"] if done else begun_with(cell)
         changes = [] if before is None else cell.changes(before)
-        if changes and overwrite:
-            cell.remove_results()
+        # The checkpoints of a failed cell may be the reason of the failure.
+        failed = done is None and (cell.folder / FAILED).exists()
+        if overwrite and (changes or failed):
+            space = cell.open()
+            space.discard(FINISHED)
+            space.clear()
         elif changes:
             changed.append((cell, changes))
         elif done is not None:
-            finished[cell.row, cell.seed] = done
+            finished[str(cell)] = done
     if changed:
         cell, changes = changed[0]
         more = f" (and {len(changed) - 1} more cells)" if len(changed) > 1 else ""
@@ -181,3 +217,120 @@ def _exclusive(out: Path) -> Iterator[None]:
         yield
     finally:
         space.close()
+
+
+def _run_here(
+    cells: Sequence[Cell], parts: Mapping[str, TextData], stop: Stop, watch: Watch
+) -> None:
+    """One cell after the other in this process."""
+    for cell in cells:
+        stop.check(KEPT)
+        watch(Event("begins", cell))
+
+        def progress(progress: Progress, cell: Cell = cell) -> None:
+            watch(Event("progress", cell, str(progress), progress.share))
+
+        def note(text: str, cell: Cell = cell) -> None:
+            watch(Event("note", cell, text))
+
+        try:
+            train_cell(cell, parts, stop=stop, progress=progress, note=note)
+        except StoppedError:
+            raise
+        # Out of memory or a bug: the other cells continue.
+        except Exception as error:
+            kind = "" if isinstance(error, LongtailError) else f"{type(error).__name__}: "
+            message = kind + str(error).strip().partition("\n")[0]
+            failure = {"message": message, "traceback": traceback.format_exc()}
+            # Not possible in a folder that is not ours, or on a full disk.
+            with contextlib.suppress(LongtailError, OSError):
+                cell.open().write_record(FAILED, failure)
+            watch(Event("failed", cell, message))
+        else:
+            cell.open().discard(LOG)
+            watch(Event("done", cell))
+        finally:
+            # Free the GPU memory of the last model.
+            gc.collect()
+            torch.cuda.empty_cache()
+
+
+def _run_apart(
+    cells: Sequence[Cell],
+    parts: Mapping[str, TextData],
+    stop: Stop,
+    watch: Watch,
+    jobs: int,
+    out: Path,
+) -> None:
+    """Several cells at a time, each in a process that sends its events; its output is LOG."""
+    spawn = multiprocessing.get_context("spawn")
+    waiting, running = list(cells), dict[Connection, tuple[Cell, Any]]()
+    n_threads = max(1, (os.cpu_count() or 1) // jobs)
+    with staging(out) as data:
+        for name, part in parts.items():
+            part.save(data / f"{name}.parquet")
+        try:
+            while waiting or running:
+                stop.check(KEPT)
+                while waiting and len(running) < jobs:
+                    cell = waiting.pop(0)
+                    ours, theirs = spawn.Pipe(duplex=False)
+                    log = cell.open().file(LOG)
+                    arguments = (cell, data, log, n_threads, theirs)
+                    process = spawn.Process(target=_child, args=arguments)
+                    process.start()
+                    theirs.close()
+                    running[ours] = cell, process
+                for ready in wait(list(running), POLL_SECONDS):
+                    assert isinstance(ready, Connection)
+                    cell, process = running[ready]
+                    try:
+                        event: Event = ready.recv()
+                    except EOFError:
+                        process.join()  # for its exit code
+                        how = f"with exit code {process.exitcode} (fewer --jobs need less memory)"
+                        event = Event("failed", cell, f"its process ended {how}; see its {LOG}.")
+                    if event.kind in ("done", "failed"):
+                        del running[ready]
+                        process.join()
+                    watch(event)
+        finally:
+            # Each saves a checkpoint if stopped; after an error or a second Ctrl-C none stays.
+            for _, process in running.values():
+                process.terminate()
+            try:
+                for _, process in running.values():
+                    process.join(STOP_SECONDS if stop.signal is not None else 0)
+            finally:
+                for _, process in running.values():
+                    process.kill()
+                    process.join()
+
+
+def _child(cell: Cell, data: Path, log: Path, n_threads: int, events: Connection) -> None:
+    """Train one cell; stop, with its state saved, at SIGTERM or when whoever began it is gone."""
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    torch.set_num_threads(n_threads)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def stop_when_alone() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def send(event: Event) -> None:
+        if event.kind != "progress":
+            events.send(event)
+
+    with stopping() as stop:
+        # Ctrl-C reaches all processes of a terminal; the one that began this one passes it on.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=stop_when_alone, daemon=True).start()
+        parts = {path.stem: TextData.load(path) for path in data.glob("*.parquet")}
+        try:
+            _run_here([cell], parts, stop, send)
+        except StoppedError as stopped:
+            print(stopped, flush=True)

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 import uuid
 import weakref
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from longtail.errors import DataError, InputError
 # In every private folder and workspace: who made it and, in a workspace, the list of its files.
 MARK = ".longtail"
 MADE_BY = "Made by longtail"  # in reports and figures, which a later one may replace
-PRIVATE = re.compile(r"\.longtail-([0-9a-f]{32})")
 FIRST_LINE = re.compile(r"longtail ([0-9a-f]{32})\n")
 
 
@@ -120,47 +118,33 @@ def staging(parent: Path) -> Iterator[Path]:
     What killed processes have left in `parent` is removed first.
     """
     remove_left_overs(parent)
-    private, lock = _make_private(parent)
-    with lock:
+    key = uuid.uuid4().hex
+    private = parent / f".longtail-{key}"
+    private.mkdir()
+    with Lock(private) as lock:
+        lock.acquire()
+        # Only now may others take it for a left-over, once it is not locked any more.
+        (private / MARK).write_text(f"longtail {key}\n", "ascii")
         try:
             yield private
         finally:
-            if lock.is_current():
-                with contextlib.suppress(OSError):
-                    remove_private(private)
-
-
-def _make_private(parent: Path) -> tuple[Path, Lock]:
-    while True:
-        key = uuid.uuid4().hex
-        private = parent / f".longtail-{key}"
-        private.mkdir()
-        with contextlib.suppress(FileNotFoundError):
-            lock = Lock(private)
-            lock.acquire(wait=True)
-            # Another process may have taken the empty folder for a left-over.
-            if lock.is_current():
-                (private / MARK).write_text(f"longtail {key}\n", "ascii")
-                return private, lock
-            lock.close()
+            with contextlib.suppress(OSError):
+                remove_private(private)
 
 
 def remove_left_overs(parent: Path) -> None:
     """Remove private folders in `parent` whose processes are gone."""
-    with contextlib.suppress(OSError):
-        for entry in list(os.scandir(parent)):
-            if PRIVATE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-                with contextlib.suppress(OSError), Lock(Path(entry.path)) as lock:
-                    if lock.acquire() and lock.is_current() and _is_private(lock.path):
-                        remove_private(lock.path)
+    for path in parent.glob(".longtail-*"):
+        with contextlib.suppress(OSError):
+            if is_private(path):
+                with Lock(path) as lock:
+                    if lock.acquire() and is_private(path):
+                        remove_private(path)
 
 
-def _is_private(folder: Path) -> bool:
-    """Whether longtail made this folder; the mark may be missing where nothing else is there."""
-    mark = f"longtail {folder.name.removeprefix('.longtail-')}\n"
-    names = os.listdir(folder)
-    content = read_regular(folder / MARK).decode("ascii", "replace") if MARK in names else ""
-    return content.startswith(mark) or (set(names) <= {MARK} and mark.startswith(content))
+def is_private(path: Path) -> bool:
+    """Whether longtail made a folder of this name, as the mark in it says."""
+    return not path.is_symlink() and path.name == f".longtail-{key_of(path)}"
 
 
 def key_of(folder: Path) -> str | None:
@@ -174,11 +158,11 @@ def key_of(folder: Path) -> str | None:
 
 def remove_private(folder: Path) -> None:
     """Remove a private folder, its mark last."""
-    for entry in list(os.scandir(folder)):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        elif entry.name != MARK:
-            os.unlink(entry.path)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != MARK:
+            path.unlink()
     (folder / MARK).unlink(missing_ok=True)
     folder.rmdir()
 
@@ -196,12 +180,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     if place.is_dir():
         raise IsADirectoryError(f"{place} is a folder")
     if place.exists() and not place.is_file():
-        # A device or pipe, such as /dev/stdout, is written to and never replaced.
-        with tempfile.TemporaryDirectory() as folder:
-            temporary = Path(folder) / place.name
-            yield temporary
-            with temporary.open("rb") as source, place.open("wb") as target:
-                shutil.copyfileobj(source, target)
+        yield place  # a device or pipe, such as /dev/stdout, is written to and never replaced
         return
     with staging(place.parent) as private:
         temporary = private / place.name

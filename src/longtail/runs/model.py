@@ -75,20 +75,19 @@ def holds_model(folder: Path) -> bool:
 def check_out(folder: str | Path) -> Path:
     """The folder to save to; an error if something else is there, or if it cannot be made."""
     target = Path(folder)
-    try:
-        if target.exists():
-            # Hidden files, such as .git, are nobody's work that a model could overwrite.
-            seen = target.is_dir() and any(p.name[0] != "." for p in target.iterdir())
-            if not target.is_dir() or (seen and not holds_model(target)):
-                raise DataError(
-                    f"{target} is not empty and holds no model that longtail wrote. Choose another "
-                    "folder."
-                )
-        place = next(p for p in (target, *target.absolute().parents) if p.exists())
-        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            raise OSError(f"{place} cannot be written to")
-    except OSError as error:
-        raise DataError(f"cannot save to {target}: {error}. Choose another folder.") from error
+    place = next(p for p in (target, *target.absolute().parents) if p.exists())
+    # Hidden files, such as .git, are nobody's work that a model could overwrite.
+    if place == target and (
+        not target.is_dir()
+        or (any(p.name[0] != "." for p in target.iterdir()) and not holds_model(target))
+    ):
+        raise DataError(
+            f"{target} is not empty and holds no model that longtail wrote. Choose another folder."
+        )
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise DataError(
+            f"cannot save to {target}: {place} cannot be written to. Choose another folder."
+        )
     return target
 
 
@@ -105,7 +104,6 @@ def replace_model(folder: Path, write: Callable[[Path], None]) -> None:
         with _installing(folder):
             with files.staging(folder) as private:
                 write(private)
-                _check_names(folder, private)
                 files.use_usual_modes(private)
                 files.sync_tree(private)
                 os.rename(private, folder / READY)
@@ -131,51 +129,27 @@ def _installing(folder: Path) -> Iterator[None]:
         with files.Lock(folder) as lock:
             lock.acquire(wait=True)
             if whole_folder(folder) != folder:
-                _check_names(folder, folder / READY)
                 _install(folder)
             yield
     except Exception as error:
         # Tokenizers report a full disk as a bare Exception, safetensors as its own kind.
         full_disk = type(error) is Exception or type(error).__name__ == "SafetensorError"
-        if full_disk or isinstance(error, OSError):
-            raise DataError(_not_saved(folder, error)) from error
-        raise
-
-
-def _not_saved(folder: Path, error: Exception) -> str:
-    if whole_folder(folder) != folder:
-        return (
-            f"the model was saved to {folder / READY}, and is read from there, but could not be "
-            f"moved to {folder}: {error}. Free some space, then save it again."
-        )
-    kept = "The model that was there before is unchanged. " if holds_model(folder) else ""
-    return f"could not save to {folder}: {error}. {kept}Free some space, or choose another folder."
-
-
-def _check_names(folder: Path, source: Path) -> None:
-    """Raise if a file of the new model would take the place of one that is not longtail's."""
-    others = set(files.files_in(source)) - _listed(source).keys() - {CONFIG_FILE, files.MARK}
-    if others:
-        raise DataError(f"{source / min(others)} is no part of the model that is saved. Move it.")
-    ours = {*_listed(folder), *([CONFIG_FILE] if read_config(folder) else [])}
-    for name, entry in {**_listed(source), CONFIG_FILE: {}}.items():
-        place = folder / name
-        # After a kill some files of the new model have their places already.
-        if name in ours or not os.path.lexists(place) or _is_file(place, entry):
-            continue
+        if not (full_disk or isinstance(error, OSError)):
+            raise
+        is_old = whole_folder(folder) == folder and holds_model(folder)
+        kept = " The model that was there before is unchanged." if is_old else ""
         raise DataError(
-            f"{place} is in the way: the model has a file of that name, and longtail did not write "
-            "this one. Nothing was changed. Move it, or choose another folder."
-        )
+            f"could not save to {folder}: {error}.{kept} Free some space, or choose another folder."
+        ) from error
 
 
 def _install(folder: Path) -> None:
     """Give every ready file its place, CONFIG_FILE last; a second time does no harm."""
     ready = folder / READY
     old, new = _listed(folder), _listed(ready)
-    _keep_changed(folder, old, new)
     with files.staging(folder) as private:
-        for name in new:
+        for name, entry in new.items():
+            _set_aside(folder / name, old.get(name, entry), entry)
             _put(ready / name, folder / name, private / "file")
         for name in old.keys() - new.keys():
             # What the model before had more, such as further folds; not if somebody changed it.
@@ -184,6 +158,8 @@ def _install(folder: Path) -> None:
                 with contextlib.suppress(OSError):
                     # Up to the first that is not empty, as this folder is not.
                     os.removedirs((folder / name).parent)
+        if read_config(folder) is None:
+            _set_aside(folder / CONFIG_FILE)
         _put(ready / CONFIG_FILE, folder / CONFIG_FILE, private / "file")
     for parent in {(folder / name).parent for name in (*new, CONFIG_FILE)}:
         files.sync(parent)
@@ -193,20 +169,10 @@ def _install(folder: Path) -> None:
         files.remove_private(done)
 
 
-def _keep_changed(folder: Path, old: Manifest, new: Manifest) -> None:
-    """What somebody has changed since it was saved, such as the card, is kept beside the new one.
-
-    A file that is the new one already was put there by a process that was killed.
-    """
-    for name in old.keys() & new.keys():
-        path = folder / name
-        if not path.is_file() or _is_file(path, old[name]) or _is_file(path, new[name]):
-            continue
-        copies = [path.with_name(f"{path.name}.{n}.bak") for n in range(1, 1000)]
-        if not any(copy.is_file() and checksum(copy) == checksum(path) for copy in copies):
-            free = next(copy for copy in copies if not os.path.lexists(copy))
-            with files.whole_file(free) as temporary:
-                shutil.copy2(path, temporary)
+def _set_aside(place: Path, *known: Mapping[str, Any]) -> None:
+    """Keep what longtail did not write, or somebody changed since, such as the card."""
+    if place.is_file() and not any(_is_file(place, entry) for entry in known):
+        os.replace(place, f"{place}.{checksum(place)[:8]}.bak")
 
 
 def _put(source: Path, place: Path, temporary: Path) -> None:

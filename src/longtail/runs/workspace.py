@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
-from errno import ENOTEMPTY
 from pathlib import Path
 from typing import Any
 
 from longtail.errors import DataError, shown
 from longtail.runs import files
 
+# A file in a private folder of a process at work.
+PRIVATE = re.compile(r"\.longtail-[0-9a-f]{32}/")
 # Differences of settings that are named, and characters of each value.
 MAX_SHOWN, MAX_LENGTH = 5, 60
 
@@ -37,18 +39,14 @@ class Workspace:
         try:
             return cls(folder, _make(folder, first))
         except OSError as error:
-            if not cls.is_one(folder):
-                raise DataError(
-                    f"cannot begin in {folder}: {error.strerror or error}. Choose an empty folder, "
-                    "or one that is not there yet."
-                ) from error
-            if not join:
-                raise DataError(
-                    f"another process has just begun in {folder}. Choose another folder."
-                ) from error
-        space = cls.open(folder)
-        space.share()
-        return space
+            if join and cls.is_one(folder):
+                space = cls.open(folder)
+                space.share()
+                return space
+            raise DataError(
+                f"cannot begin in {folder}: {error.strerror or error}. Choose an empty folder, or "
+                "one that is not there yet."
+            ) from error
 
     @staticmethod
     def is_one(folder: Path) -> bool:
@@ -58,14 +56,11 @@ class Workspace:
     @classmethod
     def open(cls, folder: Path) -> Workspace:
         """The workspace in a folder, not held."""
-        if not folder.exists():
-            raise DataError(
-                f"another process has just finished or removed {folder}. Try once more."
-            )
         if not cls.is_one(folder):
-            raise DataError(
-                f"{folder} was not made by longtail, and is left as it is. Choose another folder."
-            )
+            reason = "was not made by longtail, and is left as it is. Choose another folder."
+            if not folder.exists():
+                reason = "was just finished or removed by another process. Try once more."
+            raise DataError(f"{folder} {reason}")
         try:
             return cls(folder, files.Lock(folder / files.MARK))
         except OSError as error:
@@ -87,7 +82,7 @@ class Workspace:
             )
         if not self._lock.is_current():
             raise DataError(
-                f"another process has just finished or removed {self.folder}. Try once more."
+                f"{self.folder} was just finished or removed by another process. Try once more."
             )
 
     def close(self) -> None:
@@ -157,13 +152,8 @@ class Workspace:
     def others(self) -> list[str]:
         """Files here that longtail did not write."""
         ours = {*self.names(), files.MARK}
-        return [
-            path.relative_to(self.folder).as_posix()
-            for path in sorted(self.folder.rglob("*"))
-            if path.relative_to(self.folder).as_posix() not in ours
-            and not path.is_dir()
-            and not any(map(files.PRIVATE.fullmatch, path.relative_to(self.folder).parts))
-        ]
+        names = files.files_in(self.folder)
+        return [name for name in names if name not in ours and not PRIVATE.search(name)]
 
     def discard(self, name: str) -> None:
         """Remove a file if it is on the list."""
@@ -203,12 +193,7 @@ class Workspace:
 def _make(folder: Path, first: Mapping[str, str]) -> files.Lock:
     """Make the folder of a workspace with its mark and its first files; raises OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # A folder that is there stays: it may be a mounted volume, or a link.
-    is_new = not folder.is_dir()
-    inside = [] if is_new else [p for p in folder.iterdir() if not files.PRIVATE.fullmatch(p.name)]
-    if any(not path.is_dir() or path.is_symlink() or any(path.iterdir()) for path in inside):
-        raise OSError(ENOTEMPTY, "it is not empty")
-    with files.staging(folder.parent if is_new else folder) as private:
+    with files.staging(folder.parent) as private:
         for name, text in first.items():
             (private / name).write_text(text, "utf-8")
         with (private / files.MARK).open("a", encoding="utf-8") as listed:
@@ -216,14 +201,10 @@ def _make(folder: Path, first: Mapping[str, str]) -> files.Lock:
         files.sync_tree(private)
         lock = files.Lock(private / files.MARK)
         lock.acquire(shared=True)
+        # Takes the place of an empty folder; fails if there is anything in it.
+        os.rename(private, folder)
         lock.path = folder / files.MARK
-        if is_new:
-            os.rename(private, folder)
-        else:
-            # Fails, other than a rename, if another process was faster.
-            for name in (files.MARK, *first):
-                os.link(private / name, folder / name)
-    files.sync(folder.parent if is_new else folder)
+    files.sync(folder.parent)
     return lock
 
 

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longtail.analysis.label_map import Cuts, LabelMap, label_map, marked_pairs
-from longtail.analysis.measures import IntArray, LinkedPair
+from longtail.analysis.measures import (
+    IntArray,
+    LinkedPair,
+    conditional_means,
+    count_labels,
+    linked_pairs,
+    rank_bins,
+)
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
 from longtail.labels import FloatArray, label_groups
@@ -23,6 +29,10 @@ if TYPE_CHECKING:
 
 PART_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 NEUTRAL = "#d9d9d9"
+MOST_BINS, N_PAIRS = 50, 12
+# Beyond this a cell per label would be smaller than a dot of the printed figure.
+MAX_CELLS, N_BINS = 400, 80
+Cuts = tuple[float, float]
 # Inches: the figure's width, the side of the map, what lies left of it, the panel above, a gap.
 WIDTH, MAP, LEFT, PANEL, GAP = 10.0, 7.0, 1.25, 2.0, 0.15
 RIGHT = LEFT + MAP + GAP
@@ -46,8 +56,11 @@ def plot_labels(
     target = check_target(path)
     if not data.label_names:
         raise InputError("there are no labels to draw. Check that the documents have labels.")
-    labels = label_map(data)
-    bottom = 0.65 if labels.binned else 1.25
+    counts = count_labels(data.Y)
+    order = np.argsort(-counts, kind="stable")
+    binned = counts.size > MAX_CELLS
+    bins = rank_bins(counts.size, N_BINS) if binned else np.arange(counts.size + 1)
+    bottom = 0.65 if binned else 1.25
     height = bottom + MAP + GAP + PANEL + 0.5
     figure = new_figure(WIDTH, height)
 
@@ -58,27 +71,24 @@ def plot_labels(
     heading = shorten(title or sizes, 70)
     figure.text(LEFT / WIDTH, 1 - 0.3 / height, heading, fontsize=13, parse_math=False)
     heat, top = axes_at(LEFT, bottom, MAP, MAP), axes_at(LEFT, bottom + MAP + GAP, MAP, PANEL)
-    _draw_counts(top, labels, cuts)
-    _draw_map(heat, labels)
+    _draw_counts(top, counts[order], cuts)
+    _draw_map(heat, conditional_means(data.Y[:, order], bins), bins + 0.5, binned)
     top.set_xscale(heat.get_xscale())
     top.set_xlim(heat.get_xlim())
-    _name_labels(heat, labels, [shorten(data.label_names[k], 16) for k in labels.order])
+    _name_labels(heat, [shorten(data.label_names[k], 16) for k in order], binned)
     # Fixed positions: a long name would push them off the page.
     heat.xaxis.set_label_coords(0.5, -(bottom - 0.2) / MAP)
     heat.yaxis.set_label_coords(-(LEFT - 0.2) / MAP, 0.5)
-    _draw_colour_bar(axes_at(RIGHT, bottom + MAP - 1.8, 0.18, 1.8), heat, labels)
-    pairs = marked_pairs(data, cuts)
-    _list_pairs(figure, pairs, bottom + MAP - 2.15, numbered=not labels.binned)
-    if not labels.binned:
-        _mark_pairs(heat, pairs, {data.label_names[k]: r for r, k in enumerate(labels.order, 1)})
+    _draw_colour_bar(axes_at(RIGHT, bottom + MAP - 1.8, 0.18, 1.8), heat, binned)
+    pairs = linked_pairs(data.Y, data.label_names, N_PAIRS)
+    _list_pairs(figure, pairs, bottom + MAP - 2.15)
     save_figure(figure, target)
 
 
-def _draw_counts(axes: Axes, labels: LabelMap, cuts: Cuts | None) -> None:
+def _draw_counts(axes: Axes, counts: FloatArray, cuts: Cuts | None) -> None:
     """Filled steps of the counts, coloured by group; the legend has the bounds of the groups."""
     from matplotlib.patches import Patch
 
-    counts = labels.counts
     low, high = np.quantile(counts, [1 / 3, 2 / 3]) if cuts is None else cuts
     bounds = (f"more than {high:.4g}", f"{low:.4g} to {high:.4g}", f"fewer than {low:.4g}")
     edges, legend = np.arange(counts.size + 1) + 0.5, []
@@ -91,9 +101,6 @@ def _draw_counts(axes: Axes, labels: LabelMap, cuts: Cuts | None) -> None:
             first, last = np.flatnonzero(mask)[[0, -1]]
             steps = np.maximum(counts[first : last + 1], 0.5), edges[first : last + 2]
             axes.stairs(*steps, baseline=0.5, fill=True, color=colour)
-    never = int((counts == 0).sum())
-    if never:
-        legend.append(Patch(alpha=0, label=f"{plural(never, 'label')}\nwithout documents"))
     axes.set(yscale="log", ylim=(0.5, max(10.0, 1.5 * float(counts.max()))), ylabel="documents")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("")
@@ -103,26 +110,25 @@ def _draw_counts(axes: Axes, labels: LabelMap, cuts: Cuts | None) -> None:
     axes.legend(handles=legend, loc="upper left", bbox_to_anchor=(1, 1.03), **style)
 
 
-def _draw_map(axes: Axes, labels: LabelMap) -> None:
+def _draw_map(axes: Axes, p: FloatArray, edges: Any, binned: bool) -> None:
     """The cells of p(i|j): white for none, grey where it is undefined."""
     from matplotlib import colormaps
     from matplotlib.colors import PowerNorm
 
-    edges = labels.edges + 0.5
-    strongest = float(np.nan_to_num(labels.p).max()) if labels.binned else 1.0
+    strongest = float(np.nan_to_num(p).max()) if binned else 1.0
     # Most values are small. The paper takes the fourth root for its large corpus too.
-    norm = PowerNorm(0.25 if labels.binned else 0.5, 1e-12, strongest or 1.0)
+    norm = PowerNorm(0.25 if binned else 0.5, 1e-12, strongest or 1.0)
     colours = colormaps["magma_r"].with_extremes(bad=NEUTRAL, under="white")
-    cells = np.ma.masked_invalid(labels.p)
+    cells = np.ma.masked_invalid(p)
     axes.pcolormesh(edges, edges, cells, cmap=colours, norm=norm, rasterized=True)
-    if labels.binned:
+    if binned:
         axes.set(xscale="log", yscale="log")
     axes.set(xlim=(edges[0], edges[-1]), ylim=(edges[-1], edges[0]))
 
 
-def _name_labels(axes: Axes, labels: LabelMap, names: list[str]) -> None:
+def _name_labels(axes: Axes, names: list[str], binned: bool) -> None:
     """Names where neighbours do not overlap: all of them, every n-th, or the first of the head."""
-    if labels.binned:
+    if binned:
         powers = [10**k for k in range(1, 8) if 10**k <= len(names)]
         axes.set_xticks([1, *powers], [str(rank) for rank in (1, *powers)])
         shown = [*names[:6], *map(str, powers)]
@@ -133,78 +139,40 @@ def _name_labels(axes: Axes, labels: LabelMap, names: list[str]) -> None:
     cell = MAP * 72 / len(names)
     # 5 points is the smallest print that can be read; where cells are smaller, names need air.
     every = 1 if cell >= 5 else int(np.ceil(7 / cell))
-    style: dict[str, Any] = dict(fontsize=float(np.clip(0.93 * cell * every, 4.7, 7)))
-    style["parse_math"] = False
-    ranks, shown = list(range(1, len(names) + 1, every)), names[::every]
-    axes.set_xticks(ranks, shown, rotation=90, **style)
-    axes.set_yticks(ranks, shown, **style)
-    axes.tick_params(length=0 if every == 1 else 2, pad=2)
+    size = float(np.clip(0.93 * cell * every, 4.7, 7))
+    ranks, shown = range(1, len(names) + 1, every), names[::every]
+    axes.set_xticks(ranks, shown, rotation=90, fontsize=size, parse_math=False)
+    axes.set_yticks(ranks, shown, fontsize=size, parse_math=False)
     axes.set(xlabel="label i", ylabel="label j")
 
 
-def _draw_colour_bar(axes: Axes, heat: Axes, labels: LabelMap) -> None:
+def _draw_colour_bar(axes: Axes, heat: Axes, binned: bool) -> None:
     mesh = heat.collections[0]
     strongest = float(mesh.get_clim()[1] or 1)
-    ticks = (1e-4, 1e-3, 0.01, 0.1, 0.5) if labels.binned else (0.01, 0.1, 0.25, 0.5)
     # The strongest value ends the bar; a round one close below it would overlap.
-    shown = [*(tick for tick in ticks if tick < 0.6 * strongest), strongest]
+    ticks = [tick for tick in (1e-4, 1e-3, 0.01, 0.1, 0.5) if tick < 0.6 * strongest]
     bar = heat.figure.colorbar(mesh, cax=axes)
-    bar.set_ticks(shown, labels=[f"{tick:.2g}" for tick in shown], fontsize=8)
+    bar.set_ticks([*ticks, strongest], labels=[f"{t:.2g}" for t in (*ticks, strongest)], fontsize=8)
     bar.ax.minorticks_off()
-    scale = "p(i | j) (root scale)"
-    if labels.binned:
-        scale = "mean p(i | j) of a bin\n(fourth-root scale)"
-    bar.set_label(scale + "\nwhite: none", fontsize=8.5)
+    scale = "mean p(i | j) of a bin" if binned else "p(i | j)"
+    bar.set_label(f"{scale}\n(root scale; white: none)", fontsize=8.5)
 
 
-def _list_pairs(
-    figure: Figure, pairs: list[tuple[str, LinkedPair]], top: float, numbered: bool
-) -> None:
+def _list_pairs(figure: Figure, pairs: tuple[LinkedPair, ...], top: float) -> None:
     """The names of the most linked pairs, from `top` inches downwards beside the map."""
-    height = figure.get_figheight()
 
     def write(text: str, y: float, **style: Any) -> None:
         settings: dict[str, Any] = {"fontsize": 7.5, "va": "top", "parse_math": False} | style
-        figure.text(RIGHT / WIDTH, y / height, text, **settings)
+        figure.text(RIGHT / WIDTH, y / figure.get_figheight(), text, **settings)
 
     if not pairs:
-        write("No two labels share\nseveral documents\nmore than by chance.", top)
+        write("No two labels share\ndocuments more than by chance.", top)
         return
     write("Most linked labels", top, fontsize=9, weight="bold")
     write("j → i, and p(i | j)", top - 0.18)
-    last, y = "", top - 0.3
-    for number, (group, pair) in enumerate(pairs, start=1):
-        if group != last:
-            write(f"{group} labels j", y - 0.14, weight="bold", color=GROUP_COLOURS[group])
-            last, y = group, y - 0.33
-        first = f"{number}  " if numbered else ""
+    for k, pair in enumerate(pairs):
         a, b = shorten(pair.a, 16), shorten(pair.b, 20)
-        write(f"{first}{b}\n→ {a}  {pair.p_a_given_b:.2f}", y)
-        y -= 0.32
-
-
-def _mark_pairs(axes: Axes, pairs: list[tuple[str, LinkedPair]], rank_of: dict[str, int]) -> None:
-    """A frame round the cell of every pair, and its number where no other number stands."""
-    from matplotlib.patches import Rectangle
-
-    point = len(rank_of) / (MAP * 72)
-    around = [(1, 1), (-1, 1), (1, -1), (-1, -1), (1.4, 0), (0, 1.4), (-1.4, 0), (0, -1.4)]
-    taken: list[tuple[float, float]] = []
-    for number, (group, pair) in enumerate(pairs, start=1):
-        colour, x, y = GROUP_COLOURS[group], rank_of[pair.a], rank_of[pair.b]
-        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=colour))
-        spots = [(x + r * u * point, y + r * v * point) for r in range(9, 50, 5) for u, v in around]
-        free = (
-            spot
-            for spot in spots
-            if all(8 * point < at < len(rank_of) - 8 * point for at in spot)
-            and all(np.hypot(spot[0] - u, spot[1] - v) > 14 * point for u, v in taken)
-        )
-        taken.append(next(free, spots[0]))
-        circle = dict(boxstyle="circle,pad=0.12", facecolor="white", edgecolor=colour)
-        line = dict(arrowstyle="-", color=colour, shrinkB=0)
-        centre: dict[str, Any] = dict(fontsize=7, ha="center", va="center")
-        axes.annotate(str(number), (x, y), taken[-1], bbox=circle, arrowprops=line, **centre)
+        write(f"{b}\n→ {a}  {pair.p_a_given_b:.2f}", top - 0.42 - 0.34 * k)
 
 
 def plot_documents(
@@ -216,69 +184,32 @@ def plot_documents(
     if not filled:
         raise InputError("there are no documents to draw: every part is empty.")
     figure = new_figure(WIDTH, 4.2)
-    left, right = figure.subplots(1, 2)
+    panels = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.08, right=0.98, top=0.86, bottom=0.14, wspace=0.22)
     if title:
         figure.suptitle(shorten(title, 70), x=0.08, ha="left", fontsize=13, parse_math=False)
-    labels = {part: np.diff(data.Y.indptr) for part, data in filled.items()}
-    lengths = {p: np.array([len(t.split()) for t in d.texts]) for p, d in filled.items()}
-    shares = _draw_shares(left, labels, label_edges(np.concatenate([*labels.values()])))
-    left.set_xlabel("labels per document")
-    left.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    left.legend(frameon=False, fontsize=9)
-    rarest = float(shares[shares > 0].min())
-    if rarest < shares.max() / 200:
-        left.set_yscale("log")
-        left.set_ylim(bottom=rarest / 2)
-        left.yaxis.set_major_formatter("{x:g}")
-    _draw_shares(right, lengths, word_edges(np.concatenate([*lengths.values()])))
-    _scale_words(right)
-    empty = sum(int((words == 0).sum()) for words in lengths.values())
-    right.set_xlabel("words per document" + (f" ({empty} without words left out)" if empty else ""))
+    labels = [np.diff(data.Y.indptr) for data in filled.values()]
+    words = [np.array([len(text.split()) for text in data.texts]) for data in filled.values()]
+    for axes, values, unit in zip(panels, (labels, words), ("labels", "words"), strict=True):
+        edges = bin_edges(np.concatenate(values))
+        for part, each, colour in zip(filled, values, cycle(PART_COLOURS), strict=False):
+            share = 100 * np.histogram(each, edges)[0] / each.size
+            label = shorten(f"{part}: {plural(each.size, 'document')}", 50).replace("$", r"\$")
+            axes.stairs(share, edges, color=colour, linewidth=1.6, label=label)
+        if edges[-1] > MOST_BINS:
+            axes.set_xscale("symlog", linthresh=1)
+            axes.xaxis.set_major_formatter("{x:g}")
+        axes.set(xlabel=f"{unit} per document", ylabel="% of documents")
+        axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].legend(frameon=False, fontsize=9)
     save_figure(figure, target)
 
 
-def _scale_words(axes: Axes) -> None:
-    """A logarithmic axis with plain numbers, unless the lengths hardly differ."""
-    from matplotlib.ticker import LogLocator
-
-    low, high = axes.get_xlim()
-    if high < 4 * low:
-        return
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 500 else (1,)))
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if x >= 1 else "")
-    axes.xaxis.set_minor_formatter("")
-
-
-def label_edges(numbers: IntArray) -> FloatArray:
-    """Edges of bins for numbers of labels: one number each, or some where there are many."""
-    fewest, most = int(numbers.min()), int(numbers.max())
-    step = max(1, round((most - fewest) / 50))
-    return np.arange(fewest, most + step + 1, step, dtype=np.float64) - 0.5
-
-
-def word_edges(numbers: IntArray) -> FloatArray:
-    """Edges of up to 40 bins for numbers of words, from 1 on, that grow by a constant factor.
-
-    They lie between whole numbers: a bin of short texts that holds no number would look empty.
-    """
-    positive = numbers[numbers > 0]
-    fewest, most = (positive.min(), positive.max()) if positive.size else (1, 1)
-    edges: FloatArray = np.unique(np.round(np.geomspace(fewest, most + 1, 41)))
-    return edges - 0.5
-
-
-def _draw_shares(axes: Axes, values: Mapping[str, IntArray], edges: FloatArray) -> FloatArray:
-    """Draw and return the share of every part's documents in each bin, in per cent."""
-    shares = np.array([100 * np.histogram(each, edges)[0] / each.size for each in values.values()])
-    for (part, each), share, colour in zip(
-        values.items(), shares, cycle(PART_COLOURS), strict=False
-    ):
-        label = shorten(f"{part}: {plural(each.size, 'document')}", 50).replace("$", r"\$")
-        axes.stairs(share, edges, color=colour, linewidth=1.6, label=label)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("% of documents")
-    axes.spines[["top", "right"]].set_visible(False)
-    return shares
+def bin_edges(numbers: IntArray) -> FloatArray:
+    """Edges of bins for whole numbers from 0 on: of one each, or of widths that grow if many."""
+    most = int(numbers.max())
+    if most < MOST_BINS:
+        return np.arange(most + 2, dtype=np.float64) - 0.5
+    edges: FloatArray = np.unique(np.round(np.geomspace(1, most + 2, MOST_BINS + 1)))
+    return edges - 1.5

@@ -43,17 +43,11 @@ def save_figure(figure: Figure, path: Path) -> None:
     """Write the figure in the format of its suffix, all of it or nothing."""
     from matplotlib import rc_context
 
-    try:
-        with (
-            whole_file(path) as temporary,
-            warnings.catch_warnings(),
-            rc_context({"svg.hashsalt": "longtail"}),
-        ):
-            # A label in a script that the font lacks is drawn as boxes: not worth a warning.
-            warnings.filterwarnings("ignore", message=".*[Gg]lyph", category=UserWarning)
-            figure.savefig(temporary, dpi=150, metadata=METADATA[path.suffix.lower()])
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}. Expected a file of one of the "
-            f"formats {', '.join(METADATA)}, in a folder that can be written to."
-        ) from error
+    with (
+        whole_file(path) as temporary,
+        warnings.catch_warnings(),
+        rc_context({"svg.hashsalt": "longtail"}),
+    ):
+        # A label in a script that the font lacks is drawn as boxes: not worth a warning.
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph", category=UserWarning)
+        figure.savefig(temporary, dpi=150, metadata=METADATA[path.suffix.lower()])

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from longtail.analysis.curves import f1_by_shift, mean_f1_by_count, precision_recall
+from longtail.analysis.curves import mean_f1_by_count, precision_recall
 from longtail.analysis.runs import Run
-from longtail.report.evaluation_tables import GROUPS, MEASURES
 from longtail.report.figures.drawing import new_figure
-from longtail.report.jinja import LINES, N_COLOURS
-from longtail.report.table import NONE, heading
+from longtail.report.jinja import N_COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +23,6 @@ Runs = list[tuple[int, Run]]
 """Runs with their positions, which choose the colours."""
 # Placeholders that no figure would use; `_inline` replaces them by the page's variables.
 TEXT, GRID = "#000001", "#000002"
-DASHES: dict[str, Any] = {"solid": "-", "dashed": (0, (4, 1.5)), "dotted": (0, (1, 1))}
 # Inches, so that letters have the same size in half and in all of the width of the page.
 HALF, FULL = 5.4, 11.4
 UNIT = (-0.02, 1.02)
@@ -80,28 +77,6 @@ def _f1_by_count(panels: Panels, runs: Runs) -> None:
     axes.set(ylabel="F1 of the label", ylim=(-0.03, 1.03))
 
 
-def _f1_by_group(panels: Panels, runs: Runs) -> None:
-    """Bars of every group and run with their intervals."""
-    width = 0.8 / len(runs)
-    for axes, measure in zip(panels, MEASURES, strict=True):
-        for k, run in runs:
-            for position, (group, scores) in enumerate(run.evaluation.groups().items()):
-                middle = position + (k - (len(runs) - 1) / 2) * width
-                if scores.is_empty:
-                    axes.text(middle, 1, NONE, ha="center", va="bottom", color=_colour(k))
-                    continue
-                value = 100 * getattr(scores, measure)
-                axes.bar(middle, value, 0.92 * width, color=_colour(k))
-                if group in run.evaluation.intervals:
-                    low, high = run.evaluation.intervals[group][measure]
-                    # A percentile interval may leave out the value itself.
-                    ends = np.maximum(0, [[value - 100 * low], [100 * high - value]])
-                    axes.errorbar(middle, value, ends, fmt="none", ecolor=TEXT, elinewidth=0.9)
-        axes.set_xticks(range(len(GROUPS)), GROUPS)
-        axes.grid(axis="x", visible=False)
-        axes.set(title=f"{heading(measure)}, %", ylim=(0, 100))
-
-
 def _thresholds(panels: Panels, runs: Runs) -> None:
     """The threshold of a label over its training count."""
     (axes,) = panels
@@ -117,17 +92,6 @@ def _thresholds(panels: Panels, runs: Runs) -> None:
             axes.plot(counts[dots], values[dots], "o", color=_colour(k), ms=3.5, mew=0)
     _over_counts(axes)
     axes.set_ylabel("threshold of the score")
-
-
-def _f1_by_shift(panels: Panels, runs: Runs) -> None:
-    """Micro- and macro-F1 as all thresholds are moved by the same amount."""
-    for k, run in runs:
-        for axes, curve in zip(panels, f1_by_shift(run), strict=True):
-            axes.plot(curve.x, 100 * curve.y, **_line(k))
-    for axes, measure in zip(panels, MEASURES, strict=True):
-        axes.axvline(0, color=TEXT, linewidth=0.8, linestyle=":")
-        title = f"{heading(measure)}, %"
-        axes.set(title=title, xlabel="all thresholds moved by", ylim=(0, 100))
 
 
 def _precision_recall(panels: Panels, runs: Runs) -> None:
@@ -162,22 +126,12 @@ def _has_scores(run: Run) -> bool:
     return run.scores is not None and evaluation.y_true is not None and len(evaluation.masks) > 0
 
 
-def _always(run: Run) -> bool:
-    return True
-
-
-def _is_calibrated(run: Run) -> bool:
-    return run.evaluation.calibration is not None
-
-
 # How to draw it, panels, width, and which runs have it.
 FIGURES: dict[str, tuple[Callable[[Panels, Runs], None], int, float, Callable[[Run], bool]]] = {
-    "f1-by-count": (_f1_by_count, 1, HALF, _always),
-    "f1-by-group": (_f1_by_group, 2, HALF, _always),
-    "thresholds": (_thresholds, 1, HALF, _always),
-    "f1-by-shift": (_f1_by_shift, 2, FULL, _has_scores),
+    "f1-by-count": (_f1_by_count, 1, HALF, lambda run: True),
+    "thresholds": (_thresholds, 1, HALF, lambda run: True),
     "precision-recall": (_precision_recall, 3, FULL, _has_scores),
-    "reliability": (_reliability, 1, HALF, _is_calibrated),
+    "reliability": (_reliability, 1, HALF, lambda run: run.evaluation.calibration is not None),
 }
 
 
@@ -192,8 +146,7 @@ def _colour(position: int) -> str:
 
 
 def _line(position: int) -> dict[str, Any]:
-    dash = DASHES[LINES[position // N_COLOURS % len(LINES)]]
-    return {"color": _colour(position), "linewidth": 1.8, "linestyle": dash}
+    return {"color": _colour(position), "linewidth": 1.8}
 
 
 def _over_counts(axes: Axes) -> None:

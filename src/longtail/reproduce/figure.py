@@ -1,0 +1,88 @@
+"""The figure of a page of results: F1 of every row by group of labels, beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longtail.report.figures.drawing import GROUP_COLOURS, check_target, new_figure, save_figure
+from longtail.report.table import shorten
+from longtail.reproduce.claims import row_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MEASURES = {"micro_f1": "micro-F1", "macro_f1": "macro-F1"}
+COLOURS = {"all": "#444444", **GROUP_COLOURS}
+PAPER: dict[str, Any] = dict(
+    marker="D", markersize=5, markerfacecolor="none", linestyle="none", color="#888888"
+)
+
+
+def plot_results(results: Mapping[str, Any], path: Path, *, title: str = "") -> None:
+    """Draw a panel for every group of labels and both averages, a line for every row, to a file.
+
+    Args:
+        results: of `Results.to_dict`; a row without figures stays empty.
+        path: a name that ends in .png, .svg or .pdf.
+    """
+    from matplotlib.lines import Line2D
+
+    target, rows = check_target(path), results["rows"]
+    paper = results["paper"]["labels"] if results["paper"] else {}
+    sizes = results["corpus"]["sizes"]["labels"]
+    height = 1.5 + 2 * (0.45 + 0.21 * len(rows))
+    figure = new_figure(10.0, height)
+    panels = figure.subplots(2, len(COLOURS), sharey=True, squeeze=False)
+    margins = dict(left=0.1, right=0.985, hspace=0.28, wspace=0.1)
+    figure.subplots_adjust(top=1 - 0.72 / height, bottom=0.62 / height, **margins)
+    figure.text(0.012, 1 - 0.3 / height, shorten(title, 90), fontsize=13, parse_math=False)
+    for k, (line, measure) in enumerate(zip(panels, MEASURES, strict=True)):
+        for (group, colour), axes in zip(COLOURS.items(), line, strict=True):
+            _draw_panel(axes, group, measure, rows, {r: paper[r][group][k] for r in paper})
+            if k == 0:
+                size = f" ({sizes[group]} labels)" if group in sizes else ""
+                name = "total" if group == "all" else group
+                axes.set_title(name + size, fontsize=10, color=colour, loc="left")
+            axes.set_xlabel(MEASURES[measure], fontsize=8.5, labelpad=2)
+        # From top to bottom in the order of the table; the axis is shared by all panels.
+        names = [shorten(row_name(row), 14) for row in rows]
+        line[0].set_yticks(range(len(rows)), names, fontsize=8.5)
+        line[0].set_ylim(len(rows) - 0.5, -0.5)
+    spread = any(row["std"] for row in rows.values())
+    name = "ours, mean ± standard deviation over seeds" if spread else "ours"
+    style: dict[str, Any] = dict(color="#444444", marker="o", linestyle="-" if spread else "none")
+    handles = [Line2D([], [], **style, label=name)]
+    handles += [Line2D([], [], **PAPER, label="the paper")] if paper else []
+    where: dict[str, Any] = dict(loc="upper right", bbox_to_anchor=(0.985, 1 - 0.1 / height))
+    figure.legend(handles=handles, ncols=2, frameon=False, fontsize=9, **where)
+    save_figure(figure, target)
+
+
+def _draw_panel(
+    axes: Axes, group: str, measure: str, rows: Mapping[str, Any], paper: Mapping[str, float]
+) -> None:
+    drawn: list[float] = []
+    for y, (name, row) in enumerate(rows.items()):
+        if name in paper:
+            axes.plot(paper[name], y, **PAPER)
+            drawn.append(paper[name])
+        if group in row["mean"]:
+            mean, width = row["mean"][group][measure], row["std"].get(group, {}).get(measure, 0.0)
+            axes.errorbar(
+                mean, y, xerr=width or None, fmt="o", color=COLOURS[group],
+                markersize=5.5, elinewidth=1.3, capsize=2.5,
+            )  # fmt: skip
+            drawn += [mean - width, mean + width]
+    if drawn:
+        # Two points at least, so that the noise of one seed does not fill the panel.
+        low, high = min(drawn), max(drawn)
+        margin = max(0.08 * (high - low), 1 - (high - low) / 2, 0.3)
+        axes.set_xlim(low - margin, high + margin)
+    axes.grid(axis="x", color="#e5e5e5", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.locator_params(axis="x", nbins=5)

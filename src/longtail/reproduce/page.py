@@ -1,0 +1,278 @@
+"""Results as files: a page for people, `results.json` for programs, two figures.
+
+The page is made of what stands in the JSON file alone. All files are written again after every
+cell; readers see the old one or the new one, complete.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longtail.data import TextData
+from longtail.data.files import replacing, writing
+from longtail.errors import InputError
+from longtail.evaluation.bootstrap import MEASURES
+from longtail.report import plot_labels
+from longtail.report.jinja import render_markdown
+from longtail.report.paper import LAYOUTS, SOURCE, Pair, paper_sizes
+from longtail.report.table import NONE, Cell, Strong, Table, best_pair, heading, pair_cell
+from longtail.reproduce.claims import CONFUSED, row_name, signed
+from longtail.reproduce.figure import plot_results
+from longtail.reproduce.recipes import describe_model, is_random
+from longtail.reproduce.results import N_RESAMPLES
+from longtail.runs.files import check_replaceable
+
+PAGE, JSON, FIGURE, LABELS = ".md", ".json", ".png", "-labels.png"
+TITLES = {"labels": "By frequency of the labels", "documents": "By labels per document"}
+CORPORA = {"reuters": "Reuters-21578", "pubmed": "PubMed"}
+RULES = {
+    "global": "one threshold for all labels",
+    "grid": "one for all labels, a probability of 0.40 to 0.60 (of an SVM a shift of -1 to 1)",
+    "auto": "thresholds of the kind that held-out documents favour",
+}
+AIMS = {"micro": "micro-F1", "macro": "macro-F1", "mean": "the mean of micro- and macro-F1"}
+Results = Mapping[str, Any]
+"""Of `Results.to_dict`, or read from `results.json`."""
+
+
+def check_publish(publish: Path, rows: Collection[str]) -> None:
+    """Raise if a published page has rows which would be lost."""
+    stem = publish_stem(publish)
+    try:
+        published = json.loads(_named(stem, JSON).read_text("utf-8"))["rows"]
+    except (OSError, ValueError, KeyError, TypeError):
+        for end in (PAGE, JSON, FIGURE, LABELS):
+            check_replaceable(_named(stem, end), overwrite=False)
+        return
+    lost = [row for row in published if row not in rows]
+    if lost:
+        raise InputError(
+            f"{_named(stem, JSON)} has rows that this command does not make: "
+            f"{', '.join(lost)}. Leave out --rows, or publish under another name."
+        )
+
+
+def publish_stem(publish: Path) -> Path:
+    """The name that published files have in common: without a suffix of one of them."""
+    return publish.with_suffix("") if publish.suffix in (PAGE, JSON, FIGURE) else publish
+
+
+def write_results(results: Results, stems: Sequence[Path]) -> tuple[Path, ...]:
+    """Write page, JSON and figure under each of several names; return all files."""
+    ends = [PAGE, JSON, FIGURE, LABELS]
+    if any(row["mean"] for row in results["rows"].values()):
+        name = results["corpus"]["name"]
+        title = f"{CORPORA.get(name, name)}: F1 on the test part"
+        _draw(FIGURE, stems, lambda path: plot_results(results, path, title=title))
+    else:
+        ends.remove(FIGURE)
+    plain = json.dumps(results, indent=1) + "\n"
+    for stem in stems:
+        for end, text in ((PAGE, results_markdown(results, stem.name)), (JSON, plain)):
+            with writing(_named(stem, end)) as file:
+                file.write(text)
+    return tuple(_named(stem, end) for stem in stems for end in ends)
+
+
+def write_corpus_figure(train: TextData, corpus: str, stems: Sequence[Path]) -> None:
+    """The long tail of the training part over what its labels share."""
+    sizes = f"{len(train)} training documents, {len(train.label_names)} labels"
+    title = f"{CORPORA.get(corpus, corpus)}: {sizes}"
+    _draw(LABELS, stems, lambda path: plot_labels(train, path, title=title))
+
+
+def results_markdown(results: Results, stem: str) -> str:
+    """The whole page; its figures lie beside it and are called by its own name."""
+    corpus, rows = results["corpus"], results["rows"].items()
+    models = {name: describe_model(name, row["recipe"]) for name, row in rows}
+    random = [name for name, row in rows if is_random(name, row["recipe"])]
+    made = {(*row["hardware"], *row["commit"]) for _, row in rows if row["seeds"]}
+    versions = [(row["versions"], name) for name, row in rows if row["versions"]]
+    n_labels = corpus["sizes"]["labels"]["all"]
+    in_paper = paper_sizes(corpus["name"], "labels")["all"] if results["paper"] else n_labels
+    tables = [make(results, layout) for layout in LAYOUTS for make in (figure_table, paper_table)]
+    first, *_, last = _groups(results, "labels")
+    return render_markdown(
+        "results.md.j2",
+        name=CORPORA.get(corpus["name"], corpus["name"]),
+        results=results,
+        sizes=", ".join(f"{n:,} {part}" for part, n in corpus["documents"].items()),
+        n_labels=f"{n_labels:,}",
+        paper_labels=None if in_paper in (None, n_labels) else f"{in_paper:,}",
+        rows={name: {**row, "model": models[name]} for name, row in rows},
+        models=_grouped((model, name) for name, model in models.items()),
+        rules=_grouped((_rule(row["recipe"]), name) for name, row in rows),
+        random=random,
+        once=len(random) < len(rows),
+        busy=" and ".join(f"{t:,.0f} seconds of {name}" for name, t in results["busy"].items()),
+        failed=any(row["failed"] for _, row in rows),
+        intervals=[(group, measure) for group in (first, last) for measure in MEASURES],
+        n_resamples=N_RESAMPLES,
+        pairs=CONFUSED[corpus["name"]] if results["paper"] else (),
+        # What is the same everywhere stands above the tables already.
+        origins=("hardware", "commit") if len(made) > 1 else (),
+        libraries=_by_text(
+            (", ".join(f"{library} {version}" for library, version in one.items()), name)
+            for several, name in versions
+            for one in several
+        ),
+        by_labels=[table for table in tables[:2] if table],
+        has_figure=any(row["mean"] for _, row in rows),
+        figure=stem + FIGURE,
+        labels_figure=stem + LABELS,
+        tables=[table for table in tables[2:] if table],
+        row_name=row_name,
+        group_name=_group,
+        heading=heading,
+        answers={True: "seen", False: "not seen", None: NONE},
+        dash=NONE,
+    )
+
+
+def figure_table(results: Results, layout: str, spread: bool = True) -> Table:
+    """Means of micro- and macro-F1 of every row; `spread`: with stars, spread and the best."""
+    groups, rows, cells = _groups(results, layout), results["rows"], list[list[Cell]]()
+    best = {g: best_pair(_pair(row["mean"], g) for row in rows.values()) for g in groups}
+    for name, row in rows.items():
+        pairs = [
+            pair_cell(_pair(row["mean"], g), best[g], _suffixes(row, g))
+            if spread
+            else pair_cell(_pair(row["mean"], g))
+            for g in groups
+        ]
+        cells.append([row_name(name), *pairs, str(len(row["seeds"]) or NONE)])
+    if results["paper"] and spread:
+        pairs = [pair_cell(pair) for pair in _papers_best(results, layout).values()]
+        cells.append(["the paper's best", *pairs, NONE])
+    header = ("row", *_headings(results, layout), "n")
+    return Table(TITLES[layout], header, cells, _figure_notes(results, layout))
+
+
+def paper_table(results: Results, layout: str) -> Table | None:
+    """Ours minus the paper's, and the paper's; None where the paper has no such corpus."""
+    if not results["paper"]:
+        return None
+    paper, best = results["paper"][layout], _papers_best(results, layout)
+    # A row that the paper lacks is measured by the best that it has.
+    rows = [
+        (row_name(name), *(_minus(_pair(row["mean"], g), paper.get(name, best)[g]) for g in best))
+        for name, row in results["rows"].items()
+    ]
+    notes = [f"Points of percent, micro / macro; in brackets the paper's figures ({SOURCE})."]
+    others = [row_name(name) for name in results["rows"] if name not in paper]
+    if others:
+        notes.append(f"The paper's best figures of each column for {', '.join(others)}.")
+    header = ("row", *_headings(results, layout))
+    return Table(f"{TITLES[layout]}: ours minus the paper's", header, rows, notes)
+
+
+def _figure_notes(results: Results, layout: str) -> list[str]:
+    """How to read the figures; the second table is read as the first."""
+    rows = results["rows"].items()
+    unit = "labels" if layout == "labels" else "test documents"
+    brackets = f"in brackets behind a group its number of {unit}."
+    if layout != "labels":
+        return [f"As above; {brackets}"]
+    several = any(row["std"] for _, row in rows)
+    spread = ", mean ± standard deviation over n seeds" if several else ""
+    notes = [f"Micro-F1 / macro-F1 in percent{spread}; {brackets} Bold: the best of a column."]
+    once = [row_name(name) for name, row in rows if not is_random(name, row["recipe"])]
+    if once and several:
+        notes.append(f"No random numbers, so one training is enough: {', '.join(once)}.")
+    if any(row["difference"] for _, row in rows):
+        notes.append(
+            f"Stars: the difference to {row_name(str(results['against']))} is significant over the "
+            "choice of test documents (two-sided p < 0.05 *, p < 0.01 **; paired bootstrap, "
+            f"{N_RESAMPLES} resamples of the documents, means over the seeds; not corrected for "
+            "the number of comparisons)."
+        )
+    return notes
+
+
+def _rule(recipe: Mapping[str, Any]) -> str:
+    method, aim = recipe.get("thresholds", "auto"), recipe.get("objective", "mean")
+    where = "on the validation part" if recipe.get("folds") == 1 else "on held-out documents"
+    return f"{RULES.get(method, f'thresholds `{method}`')}, chosen {where} for {AIMS.get(aim, aim)}"
+
+
+def _by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Text -> the rows that it is about, from pairs of both."""
+    rows: dict[str, list[str]] = {}
+    for text, row in pairs:
+        rows.setdefault(text, []).append(row_name(row))
+    return rows
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
+    """One text for all, or each with the rows that it is about."""
+    rows = _by_text(pairs)
+    if len(rows) == 1:
+        return next(iter(rows))
+    return "; ".join(f"{text} ({', '.join(names)})" for text, names in rows.items())
+
+
+def _groups(results: Results, layout: str) -> tuple[str, ...]:
+    """The columns: those that are not empty; where the paper has the corpus, the paper's."""
+    if results["paper"]:
+        return tuple(next(iter(results["paper"][layout].values())))
+    sizes = results["corpus"]["sizes"][layout]
+    return tuple(group for group, size in sizes.items() if size)
+
+
+def _group(group: str) -> str:
+    return "total" if group == "all" else heading(group)
+
+
+def _headings(results: Results, layout: str) -> list[str]:
+    sizes = results["corpus"]["sizes"][layout]
+    return [f"{_group(group)} ({sizes[group]})" for group in _groups(results, layout)]
+
+
+def _pair(figures: Mapping[str, Mapping[str, float]], group: str) -> Pair | None:
+    values = figures.get(group)
+    return (values["micro_f1"], values["macro_f1"]) if values else None
+
+
+def _papers_best(results: Results, layout: str) -> dict[str, Pair | None]:
+    rows = results["paper"][layout].values()
+    return {group: best_pair(row[group] for row in rows) for group in _groups(results, layout)}
+
+
+def _suffixes(row: Mapping[str, Any], group: str) -> tuple[str, str]:
+    """Stars and standard deviation of micro- and of macro-F1."""
+    suffixes = []
+    for measure in MEASURES:
+        difference = row["difference"].get(group, {}).get(measure)
+        p = difference["p"] if difference and difference["value"] else 1.0
+        spread = f" ± {row['std'][group][measure]:.2f}" if group in row["std"] else ""
+        suffixes.append(f"{'**' if p < 0.01 else '*' if p < 0.05 else ''}{spread}")
+    return suffixes[0], suffixes[1]
+
+
+def _minus(ours: Pair | None, paper: Pair | None) -> Cell:
+    if paper is None:
+        return NONE
+    figures = f" ({paper[0]:.2f} / {paper[1]:.2f})"
+    if ours is None:
+        return NONE + figures
+    # Strong where ours is higher, by more than the paper's rounding.
+    values = [a - b for a, b in zip(ours, paper, strict=True)]
+    micro, macro = (Strong(signed(v)) if v >= 0.005 else signed(v) for v in values)
+    return micro, " / ", macro, figures
+
+
+def _named(stem: Path, end: str) -> Path:
+    """Not by `with_suffix`: a name such as minilm-1.5 has none."""
+    return stem.with_name(stem.name + end)
+
+
+def _draw(end: str, stems: Sequence[Path], draw: Callable[[Path], None]) -> None:
+    """Draw once; the others are copies."""
+    first, *others = (_named(stem, end) for stem in stems)
+    draw(first)
+    for copy in others:
+        with replacing(copy) as temporary:
+            temporary.write_bytes(first.read_bytes())
