@@ -23,6 +23,7 @@ import torch
 from safetensors.torch import save_file
 
 from longtail.classifier.crossfit import Run, fit_plan
+from longtail.classifier.folds import FoldedData
 from longtail.classifier.plan import Plan, fingerprint
 from longtail.classifier.work import open_work
 from longtail.data import TextData
@@ -150,7 +151,7 @@ def fit_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
     begun = open_work(Path(job["folder"]), fingerprint([plan], data, None), True, note)
     with stopping() as stop, begun as work:
         run = Run(work, job.get("only"), interruption.progress, stop=stop)
-        fitted = fit_plan(plan, data, run=run)
+        fitted = fit_plan(plan, FoldedData.split(plan, data, None, run.only_fold), run)
     if fitted is None:
         return
     tensors = {"scores": torch.from_numpy(np.ma.filled(fitted.scores, np.nan))}

@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from longtail import LongTailClassifier
+from longtail.classifier.crossfit import Fitted, Run, fit_plan
+from longtail.classifier.folds import FoldedData
 from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.models import ModelKind, ModelSettings
@@ -73,6 +75,14 @@ REMEMBERING = ModelKind(Remember, f"{__name__}:Remembering", "memory", folds=2)
 def remembering(folds: int = 1, **settings: Any) -> Plan:
     """A plan for such a model; needs the fixture `remember`."""
     return Plan(Remember(), folds=folds, training=CPU, **settings)
+
+
+def fit_one(plan: Plan, data: TextData, validation: Any = None, run: Run | None = None) -> Fitted:
+    """`fit_plan` of a plan that leaves nothing open."""
+    run = run or Run()
+    fitted = fit_plan(plan, FoldedData.split(plan, data, validation, run.only_fold), run)
+    assert fitted is not None
+    return fitted
 
 
 def numbered(Y: Any) -> TextData:

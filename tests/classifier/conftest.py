@@ -57,7 +57,7 @@ def blended(tiny_bert: Path) -> LongTailClassifier:
         loss_settings={"gamma": 1.5},
         training=Training(epochs=2, batch_size=8),
     )
-    models = [encoder, Bag(min_df=1), "svm"]
+    models = [encoder, Bag(C=100.0, min_df=1), "svm"]
     return LongTailClassifier(
         models, "cb", loss_settings={"gamma": 1.0}, training=cpu, folds=2, label_texts="names"
     ).fit(TEXTS, LABELS)
@@ -81,7 +81,7 @@ def make_any(request: pytest.FixtureRequest, make: Make) -> Make:
     """The same with each kind of model."""
     if request.param == "encoder":
         return lambda **settings: make(epochs=2, **settings)
-    model = {"bag": Bag(), "svm": Svm()}[request.param]
+    model = {"bag": Bag(C=100.0), "svm": Svm()}[request.param]
     cpu = Training(device="cpu")
     return lambda **settings: LongTailClassifier(model, training=cpu, **settings)
 

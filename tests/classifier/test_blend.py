@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
 from longtail.classifier.blend import _weighted_sum, blend_weights, fit_plans
-from longtail.classifier.crossfit import Fitted, Run, fit_plan
+from longtail.classifier.crossfit import Fitted, Run
 from longtail.classifier.plan import Plan, fingerprint
 from longtail.classifier.saving import model_card
 from longtail.classifier.work import open_work
@@ -22,7 +22,7 @@ from longtail.data import TextData
 from longtail.errors import InputError
 from longtail.progress import Progress
 
-from .cases import CPU, LABELS, TEXTS, documents, reload
+from .cases import CPU, LABELS, TEXTS, documents, fit_one, reload
 
 RUN = Run()
 DOCUMENTS = documents(60)
@@ -30,9 +30,9 @@ DOCUMENTS = documents(60)
 
 def plans(folds: int = 3) -> tuple[Plan, ...]:
     return (
-        Plan(Bag(), folds=folds, training=CPU),
+        Plan(Bag(C=100.0), folds=folds, training=CPU),
         Plan(Svm(), folds=folds, training=CPU),
-        Plan(Bag(ngrams=2), "bce", folds=folds, training=CPU),
+        Plan(Bag(C=100.0, ngrams=2), "bce", folds=folds, training=CPU),
     )
 
 
@@ -45,19 +45,19 @@ def fit_blend(folds: int = 3) -> Fitted:
 @pytest.mark.parametrize("folds", [1, 3])
 def test_a_blend_is_the_weighted_sum_of_its_members(folds: int) -> None:
     validation = DOCUMENTS[:20] if folds == 1 else None
-    members = [fit_plan(plan, DOCUMENTS, validation) for plan in plans(folds)]
+    members = [fit_one(plan, DOCUMENTS, validation) for plan in plans(folds)]
     blend = fit_blend(folds)
     weights, intercept = blend.ensemble.weights, blend.ensemble.intercept
     assert len(weights) == 3 and blend.ensemble.scale == "logit"
-    assert len(blend.ensemble.models) == 3 * folds
+    assert blend.ensemble.sizes == (1, folds, 1)  # the folds of linear heads are one model
     texts = ["copper fell", "wheat", ""]
-    parts = [member.ensemble.scores(texts) for member in members if member is not None]
+    parts = [member.ensemble.scores(texts) for member in members]
     expected = intercept + sum(w * part for w, part in zip(weights, parts, strict=True))
     np.testing.assert_allclose(blend.ensemble.scores(texts), expected, rtol=1e-5, atol=1e-5)
-    held_out = intercept + sum(w * m.scores for w, m in zip(weights, members, strict=True) if m)
+    held_out = intercept + sum(w * m.scores for w, m in zip(weights, members, strict=True))
     np.testing.assert_allclose(blend.scores, held_out, rtol=1e-5, atol=1e-5)
     if folds > 1:
-        assert all(np.array_equal(m.fold_of, blend.fold_of) for m in members if m)
+        assert all(np.array_equal(m.fold_of, blend.fold_of) for m in members)
 
 
 def test_an_interrupted_blend_resumes(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_an_interrupted_blend_resumes(tmp_path: Path) -> None:
         fitted = fit_plans(plans(), data, None, Run(work))
     assert fitted is not None and fitted.ensemble.weights == fit_blend().ensemble.weights
     assert before and all(path.stat().st_mtime_ns == time for path, time in before.items())
-    other = fingerprint((*plans()[:2], Plan(Bag(ngrams=3), "bce", folds=3)), data, None)
+    other = fingerprint((*plans()[:2], Plan(Bag(C=100.0, ngrams=3), "bce", folds=3)), data, None)
     with pytest.raises(InputError, match="ngrams was 2, now 3"), open_work(folder, other, True):
         pass
     with open_work(folder, other, False):
@@ -96,10 +96,12 @@ def test_a_single_fold(tmp_path: Path) -> None:
 
 def test_a_saved_blend_with_overrides_loads(blended: LongTailClassifier, tmp_path: Path) -> None:
     loaded = reload(blended, tmp_path / "run")
-    assert len(list((tmp_path / "run").glob("member-[012]/fold-[01]/*.safetensors"))) >= 6
-    assert not list((tmp_path / "run").glob("*/fold-2"))
+    weights = (tmp_path / "run").rglob("model.safetensors")
+    folders = sorted(path.parent.relative_to(tmp_path / "run").as_posix() for path in weights)
+    encoders, svms = ([f"member-{n}/fold-{k}" for k in (0, 1)] for n in (0, 2))
+    assert folders == [*encoders, "member-1", *svms]
     assert [plan.loss for plan in loaded.plans_] == ["fl", "cb", "cb"]
-    assert len(loaded.ensemble_.models) == 6 and len(loaded.ensemble_.weights) == 3
+    assert loaded.ensemble_.sizes == (2, 1, 2) and len(loaded.ensemble_.weights) == 3
     card = model_card(loaded)
     for text in ("Member 1: Model", "Member 2: weight", "Member 3: Label descriptions"):
         assert text in card
@@ -113,7 +115,7 @@ def test_a_saved_blend_with_overrides_loads(blended: LongTailClassifier, tmp_pat
 def test_the_loss_and_the_training_of_a_member_have_an_effect(tiny_bert: Path) -> None:
     def scores(epochs: int = 1, **overrides: Any) -> np.ndarray:
         training = Training(epochs=epochs, batch_size=8)
-        models = [Encoder(str(tiny_bert), training=training, **overrides), "bag"]
+        models = [Encoder(str(tiny_bert), training=training, **overrides), "svm"]
         classifier = LongTailClassifier(models, training=CPU, folds=2).fit(TEXTS, LABELS)
         return np.stack([model.scores(TEXTS) for model in classifier.ensemble_.models[:2]])
 

@@ -227,7 +227,7 @@ def fitted() -> Fitted:
     scores = (rng.normal(size=Y.shape) + 3 * Y).astype(np.float32)
     mask = rng.random(Y.shape) < 0.1
     unused: Any = None
-    return Fitted(unused, np.ma.array(scores, mask=mask), numbered(Y), None)
+    return Fitted(unused, np.ma.array(scores, mask=mask), numbered(Y), None, ())
 
 
 @pytest.mark.parametrize("rows", [7, 100])

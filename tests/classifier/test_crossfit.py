@@ -16,7 +16,8 @@ from hypothesis.extra.numpy import arrays
 
 from longtail.classifier import crossfit
 from longtail.classifier import ensemble as ensemble_module
-from longtail.classifier.crossfit import Fitted, Run, fit_plan, score_by_name
+from longtail.classifier import folds as folds_module
+from longtail.classifier.crossfit import Fitted, Run, score_by_name
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.plan import Plan
 from longtail.data import TextData
@@ -26,16 +27,14 @@ from longtail.models import Encoder
 from longtail.models.encoder import EncoderModel
 from longtail.training import Training
 
-from .cases import LEAK, Remember, Remembering, documents, numbered, remembering
+from .cases import LEAK, Remember, Remembering, documents, fit_one, numbered, remembering
 from .conftest import Patch
 
 pytestmark = pytest.mark.usefixtures("remember")
 
 
 def fit(plan: Plan, data: TextData, validation: TextData | None = None, **run: Any) -> Fitted:
-    fitted = fit_plan(plan, data, validation, Run(**run))
-    assert fitted is not None
-    return fitted
+    return fit_one(plan, data, validation, Run(**run))
 
 
 label_matrices = st.tuples(st.integers(4, 30), st.integers(1, 8)).flatmap(
@@ -190,7 +189,7 @@ def test_texts_are_encoded_once(tiny_bert: Path, tmp_path: Path, monkeypatch: Pa
     first.ensemble.scores(documents().texts[:7])
     assert calls == [(30, None), (7, None)]
     # Tokens of many texts are cached, those of a prediction never.
-    monkeypatch.setattr(crossfit, "CACHED_CHARACTERS", 100)
+    monkeypatch.setattr(folds_module, "CACHED_CHARACTERS", 100)
     assert not list(tmp_path.iterdir())
     calls.clear()
     again = [fit(encoder_plan(tiny_bert, epochs=1), documents()) for _ in range(2)]

@@ -8,27 +8,26 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from longtail.classifier import crossfit
+from longtail.classifier import folds as folds_module
 from longtail.classifier.blend import fit_plans
-from longtail.classifier.crossfit import Fitted, Run, fit_plan
+from longtail.classifier.crossfit import Fitted, Run
 from longtail.classifier.label_texts import COPIES, LIMIT, add_cooccurring, label_documents
 from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.errors import InputError
+from longtail.models import Bag
 
-from .cases import CPU
+from .cases import CPU, fit_one
 
 NAMES = ("castor-oil", "earn", "lin_oil", "never")
 
 
 def plan(folds: int, label_texts: str | Mapping[str, str] | None) -> Plan:
-    return Plan(folds=folds, label_texts=label_texts, training=CPU)
+    return Plan(Bag(C=100.0), folds=folds, label_texts=label_texts, training=CPU)
 
 
 def fit(folds: int, label_texts: str | None, data: TextData) -> Fitted:
-    fitted = fit_plan(plan(folds, label_texts), data, data if folds == 1 else None)
-    assert fitted is not None
-    return fitted
+    return fit_one(plan(folds, label_texts), data, data if folds == 1 else None)
 
 
 def documents(n_rare: int = 4) -> TextData:
@@ -69,7 +68,7 @@ def test_cooccurring_labels_are_added(lists: list[list[str]], expected: list[str
 
 def test_cooccurrence_is_counted_in_each_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Mock(wraps=add_cooccurring)
-    monkeypatch.setattr(crossfit, "add_cooccurring", watch)
+    monkeypatch.setattr(folds_module, "add_cooccurring", watch)
     data = documents(3)
     fit(2, "names", data)
     (first, n_first), (second, n_second) = (call.args for call in watch.call_args_list)

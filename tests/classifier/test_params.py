@@ -17,6 +17,7 @@ from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
 from longtail.classifier.plan import Plan, fingerprint, make_plans, to_plain
 from longtail.errors import InputError, LongtailError, UnknownNameError
 from longtail.labels import LabelStats
+from longtail.models import Auto
 
 from .cases import CPU, LABELS, TEXTS, numbered, reload
 from .conftest import Make
@@ -44,6 +45,7 @@ def test_parameters_and_methods_are_documented() -> None:
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
+        ("auto", [Auto()]),
         ("bag", [Bag()]),
         ("svm", [Svm()]),
         (Bag(C=3.0), [Bag(C=3.0)]),
@@ -99,8 +101,8 @@ def test_overrides_of_a_model_in_a_blend() -> None:
 @pytest.mark.parametrize(
     ("flat", "params"),
     [
-        ({}, {"model": Bag()}),
-        ({"C": 3.0}, {"model": Bag(C=3.0)}),
+        ({}, {"model": Auto()}),
+        ({"model": "bag", "C": 3.0}, {"model": Bag(C=3.0)}),
         ({"model": "svm", "C": 3.0, "folds": 2}, {"model": Svm(C=3.0), "folds": 2}),
         (
             {"model": "encoder", "encoder": "a/b", "epochs": 3, "loss": "bce", "random_state": 4},
@@ -113,7 +115,10 @@ def test_overrides_of_a_model_in_a_blend() -> None:
             {"model": [Encoder("a/b", loss="fl", training=Training(epochs=2)), Svm()]},
         ),
         (
-            {"model": [{"C": 3.0, "loss_settings": {"gamma": 1.0}}], "device": "cpu"},
+            {
+                "model": [{"kind": "bag", "C": 3.0, "loss_settings": {"gamma": 1.0}}],
+                "device": "cpu",
+            },
             {"model": [Bag(C=3.0, loss_settings={"gamma": 1.0})], "training": CPU},
         ),
     ],
@@ -132,10 +137,10 @@ BLEND = [{"kind": "encoder"}, {"kind": "bag"}]
     ("flat", "message"),
     [
         ({"model": "encodre"}, "unknown model 'encodre'. Did you mean 'encoder'"),
-        ({"model": 3}, r"model must be one of bag, encoder, svm, or settings such as Bag\(\)"),
+        ({"model": 3}, r"model must be one of auto, bag, encoder, svm, or settings such as Bag"),
         ({"max_lenght": 3, "model": "encoder"}, "unknown setting 'max_lenght'.*'max_length'"),
         ({"epoch": 3}, "unknown setting 'epoch'. Did you mean 'epochs'"),
-        ({"max_length": 3}, "max_length is a setting of the model encoder, got the model bag"),
+        ({"max_length": 3}, "max_length is a setting of the model encoder, got the model auto"),
         ({"model": "encoder", "ngrams": 2}, "ngrams is a setting of the model bag or svm, got"),
         ({"model": "svm", "loss": "bce"}, "loss has no effect on the model svm"),
         ({"model": BLEND, "C": 3}, "C: `model` holds models with their settings. Move it"),
@@ -143,9 +148,10 @@ BLEND = [{"kind": "encoder"}, {"kind": "bag"}]
         ({"model": [{"kind": "tree"}]}, "unknown model 'tree'"),
         ({"model": [{"kind": ["bag"]}]}, "unknown model"),
         ({"model": [{"kind": "encoder", "C": 1}]}, "unknown setting of the model encoder 'C'"),
-        ({"model": [{"folds": 3}]}, "unknown setting of the model bag 'folds'"),
+        ({"model": [{"folds": 3}]}, "unknown setting of the model auto 'folds'"),
         ({"model": [["bag"]]}, "model must be one of"),
-        ({"C": -1}, "C must be a number above 0, got -1"),
+        ({"C": 3}, "C is a setting of the model bag or svm, got the model auto"),
+        ({"model": "bag", "C": -1}, "C must be a number above 0, got -1"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
     ],
 )
@@ -197,8 +203,9 @@ def test_values_that_cannot_be_saved(value: dict[str, Any], message: str) -> Non
     [
         ({"loss": "dbb"}, "Did you mean 'db'"),
         ({"model": "encodre"}, "Did you mean 'encoder'"),
-        ({"model": None}, "model must be one of bag, encoder, svm, or settings"),
+        ({"model": None}, "model must be one of auto, bag, encoder, svm, or settings"),
         ({"training": {"epochs": 3}}, r"training must be a Training\(...\), got \{'ep"),
+        ({"model": "auto"}, r"epochs .*no effect, as a linear model chosen"),
         ({"model": "bag"}, r"epochs \(--epochs\).*no effect, as TF-IDF with a linear head is not"),
         ({"model": [Bag(training=Training(ema=0.5)), "encoder"]}, r"ema \(--ema\): no effect"),
         ({"model": ["encoder", Svm(loss="bce")]}, "loss has no effect on the model svm"),

@@ -86,8 +86,10 @@ def test_max_labels_and_at_least_one(make: Make) -> None:
     assert names == [[best[0][0]] for best in classifier.top_k(TEXTS, 1)]
 
 
-def test_the_svm_has_no_probabilities() -> None:
+def test_margins_become_logits_unless_thresholds_are_shifts_of_margins() -> None:
     svm = LongTailClassifier("svm", folds=2).fit(TEXTS, LABELS)
+    assert np.isin(svm.predict_proba(TEXTS) > 0.5, [True, False]).all()
+    svm = LongTailClassifier("svm", folds=2, thresholds="grid").fit(TEXTS, LABELS)
     with pytest.raises(InputError, match=r"'svm' has no probabilities. Use decision_function"):
         svm.predict_proba(TEXTS)
     assert svm.thresholds_.scale == "margin"
@@ -108,7 +110,7 @@ def test_labels_without_a_training_document_are_never_ranked(make: Make) -> None
 
 def test_labels_that_some_folds_have_not_seen_are_ranked() -> None:
     labels = [[*LABELS[0], "once"], *LABELS[1:]]
-    classifier = LongTailClassifier(training=CPU, folds=2).fit(TEXTS, labels)
+    classifier = LongTailClassifier("svm", folds=2).fit(TEXTS, labels)
     assert classifier.ensemble_.known.all(axis=0).tolist() == [True, True, False, True]
     assert "once" in dict(classifier.top_k(TEXTS[:1], 4)[0])
     scores = classifier.evaluate_scores(TextData.from_lists(TEXTS, labels))[1]

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 import longtail
-from longtail import Encoder, LongTailClassifier, Training
+from longtail import Bag, Encoder, LongTailClassifier, Training
 from longtail.classifier.saving import FORMAT
 from longtail.data import TextData
 from longtail.errors import DataError, InputError, LongtailError
@@ -123,7 +123,7 @@ def test_changed_defaults(tiny_bert: Path, tmp_path: Path, monkeypatch: Patch) -
     """Not even where `fit` would now refuse the settings; the encoder is not needed either."""
     source = shutil.copytree(tiny_bert, tmp_path / "source")
     model, training = Encoder(str(source)), Training(epochs=1, device="cpu")
-    before = LongTailClassifier([model, "bag"], training=training, folds=2).fit(TEXTS, LABELS)
+    before = LongTailClassifier([model, Bag(C=9.0)], training=training, folds=2).fit(TEXTS, LABELS)
     before.save_pretrained(tmp_path / "run")
     shutil.rmtree(source)
     for kind, name, value in (
@@ -140,7 +140,7 @@ def test_changed_defaults(tiny_bert: Path, tmp_path: Path, monkeypatch: Patch) -
     assert isinstance(plan.model, Encoder) and plan.model.max_length == 512
     assert (plan.training.weight_decay, plan.training.warmup_ratio) == (0.01, 0.1)
     # What the user left to the default is still None.
-    assert after.training == training and after.model == [model, "bag"]
+    assert after.training == training and after.model == [model, Bag(C=9.0)]
 
 
 def test_loading_does_not_use_the_network(saved: Path, monkeypatch: Patch) -> None:
@@ -265,13 +265,14 @@ def test_numbers_that_do_not_fit(copied: Path) -> None:
     for key, value in (
         ("weights", [1.0, 1.0]),
         ("weights", [0.0]),
+        *(("sizes", sizes) for sizes in ([], [0], [2], [1, 1])),
         ("plans", config["plans"] * 2),
         ("unknown", []),
         ("unknown", [[]] * 99),
         ("unknown", [[3]]),
         ("unknown", [[-1]]),
         ("thresholds", config["thresholds"] | {"values": [0.0] * 4, "n_labels": 4}),
-        ("thresholds", config["thresholds"] | {"scale": "margin"}),
+        ("thresholds", config["thresholds"] | {"scale": None}),
     ):
         (copied / CONFIG_FILE).write_text(json.dumps(seal(config | {key: value})), "utf-8")
         with pytest.raises(DataError, match=r"the model in .* is damaged: ValueError"):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from longtail.classifier.crossfit import Run, fit_plan
+from longtail.classifier.crossfit import Run
 from longtail.classifier.plan import Plan, fingerprint
 from longtail.classifier.work import Work, open_work
 from longtail.errors import DataError, InputError
@@ -22,7 +22,7 @@ from longtail.runs.workspace import Workspace
 from longtail.training import Training
 from longtail.training.interrupt import NEVER, Stop, StoppedError
 
-from .cases import Remember, Remembering, numbered, remembering
+from .cases import Remember, Remembering, fit_one, numbered, remembering
 from .conftest import Patch
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def begin(
 
 def fit_in(folder: Path, plan: Plan) -> None:
     with begin(folder, plan) as work:
-        fit_plan(plan, DATA, run=Run(work))
+        fit_one(plan, DATA, run=Run(work))
 
 
 def fit_nothing(
@@ -159,7 +159,7 @@ def test_a_stop_without_a_folder() -> None:
     stop = Stop()
     stop.signal = signal.SIGTERM
     with pytest.raises(StoppedError, match="Nothing was saved: the training has no folder"):
-        fit_plan(remembering(2), DATA, run=Run(stop=stop))
+        fit_one(remembering(2), DATA, run=Run(stop=stop))
 
 
 def test_other_documents_are_refused(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_other_settings_are_named(tiny_bert: Path, tmp_path: Path) -> None:
         pass
     for other, changes in (
         (plan(training={"learning_rate": 2e-4}), "learning_rate was 0.0001, now 0.0002"),
-        (plan(loss="bce", folds=2), "folds was 1, now 2; .*loss was 'db', now 'bce'"),
+        (plan(loss="bce", folds=2), "folds was 1, now 2; .*loss was None, now 'bce'"),
         (plan(max_length=9), "max_length was 512, now 9"),
         (plan(loss_settings={"gamma": 1.5}), "gamma was None, now 1.5"),
         (plan(random_state=4), "random_state was 0, now 4"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,12 @@ ODD = ["", "x", "zinc " * 100_000, "🙂", "ذهب", "zinc\x00", "and the", "qqq
 
 
 def fit_model(settings: ModelSettings, data: TextData = DATA, **arguments: Any) -> Any:
-    """Fit a model on the CPU; `arguments`: fields of FitContext and of Training."""
+    """Fit a model on the CPU; `arguments`: fields of FitContext and of Training, and the loss."""
+    make_loss = arguments.pop("loss", "db")
+    if isinstance(make_loss, str):
+        make_loss = partial(build_loss, make_loss)
     context: dict[str, Any] = {
-        "encode": lambda model: model.encode(data.texts),
+        "encode": lambda model: model.learn_encoding(data.texts),
         "validation": lambda model: None,
         "seed": 0,
         "checkpoints": None,
@@ -42,7 +46,7 @@ def fit_model(settings: ModelSettings, data: TextData = DATA, **arguments: Any) 
     torch.manual_seed(0)
 
     def loss(stats: Any, **options: Any) -> Any:
-        return build_loss("db", stats, **{"reduction": "batchmean", **options})
+        return make_loss(stats, **{"reduction": "batchmean", **options})
 
     model.fit(data, loss, Training(device="cpu", **arguments), FitContext(**context))
     return model

@@ -16,9 +16,10 @@ from sklearn.linear_model import LogisticRegression
 from longtail.errors import InputError, LongtailError
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, build_loss
+from longtail.models.information import label_information
 from longtail.training import linear
 from longtail.training.checkpoints import Checkpoints
-from longtail.training.linear import Linear, label_information, solve_linear
+from longtail.training.linear import Linear, solve_linear
 
 
 def problem(
@@ -61,7 +62,7 @@ def assert_equal(first: Linear, second: Linear) -> None:
 
 @pytest.mark.parametrize("C", [0.5, 20.0])
 def test_bce_is_logistic_regression(C: float) -> None:
-    head = solve(X, Y, "bce", C, tolerance=1e-5, informed=False)
+    head = solve(X, Y, "bce", C, tolerance=1e-5)
     for label in range(Y.shape[1]):
         # liblinear regularises the bias too.
         other = LogisticRegression(C=C, solver="liblinear", tol=1e-10, max_iter=10_000)
@@ -73,7 +74,7 @@ def test_bce_is_logistic_regression(C: float) -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_ends_near_a_minimum(loss: str) -> None:
     C = 10.0
-    weight, bias = solve(X, Y, loss, C, informed=False)
+    weight, bias = solve(X, Y, loss, C)
     value = objective(loss, C, weight, bias)
     assert value < objective(loss, C, torch.zeros_like(weight), torch.zeros_like(bias))
     rng = np.random.default_rng(0)
@@ -147,13 +148,6 @@ def test_thousands_of_labels_of_one_document_each() -> None:
     Y = sp.csr_matrix((np.ones(3000, np.float32), (labels % 100, labels)), (100, 3000))
     best = np.argmax(logits_of(features, solve(features, Y, "db", 100.0)), axis=0)
     assert (best == labels % 100).mean() > 0.99
-
-
-def test_informed_is_the_solution_of_scaled_features() -> None:
-    scale = label_information(X, Y)
-    scaled = sp.csr_matrix(X @ sp.diags(scale), dtype=np.float32)
-    plain = solve(scaled, Y, "db", informed=False)
-    assert_equal(Linear(plain.weight * torch.from_numpy(scale), plain.bias), solve(X, Y, "db"))
 
 
 @pytest.mark.parametrize("n_documents", [50, 3000])

@@ -88,8 +88,9 @@ def blend(members: Sequence[Fitted]) -> Fitted:
     weights, intercept = blend_weights(scores, first.held_out.Y)
     models = [model for member in members for model in member.ensemble.models]
     known = np.concatenate([member.ensemble.known for member in members])
+    sizes = tuple(len(member.ensemble.models) for member in members)
     # A weighted sum is a logit, whatever its members' scores are.
-    ensemble = Ensemble(models, known, weights, intercept, "logit")
+    ensemble = Ensemble(models, known, weights, intercept, "logit", sizes)
     blended = _weighted_sum(scores, weights, intercept)
     plans = tuple(plan for member in members for plan in member.plans)
     return dataclasses.replace(first, ensemble=ensemble, scores=blended, plans=plans)

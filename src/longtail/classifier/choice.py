@@ -85,6 +85,10 @@ class Comparison:
         self._others: list[Compared] = []
         self.parts: list[Part] = []
         labels = _spread(folded.training_part(0), MAX_LABELS)
+        weight = plan.loss_settings.get("label_weight")
+        if weight is not None:
+            chosen = {"label_weight": [weight[k] for k in labels]}
+            self.plan = dataclasses.replace(plan, loss_settings={**plan.loss_settings, **chosen})
         for fold in range(folded.n_folds):
             if sum(part.truth.nnz for part in self.parts) < ENOUGH:
                 self.parts.append(self._part(fold, labels))

@@ -40,10 +40,12 @@ class Ensemble:
     """Of each member; at least one is above 0."""
     intercept: float = 0.0
     scale: Scale = "logit"
+    sizes: tuple[int, ...] = ()
+    """The number of models of each member; empty: equal numbers."""
 
-    @property
-    def n_folds(self) -> int:
-        return len(self.models) // len(self.weights)
+    def __post_init__(self) -> None:
+        equal = (len(self.models) // len(self.weights),) * len(self.weights)
+        object.__setattr__(self, "sizes", self.sizes or equal)
 
     def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
         """Scores, (documents, labels), dense."""
@@ -75,7 +77,8 @@ class Ensemble:
 
     def _member_scores(self, number: int, texts: Sequence[str], encoded: Any) -> Floats:
         """The mean over the models of a member, for each label of those that know it."""
-        folds = slice(number * self.n_folds, (number + 1) * self.n_folds)
+        first = sum(self.sizes[:number])
+        folds = slice(first, first + self.sizes[number])
         models, known = self.models[folds], self.known[folds]
         shares = self._shares(known)
         total = np.zeros((len(texts), known.shape[1]), dtype=np.float32)
@@ -107,7 +110,7 @@ class Ensemble:
         if one is None:
             return self
         known = np.asarray(self.known.any(axis=0))[None, :]
-        return dataclasses.replace(self, models=[one], known=known)
+        return dataclasses.replace(self, models=[one], known=known, sizes=(1,))
 
     @staticmethod
     def _shares(known: NDArray[np.bool_]) -> Floats:
@@ -127,10 +130,10 @@ class Ensemble:
             model.load(path, self.known.shape[1], device)
 
     def _folders(self, folder: Path) -> Iterator[Path]:
-        for number in range(len(self.models)):
-            member, fold = divmod(number, self.n_folds)
-            path = folder / f"member-{member}" if len(self.weights) > 1 else folder
-            yield path / f"fold-{fold}" if self.n_folds > 1 else path
+        for member, size in enumerate(self.sizes):
+            path = folder / f"member-{member}" if len(self.sizes) > 1 else folder
+            for fold in range(size):
+                yield path / f"fold-{fold}" if size > 1 else path
 
 
 @contextmanager

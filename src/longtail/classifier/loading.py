@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -157,10 +157,14 @@ def _restore(
     classifier._tuning_ = None
     unknown, n_files = config["unknown"], len(config["files"])
     weights = tuple(float(weight) for weight in config["weights"])
-    n_folds, rest = divmod(len(unknown), len(weights))
+    sizes = tuple(int(size) for size in config["sizes"])
     n_members = len(classifier.plans_) if any(weights) else 0
-    if rest or len(weights) != n_members or not 1 <= len(unknown) <= n_files:
-        raise ValueError(f"{len(unknown)} models in {n_files} files, {len(weights)} weights")
+    if (
+        {len(weights), len(sizes)} != {n_members}
+        or min(sizes) < 1
+        or not sum(sizes) == len(unknown) <= n_files
+    ):
+        raise ValueError(f"{sizes} models in {n_files} files, {len(weights)} weights")
     if classifier.thresholds_.n_labels != len(names):
         raise ValueError(f"{classifier.thresholds_.n_labels} thresholds of {len(names)} labels")
     known = np.ones((len(unknown), len(names)), dtype=bool)
@@ -170,11 +174,13 @@ def _restore(
         row[labels] = False
     models = [
         build_model(plan.model, trust_remote_code)
-        for plan in classifier.plans_
-        for _ in range(n_folds)
+        for plan, size in zip(classifier.plans_, sizes, strict=True)
+        for _ in range(size)
     ]
+    if classifier.thresholds_.scale not in get_args(Scale):
+        raise ValueError(f"thresholds of scores that are {classifier.thresholds_.scale!r}")
     scale: Scale = "margin" if classifier.thresholds_.scale == "margin" else "logit"
-    ensemble = Ensemble(models, known, weights, float(config["intercept"]), scale)
+    ensemble = Ensemble(models, known, weights, float(config["intercept"]), scale, sizes)
     ensemble.load(root, _device(device, classifier.plans_[0].training.device))
     classifier.ensemble_ = ensemble
     return classifier

@@ -59,6 +59,7 @@ def write_files(
         "label_counts": stats.label_counts.tolist(),
         "n_samples": stats.n_samples,
         "n_models": len(ensemble.models),
+        "sizes": list(ensemble.sizes),
         "weights": list(ensemble.weights),
         "intercept": ensemble.intercept,
         "unknown": [np.flatnonzero(~row).tolist() for row in ensemble.known],

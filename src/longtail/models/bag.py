@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file
@@ -38,6 +39,8 @@ from longtail.training.linear import solve_linear
 from longtail.training.settings import Training
 
 WEIGHTS_FILE = "model.safetensors"
+ARRAYS = {"starts": "int64", "columns": "int32", "weights": "float32", "bias": "float32"}
+"""The file of a linear head: a CSR matrix, labels x features, and a bias per label."""
 # Weights below this share of the largest one of their label are not kept.
 SMALLEST = 0.01
 
@@ -83,7 +86,8 @@ class LinearBag(OnFeatures):
         if is_hinge:
             from longtail.training.hinge import BIAS, solve_hinge
 
-            weight = solve_hinge(features, Y, C, progress)
+            each = module.label_weight
+            weight = solve_hinge(features, Y, C if each is None else C * each.numpy(), progress)
             bias = np.full(Y.shape[1], BIAS, dtype=np.float32)
         else:
             device = device_of(training.device)
@@ -125,19 +129,32 @@ class LinearBag(OnFeatures):
         self._features.load(folder)
         path = folder / WEIGHTS_FILE
         arrays = load_file(path)
-        starts, columns = arrays["starts"], arrays["columns"]
-        weights, bias = arrays["weights"], arrays["bias"]
-        shape = (n_labels, len(self._features))
-        kinds = [(array.dtype.name, array.ndim) for array in (starts, columns, weights, bias)]
-        sizes = len(starts) == n_labels + 1, len(bias) == n_labels, len(columns) == len(weights)
-        if kinds != [("int64", 1), ("int32", 1), ("float32", 1), ("float32", 1)] or not all(sizes):
+        try:
+            weight, bias = _read_sparse(arrays, (n_labels, len(self._features)))
+        except ValueError as error:
             raise DataError(
                 f"{path} does not belong to the rest of its model: expected weights of {n_labels} "
-                "labels. Copy the model again from where it came from, or train it again."
-            )
-        weight = sp.csr_matrix((weights, columns, starts), shape=shape)
-        weight.check_format(full_check=True)  # refuses starts and columns outside of the shape
+                f"labels, got others ({error}). Copy the model again from where it came from, or "
+                "train it again."
+            ) from error
         self._keep(weight, bias)
+
+
+def _read_sparse(
+    arrays: Mapping[str, NDArray[Any]], shape: tuple[int, int]
+) -> tuple[sp.csr_matrix, Floats]:
+    """Weights and biases; a ValueError if they are not whole."""
+    kinds = {name: (array.dtype.name, array.ndim) for name, array in arrays.items()}
+    if kinds != {name: (kind, 1) for name, kind in ARRAYS.items()}:
+        raise ValueError(f"arrays {kinds}")
+    starts, columns, weights, bias = (arrays[name] for name in ARRAYS)
+    if (len(starts), len(bias)) != (shape[0] + 1, shape[0]):
+        raise ValueError(f"{len(bias)} biases")
+    if starts[-1] != len(weights) or not (np.isfinite(weights).all() and np.isfinite(bias).all()):
+        raise ValueError(f"{starts[-1]} numbers of {len(weights)}")
+    weight = sp.csr_matrix((weights, columns, starts), shape=shape)
+    weight.check_format(full_check=True)  # refuses starts and columns outside of the shape
+    return weight, bias
 
 
 def _without_small(weight: sp.csr_matrix) -> sp.csr_matrix:

@@ -29,6 +29,9 @@ from longtail.errors import DataError, InputError
 # are no letters only where it has no words.
 SHORTEST_WORDS = (2, 1, 0)
 NO_LETTERS = r"[^\pL\pN_]+"
+# As str.split. Arrow's utf8_split_whitespace sometimes misses white space at the end of the last
+# text: the same call gave other words the next time (26.0.1).
+SPACE = r"[\s\pZ\x0b\x1c-\x1f\x{85}]+"
 # Few short texts may share no word at all: up to this many documents, one will do as well.
 LOW_MIN_DF = 2
 BLOCK_CHARACTERS = 4_000_000
@@ -174,7 +177,7 @@ def _count_words(texts: Sequence[str], shortest: int, ngrams: int) -> Counts:
         lists = pc.split_pattern_regex(lower, NO_LETTERS)
     else:
         spaced = [" ".join(text) for text in lower.to_pylist()]
-        lists = pc.utf8_split_whitespace(pa.array(spaced, pa.large_string()))
+        lists = pc.split_pattern_regex(pa.array(spaced, pa.large_string()), SPACE)
     words, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
     kept = pc.greater_equal(pc.utf8_length(words), max(1, shortest))
     words, rows = words.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
@@ -191,19 +194,19 @@ def _count_words(texts: Sequence[str], shortest: int, ngrams: int) -> Counts:
 def _count_characters(texts: Sequence[str], longest: int) -> Counts:
     """N-grams of 2 and more characters inside words, which are what white space separates."""
     lower = pc.utf8_lower(pa.array(texts, pa.large_string()))
-    lists = pc.utf8_split_whitespace(lower)
+    lists = pc.split_pattern_regex(lower, SPACE)
     words, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
     kept = pc.greater(pc.utf8_length(words), 0)
     words, rows = words.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
     words, counts = _count_strings(words, rows, len(texts))
     grams: list[str] = []
-    ends = []
+    ends = [0]
     for word in words.to_pylist():
         padded = f" {word} "
         for n in range(min(2, longest), longest + 1):
             grams += [padded[k : k + n] for k in range(len(padded) - n + 1)]
         ends.append(len(grams))
-    sizes = np.diff(ends, prepend=0)
+    sizes = np.diff(ends)
     strings, of_words = _count_strings(
         pa.array(grams, pa.large_string()), np.repeat(np.arange(len(words)), sizes), len(words)
     )

@@ -50,28 +50,31 @@ class Rows(NamedTuple):
 
 
 def solve_hinge(
-    features: sp.csr_matrix, Y: sp.csr_matrix, C: float, progress: OnProgress = ignore
+    features: sp.csr_matrix,
+    Y: sp.csr_matrix,
+    C: float | NDArray[np.float64],
+    progress: OnProgress = ignore,
 ) -> sp.csr_matrix:
     """Weights, labels x features, that minimise C x summed squared hinge + half their squares.
 
-    Scores are `features @ weights.T + BIAS`. Exact for labels of many documents; the others see
+    `C`: one number, or one for each label; 0: nothing is learned. Scores are
+    `features @ weights.T + BIAS`. Exact for labels of many documents; the others see
     their documents, the nearest others and those found to be wrong.
     """
     X, columns = Rows.of(features), Rows.of(sp.csr_matrix(features.T))
     norms = np.asarray(features.multiply(features).sum(axis=1), dtype=np.float32).ravel()
     documents = sp.csc_matrix(Y)
     counts = np.diff(documents.indptr)
+    positives = np.split(documents.indices, documents.indptr[1:-1])
     n_labels, n_features = Y.shape[1], features.shape[1]
+    each_C = np.broadcast_to(np.asarray(C, dtype=np.float64), n_labels).tolist()
     order = np.argsort(-counts, kind="stable")  # the longest first, so that threads end together
     chunks = [order[k : k + CHUNK_LABELS] for k in range(0, n_labels, CHUNK_LABELS)]
 
     def solve(labels: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
         work = Scratch.of(len(norms), n_features)
         return [
-            _solve_label(
-                X, columns, norms, documents.indices[slice(*documents.indptr[k : k + 2])], C, work
-            )
-            for k in labels.tolist()
+            _solve_label(X, columns, norms, positives[k], each_C[k], work) for k in labels.tolist()
         ]
 
     solved: list[Any] = [None] * n_labels
@@ -128,8 +131,8 @@ def _solve_label(X, columns, norms, positives, C, work):  # type: ignore[no-unty
     n = n_positive
     limit = max(FEWEST, PER_POSITIVE * n_positive)
     is_whole = 2 * limit >= n_documents
-    if n_positive == 0:
-        rounds = 0
+    if n_positive == 0 or C == 0.0:
+        n = rounds = 0
     elif is_whole:
         rounds = 1
         work.score[positives] = 1.0
