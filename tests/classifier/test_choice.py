@@ -43,7 +43,8 @@ def chosen(
     plan: Plan, data: TextData = DOCUMENTS, validation: Any = None
 ) -> tuple[Plan, list[Any]]:
     folded = FoldedData.split(plan, data, validation, None)
-    return settle(plan, folded, "mean", Run())
+    (settled,), trials = settle(plan, folded, "mean", Run())
+    return settled, trials
 
 
 def stems(n: int = 400, seed: int = 0) -> TextData:

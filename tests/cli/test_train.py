@@ -133,7 +133,7 @@ def test_a_trained_model_is_replaced_only_on_request(
 def test_killed_and_resumed_it_ends_with_the_same_weights(
     longtail: Command, folder: Path, tmp_path: Path
 ) -> None:
-    flags = (*HIDDEN[:2], "--epochs", 40, "--folds", 1, "--device", "cpu")
+    flags = (*HIDDEN[:4], "--epochs", 40, "--folds", 1, "--device", "cpu")
     longtail.ok("train", folder, "--out", tmp_path / "whole", *flags)
     train = ("train", folder, "--out", tmp_path / "run")
     process = child(*train, *flags, "--checkpoint-minutes", 0)
@@ -148,7 +148,7 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(
 
 
 def test_sigterm_saves_and_says_how_to_resume(folder: Path, tmp_path: Path) -> None:
-    flags = (*HIDDEN[:2], "--epochs", 400, "--folds", 1, "--device", "cpu")
+    flags = (*HIDDEN[:4], "--epochs", 400, "--folds", 1, "--device", "cpu")
     run = tmp_path / "my run"
     process = child("train", folder, "--out", run, *flags, "--checkpoint-minutes", 0)
     wait_for(run / ".longtail-work" / "fold-0" / "state.safetensors", process)
