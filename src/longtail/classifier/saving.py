@@ -58,7 +58,6 @@ def write_files(
         "label_names": classifier.classes_.tolist(),
         "label_counts": stats.label_counts.tolist(),
         "n_samples": stats.n_samples,
-        "n_models": len(ensemble.models),
         "sizes": list(ensemble.sizes),
         "weights": list(ensemble.weights),
         "intercept": ensemble.intercept,

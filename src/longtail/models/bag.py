@@ -41,8 +41,10 @@ from longtail.training.settings import Training
 WEIGHTS_FILE = "model.safetensors"
 ARRAYS = {"starts": "int64", "columns": "int32", "weights": "float32", "bias": "float32"}
 """The file of a linear head: a CSR matrix, labels x features, and a bias per label."""
-# Weights below this share of the largest one of their label are not kept.
-SMALLEST = 0.01
+# Weights below this share of the largest one of their label are not kept: a third of the size of
+# 0.01, and cross-validated F1 (mean of micro and macro) of 76.07 instead of 75.57 on Reuters, 47.22
+# instead of 47.17 on pubmed_mesh. At 0.1 both lose.
+SMALLEST = 0.03
 
 
 def build_bag(settings: Bag) -> TextModel:
@@ -94,9 +96,9 @@ class LinearBag(OnFeatures):
             head = solve_linear(
                 features, Y, module, C, device=device, progress=progress, chunks=checkpoints
             )
-            weight, bias = _without_small(sp.csr_matrix(head.weight.numpy())), head.bias.numpy()
+            weight, bias = sp.csr_matrix(head.weight.numpy()), head.bias.numpy()
         weight.data *= scale[weight.indices]
-        self._keep(weight, bias)
+        self._keep(_without_small(weight), bias)
 
     def _keep(self, weight: sp.csr_matrix, bias: Floats) -> None:
         self._weight, self._bias = weight, bias
