@@ -32,9 +32,10 @@ MINIMUM = 850
 NOTES = "my notes.txt"
 WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 QUICK = ("--device", "cpu", "--thresholds", "global")
-SETTINGS = ("--loss", "fl", "--ngrams", "2", "--folds", "1", *QUICK)
+BAG = ("--model", "bag", "--C", "10")
+SETTINGS = (*BAG, "--loss", "fl", "--ngrams", "2", "--folds", "1", *QUICK)
 # More files than the model that replaces it.
-OTHER = ("--loss", "bce", "--folds", "2", *QUICK)
+OTHER = ("--model", "svm", "--folds", "2", *QUICK)
 
 
 def documents(n: int = 40) -> TextData:
@@ -130,7 +131,7 @@ def _loss_of(folder: Path) -> str | None:
         return None
     classifier = LongTailClassifier.from_pretrained(folder / "run")
     classifier.predict_labels(["copper rose"])
-    return str(classifier.loss)
+    return str(classifier.loss or "svm")
 
 
 def _look_trained(folder: Path) -> None:
@@ -139,7 +140,7 @@ def _look_trained(folder: Path) -> None:
 
 def _look_overwritten(folder: Path) -> None:
     assert (folder / "run" / "kept.txt").read_text() == "mine", "a file of the user is lost"
-    assert _loss_of(folder) in ("bce", "fl"), "neither the old nor the new model"
+    assert _loss_of(folder) in ("svm", "fl"), "neither the old nor the new model"
 
 
 def _finish_training(folder: Path, *start_over: str) -> None:
@@ -147,7 +148,7 @@ def _finish_training(folder: Path, *start_over: str) -> None:
     before = _loss_of(folder)
     code, printed = _train(folder, "--resume")
     # Killed before the new training was begun: --resume says that the old one is finished.
-    not_begun = start_over and before == "bce" and code == 0 and _loss_of(folder) == "bce"
+    not_begun = start_over and before == "svm" and code == 0 and _loss_of(folder) == "svm"
     if not_begun or "nothing to resume" in printed:
         code, printed = _train(folder, *SETTINGS, *start_over)
     assert code == 0, f"refused: {printed[-200:]}"
@@ -206,7 +207,7 @@ def _prepare_recipes(folder: Path) -> None:
     _data(folder)
     (folder / "recipes").mkdir()
     for row in ("bce", "fl"):
-        recipe = f"model: bag\nloss: {row}\nfolds: 2\nthresholds: global\ndevice: cpu\n"
+        recipe = f"model: bag\nC: 10\nloss: {row}\nfolds: 2\nthresholds: global\ndevice: cpu\n"
         (folder / "recipes" / f"{row}.yaml").write_text(recipe)
 
 

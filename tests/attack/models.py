@@ -17,11 +17,11 @@ def kinds(encoder: Path) -> dict[str, dict[str, Any]]:
     """Arguments of LongTailClassifier by the kind of model that they make."""
     step = Training(epochs=2, batch_size=8, device="cpu")
     tiny = {"encoder": str(encoder), "max_length": 8}
-    blend = [Bag(min_df=1), Encoder(**tiny, training=Training(epochs=2, device="cpu"))]
+    blend = [Bag(C=9.0, min_df=1), Encoder(**tiny, training=Training(epochs=2, device="cpu"))]
     arguments: dict[str, dict[str, Any]] = {
-        "bag": {"model": Bag(), "folds": 1},
-        "bag, characters": {"model": Bag(char_ngrams=3, min_df=1), "folds": 2},
-        "bag, hashing": {"model": Bag(hashing=64), "folds": 1},
+        "bag": {"model": Bag(C=9.0), "folds": 1},
+        "bag, characters": {"model": Bag(C=9.0, char_ngrams=3, min_df=1), "folds": 2},
+        "bag, squared hinge": {"model": Bag(C=1.0, loss="squared-hinge"), "folds": 2},
         "bag, hidden layer": {"model": Bag(hidden=4), "folds": 1, "training": step},
         "svm": {"model": Svm(), "folds": 2},
         "encoder": {"model": Encoder(**tiny), "folds": 1, "training": step},

@@ -28,15 +28,23 @@ from longtail.training.interrupt import Stop, StoppedError
 from .cases import CPU, documents
 from .conftest import Patch
 
+pytestmark = pytest.mark.usefixtures("quick")
 DOCUMENTS = documents(120)
 AUTO = Plan(Auto(), folds=3, training=CPU)
+
+
+@pytest.fixture
+def quick(monkeypatch: Patch) -> None:
+    """Compares on one fold."""
+    monkeypatch.setattr(choice, "ENOUGH", TOO_FEW)
 
 
 def chosen(
     plan: Plan, data: TextData = DOCUMENTS, validation: Any = None
 ) -> tuple[Plan, list[Any]]:
     folded = FoldedData.split(plan, data, validation, None)
-    return settle(plan, folded, "mean", Run())
+    (settled,), trials = settle(plan, folded, "mean", Run())
+    return settled, trials
 
 
 def stems(n: int = 400, seed: int = 0) -> TextData:
@@ -143,7 +151,7 @@ def test_weights_of_labels_follow_the_compared_labels() -> None:
     """A label whose only document is held out is not compared."""
     Y = sp.hstack([DOCUMENTS.Y, np.ones((120, 1)) * (np.arange(120)[:, None] == 3)], format="csr")
     data = TextData(DOCUMENTS.texts, Y.astype(np.float32), (*DOCUMENTS.label_names, "once"))
-    for seed in range(4):
+    for seed in range(2):
         weights = {"label_weight": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
         plan = Plan(Auto(), loss_settings=weights, folds=2, training=CPU, random_state=seed)
         settled, trials = chosen(plan, data)

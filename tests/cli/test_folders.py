@@ -13,7 +13,20 @@ import pytest
 
 from .conftest import QUICK, Command, child, wait_for
 
-SLOW = ("--hidden", 8, "--epochs", 4000, "--folds", 1, "--device", "cpu", "--checkpoint-minutes", 0)
+SLOW = (
+    "--model",
+    "bag",
+    "--hidden",
+    8,
+    "--epochs",
+    4000,
+    "--folds",
+    1,
+    "--device",
+    "cpu",
+    "--checkpoint-minutes",
+    0,
+)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -65,11 +78,11 @@ def test_overwriting_replaces_the_model_and_nothing_else(
 ) -> None:
     run = tmp_path / "run"
     train = ("train", folder, "--out", run, *QUICK)
-    longtail.ok(*train, "--folds", 2)
+    longtail.ok(*train, "--model", "svm", "--folds", 2)
     mine = (run / "notes.txt", run / "fold-1" / "notes.txt", run / "vocabulary.json")
     for path in mine:
         path.write_text("mine")
-    longtail.ok(*train, "--loss", "bce", "--overwrite")
+    longtail.ok(*train, "--model", "bag", "--C", 9, "--loss", "bce", "--overwrite")
     # A file in the way is kept beside the one of the model.
     assert [path.read_text() for path in run.glob("vocabulary.json.*.bak")] == ["mine"]
     config = json.loads((run / "longtail.json").read_text())

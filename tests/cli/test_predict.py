@@ -55,7 +55,7 @@ def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: P
         (b'{"body": "a"}\n', "Name yours with text_field (--text-field)"),
         (b'{"text": 3}\n', "expected a string in field 'text', got 3"),
         (b'{"text": "caf\xe9"}\n', "line 1: not valid UTF-8"),
-        (b"[" * 100_000, "not valid JSON (nested too deeply)"),
+        (b"[" * 100_000, "not valid JSON (maximum recursion"),
         (b'{"text": "copper \\ud800 rose"}\n', "half of a surrogate pair"),
     ],
 )

@@ -23,7 +23,7 @@ def recipes(tmp_path: Path) -> Path:
     folder = tmp_path / "recipes"
     folder.mkdir()
     for loss in ("bce", "db"):
-        text = f"loss: {loss}\nfolds: 1\ndevice: cpu\nthresholds: global\n"
+        text = f"model: bag\nloss: {loss}\nfolds: 1\ndevice: cpu\nthresholds: global\n"
         (folder / f"{loss}.yaml").write_text(text)
     return folder
 
@@ -40,7 +40,7 @@ def test_it_trains_shows_and_resumes(
     _, out, err = longtail.ok(*command, "--json", "--publish", tmp_path / "site" / "wire.md")
     assert set(json.loads(out)["rows"]) == {"bce", "db"} and "training" not in err
     assert (tmp_path / "site" / "wire.md").exists() and (tmp_path / "site" / "wire.png").exists()
-    (recipes / "db.yaml").write_text("loss: db\nfolds: 1\nC: 10\nthresholds: global\n")
+    (recipes / "db.yaml").write_text("model: bag\nloss: db\nfolds: 1\nC: 10\nthresholds: global\n")
     assert "--overwrite" in longtail.fails("db (seed 0)", *command)
     err = longtail.ok(*command, "--overwrite", "--rows", "db", "--device", "cpu").err
     assert "0 of 1 done; training db (seed 0)" in err and "db (seed 0) done in" in err

@@ -20,7 +20,7 @@ from longtail.training import Training
 
 from .conftest import QUICK, Command, child, wait_for
 
-HIDDEN = ("--hidden", 8, "--epochs", 3, "--folds", 1, "--device", "cpu")
+HIDDEN = ("--model", "bag", "--hidden", 8, "--epochs", 3, "--folds", 1, "--device", "cpu")
 
 
 def weights(run: Path) -> dict[str, np.ndarray]:
@@ -50,7 +50,11 @@ def test_it_is_cross_fitted_by_default(longtail: Command, folder: Path, tmp_path
     assert "longtail evaluate" in longtail.ok("train", folder, "--out", tmp_path / "run").out
     assert not list((tmp_path / "run").glob(".*"))
     saved = json.loads((tmp_path / "run" / "longtail.json").read_text())
-    assert saved["n_models"] == 5 and saved["thresholds"]["objective"] == "mean"
+    assert (
+        saved["n_models"] == 1
+        and saved["plans"][0]["folds"] == 5
+        and saved["thresholds"]["objective"] == "mean"
+    )
     done = longtail.ok("evaluate", tmp_path / "run", folder, "--split", "test", "--json")
     found = json.loads(done.out)
     assert found["overall"]["micro_f1"] > 0.5 and {"head", "medium", "tail"} <= set(found)
@@ -72,7 +76,7 @@ def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--encoder x", "encoder is a setting of the model encoder, got the model bag"),
+        ("--encoder x", "encoder is a setting of the model encoder, got the model auto"),
         ("--model encoder --class-weight balanced", "class_weight is a setting of the model svm"),
         ("--model svm --loss db", "loss has no effect on the model svm"),
         ("--model bagg", "Did you mean 'bag'"),
@@ -80,15 +84,15 @@ def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Pat
         ("--objective micr", "Did you mean 'micro'"),
         ("--epochs 3", "--epochs"),
         ("--model svm --learning-rate 0.1", "--learning-rate"),
-        ("--folds 5 --hidden 4 --early-stopping-patience 2", "validation part"),
+        ("--model bag --folds 5 --hidden 4 --early-stopping-patience 2", "validation part"),
         ("--loss-set gamma", "expected KEY=VALUE"),
         ("--resume --overwrite", "not both"),
         ("--folds 1 --fold 0", "--fold needs --folds 2 or more"),
-        ("--min-df 0", "min_df must be"),
+        ("--model bag --min-df 0", "min_df must be"),
         ("--folds 1000", "cannot make 1000 folds of"),
         ("--folds 2 --fold 7", "expected a fold from 0 to 1, got 7"),
         ("--folds 2 --fold -1", "expected a fold from 0 to 1, got -1"),
-        ("--hidden 4 --early-stopping-metric macro_f1", "early_stopping_patience"),
+        ("--model bag --hidden 4 --early-stopping-metric macro_f1", "early_stopping_patience"),
         ("--split-method time", "is divided into parts already"),
         ("--split-seed 3", "is divided into parts already"),
         ("--label-texts nothing-there.json", "(--label-texts): expected names, or a JSON file"),
@@ -121,15 +125,15 @@ def test_a_trained_model_is_replaced_only_on_request(
     longtail.fails("--overwrite", *train, "--loss", "bce", "--folds", 1)
     assert list(before) == list(weights(run))
     assert "finished already" in longtail.ok(*train, "--resume").out
-    longtail.fails("loss was 'db', now 'bce'", *train, "--resume", "--loss", "bce")
-    longtail.ok(*train, "--folds", 2, "--overwrite")
+    longtail.fails("loss was None, now 'bce'", *train, "--resume", "--loss", "bce")
+    longtail.ok(*train, "--model", "svm", "--folds", 2, "--overwrite")
     assert (run / "fold-1").is_dir() and not (run / "model.safetensors").exists()
 
 
 def test_killed_and_resumed_it_ends_with_the_same_weights(
     longtail: Command, folder: Path, tmp_path: Path
 ) -> None:
-    flags = (*HIDDEN[:2], "--epochs", 40, "--folds", 1, "--device", "cpu")
+    flags = (*HIDDEN[:4], "--epochs", 40, "--folds", 1, "--device", "cpu")
     longtail.ok("train", folder, "--out", tmp_path / "whole", *flags)
     train = ("train", folder, "--out", tmp_path / "run")
     process = child(*train, *flags, "--checkpoint-minutes", 0)
@@ -144,7 +148,7 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(
 
 
 def test_sigterm_saves_and_says_how_to_resume(folder: Path, tmp_path: Path) -> None:
-    flags = (*HIDDEN[:2], "--epochs", 400, "--folds", 1, "--device", "cpu")
+    flags = (*HIDDEN[:4], "--epochs", 400, "--folds", 1, "--device", "cpu")
     run = tmp_path / "my run"
     process = child("train", folder, "--out", run, *flags, "--checkpoint-minutes", 0)
     wait_for(run / ".longtail-work" / "fold-0" / "state.safetensors", process)
@@ -186,7 +190,7 @@ def test_a_blend_by_recipe(longtail: Command, folder: Path, tmp_path: Path) -> N
     )
     train = ("train", folder, "--config", recipe, "--out")
     longtail.ok(*train, tmp_path / "run")
-    assert (tmp_path / "run" / "member-1" / "fold-1").is_dir()
+    assert (tmp_path / "run" / "member-0" / "fold-1").is_dir()
     done = longtail("evaluate", tmp_path / "run", folder, "--json")
     assert 0 < json.loads(done.out)["overall"]["micro_f1"] <= 1
     message = "Set min_df in the model that it is meant for"

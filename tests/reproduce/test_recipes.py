@@ -140,7 +140,7 @@ def test_another_encoder_reaches_members_too(tmp_path: Path) -> None:
         ("", "expected settings such as"),
         ("loss: [\n", "cannot be read as a recipe"),
         ("model: [bagg]\n", "row.yml cannot be used: .*Did you mean 'bag'"),
-        ("model: 3\n", "model must be one of bag, encoder, svm"),
+        ("model: 3\n", "model must be one of auto, bag, encoder, svm"),
         ("model: [bag, svm]\nC: 3\n", "C: `model` holds models with their settings"),
         ("model: encoder\nlearning_rate: 1e-4\n", r"got '1e-4'\. In YAML write 1\.0e-4"),
     ],
@@ -152,8 +152,10 @@ def test_bad_recipes_are_explained(text: str, message: str, tmp_path: Path) -> N
 
 
 def test_recipes_that_are_not_there(tmp_path: Path) -> None:
-    (tmp_path / "flat.yaml").write_text("hidden: 8\nngrams: 2\nfolds: 1\n")
-    assert read_recipes(tmp_path) == {"flat": {"ngrams": 2, "hidden": 8, "folds": 1}}
+    (tmp_path / "flat.yaml").write_text("model: bag\nhidden: 8\nngrams: 2\nfolds: 1\n")
+    assert read_recipes(tmp_path) == {
+        "flat": {"model": "bag", "ngrams": 2, "hidden": 8, "folds": 1}
+    }
     with pytest.raises(DataError, match="no recipe for dbb"):
         read_recipes(tmp_path, ["dbb"])
     with pytest.raises(UnknownNameError, match="Did you mean 'reuters'"):

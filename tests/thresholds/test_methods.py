@@ -27,7 +27,8 @@ def fit(case: Case, method: str, counts: np.ndarray | None = None, **options: An
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_documentation_has_the_first_line_of_every_method(method: str) -> None:
-    summary = (METHODS[method].__doc__ or "").splitlines()[0].removesuffix(".")
+    first = (METHODS[method].__doc__ or "").split("\n\n")[0]
+    summary = " ".join(first.split()).removesuffix(".")
     assert f"\n| `{method}` | {summary}" in DOCUMENT.read_text("utf-8")
 
 

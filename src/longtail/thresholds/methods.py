@@ -61,7 +61,8 @@ def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted
 def per_label(
     tuning: Tuning, objective: Objective, folds: IntArray, shrinkage: float = SHRINKAGE
 ) -> Fitted:
-    """The exact best F1 of every label, shrunk towards the curve of `frequency` for rare labels.
+    """The exact best cut of every label for the objective, shrunk towards the curve of
+    `frequency` for rare labels.
 
     For `macro` that is the F1 of the label alone; for `micro` and `mean` the objective, with all
     other labels cut by the curve.
