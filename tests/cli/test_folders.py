@@ -86,7 +86,7 @@ def test_overwriting_replaces_the_model_and_nothing_else(
     # A file in the way is kept beside the one of the model.
     assert [path.read_text() for path in run.glob("vocabulary.json.*.bak")] == ["mine"]
     config = json.loads((run / "longtail.json").read_text())
-    assert config["n_models"] == 1 and config["arguments"]["loss"] == "bce"
+    assert config["sizes"] == [1] and config["arguments"]["loss"] == "bce"
     assert all(path.read_text() == "mine" for path in mine[:2])
     assert not (run / "fold-0").exists() and not (run / "fold-1" / "model.safetensors").exists()
     assert not list(run.glob(".*"))

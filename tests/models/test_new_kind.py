@@ -128,4 +128,4 @@ def test_it_is_trained_and_used_by_the_command(tmp_path: Path) -> None:
     answers = [json.loads(line)["labels"] for line in done.stdout.splitlines()[-2:]]
     assert answers == [["copper"], ["wheat"]]
     saved = json.loads((tmp_path / "run" / "longtail.json").read_text())
-    assert saved["plans"][0]["model"]["sharpness"] == 5 and saved["n_models"] == 2
+    assert saved["plans"][0]["model"]["sharpness"] == 5 and saved["sizes"] == [2]
