@@ -134,7 +134,13 @@ def train_cell(
         "evaluation": evaluation.to_dict(per_label=False),
     }
     space.write_record(FINISHED, result)
-    space.clear(but=(FINISHED, DECISIONS, LOG))
+    tidy(cell)
+
+
+def tidy(cell: Cell) -> None:
+    """Remove the checkpoints of a finished cell, unless that was done."""
+    if (cell.folder / BEGUN).exists():
+        cell.open().clear(but=(FINISHED, DECISIONS, LOG))
 
 
 def read_finished(cell: Cell) -> Finished | None:

@@ -32,6 +32,7 @@ from longtail.reproduce.cells import (
     Finished,
     begun_with,
     read_finished,
+    tidy,
     train_cell,
 )
 from longtail.reproduce.page import check_publish, publish_stem, write_corpus_figure, write_results
@@ -196,6 +197,7 @@ def _finished(cells: list[Cell], overwrite: bool) -> dict[str, Finished]:
         elif changes:
             changed.append((cell, changes))
         elif done is not None:
+            tidy(cell)
             finished[str(cell)] = done
     if changed:
         cell, changes = changed[0]
