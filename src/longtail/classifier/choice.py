@@ -196,6 +196,8 @@ def describe(plan: Plan) -> str:
 def _spread(part: TextData, most: int) -> NDArray[np.int64]:
     """Labels with training documents, of all frequencies."""
     counts = part.stats().label_counts
-    order = np.argsort(-counts, kind="stable")[: int((counts > 0).sum())]
+    # A label of one document has none to be held out.
+    n_useful = int((counts > 1).sum()) or int((counts > 0).sum())
+    order = np.argsort(-counts, kind="stable")[:n_useful]
     places = np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(int)
     return np.sort(order[np.unique(places)])
