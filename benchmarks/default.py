@@ -34,18 +34,19 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from longtail.reproduce.surroundings import commit, processor, versions
 
 from longtail.data import ReadReport, TextData, load_data
 from longtail.evaluation import Scores
 from longtail.labels import GROUP_NAMES, label_groups
 from longtail.metrics import Counts, count
 from longtail.report.table import NONE, Cell, Strong, Table, plural, to_document
+from longtail.reproduce.cells import LIBRARIES, commit, hardware
 
 HERE = Path(__file__).parent
 REQUIRED = ("omikuji==0.5.2", "libmultilabel==0.10.0")
@@ -254,7 +255,8 @@ def peers_versions(python: Path) -> dict[str, str]:
 
 def document(tables: Sequence[Table], python: Path, command: str) -> str:
     """The tables, then how, where and with what they were made."""
-    about = {"command": command, "hardware": processor(), "commit": commit(), **versions()}
+    versions = {name: metadata.version(name) for name in LIBRARIES}
+    about = {"command": command, "hardware": hardware(()), "commit": commit(), **versions}
     peers = {f"{name} (peers)": version for name, version in peers_versions(python).items()}
     rows = [*about.items(), *peers.items()]
     return to_document(TITLE, [*tables, Table("Made with", ("what", ""), rows, n_names=2)])

@@ -22,8 +22,8 @@ from longtail.progress import OnProgress, Progress, ignore
 
 BIAS = -1.0
 # Other documents that a label starts with, and may add in each round: FEWEST, or PER_POSITIVE for
-# each of its documents. On 300 labels of EURLEX57K six such rounds gave the F1 of the exact solution
-# (72.8 / 19.7 and 72.9 / 19.4 with C = 0.3) in a twentieth of its time; likewise on pubmed_mesh.
+# each of its documents. On 300 labels of EURLEX57K six such rounds gave the F1 of the exact
+# solution (72.8 / 19.7 and 72.9 / 19.4 with C = 0.3) in a twentieth of its time.
 FEWEST, PER_POSITIVE, ROUNDS = 100, 2, 8
 # Largest entries of a vector by which the nearest documents are found.
 N_LARGEST = 256
