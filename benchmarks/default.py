@@ -45,7 +45,7 @@ from longtail.data import ReadReport, TextData, load_data
 from longtail.evaluation import Scores
 from longtail.labels import GROUP_NAMES, label_groups
 from longtail.metrics import Counts, count
-from longtail.report.table import NONE, Cell, Strong, Table, plural, to_document
+from longtail.report.table import NONE, Cell, Strong, Table, plural, to_markdown
 from longtail.reproduce.cells import LIBRARIES, commit, hardware
 
 HERE = Path(__file__).parent
@@ -259,7 +259,8 @@ def document(tables: Sequence[Table], python: Path, command: str) -> str:
     about = {"command": command, "hardware": hardware(()), "commit": commit(), **versions}
     peers = {f"{name} (peers)": version for name, version in peers_versions(python).items()}
     rows = [*about.items(), *peers.items()]
-    return to_document(TITLE, [*tables, Table("Made with", ("what", ""), rows, n_names=2)])
+    made_with = Table("Made with", ("what", ""), rows, n_names=2)
+    return "\n\n".join([f"# {TITLE}", *map(to_markdown, [*tables, made_with])]) + "\n"
 
 
 def main() -> None:
