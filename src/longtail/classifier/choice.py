@@ -31,7 +31,7 @@ from longtail.thresholds import Objective, cross_validated_score
 MAX_LABELS, MAX_DOCUMENTS = 300, 50_000
 # Labels of held-out documents that are enough; with fewer than the last, the first settings are
 # taken without a comparison.
-ENOUGH, TOO_FEW = 5_000, 30
+ENOUGH, TOO_FEW = 3_500, 30
 METHOD = "per-label"
 # What an alternative must gain, what two models together must, as they cost twice as much, and what
 # may be lost on the first fold by one that is compared on the others; of 1.

@@ -158,7 +158,8 @@ def _check_flat(model: str, of_model: Mapping[str, Any], known: set[str]) -> Non
         if not users:
             raise UnknownNameError("setting", key, known | fields | field_names(Training))
         raise InputError(
-            f"{key} is a setting of the model {' or '.join(users)}, got the model {model}."
+            f"{key} is a setting of the model {' or '.join(users)}, got the model {model}. "
+            f"Set model to {users[0]!r} (--model {users[0]})."
         )
 
 
