@@ -33,9 +33,9 @@ MAX_LABELS, MAX_DOCUMENTS = 300, 50_000
 # taken without a comparison.
 ENOUGH, TOO_FEW = 5_000, 30
 METHOD = "per-label"
-# What another C must gain; other features, another loss or two models together, which the corpora of
-# docs/log.md seldom needed; and what may be lost on the first fold by one that is compared on the
-# others; of 1.
+# What another C must gain; what other features, another loss or two models together must, which the
+# corpora of docs/log.md seldom needed; and what may be lost on the first fold by one that is
+# compared on the others; of 1.
 LEAST_GAIN, LEAST_GAIN_OF_ANOTHER, MARGIN = 0.002, 0.005, 0.005
 
 
