@@ -72,9 +72,7 @@ def test_nothing_is_open() -> None:
 
 def test_auto_compares_features_and_losses() -> None:
     tried = compared(Auto())
-    assert {each.loss for each in tried} == {HINGE, "db"} and tried[0] == Bag(
-        C=1.0, loss=HINGE
-    )
+    assert {each.loss for each in tried} == {HINGE, "db"} and tried[0] == Bag(C=1.0, loss=HINGE)
     assert {each.char_ngrams for each in tried} == {0}
     assert {each.informed for each in tried} == {True, False}
     assert CHAR_NGRAMS in {each.char_ngrams for each in compared(Auto(), text=HAN)}

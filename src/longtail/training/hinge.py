@@ -25,6 +25,8 @@ BIAS = -1.0
 # each of its documents. On 300 labels of EURLEX57K six such rounds gave the F1 of the exact
 # solution (72.8 / 19.7 and 72.9 / 19.4 with C = 0.3) in a twentieth of its time.
 FEWEST, PER_POSITIVE, ROUNDS = 100, 2, 5
+# Pairs of document and label up to which every label sees all documents.
+EXACT_PAIRS = 2_000_000
 # Largest entries of a vector by which the nearest documents are found.
 N_LARGEST = 256
 # A document is added where its approximate w'x exceeds this: it should be at most 0.
@@ -61,8 +63,8 @@ def solve_hinge(
     """Weights, labels x features, that minimise C x summed squared hinge + half their squares.
 
     `C`: one number, or one for each label; 0: nothing is learned. Scores are
-    `features @ weights.T + BIAS`. Exact for labels of many documents; the others see
-    their documents, the nearest others and those found to be wrong.
+    `features @ weights.T + BIAS`. Exact for small problems and labels of many documents; other
+    labels see their documents, the nearest others and those found to be wrong.
     """
     X, columns = Rows.of(features), Rows.of(sp.csr_matrix(features.T))
     norms = np.asarray(features.multiply(features).sum(axis=1), dtype=np.float32).ravel()
@@ -72,13 +74,15 @@ def solve_hinge(
     n_labels, n_features = Y.shape[1], features.shape[1]
     each_C = np.broadcast_to(np.asarray(C, dtype=np.float64), n_labels).tolist()
     order = np.argsort(-counts, kind="stable")  # the longest first, so that threads end together
+    fewest = len(norms) if len(norms) * n_labels <= EXACT_PAIRS else FEWEST
     size = max(CHUNK_LABELS, n_labels // CHUNKS)
     chunks = [order[k : k + size] for k in range(0, n_labels, size)]
 
     def solve(labels: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
         work = Scratch.of(len(norms), n_features)
         return [
-            _solve_label(X, columns, norms, positives[k], each_C[k], work) for k in labels.tolist()
+            _solve_label(X, columns, norms, positives[k], each_C[k], fewest, work)
+            for k in labels.tolist()
         ]
 
     solved: list[Any] = [None] * n_labels
@@ -127,13 +131,13 @@ _jit = numba.njit(nogil=True, fastmath=True, cache=True)
 
 
 @_jit
-def _solve_label(X, columns, norms, positives, C, work):  # type: ignore[no-untyped-def]
+def _solve_label(X, columns, norms, positives, C, fewest, work):  # type: ignore[no-untyped-def]
     """The columns and values of a label's weights."""
     n_documents, n_positive = len(norms), len(positives)
     documents, weights = work.documents, work.weights
     documents[:n_positive] = positives
     n = n_positive
-    limit = max(FEWEST, PER_POSITIVE * n_positive)
+    limit = max(fewest, PER_POSITIVE * n_positive)
     is_whole = 2 * limit >= n_documents
     if n_positive == 0 or C == 0.0:
         n = rounds = 0
