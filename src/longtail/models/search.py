@@ -18,7 +18,7 @@ DEFAULT_C = 1.0
 HINGE_PATH, PATH = (0.1, 10.0), (10.0, 100.0, 1000.0)
 REFINEMENT = 10**0.5
 # Median characters of a text below which n-grams of characters are tried: longer texts have enough
-# words. Where a word has more than so many characters, the script has no spaces.
+# words. A script whose words are longer than LONG_WORD on average has no spaces.
 SHORT_TEXT, LONG_WORD = 400, 20
 CHAR_NGRAMS = 4
 # Pairs of document and label up to which `db` is tried, which costs all of them. (`bce` was behind

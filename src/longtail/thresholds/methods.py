@@ -121,8 +121,8 @@ def _micromacro_once(tuning: Tuning) -> FloatArray:
     for label in np.argsort(-tuning.label_counts, kind="stable").tolist():
         n_positive = int(tuning.n_positive[label])
         actual += n_positive
-        own = slice(ends[label], ends[label + 1])
-        new_hits, new = cuts.hits[own], cuts.predicted[own]
+        pairs_of_label = slice(ends[label], ends[label + 1])
+        new_hits, new = cuts.hits[pairs_of_label], cuts.predicted[pairs_of_label]
         if not len(new):
             continue
         micro = 2 * (hits + new_hits) / (predicted + new + actual)
@@ -134,7 +134,7 @@ def _micromacro_once(tuning: Tuning) -> FloatArray:
             low, high = float(scores[-1]), float(scores[0])
             values[label] = max(high + 1e-6 * (high - low), float(np.nextafter(high, np.inf)))
             continue
-        values[label] = cuts.thresholds[own][best]
+        values[label] = cuts.thresholds[pairs_of_label][best]
         hits += int(new_hits[best])
         predicted += int(new[best])
     return values

@@ -31,7 +31,7 @@ EXACT_PAIRS = 2_000_000
 N_LARGEST = 256
 # A document is added where its approximate w'x exceeds this: it should be at most 0.
 VIOLATION = 0.1
-# The range of projected gradients at which descent stops, as in LIBLINEAR; at most so many passes.
+# The range of projected gradients at which descent stops, as in LIBLINEAR, and the most passes.
 TOLERANCE, MAX_PASSES = 0.1, 200
 # Passes before documents are added: converging in every round took half as long again.
 EARLY_PASSES = 2
