@@ -22,7 +22,7 @@ from longtail.progress import OnProgress, Progress, ignore
 NAMES_KEY = b"longtail.label_names"
 BATCH, MOST_ROWS = 4096, 256
 # DuckDB and fastparquet write many records as one page, so a group of rows may unpack to the
-# size of GROUP_RECORDS records, or to GROUP_RATIO times the size of the file: text packs to a tenth.
+# size of GROUP_RECORDS records, or GROUP_RATIO times that of the file: text packs to a tenth.
 GROUP_RECORDS, GROUP_RATIO = 8, 200
 
 
