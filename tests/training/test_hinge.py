@@ -111,7 +111,7 @@ def test_odd_problems(n_documents: int, n_labels: int, C: float, seed: int) -> N
     dense = rng.random((n_documents, n_labels)) < rng.choice([0, 0.4, 1], n_labels)
     labels = sp.csr_matrix(dense, dtype=np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hinge, "CHUNK_LABELS", 2)
+        patch.setattr(hinge, "MIN_CHUNK", 2)
         together = solve_hinge(features, labels, C)
         together.check_format(full_check=True)
         assert np.isfinite(together.data).all() and together.has_canonical_format
@@ -123,7 +123,7 @@ def test_odd_problems(n_documents: int, n_labels: int, C: float, seed: int) -> N
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = clustered(1200, 40)
-    monkeypatch.setattr(hinge, "CHUNK_LABELS", 3)
+    monkeypatch.setattr(hinge, "MIN_CHUNK", 3)
     solved, calls = [], []
     for threads in (1, 2, 5):
         monkeypatch.setattr(joblib, "cpu_count", lambda threads=threads: threads)

@@ -1,9 +1,10 @@
 """Squared hinge on sparse features: dual coordinate descent (Hsieh et al., ICML 2008), label by
 label, on the documents that matter to the label.
 
-The score of a document is w'x - 1. As the bias is fixed, a document that shares no feature with
-those of the label is right from the start and costs nothing; so a label starts with its documents
-and the nearest others, and adds those that the solution gets wrong.
+The score of a document is w'x - 1. As the bias is fixed, a document that is unlike those of the
+label is right from the start and costs nothing; so a label starts with its documents and the
+nearest others, and adds those that the solution gets wrong. Which these are is computed for a chunk
+of labels at a time, which is some twenty times as fast as label by label.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from longtail.progress import OnProgress, Progress, ignore
 
 BIAS = -1.0
 # Other documents that a label starts with, and may add in each round: FEWEST, or PER_POSITIVE for
-# each of its documents. On 300 labels of EURLEX57K six such rounds gave the F1 of the exact
-# solution (72.8 / 19.7 and 72.9 / 19.4 with C = 0.3) in a twentieth of its time.
-FEWEST, PER_POSITIVE, ROUNDS = 100, 2, 5
-# Pairs of document and label up to which every label sees all documents.
+# each of its documents.
+FEWEST, PER_POSITIVE, ROUNDS = 100, 2, 3
+# Pairs of document and label up to which documents are added until none is wrong.
 EXACT_PAIRS = 2_000_000
-# Largest entries of a vector by which the nearest documents are found.
-N_LARGEST = 256
-# A document is added where its approximate w'x exceeds this: it should be at most 0.
+EXACT_ROUNDS = 50
+EXACT_FEWEST = 1000
+# A document is added where w'x exceeds this: it should be at most 0.
 VIOLATION = 0.1
 # The range of projected gradients at which descent stops, as in LIBLINEAR, and the most passes.
 TOLERANCE, MAX_PASSES = 0.1, 200
@@ -37,8 +37,8 @@ TOLERANCE, MAX_PASSES = 0.1, 200
 EARLY_PASSES = 2
 # Weights below this share of a label's largest one are dropped.
 SMALLEST = 0.01
-# Labels that a thread takes at a time: at least 16, and a hundredth of all.
-CHUNK_LABELS, CHUNKS = 16, 100
+# Labels whose documents are scored together.
+MIN_CHUNK, MAX_CHUNK = 4, 32
 
 
 class Rows(NamedTuple):
@@ -63,27 +63,39 @@ def solve_hinge(
     """Weights, labels x features, that minimise C x summed squared hinge + half their squares.
 
     `C`: one number, or one for each label; 0: nothing is learned. Scores are
-    `features @ weights.T + BIAS`. Exact for small problems and labels of many documents; other
-    labels see their documents, the nearest others and those found to be wrong.
+    `features @ weights.T + BIAS`. Exact, up to the tolerance, for small problems and labels of many
+    documents; other labels see their documents, the nearest others and those found to be wrong.
     """
-    X, columns = Rows.of(features), Rows.of(sp.csr_matrix(features.T))
+    X = Rows.of(features)
     norms = np.asarray(features.multiply(features).sum(axis=1), dtype=np.float32).ravel()
     documents = sp.csc_matrix(Y)
     counts = np.diff(documents.indptr)
-    positives = np.split(documents.indices, documents.indptr[1:-1])
     n_labels, n_features = Y.shape[1], features.shape[1]
-    each_C = np.broadcast_to(np.asarray(C, dtype=np.float64), n_labels).tolist()
+    each_C = np.array(np.broadcast_to(np.asarray(C, dtype=np.float64), n_labels))
     order = np.argsort(-counts, kind="stable")  # the longest first, so that threads end together
-    fewest = len(norms) if len(norms) * n_labels <= EXACT_PAIRS else FEWEST
-    size = max(CHUNK_LABELS, n_labels // CHUNKS)
+    is_small = len(norms) * n_labels <= EXACT_PAIRS
+    fewest, rounds = (EXACT_FEWEST, EXACT_ROUNDS) if is_small else (FEWEST, ROUNDS)
+    # Not by the number of threads, which would then decide about the last digits.
+    size = min(MAX_CHUNK, max(MIN_CHUNK, n_labels // 16))
     chunks = [order[k : k + size] for k in range(0, n_labels, size)]
 
     def solve(labels: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        work = Scratch.of(len(norms), n_features)
-        return [
-            _solve_label(X, columns, norms, positives[k], each_C[k], fewest, work)
-            for k in labels.tolist()
-        ]
+        positives = documents[:, labels]
+        most = int(counts[labels].max(initial=0))
+        limit = max(fewest, PER_POSITIVE * most)
+        capacity = min(len(norms), most + (rounds + 1) * limit)
+        return _solve_chunk(
+            X,
+            norms,
+            positives.indptr.astype(np.int64),
+            positives.indices.astype(np.int32),
+            each_C[labels],
+            fewest,
+            rounds,
+            np.zeros((len(labels), capacity), np.int32),
+            np.zeros((len(labels), capacity)),
+            n_features,
+        )
 
     solved: list[Any] = [None] * n_labels
     done = 0
@@ -106,133 +118,98 @@ def _in_threads(solve: Any, chunks: list[Any]) -> Iterator[Any]:
         executor.shutdown(cancel_futures=True)
 
 
-class Scratch(NamedTuple):
-    """Memory of a thread, all zeros between two labels where it matters."""
-
-    weights: NDArray[np.float32]
-    vector: NDArray[np.float32]
-    used: NDArray[np.int32]
-    """The columns where `vector` is not zero."""
-    score: NDArray[np.float32]
-    reached: NDArray[np.int32]
-    """The documents where `score` is not zero."""
-    documents: NDArray[np.int32]
-    alpha: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, n_documents: int, n_features: int) -> Scratch:
-        floats = (np.zeros(n_features, np.float32), np.zeros(n_features, np.float32))
-        used, score = np.zeros(n_features, np.int32), np.zeros(n_documents, np.float32)
-        rows = (np.zeros(n_documents, np.int32), np.zeros(n_documents, np.int32))
-        return cls(*floats, used, score, *rows, np.zeros(n_documents))
-
-
 _jit = numba.njit(nogil=True, fastmath=True, cache=True)
 
 
 @_jit
-def _solve_label(X, columns, norms, positives, C, fewest, work):  # type: ignore[no-untyped-def]
-    """The columns and values of a label's weights."""
-    n_documents, n_positive = len(norms), len(positives)
-    documents, weights = work.documents, work.weights
-    documents[:n_positive] = positives
-    n = n_positive
-    limit = max(fewest, PER_POSITIVE * n_positive)
-    is_whole = 2 * limit >= n_documents
-    if n_positive == 0 or C == 0.0:
-        n = rounds = 0
-    elif is_whole:
-        rounds = 1
-        work.score[positives] = 1.0
-        for i in range(n_documents):
-            if work.score[i] == 0.0:
-                documents[n] = i
-                n += 1
-        work.score[positives] = 0.0
-    else:
-        rounds = 1 + ROUNDS
-        n_used = _sum_rows(X, positives, work)
-        n = _add_nearest(columns, n, n_used, limit, 0.0, work)
-    work.alpha[:n] = 0.0
-    for step in range(rounds):
-        is_last = is_whole or step == rounds - 1
-        passes = MAX_PASSES if is_last else EARLY_PASSES
-        _descend(X, norms, documents[:n], n_positive, C, work.alpha[:n], weights, passes)
-        if is_last:
-            break
-        n_used = _positive_weights(X, positives, work)
-        before = n
-        n = _add_nearest(columns, n, n_used, limit, VIOLATION, work)
-        work.alpha[before:n] = 0.0
-        if n == before:
-            _descend(X, norms, documents[:n], n_positive, C, work.alpha[:n], weights, MAX_PASSES)
-            break
-    return _take_weights(X, documents[:n], work)
+def _solve_chunk(  # type: ignore[no-untyped-def]
+    X, norms, starts, positives, C, fewest, rounds, documents, alpha, n_features
+):
+    """The columns and values of the weights of each label.
 
-
-@_jit
-def _sum_rows(X, rows, work):  # type: ignore[no-untyped-def]
-    """Put the sum of some documents into the vector."""
-    n_used = 0
-    for i in rows:
-        for e in range(X.starts[i], X.starts[i + 1]):
-            j = X.columns[e]
-            if work.vector[j] == 0.0:
-                work.used[n_used] = j
-                n_used += 1
-            work.vector[j] += X.values[e]
-    return n_used
-
-
-@_jit
-def _positive_weights(X, rows, work):  # type: ignore[no-untyped-def]
-    """Put the weights above zero of features of some documents into the vector."""
-    n_used = 0
-    for i in rows:
-        for e in range(X.starts[i], X.starts[i + 1]):
-            j = X.columns[e]
-            if work.vector[j] == 0.0 and work.weights[j] > 0.0:
-                work.used[n_used] = j
-                work.vector[j] = work.weights[j]
-                n_used += 1
-    return n_used
-
-
-@_jit
-def _add_nearest(columns, n, n_used, limit, least, work):  # type: ignore[no-untyped-def]
-    """Append documents whose product with the vector is highest, and above `least`.
-
-    By the largest entries of the vector alone. Clears the vector.
+    `documents`, labels x capacity: the label's own in front; `alpha`: their dual variables.
     """
-    vector, score, documents = work.vector, work.score, work.documents
-    used = work.used[:n_used]
-    smallest = np.float32(0.0)
-    if n_used > N_LARGEST:
-        smallest = np.partition(vector[used], n_used - N_LARGEST)[n_used - N_LARGEST]
+    n_documents, n_labels = len(norms), len(C)
+    weights = np.zeros((n_labels, n_features), np.float32)
+    by_feature = np.zeros((n_features, n_labels), np.float32)
+    scores = np.zeros((n_documents, n_labels), np.float32)
+    seen = np.zeros(n_documents, np.bool_)
+    n_positive = np.diff(starts)
+    n = np.zeros(n_labels, np.int64)
+    is_open = np.zeros(n_labels, np.bool_)
+    for k in range(n_labels):
+        if n_positive[k] > 0 and C[k] > 0.0:
+            own = positives[starts[k] : starts[k + 1]]
+            documents[k, : len(own)] = own
+            n[k], is_open[k] = len(own), True
+            # Nearness to the sum of the label's documents finds the first of the others.
+            for i in own:
+                for e in range(X.starts[i], X.starts[i + 1]):
+                    by_feature[X.columns[e], k] += X.values[e]
+    for step in range(rounds + 1):
+        if not is_open.any():
+            break
+        _score(X, by_feature, scores)
+        floor = np.float32(0.0 if step == 0 else VIOLATION)
+        for k in range(n_labels):
+            if is_open[k]:
+                limit = max(fewest, PER_POSITIVE * n_positive[k])
+                before = n[k]
+                n[k] = _add_highest(scores[:, k], documents[k], n[k], limit, floor, seen)
+                is_open[k] = n[k] > before or step == 0
+                is_last = step == rounds or not is_open[k] or n[k] == n_documents
+                if is_last:
+                    is_open[k] = False
+                _descend(
+                    X,
+                    norms,
+                    documents[k, : n[k]],
+                    n_positive[k],
+                    C[k],
+                    alpha[k, : n[k]],
+                    weights[k],
+                    MAX_PASSES if is_last else EARLY_PASSES,
+                )
+        for k in range(n_labels):
+            for j in range(n_features):
+                by_feature[j, k] = weights[k, j]
+    used, mark = np.zeros(n_features, np.int32), np.zeros(n_features, np.bool_)
+    return [
+        _take_weights(X, documents[k, : n[k]], alpha[k, : n[k]], weights[k], used, mark)
+        for k in range(n_labels)
+    ]
+
+
+@numba.njit(
+    nogil=True, cache=True
+)  # without fastmath, so that a label's scores are the same in any chunk
+def _score(X, by_feature, scores):  # type: ignore[no-untyped-def]
+    """The products of all documents with the weights of some labels."""
+    n_labels = by_feature.shape[1]
+    for i in range(len(scores)):
+        total = scores[i]
+        total[:] = 0.0
+        for e in range(X.starts[i], X.starts[i + 1]):
+            value, row = X.values[e], by_feature[X.columns[e]]
+            for k in range(n_labels):
+                total[k] += value * row[k]
+
+
+@_jit
+def _add_highest(score, documents, n, limit, floor, seen):  # type: ignore[no-untyped-def]
+    """Append up to `limit` documents that have the highest scores above a floor."""
     for k in range(n):
-        score[documents[k]] = -np.float32(1e30)  # is there already
-    n_reached = 0
-    for j in used:
-        if vector[j] >= smallest:
-            for e in range(columns.starts[j], columns.starts[j + 1]):
-                i = columns.columns[e]
-                if score[i] == 0.0:
-                    work.reached[n_reached] = i
-                    n_reached += 1
-                score[i] += vector[j] * columns.values[e]
-        vector[j] = 0.0
-    reached = work.reached[:n_reached]
-    floor = np.float32(least)
-    if n_reached > limit:
-        floor = max(floor, np.partition(score[reached], n_reached - limit)[n_reached - limit])
-    before = n
-    for k in range(before):
-        score[documents[k]] = 0.0
-    for i in reached:
-        if score[i] >= floor and n - before < limit:
-            documents[n] = i
-            n += 1
-        score[i] = 0.0
+        seen[documents[k]] = True
+    above = np.flatnonzero((score > floor) & ~seen)
+    for k in range(n):
+        seen[documents[k]] = False
+    if len(above) > limit:
+        values = score[above]
+        least = np.partition(values, len(above) - limit)[len(above) - limit]
+        above = above[values >= least][:limit]
+    for i in above:
+        documents[n] = i
+        n += 1
     return n
 
 
@@ -286,32 +263,26 @@ def _descend(X, norms, documents, n_positive, C, alpha, weights, max_passes):  #
 
 
 @_jit
-def _take_weights(X, documents, work):  # type: ignore[no-untyped-def]
-    """The weights that are not negligible; sets all to zero."""
-    weights, used = work.weights, work.used
+def _take_weights(X, documents, alpha, weights, used, mark):  # type: ignore[no-untyped-def]
+    """The columns and values of the weights that are not negligible."""
     n_used = 0
     largest = np.float32(0.0)
     for k in range(len(documents)):
-        if work.alpha[k] > 0.0:
+        if alpha[k] > 0.0:
             i = documents[k]
             for e in range(X.starts[i], X.starts[i + 1]):
                 j = X.columns[e]
-                if work.vector[j] == 0.0:
-                    work.vector[j] = 1.0
+                if not mark[j]:
+                    mark[j] = True
                     used[n_used] = j
                     n_used += 1
                     largest = max(largest, abs(weights[j]))
     n_kept = 0
     for j in used[:n_used]:
-        work.vector[j] = 0.0
+        mark[j] = False
         if abs(weights[j]) > SMALLEST * largest:
             used[n_kept] = j
             n_kept += 1
     kept = used[:n_kept].copy()
     kept.sort()
-    values = weights[kept]
-    # Documents whose alpha went back to zero have left rounding errors.
-    for i in documents:
-        for e in range(X.starts[i], X.starts[i + 1]):
-            weights[X.columns[e]] = 0.0
-    return kept, values
+    return kept, weights[kept]
