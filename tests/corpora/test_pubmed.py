@@ -23,9 +23,7 @@ SMALL = dict(min_count=5, n_validation=10, n_test=20)
 
 
 def read(path: Path | None, **settings: Any) -> dict[str, TextData]:
-    return load_corpus(
-        "pubmed", path, **{"report": ReadReport(), "workers": 1, **SMALL, **settings}
-    )
+    return load_corpus("pubmed", path, **{"report": ReadReport(), **SMALL, **settings})
 
 
 def labels_of(number: int) -> list[str]:

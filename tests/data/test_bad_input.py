@@ -204,7 +204,7 @@ def test_nothing_to_read(tmp_path: Path, content: str, on_error: str) -> None:
         ("xml", "not valid XML|expected PubmedArticle"),
         ("sgm", "holds no documents|expected a story"),
         ("tar", "broken tar archive"),
-        ("zip", "broken zip archive"),
+        ("zip", "not a zip file"),
         ("parquet", "not a valid Parquet file"),
     ):
         with pytest.raises(DataError, match=expected):

@@ -106,20 +106,6 @@ def test_mapping_onto_other_labels_counts_the_unknown() -> None:
     assert SMALL.onto(SMALL.label_names)[0] is SMALL
 
 
-LABELS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=4), min_size=1, max_size=8)
-
-
-def test_filtering_by_minimum_count() -> None:
-    data = TextData.from_lists(["1", "2", "3"], [["a", "b"], ["a"], ["c"]], list("abcd"))
-    kept, removed = data.filter_labels(2)
-    assert kept.label_names == ("a",) and removed == {"b": 1, "c": 1, "d": 0}
-    assert len(kept) == 3 and kept.labelled().texts == ["1", "2"]
-    kept, removed = data.filter_labels(1)
-    assert kept.label_names == ("a", "b", "c") and removed == {"d": 0}
-    assert_same(data.filter_labels(0)[0], data)
-    assert data.filter_labels(0)[1] == {}
-
-
 def test_stored_zeros_are_no_labels_and_the_callers_matrix_stays() -> None:
     given_matrix = sp.csr_matrix(
         (np.array([0.0, 1.0, 1.0], np.float32), np.array([0, 1, 0]), np.array([0, 2, 3])),
@@ -205,7 +191,7 @@ def test_loading_what_others_wrote(tmp_path: Path) -> None:
         TextData.load(tmp_path / "nothing.parquet")
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv.gz", ".parquet", ".txt"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv.gz", ".parquet"])
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"data{suffix}"
     write_data(SMALL, path)

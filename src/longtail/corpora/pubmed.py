@@ -38,7 +38,6 @@ def load(
     encoding: str | None = None,
     on_error: OnError = "raise",
     max_record_mb: float = MAX_RECORD_MB,
-    workers: int | None = None,
     progress: OnProgress = ignore,
     report: ReadReport | None = None,
 ) -> dict[str, TextData]:
@@ -61,9 +60,8 @@ def load(
     if path is None:
         path = _download(files, baseline, progress) if files else _from_cache()
     total = report or ReadReport()
-    collected = collect(resolve(path, None, total), options, total, progress, workers)
-    parts = _paper_parts(collected.data(), n_validation, n_test)
-    parts = frequent_labels(parts, min_count, total)
+    data, _ = collect(resolve(path, None, total), options, total, progress)
+    parts = frequent_labels(_paper_parts(data, n_validation, n_test), min_count, total)
     tell(total, report)
     return parts
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from longtail.checks import check_choice
+from longtail.checks import check_choice, check_number
 from longtail.errors import InputError, printable, shown
 from longtail.settings import setting
 
 OnError = Literal["raise", "skip"]
 MAX_EXAMPLES = 5
 MEGABYTE = 1_000_000
-MAX_RECORD_MB = 64
+MAX_RECORD_MB = 64.0
 PARTS = ("train", "validation", "test")
 PART_NAMES = {part: part for part in PARTS} | {"training": "train"}
 PART_NAMES |= dict.fromkeys(("valid", "val", "dev"), "validation")
@@ -119,6 +119,13 @@ class ReadOptions:
         """The fields that the text is joined from."""
         return [field.strip() for field in self.text_field.split(",")]
 
+    @cached_property
+    def year_range(self) -> tuple[int, int] | None:
+        """The first and the last year."""
+        if self.years is None:
+            return None
+        return parse_range(str(self.years), "years", "2020 or 2020-2021")
+
     def __post_init__(self) -> None:
         for name, kind in self.__annotations__.items():
             value = getattr(self, name)
@@ -127,31 +134,17 @@ class ReadOptions:
         check_choice("on_error", self.on_error, ("raise", "skip"))
         check_choice("quote", self.quote, ("double", "none"))
         if self.label_separator == "":
-            raise InputError("label_separator must not be empty. Omit it, or give one like ';'.")
+            raise InputError("label_separator must not be empty.")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise InputError(
                 "delimiter must be one character, neither a quote nor a newline, got "
                 f"{self.delimiter!r}."
             )
         if self.label_separator is not None and self.label_columns is not None:
-            raise InputError(
-                "label_separator and label_columns exclude each other: the labels are in one "
-                "column, or in one column each."
-            )
-        if self.years is not None:
-            object.__setattr__(self, "years", str(self.years))
-            parse_range(str(self.years), "years", "2020 or 2020-2021")
-        try:
-            megabytes = float(self.max_record_mb)
-        except (TypeError, ValueError):
-            megabytes = 0
+            raise InputError("label_separator and label_columns exclude each other.")
+        _ = self.year_range
         # At most 10^6, because a Python string has at most 2^63 - 1 characters.
-        if not 0.001 <= megabytes <= 1_000_000:
-            raise InputError(
-                "max_record_mb must be a number of megabytes from 0.001 to 1000000, got "
-                f"{self.max_record_mb!r:.60}."
-            )
-        object.__setattr__(self, "max_record_mb", megabytes)
+        check_number("max_record_mb", self.max_record_mb, 0.001, 1_000_000)
         try:
             "".encode(self.encoding or "utf-8")
         except (LookupError, ValueError) as error:

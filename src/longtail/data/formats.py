@@ -67,7 +67,7 @@ _TABLE = (
     Format("tsv", tables.read_tsv, _packed(".tsv"), tables.write_tsv),
     Format("parquet", read_parquet, (".parquet",), write_parquet, unit="row"),
     Format("huggingface", read_hugging_face, marks=_SAVED, has_parts=True),
-    Format("libmultilabel", tables.read_libmultilabel, _packed(".txt"), tables.write_libmultilabel),
+    Format("libmultilabel", tables.read_libmultilabel, _packed(".txt")),
     Format("text", tables.read_text),
     Format("bioasq", read_bioasq, _packed(".json")),
     Format("medline", read_medline, _packed(".xml")),
@@ -75,11 +75,6 @@ _TABLE = (
     Format("nltk", read_nltk, (".zip",), marks=("cats.txt",), has_parts=True),
 )
 FORMATS = {entry.name: entry for entry in _TABLE}
-
-
-def list_formats() -> list[str]:
-    """The names that `format` (--format) takes."""
-    return list(FORMATS)
 
 
 def get_format(name: str) -> Format:
@@ -107,10 +102,7 @@ def write_data(
     *,
     progress: OnProgress = ignore,
 ) -> None:
-    """Write documents in the format of the suffix, or in the given one.
-
-    `progress` is called with a `longtail.progress.Progress` in documents.
-    """
+    """Write documents in the format of the suffix, or in the given one."""
     entry = get_format(format) if format else format_of_file(Path(path))
     writers = [known.name for known in FORMATS.values() if known.write]
     if entry is None or entry.write is None:

@@ -89,14 +89,14 @@ def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:
             "all of them). Use MEDLINE files for major_topics."
         )
     with open_lines(path, options, tick) as lines:
-        first, second = next(lines, ""), next(lines, "")
+        first = next(lines, "")
         head = HEAD.match(first)
-        body = first[head.end() :] if head else ""
-        if not head or not _is_json((body.strip() or second).strip().removesuffix(",")):
-            yield from _whole_file(chain([first, second], lines), options)
+        body = first[head.end() :].strip().removesuffix(",") if head else ""
+        if not head or (body and not _is_json(body)):
+            yield from _whole_file(chain([first], lines), options)
             return
         is_open = True
-        for number, line in enumerate(chain([body, second], lines), start=1):
+        for number, line in enumerate(chain([body], lines), start=1):
             article = line.strip().removesuffix(",")
             if (fault := unreadable(line, options)) is not None:
                 yield RecordError(fault, number)

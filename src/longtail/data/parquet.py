@@ -8,13 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longtail.data.documents import LabelNames, ReadOptions, RecordError, Records, attempt
 from longtail.data.fields import check_columns, is_strings, label_columns, to_document
-from longtail.data.files import Tick, TooLargeError, replacing, too_large
+from longtail.data.files import Tick, TooLargeError, replacing
 from longtail.data.textdata import TextData
 from longtail.errors import shown
 from longtail.progress import OnProgress, Progress, ignore
@@ -41,7 +40,7 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
                 for row in batch.to_pylist():
                     number += 1
                     if _size(row) > options.max_record:
-                        yield RecordError(too_large("the row", options.max_record), number)
+                        yield RecordError(str(TooLargeError("the row", options.max_record)), number)
                     else:
                         yield attempt(to_document, number, row, options)
                 tick(round(size / max(1, n_rows) * batch.num_rows))
@@ -76,33 +75,18 @@ def _names_in(schema: Any) -> tuple[str, ...] | None:
     return tuple(names) if is_strings(names) else None
 
 
-def _schema(names: tuple[str, ...], extra: set[str]) -> Any:
-    fields = [pa.field("text", pa.large_string()), pa.field("labels", pa.list_(pa.string()))]
-    fields += [pa.field(name, pa.string()) for name in ("id", "date") if name in extra]
-    metadata = {NAMES_KEY: json.dumps(names, ensure_ascii=False).encode()}
-    return pa.schema(fields, metadata=metadata)
-
-
 def write_parquet(data: TextData, path: str | Path, progress: OnProgress = ignore) -> None:
     """Write documents and label names, from which `TextData.load` restores the same TextData."""
-    extra = {f for f in ("id", "date") if getattr(data, f + "s") is not None}
-    with ExitStack() as stack:
-        temporary = stack.enter_context(replacing(path))
-        schema = _schema(data.label_names, extra)
-        label_names = pa.array(data.label_names, pa.string())
+    types = {"text": pa.large_string(), "labels": pa.list_(pa.string())}
+    types |= {name: pa.string() for name in ("id", "date") if getattr(data, name + "s") is not None}
+    with replacing(path) as temporary, ExitStack() as stack:
+        names = json.dumps(data.label_names, ensure_ascii=False).encode()
+        schema = pa.schema(list(types.items()), metadata={NAMES_KEY: names})
         writer = stack.enter_context(pq.ParquetWriter(temporary, schema))
         for start in range(0, len(data), BATCH):
             done = min(start + BATCH, len(data))
             progress(Progress(f"writing {Path(path).name}", done, len(data)))
-            rows = slice(start, start + BATCH)
-            matrix = data.Y[rows]
-            values = label_names.take(pa.array(matrix.indices.astype(np.int64)))
-            offsets = pa.array(matrix.indptr.astype(np.int32))
-            arrays = [
-                pa.array(data.texts[rows], pa.large_string()),
-                pa.ListArray.from_arrays(offsets, values),
-            ]
-            arrays += [
-                pa.array(v[rows], pa.string()) for v in (data.ids, data.dates) if v is not None
-            ]
-            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            part = data[start : start + BATCH]
+            columns = {"text": part.texts, "labels": [document.labels for document in part]}
+            columns |= {"id": part.ids, "date": part.dates}
+            writer.write_table(pa.table({name: columns[name] for name in types}, schema))

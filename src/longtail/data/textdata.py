@@ -153,25 +153,10 @@ class TextData:
         old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         shape = (len(self.label_names), len(names))
         columns = sp.csr_matrix((np.ones(len(old), self.Y.dtype), (old, new)), shape=shape)
-        unknown = {name: n for name, n in self._counts().items() if n and name not in column_of}
+        counts = np.bincount(self.Y.indices, minlength=len(self.label_names)).tolist()
+        named = zip(self.label_names, counts, strict=True)
+        unknown = {name: n for name, n in named if n and name not in column_of}
         return TextData(self.texts, self.Y @ columns, names, self.ids, self.dates), unknown
-
-    def _counts(self) -> dict[str, int]:
-        counts = np.bincount(self.Y.indices, minlength=len(self.label_names))
-        return dict(zip(self.label_names, counts.tolist(), strict=True))
-
-    def filter_labels(self, min_count: int) -> tuple[TextData, dict[str, int]]:
-        """Only labels with at least `min_count` documents, and the counts of those removed.
-
-        Documents stay, even those left without labels: see `labelled`.
-        """
-        counts = self._counts()
-        data, _ = self.onto([name for name, n in counts.items() if n >= min_count])
-        return data, {name: n for name, n in counts.items() if n < min_count}
-
-    def labelled(self) -> TextData:
-        """The documents that carry at least one label."""
-        return self.select(np.diff(self.Y.indptr) > 0)
 
     def stats(self) -> LabelStats:
         return LabelStats.from_matrix(self.Y, self.label_names)
@@ -201,7 +186,7 @@ class TextData:
 
         options, report = ReadOptions(keep_unlabelled=True), ReadReport()
         with our_errors(path):
-            return collect(resolve(path, "parquet", report), options, report, exact=True).data()
+            return collect(resolve(path, "parquet", report), options, report, exact=True)[0]
 
 
 def _strings(name: str, values: Any, kind: type[list[str]] | type[tuple[str, ...]]) -> Any:
