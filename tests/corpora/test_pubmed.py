@@ -165,12 +165,3 @@ def test_baseline_files_by_number(
         load_corpus("pubmed", files="3")
     with pytest.raises(InputError, match="files must go upwards"):
         load_corpus("pubmed", files="3-1")
-
-
-def test_an_encoding_can_be_named(bioasq: Path) -> None:
-    text = bioasq.read_text().replace("Abstract 7.", "R\u00e9sum\u00e9 7.")
-    bioasq.write_bytes(text.encode("latin-1"))
-    with pytest.raises(DataError, match=r"--encoding latin-1"):
-        read(bioasq, years="all")
-    parts = read(bioasq, years="all", encoding="latin-1")
-    assert any("R\u00e9sum\u00e9 7." in text for data in parts.values() for text in data.texts)

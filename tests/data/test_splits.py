@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,8 +32,6 @@ from longtail.data.splits import (
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, UnknownNameError
 
-SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
-REUTERS = SHARED / "corpora" / "reuters"
 LABELS = [["a"], ["a", "b"], ["b"], ["c"], ["a", "c"], ["a"], [], ["b", "d"], ["a", "c"], ["a"]]
 LABELS += [["d"], ["a", "b"]]
 RANDOM_METHODS = pytest.mark.parametrize("method", ["random", "stratified"])
@@ -303,24 +297,6 @@ def test_paper_split_is_that_of_scikit_learn(n_held_out: int, random_state: int)
     ours = [rows_of(part) for part in paper_split(DATA, n_held_out, random_state)]
     theirs = train_test_split(range(12), random_state=random_state, test_size=n_held_out)
     assert ours == [sorted(part) for part in theirs]
-
-
-@pytest.mark.skipif(
-    not (REUTERS / "validation_ids.txt").exists(),
-    reason=f"{REUTERS} is not there: set LONGTAIL_SHARED to a folder that has corpora/reuters",
-)
-def test_the_papers_reuters_validation_documents() -> None:
-    ids: list[str] = []
-    for part in ("train", "validation"):
-        with gzip.open(REUTERS / f"{part}.jsonl.gz", "rt", encoding="utf-8") as lines:
-            ids += [json.loads(line)["id"] for line in lines]
-    ids.sort(key=lambda identity: int(identity.split("/")[1]))
-    assert len(ids) == 7769
-    data = TextData([""] * len(ids), sp.csr_matrix((len(ids), 0)), (), tuple(ids))
-    expected = (REUTERS / "validation_ids.txt").read_text("utf-8").split()
-    assert len(expected) == 1000
-    ours, theirs = paper_split(data, 1000), split_by_ids(data, expected)
-    assert [part.ids for part in ours] == [part.ids for part in theirs]
 
 
 @RANDOM_METHODS

@@ -188,7 +188,7 @@ class Source:
 
     def _is_corpus(self) -> bool:
         from longtail.corpora import list_corpora
-        from longtail.data.hugging_face import PREFIX
+        from longtail.data.arrow import PREFIX
 
         if self.data in list_corpora():
             return True

@@ -17,14 +17,6 @@ TIMEOUTS = (10, 30)  # seconds: to connect, and between two pieces of the body
 PIECE = 1 << 16
 LARGEST = 16 << 30  # bytes of a file whose size is not known beforehand
 TEXT_LIMIT = 4096  # bytes of a text such as a checksum
-REASONS = {
-    "Name or service not known|NameResolution|gaierror": "host name not found",
-    "Connection refused": "connection refused",
-    "unreachable": "network is unreachable",
-    "CERTIFICATE_VERIFY_FAILED": "certificate not trusted",
-    "[tT]imed? ?out": "timed out",
-    "IncompleteRead|Connection aborted|Connection broken": "connection broken",
-}
 
 
 class RemoteFile(NamedTuple):
@@ -123,5 +115,10 @@ def _receive(url: str, limit: int) -> Iterator[tuple[bytes, int | None]]:
     except _FailedError:
         raise
     except Exception as error:  # what requests, urllib3 and odd addresses raise
-        why = next((why for known, why in REASONS.items() if re.search(known, str(error))), None)
-        raise _FailedError(why or f"request failed ({type(error).__name__})") from None
+        raise _FailedError(_reason(error)) from None
+
+
+def _reason(error: BaseException) -> str:
+    """The message of the innermost error, as in `Connection refused`."""
+    inner = error.__cause__ or error.__context__
+    return _reason(inner) if inner else str(error)[:200] or type(error).__name__

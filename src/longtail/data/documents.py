@@ -136,10 +136,8 @@ class ReadOptions:
         if self.label_separator == "":
             raise InputError("label_separator must not be empty.")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise InputError(
-                "delimiter must be one character, neither a quote nor a newline, got "
-                f"{self.delimiter!r}."
-            )
+            what = "one character, neither a quote nor a newline"
+            raise InputError(f"delimiter must be {what}, got {self.delimiter!r}.")
         if self.label_separator is not None and self.label_columns is not None:
             raise InputError("label_separator and label_columns exclude each other.")
         _ = self.year_range
@@ -148,9 +146,8 @@ class ReadOptions:
         try:
             "".encode(self.encoding or "utf-8")
         except (LookupError, ValueError) as error:
-            raise InputError(
-                f"{self.encoding!r:.60} is no encoding of text. Try utf-8, latin-1 or cp1252."
-            ) from error
+            message = f"{self.encoding!r:.60} is no encoding of text. Try utf-8 or latin-1."
+            raise InputError(message) from error
 
 
 @dataclass

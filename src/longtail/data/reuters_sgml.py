@@ -92,11 +92,11 @@ def _tar_members(file: IO[bytes]) -> Iterator[tuple[str, Read]]:
             if member.isreg() and not member.issparse() and _is_sgml(name):
                 yield name, tar.extractfile(member).read
         # tarfile ends at a damaged header as if it were the end.
-        if headers.last.strip(b"\0"):
-            raise EOFError("a broken tar archive: a damaged header")
-        while rest := file.read(PIECE):
-            if rest.strip(b"\0"):
-                raise EOFError("a broken tar archive: data after its end")
+        rest = headers.last
+        while not rest.strip(b"\0") and (rest := file.read(PIECE)):
+            pass
+        if rest:
+            raise EOFError("a broken tar archive: a damaged header, or data after its end")
     except tarfile.TarError as error:
         raise EOFError(f"a broken tar archive: {error}") from error
 

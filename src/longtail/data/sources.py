@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from longtail.data.arrow import PREFIX
 from longtail.data.collect import Files, collect, file_records, our_errors, usable
 from longtail.data.documents import PART_NAMES, PARTS, Document, ReadOptions, ReadReport
 from longtail.data.files import STANDARD_INPUT, shown_names
 from longtail.data.formats import FORMATS, format_of_file, format_of_folder, get_format
-from longtail.data.hugging_face import PREFIX
 from longtail.data.splits import split
-from longtail.data.textdata import TextData
+from longtail.data.textdata import TextData, label_union
 from longtail.errors import DataError, InputError, shown
 from longtail.progress import OnProgress, ignore
 
@@ -68,7 +68,7 @@ def iter_texts(
     `source` may be "-", the standard input. Arguments as for `read_data`.
     """
     settings = ReadOptions(**{"labels_field": None, **options})
-    with our_errors(source):
+    with our_errors(source):  # now, before a model is loaded
         files = resolve(source, format, report)
 
     def documents() -> Iterator[Document]:
@@ -97,8 +97,8 @@ def load_data(
 
     A source that itself divides its documents into parts (Reuters, NLTK, Hugging Face) keeps them.
     A missing validation part is split off the training part. Labels that only other parts have are
-    kept as columns, so that they count in the evaluation; with `min_count`, only labels with at
-    least that many training documents are kept.
+    columns too, so that they count in the evaluation; with `min_count`, only labels with at least
+    that many training documents are.
     """
     settings, total = ReadOptions(**options), report or ReadReport()
     parts: dict[str, TextData] = {}
@@ -127,9 +127,7 @@ def load_data(
     if min_count:
         parts = frequent_labels(parts, min_count, total)
     tell(total, report)
-    names = parts["train"].label_names
-    if any(data.label_names != names for data in parts.values()):
-        names = tuple(sorted({name for data in parts.values() for name in data.label_names}))
+    names = label_union(parts.values())
     return {part: parts[part].onto(names)[0] for part in PARTS if part in parts}
 
 
@@ -137,7 +135,7 @@ def has_parts(source: str | Path, format: str | None = None) -> bool:
     """Whether the source itself divides its documents into training and test parts."""
     with our_errors(source):
         files = find_parts(source, format, ReadReport())
-        return "" not in files or any(entry.has_parts for _, entry in files[""])
+        return "" not in files or any(entry.marks for _, entry in files[""])
 
 
 def tell(total: ReadReport, report: ReadReport | None) -> None:

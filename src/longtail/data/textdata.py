@@ -84,9 +84,7 @@ class TextData:
         parts = list(parts)
         if not parts:
             raise InputError("nothing to concatenate: expected at least one TextData.")
-        names = parts[0].label_names
-        if any(part.label_names != names for part in parts):
-            names = tuple(sorted({name for part in parts for name in part.label_names}))
+        names = label_union(parts)
 
         def joined(field: str) -> tuple[str, ...] | None:
             values = [getattr(part, field) for part in parts]
@@ -107,9 +105,7 @@ class TextData:
 
     def __getitem__(self, rows: Any) -> Document | TextData:
         if isinstance(rows, (int, np.integer)):
-            if not -len(self) <= rows < len(self):
-                raise IndexError(f"document {rows} of {len(self)}")
-            row = int(rows) % len(self)
+            row = range(len(self))[rows]
             identity = None if self.ids is None else self.ids[row]
             date = None if self.dates is None else self.dates[row]
             return Document(self.texts[row], self.labels_of(row), identity, date)
@@ -173,7 +169,7 @@ class TextData:
 
     def save(self, path: str | Path) -> None:
         """Write a Parquet file, from which `load` restores everything, empty labels included."""
-        from longtail.data.parquet import write_parquet
+        from longtail.data.arrow import write_parquet
 
         write_parquet(self, path)
 
@@ -187,6 +183,12 @@ class TextData:
         options, report = ReadOptions(keep_unlabelled=True), ReadReport()
         with our_errors(path):
             return collect(resolve(path, "parquet", report), options, report, exact=True)[0]
+
+
+def label_union(parts: Iterable[TextData]) -> tuple[str, ...]:
+    """The labels of all parts: in their order if all have the same, else sorted."""
+    names, *others = dict.fromkeys(part.label_names for part in parts)
+    return tuple(sorted({*names}.union(*others))) if others else names
 
 
 def _strings(name: str, values: Any, kind: type[list[str]] | type[tuple[str, ...]]) -> Any:
