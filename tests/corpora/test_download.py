@@ -17,7 +17,7 @@ from longtail.corpora.download import RemoteFile, cache_folder, fetch
 from longtail.errors import DataError, InputError
 
 REFUSED = "http://127.0.0.1:1/texts.gz"  # no server listens there
-FILE = RemoteFile("texts.gz", (REFUSED,), "md5:" + "0" * 32)
+FILE = RemoteFile("texts.gz", (REFUSED,), "0" * 64, 10)
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ ARCHIVE = RemoteFile(
         f"{UCI}/reuters21578-mld/reuters21578.tar.gz",
         "http://www.daviddlewis.com/resources/testcollections/reuters21578/reuters21578.tar.gz",
     ),
-    "sha256:3bae43c9b14e387f76a61b6d82bf98a4fb5d3ef99ef7e7075ff2ccbcf59f9d30",
+    "3bae43c9b14e387f76a61b6d82bf98a4fb5d3ef99ef7e7075ff2ccbcf59f9d30",
     size=8_150_596,
 )
 NLTK_ARCHIVE = "reuters.zip"
