@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from longtail.data import TextData, read_data
+from longtail.data.medline import CHUNK
 from longtail.errors import DataError
 
 from .cases import (
@@ -145,6 +146,15 @@ def test_internal_subsets_are_refused(tmp_path: Path, subset: str, on_error: str
     for stored in (content, gzip.compress(content), wide):
         with pytest.raises(DataError, match=r"was refused: its <!DOCTYPE> declares"):
             read(tmp_path / "a.xml", stored, on_error=on_error)
+
+
+def test_an_internal_subset_across_two_chunks_is_refused(tmp_path: Path) -> None:
+    subset = '<!DOCTYPE x [<!ENTITY b "ha">]>'
+    for cut in range(1, len(subset)):
+        comment = f"<!--{' ' * (CHUNK - 7 - cut)}-->"
+        assert len(comment) + cut == CHUNK
+        with pytest.raises(DataError, match="was refused"):
+            read(tmp_path / "a.xml", xml(citation(1, title="&b;"), head=comment + subset))
 
 
 def header(name: str, kind: bytes, size: int) -> bytes:

@@ -50,7 +50,7 @@ def test_an_unknown_format_or_suffix(tmp_path: Path) -> None:
         read_data(path, "jsonnl")
     data = TextData.from_lists(["one"], [["a"]])
     for target in (tmp_path / "out.pdf", tmp_path / "out.xml", tmp_path / "noformat"):
-        with pytest.raises(DataError, match=r"cannot write .* name a format: jsonl, csv, tsv"):
+        with pytest.raises(DataError, match=r"cannot write .*formats: jsonl, csv, tsv"):
             write_data(data, target)
         assert not target.exists()
     with pytest.raises(DataError, match="cannot write the format 'bioasq'"):

@@ -122,14 +122,8 @@ def collect(
     tick(total)
     matrix, names = labels.finish()
     # Ids and dates only where the source has them for some.
-    data = TextData(
-        texts,
-        matrix,
-        names,
-        tuple(ids) if known_ids else None,
-        tuple(dates) if any(dates) else None,
-    )
-    return data, parts
+    some_ids, some_dates = tuple(ids) if known_ids else None, tuple(dates) if any(dates) else None
+    return TextData(texts, matrix, names, some_ids, some_dates), parts
 
 
 def _checked(document: Document, options: ReadOptions, known_ids: set[str]) -> Record:

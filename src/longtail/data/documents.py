@@ -5,6 +5,7 @@ A reader never decides what a problem means; `collect.py` raises it or counts it
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -124,7 +125,12 @@ class ReadOptions:
         """The first and the last year."""
         if self.years is None:
             return None
-        return parse_range(str(self.years), "years", "2020 or 2020-2021")
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", str(self.years))
+        first, last = map(int, (match[1], match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            example = "2020 or, going upwards, 2020-2021"
+            raise InputError(f"years must look like {example}, got {shown(self.years)}.")
+        return first, last
 
     def __post_init__(self) -> None:
         for name, kind in self.__annotations__.items():
@@ -177,15 +183,3 @@ class ReadReport:
         lines += [f"{n} left out: {what}." for what, n in self.left_out.items()]
         # The names of files and of their members may hold control characters.
         return [printable(line).replace("\n", "\\n") for line in lines + self.notes]
-
-
-def parse_range(text: str, name: str, example: str) -> tuple[int, int]:
-    """The first and last of a range such as 3-7, or of a single number."""
-    first, dash, last = text.partition("-")
-    ends = (first, last if dash else first)
-    if not all(end.strip().isdecimal() and len(end) < 20 for end in ends):
-        raise InputError(f"{name} must look like {example}, got {shown(text)}.")
-    low, high = map(int, ends)
-    if low > high:
-        raise InputError(f"{name} must go upwards, got {text!r}.")
-    return low, high

@@ -101,11 +101,8 @@ def write_data(
 ) -> None:
     """Write documents in the format of the suffix, or in the given one."""
     entry = get_format(format) if format else format_of_file(Path(path))
-    writers = [known.name for known in FORMATS.values() if known.write]
     if entry is None or entry.write is None:
         what = f"the suffix of {path}" if entry is None else f"the format {entry.name!r}"
-        raise DataError(
-            f"longtail cannot write {what}. Give a file a suffix such as .jsonl, .jsonl.gz or "
-            f".parquet, or name a format: {', '.join(writers)}."
-        )
+        writers = ", ".join(known.name for known in FORMATS.values() if known.write)
+        raise DataError(f"longtail cannot write {what}; it writes these formats: {writers}.")
     entry.write(data, path, progress)

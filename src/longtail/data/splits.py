@@ -127,9 +127,7 @@ def part_sizes(n_documents: int, shares: Shares) -> IntArray:
     if len(shares) < 2 or not all(isinstance(share, Real) and share > 0 for share in shares):
         raise InputError(f"shares must be two or more positive numbers, got {tuple(shares)}.")
     if n_documents < len(shares):
-        raise DataError(
-            f"cannot split {n_documents} documents into {len(shares)} parts. Use fewer parts."
-        )
+        raise DataError(f"cannot split {n_documents} documents into {len(shares)} parts.")
     is_whole = all(isinstance(share, Integral) for share in shares)
     if is_whole and sum(shares) == n_documents:
         return np.array(shares, dtype=np.int64)
@@ -174,16 +172,12 @@ def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
     sizes = part_sizes(len(dates), shares)
     for row, date in enumerate(dates):
         if not ISO_DATE.match(date):
-            raise DataError(
-                f"document {row} has the date {date!r}, not one in ISO 8601, as 1987, 1987-02 or "
-                "1987-02-26. Write ISO dates, or use another method."
-            )
+            what = f"document {row} has the date {date!r}, not one in ISO 8601"
+            raise DataError(f"{what}, as 1987, 1987-02 or 1987-02-26. Or use another method.")
     days, day_of, n_of_day = np.unique(dates, return_inverse=True, return_counts=True)
     if len(days) < len(sizes):
-        raise DataError(
-            f"cannot cut {len(days)} different dates into {len(sizes)} parts without "
-            "dividing a date. Use fewer parts or another method."
-        )
+        what = f"{len(days)} different dates into {len(sizes)} parts without dividing a date"
+        raise DataError(f"cannot cut {what}. Use fewer parts or another method.")
     # Documents before each day: where a part may begin. Each later part needs a day of its own.
     before = np.cumsum(n_of_day) - n_of_day
     part_of_day = np.zeros(len(days), dtype=np.int64)
