@@ -86,12 +86,12 @@ def in_fresh_process(*arguments: object) -> dict[str, float]:
     return found
 
 
-def read_here(paths: list[str], workers: int) -> None:
+def read_here(paths: list[str]) -> None:
     """In the fresh process: read, and print seconds, peak memory and what was read."""
     from longtail.data import read_data
 
-    seconds, data = timed(lambda: read_data(paths, workers=workers))
-    # Linux counts in KiB. Helpers are counted by their own peak, see RUSAGE_CHILDREN.
+    seconds, data = timed(lambda: read_data(paths))
+    # Linux counts in KiB.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     found = {
         "seconds": seconds,
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--read", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.read:
-        read_here(options.read[1:], int(options.read[0]))
+        read_here(options.read)
         return
     wire = Newswire(options.documents, options.labels, mean_labels=12.3)
     print(f"newswire, {options.documents:,} documents x {options.labels:,} labels")
@@ -141,11 +141,10 @@ def main() -> None:
                 file.write(shard.read_bytes())
         size = whole.stat().st_size
         print(f"made in {making:.0f} s, {size / 2**30:.2f} GiB of JSON Lines")
-        one = in_fresh_process(1, whole)
-        many = in_fresh_process(2, *shards)
+        one = in_fresh_process(whole)
         names = [folder / f"medline{k}.xml.gz" for k in range(4)]
         citations = write_files(write_medline, wire, min(len(wire), 40_000), names)
-        xml_one, xml_two = (in_fresh_process(workers, *citations) for workers in (1, 2))
+        xml = in_fresh_process(*citations)
     ours, dense = encoding_times(wire)
     rows = [
         ("documents, labels seen", f"{one['documents']:,.0f}, {one['labels']:,.0f}"),
@@ -154,11 +153,7 @@ def main() -> None:
         ("  rate", f"{size / 2**20 / one['seconds']:.0f} MiB/s"),
         ("  text alone", f"{one['text_gib']:.2f} GiB"),
         ("  peak memory of the process", f"{one['peak_gib']:.2f} GiB (limit {LIMIT_GIB:g})"),
-        (f"{options.shards} files, 2 workers", f"{many['seconds']:.1f} s"),
-        ("  speed against one process", f"{one['seconds'] / many['seconds']:.2f} x"),
-        ("  peak memory of the main process", f"{many['peak_gib']:.2f} GiB"),
-        ("40,000 citations of MEDLINE XML", f"{xml_one['seconds']:.1f} s"),
-        ("  speed with 2 workers", f"{xml_one['seconds'] / xml_two['seconds']:.2f} x"),
+        ("40,000 citations of MEDLINE XML", f"{xml['seconds']:.1f} s"),
         ("encoding a document's labels", f"{ours * 1e6:.2f} us"),
         ("  dense Python row", f"{dense * 1e6:,.0f} us"),
         ("  ratio", f"{dense / ours:,.0f} x (limit {LIMIT_RATIO})"),

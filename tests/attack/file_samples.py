@@ -76,6 +76,12 @@ def _written(format: str, name: str) -> Sample:
     return Sample(format, {name: content}, name, DOCUMENTS, content.split(b"\n")[:-1])
 
 
+def _libmultilabel() -> Sample:
+    lines = [f"{i}\t{' '.join(names)}\t{text}".encode() for text, names, i in DOCUMENTS]
+    content = b"".join(line + b"\n" for line in lines)
+    return Sample("libmultilabel", {"a.txt": content}, "a.txt", DOCUMENTS, lines)
+
+
 def _bioasq() -> Sample:
     rows = [
         cases.article(int(i), abstractText=text, meshMajor=list(names))
@@ -146,7 +152,7 @@ def samples() -> dict[str, Sample]:
         "jsonl": _written("jsonl", "a.jsonl"),
         "csv": _written("csv", "a.csv"),
         "tsv": _written("tsv", "a.tsv"),
-        "libmultilabel": _written("libmultilabel", "a.txt"),
+        "libmultilabel": _libmultilabel(),
         "bioasq": _bioasq(),
         "medline": _medline(),
         "reuters tar": _file("reuters", "a.tar", cases.tar_of(stories.files), stories.documents),

@@ -74,21 +74,24 @@ def test_every_format_with_and_without_labels(
     texts = ["Earnings figures rose", 'Wheat, "corn"\tand oats', "Oil"]
     data = TextData.from_lists(texts, [["earn"], ["wheat", "corn"], ["oil"]], ids=["a", "b", "c"])
     path, flags = tmp_path / name, []
-    write_data(data, path)
     if name == "in.txt" and labelled:
         flags, texts[1] = ["--format", "libmultilabel"], " ".join(texts[1].split())
+        rows = zip("abc", texts, strict=True)
+        path.write_text("".join(f"{identity}\tearn\t{text}\n" for identity, text in rows))
     elif name == "in.txt":
         path.write_text("\n".join(texts) + "\n")
-    elif not labelled:
+    elif labelled:
+        write_data(data, path)
+    else:
         table = pa.table({"id": ["a", "b", "c"], "text": texts})
         if name == "in.parquet":
             pq.write_table(table, path)
         elif name == "in.jsonl.gz":
             path.write_text("\n".join(map(json.dumps, table.to_pylist())))
         else:
-            rows = [table.column_names, *(list(row.values()) for row in table.to_pylist())]
+            lists = [table.column_names, *(list(row.values()) for row in table.to_pylist())]
             with path.open("w", newline="") as file:
-                csv.writer(file, delimiter="\t" if name == "in.tsv" else ",").writerows(rows)
+                csv.writer(file, delimiter="\t" if name == "in.tsv" else ",").writerows(lists)
     lines = longtail.ok("predict", trained, path, *flags).out.splitlines()
     answers = [json.loads(line) for line in lines]
     assert [answer["text"] for answer in answers] == texts

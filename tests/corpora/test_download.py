@@ -17,7 +17,7 @@ from longtail.corpora.download import RemoteFile, cache_folder, fetch
 from longtail.errors import DataError, InputError
 
 REFUSED = "http://127.0.0.1:1/texts.gz"  # no server listens there
-FILE = RemoteFile("texts.gz", (REFUSED,), "md5:" + "0" * 32)
+FILE = RemoteFile("texts.gz", (REFUSED,), "0" * 64, 10)
 
 
 @pytest.fixture(autouse=True)
@@ -76,18 +76,9 @@ def test_a_machine_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENETUNREACH, "Network is unreachable")
 
     monkeypatch.setattr(socket, "getaddrinfo", unreachable)
-    assert f"  {REFUSED}: network is unreachable\n" in failure()
+    assert f"  {REFUSED}: [Errno 101] Network is unreachable\n" in failure()
 
 
 def test_a_target_that_is_no_file(path: Path) -> None:
     path.mkdir(parents=True)
     assert str(path) in failure() and path.is_dir()
-
-
-def test_links_that_the_user_made_are_followed(tmp_path: Path, path: Path) -> None:
-    disk = tmp_path / "second disk"
-    (disk / "wire").mkdir(parents=True)
-    (disk / "file").write_text("bytes")
-    (tmp_path / "cache").symlink_to(disk)
-    path.symlink_to(disk / "file")
-    assert fetch(FILE, "wire").read_text() == "bytes"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import socket
@@ -14,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from longtail.corpora import download, load_corpus, pubmed
-from longtail.corpora.download import RemoteFile, fetch, fetch_text
-from longtail.errors import DataError, InputError
+from longtail.corpora import download
+from longtail.corpora.download import RemoteFile, fetch
+from longtail.errors import DataError
 from longtail.progress import Progress
 
 from . import server as downloads
@@ -51,13 +50,13 @@ def secure(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         yield running
 
 
-def remote(*urls: str, size: int | None = None) -> RemoteFile:
-    return RemoteFile("texts.gz", urls, sha256(CONTENT), size)
+def remote(*urls: str) -> RemoteFile:
+    return RemoteFile("texts.gz", urls, sha256(CONTENT), len(CONTENT))
 
 
-def failure(*urls: str, size: int | None = None) -> str:
+def failure(*urls: str) -> str:
     with pytest.raises(DataError) as caught:
-        fetch(remote(*urls, size=size), "wire")
+        fetch(remote(*urls), "wire")
     return str(caught.value)
 
 
@@ -102,20 +101,16 @@ def slow_answer(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "size", "total"),
+    ("reply", "total"),
     [
-        (headed(CONTENT), None, None),
-        (headed(CONTENT), len(CONTENT), None),
-        (headed(CONTENT, "Content-Encoding: gzip"), None, None),
-        (slow_answer, None, len(CONTENT)),
+        (headed(CONTENT), None),
+        (headed(CONTENT, "Content-Encoding: gzip"), None),
+        (slow_answer, len(CONTENT)),
     ],
 )
-def test_odd_replies_that_bring_the_file(
-    server: Server, reply: Reply, size: int | None, total: int | None
-) -> None:
+def test_odd_replies_that_bring_the_file(server: Server, reply: Reply, total: int | None) -> None:
     totals = set()
-    md5 = f"md5:{hashlib.md5(CONTENT).hexdigest().upper()}"
-    file = RemoteFile("texts.gz", (server.serve("/texts.gz", reply),), md5, size)
+    file = remote(server.serve("/texts.gz", reply))
     path = fetch(file, "wire", lambda now: totals.add(now.total))
     assert path.read_bytes() == CONTENT and totals == {total} and fetch(file, "wire") == path
     assert server.requests[0][1]["Accept-Encoding"] == "identity"
@@ -127,7 +122,7 @@ def test_a_broken_connection_is_tried_again(server: Server, tmp_path: Path, leng
     cut = headed(CONTENT[:70_000], length)
     url = server.serve("/texts.gz", cut, good(CONTENT))
     steps: list[int] = []
-    file = remote(url, size=len(CONTENT))
+    file = remote(url)
     assert fetch(file, "wire", lambda now: steps.append(now.done)).read_bytes() == CONTENT
     assert len(server.paths) == 2 and left(tmp_path) == ["texts.gz"]
 
@@ -142,22 +137,23 @@ def test_when_all_fail_the_message_names_all_and_the_place(server: Server, tmp_p
         server.serve("/other", good(OTHER)): "checksum differs",
         server.serve("/short", good(CONTENT[:5000])): "checksum differs",
         server.serve("/long", headed(CONTENT + b"x")): f"sends more than the {EXPECTED}",
-        server.serve("/loop", redirect("/loop")): "request failed (TooManyRedirects)",
-        server.serve("/file", redirect("file:///etc/hostname")): "request failed (InvalidSchema)",
-        server.serve("/bytes", redirect("\xff\xfe")): "request failed (UnicodeDecodeError)",
+        server.serve("/loop", redirect("/loop")): "Exceeded 30 redirects.",
+        server.serve("/file", redirect("file:///etc/hostname")): "No connection adapters",
+        server.serve("/bytes", redirect("\xff\xfe")): "'utf-8' codec can't decode",
         server.serve("/cut", headed(CONTENT[:70_000])): "checksum differs",
-        server.serve("/hang-up", downloads.raw()): "connection broken",
+        server.serve("/hang-up", downloads.raw()): "Remote end closed connection",
         server.serve("/silent", lambda client: time.sleep(0.35)): "timed out",
-        refused: "connection refused",
-        "http://example.invalid/texts.gz": "host name not found",
-        "ftp://127.0.0.1/texts.gz": "request failed (InvalidSchema)",
+        refused: "[Errno 111] Connection refused",
+        "http://example.invalid/texts.gz": "[Errno -2] no network in tests",
+        "ftp://127.0.0.1/texts.gz": "No connection adapters",
     }
     began = time.monotonic()
     with pytest.raises(DataError) as caught:
-        fetch(remote(*reasons, size=len(CONTENT)), "wire")
+        fetch(remote(*reasons), "wire")
     lines = str(caught.value).split("\n")
     assert lines[0] == "texts.gz could not be downloaded:"
-    assert lines[1:-1] == [f"  {url}: {reason}" for url, reason in reasons.items()]
+    for line, (url, reason) in zip(lines[1:-1], reasons.items(), strict=True):
+        assert line.startswith(f"  {url}: {reason}")
     target = tmp_path / "cache" / "wire" / "texts.gz"
     assert f"place it as {target}, or set LONGTAIL_CACHE" in lines[-1]
     assert left(tmp_path) == [] and time.monotonic() - began < 5
@@ -184,19 +180,11 @@ def test_a_progress_that_raises_leaves_nothing(
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "size"),
-    [("lying", None), ("chunked", len(CONTENT)), ("plain", len(CONTENT)), ("plain", None)],
-)
-def test_an_endless_body_is_cut_off(
-    server: Server, tmp_path: Path, kind: str, size: int | None
-) -> None:
-    url = server.serve("/x.md5", endless(kind))
-    limit = size or 1 << 20
-    assert f": sends more than the {limit} bytes that were expected\n" in failure(url, size=size)
+@pytest.mark.parametrize("kind", ["lying", "chunked", "plain"])
+def test_an_endless_body_is_cut_off(server: Server, tmp_path: Path, kind: str) -> None:
+    url = server.serve("/endless", endless(kind))
+    assert f": sends more than the {EXPECTED}\n" in failure(url)
     assert left(tmp_path) == []
-    with pytest.raises(DataError, match=r"x\.md5: sends more than the 4096 bytes .* Check"):
-        pubmed.published_md5(url.removesuffix(".md5"))
     assert server.flooded <= downloads.UNREAD
 
 
@@ -211,45 +199,7 @@ def test_from_http_to_https_and_never_back(
         assert "redirected from https to http, which is refused" in failure(url)
     up = server.serve("/up", redirect(secure.serve("/good", good(CONTENT))))
     assert fetch(remote(up), "wire").read_bytes() == CONTENT
-    secure.serve("/x.md5", redirect(plain))
-    with pytest.raises(DataError, match="redirected from https to http"):
-        pubmed.published_md5(f"{secure.url}/x")
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
-    with pytest.raises(DataError, match="/good: certificate not trusted"):
-        fetch_text(f"{secure.url}/good", "")
-
-
-@pytest.mark.parametrize("text", [" ", "<html>\x1b[2J", "MD5(x.gz)= 12", "\u202e" * 500])
-def test_a_checksum_beside_a_file(server: Server, text: str) -> None:
-    digits = hashlib.md5(CONTENT).hexdigest()
-    sound = good(f"MD5(x.gz)= {digits.upper()}\n".encode())
-    server.serve("/x.gz.md5", good(text.encode()), sound)
-    server.serve("/long.md5", good(bytes(4097)))
-    for name, reason in (("gone", "HTTP 404"), ("long", "sends more than the 4096 bytes")):
-        with pytest.raises(DataError, match=f"cannot download .*/{name}.md5: {reason}"):
-            pubmed.published_md5(f"{server.url}/{name}")
-    with pytest.raises(DataError, match=r"x\.gz\.md5 holds no MD5 checksum") as caught:
-        pubmed.published_md5(f"{server.url}/x.gz")
-    assert len(str(caught.value)) < 1000 and str(caught.value).isprintable()
-    assert pubmed.published_md5(f"{server.url}/x.gz") == f"md5:{digits}"
-
-
-FILES = ["1-999999999", "0", "0-3", "10000", "9" * 5000, "1-" + "9" * 5000, "\u0661" * 30]
-BASELINES = ["../x", "..", "\x00", "x?y=", "x" * 201, "http://x/", "a/b", "", "a\\b", "\x1b[2J"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [({"files": files}, "files must (be numbers from 1 to 9999|look like)") for files in FILES]
-    + [
-        ({"files": "1", "baseline": name}, "baseline must be letters and digits")
-        for name in BASELINES
-    ],
-)
-def test_files_of_pubmed_are_bounded_and_stay_in_the_cache(
-    server: Server, settings: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pubmed, "BASELINE", f"{server.url}/")
-    with pytest.raises(InputError, match=reason) as caught:
-        load_corpus("pubmed", **settings)
-    assert len(str(caught.value)) < 1000 and server.requests == []
+    other = remote(f"{secure.url}/good")._replace(name="other.gz")
+    with pytest.raises(DataError, match=r"/good: .*certificate verify failed"):
+        fetch(other, "wire")

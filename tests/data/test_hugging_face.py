@@ -105,12 +105,6 @@ def test_split_names_in_messages(tmp_path: Path) -> None:
         load_data(tmp_path / "other", keep_unlabelled=True)
 
 
-def test_saved_parts_in_a_folder(tmp_path: Path) -> None:
-    for part, n_rows in (("train", 4), ("dev", 1), ("test", 2)):
-        table([["a"]] * n_rows).save_to_disk(tmp_path / part)
-    assert sizes(load_data(tmp_path)) == {"train": 4, "validation": 1, "test": 2}
-
-
 def test_by_name_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))

@@ -169,12 +169,12 @@ def test_sources_that_are_none(source: Any) -> None:
         ({"delimiter": '"'}, "neither a quote nor a newline"),
         ({"label_separator": ";", "label_columns": "*"}, "exclude each other"),
         ({"text_field": 5}, "text_field must be a string"),
-        ({"years": "2020-"}, "years must look like 2020 or 2020-2021, got '2020-'"),
-        ({"years": "2021-2020"}, "years must go upwards"),
+        ({"years": "2020-"}, "years must look like 2020 or, going upwards, 2020-2021, got '2020-'"),
+        ({"years": "2021-2020"}, "years must look like"),
         ({"years": "\u00b2"}, "years must look like"),
         *(({"encoding": e}, "no encoding of text") for e in ("utf-99", "utf\0", "hex", "rot13")),
         *(
-            ({"max_record_mb": value}, "max_record_mb must be a number of megabytes")
+            ({"max_record_mb": value}, "max_record_mb must be a number of at least 0.001")
             for value in (0, -1, "many", None, float("nan"), float("inf"), [1])
         ),
     ],
@@ -182,7 +182,6 @@ def test_sources_that_are_none(source: Any) -> None:
 def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ReadOptions(**options)
-    assert ReadOptions(max_record_mb="64") == ReadOptions()  # type: ignore[arg-type]
 
 
 def test_messages_are_bounded(tmp_path: Path) -> None:

@@ -58,33 +58,11 @@ def test_exactly(folder: Path, name: str, documents: Documents, ids: bool, dates
 
 
 def test_every_format_that_writes_is_tested() -> None:
-    tested = {"jsonl", "csv", "tsv", "parquet", "libmultilabel"}
+    tested = {"jsonl", "csv", "tsv", "parquet"}
     assert {entry.name for entry in FORMATS.values() if entry.write} == tested
 
 
-WORDS = st.text(CHARACTERS.filter(lambda c: not c.isspace()), min_size=1, max_size=8)
-LINES = st.lists(WORDS, min_size=1, max_size=4).map(" ".join)
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-@given(
-    st.lists(
-        # A byte order mark at the very beginning would be the file's, not the id's.
-        st.tuples(LINES, st.lists(WORDS, max_size=3), LINES.map("n{}".format), st.just("")),
-        min_size=1,
-        max_size=6,
-        unique_by=lambda document: document[2],
-    )
-)
-@settings(max_examples=60, deadline=None)
-def test_libmultilabel_exactly(folder: Path, name: str, documents: Documents) -> None:
-    # Labels without white space, and texts and ids with single spaces only: a line has no others.
-    data = text_data(documents)
-    write_data(data, folder / name)
-    assert_same(read_data(folder / name, keep_unlabelled=True), data)
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl.gz", "a.csv", "a.tsv", "a.txt"])
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl.gz", "a.csv", "a.tsv"])
 def test_many_documents_and_the_progress_of_writing(tmp_path: Path, name: str) -> None:
     rows = range(10_100)  # more than two batches of Parquet
     labels = [[f"a{k % 7}", f"a{k % 11}"] if k % 5 else [] for k in rows]

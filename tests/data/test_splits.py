@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +18,6 @@ from longtail.data.splits import (
     SPLITS,
     IntArray,
     Shares,
-    assign_by_ids,
     assign_by_time,
     assign_random,
     assign_stratified,
@@ -37,8 +32,6 @@ from longtail.data.splits import (
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, UnknownNameError
 
-SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[3] / "shared"))
-REUTERS = SHARED / "corpora" / "reuters"
 LABELS = [["a"], ["a", "b"], ["b"], ["c"], ["a", "c"], ["a"], [], ["b", "d"], ["a", "c"], ["a"]]
 LABELS += [["d"], ["a", "b"]]
 RANDOM_METHODS = pytest.mark.parametrize("method", ["random", "stratified"])
@@ -284,7 +277,6 @@ def test_time_never_divides_a_date(data: st.DataObject, dates: list[str]) -> Non
 def test_split_and_folds_by_ids_keep_the_order_of_the_data() -> None:
     pair = split_by_ids(DATA, iter(["d7", "d2", "d10", "d2"]))
     assert rows_of_pairs([pair]) == [([0, 1, 3, 4, 5, 6, 8, 9, 11], [2, 7, 10])]
-    assert assign_by_ids(["a", "b", "c", "d"], [["d"], ["b", "a"]]).tolist() == [1, 1, -1, 0]
     groups = [["d1", "d0"], (f"d{row}" for row in (5, 6)), ["d11"]]
     pairs = rows_of_pairs(folds_by_ids(DATA, groups))
     assert [held_out for _, held_out in pairs] == [[0, 1], [5, 6], [11]]
@@ -305,24 +297,6 @@ def test_paper_split_is_that_of_scikit_learn(n_held_out: int, random_state: int)
     ours = [rows_of(part) for part in paper_split(DATA, n_held_out, random_state)]
     theirs = train_test_split(range(12), random_state=random_state, test_size=n_held_out)
     assert ours == [sorted(part) for part in theirs]
-
-
-@pytest.mark.skipif(
-    not (REUTERS / "validation_ids.txt").exists(),
-    reason=f"{REUTERS} is not there: set LONGTAIL_SHARED to a folder that has corpora/reuters",
-)
-def test_the_papers_reuters_validation_documents() -> None:
-    ids: list[str] = []
-    for part in ("train", "validation"):
-        with gzip.open(REUTERS / f"{part}.jsonl.gz", "rt", encoding="utf-8") as lines:
-            ids += [json.loads(line)["id"] for line in lines]
-    ids.sort(key=lambda identity: int(identity.split("/")[1]))
-    assert len(ids) == 7769
-    data = TextData([""] * len(ids), sp.csr_matrix((len(ids), 0)), (), tuple(ids))
-    expected = (REUTERS / "validation_ids.txt").read_text("utf-8").split()
-    assert len(expected) == 1000
-    ours, theirs = paper_split(data, 1000), split_by_ids(data, expected)
-    assert [part.ids for part in ours] == [part.ids for part in theirs]
 
 
 @RANDOM_METHODS
@@ -356,7 +330,7 @@ HALVES = (0.5, 0.5)
 # Messages, and calls that raise InputError with them.
 BAD_INPUT: list[tuple[str, list[Callable[[], Any]]]] = [
     (
-        "random_state must be a whole number",
+        "random_state must be",
         [
             partial(split, DATA, HALVES, method, state)
             for method in ("random", "stratified")
@@ -378,10 +352,10 @@ BAD_INPUT: list[tuple[str, list[Callable[[], Any]]]] = [
         "split off must lie between 0 and 1, got ",
         [partial(random_split, DATA, f) for f in (0, 1, -0.1, 1.5, float("nan"))],
     ),
-    ("from 1 to 11", [partial(paper_split, DATA, n) for n in (0, 12, -1, 0.1, True)]),
+    ("hold out", [partial(paper_split, DATA, n) for n in (0, 12, -1, 0.1, True)]),
     ("whole number of at least 2", [partial(folds, DATA, k) for k in (1, 0, -2, 2.0, True)]),
     ("expected a list of ids, got 'd1'", [lambda: split_by_ids(DATA, "d1")]),
-    ("group 0 holds no ids", [lambda: split_by_ids(DATA, [])]),
+    ("at least one document, got none", [lambda: split_by_ids(DATA, [])]),
     ("at least two folds, got 1. See", [lambda: folds_by_ids(DATA, [["d0"]])]),
 ]
 BAD_DATA: list[tuple[str, list[Callable[[], Any]]]] = [
@@ -402,8 +376,8 @@ BAD_DATA: list[tuple[str, list[Callable[[], Any]]]] = [
     ("needs the dates.*date_field when", [lambda: split(BARE, HALVES, "time")]),
     ("4 of 5 ids .*'x1', 'x2', 'x3'[.]", [lambda: split_by_ids(DATA, UNKNOWN)]),
     ("needs the ids.*id_field", [lambda: split_by_ids(BARE, ["a"])]),
-    ("'d3' belongs to more than", [lambda: split_by_ids(DATA[[1, 3, 3]], ["d1"])]),
-    ("'d1' is in the groups 0 and 1", [lambda: folds_by_ids(DATA, [["d1"], ["d1"]])]),
+    ("'d3' belongs to more than", [lambda: split_by_ids(DATA[[1, 3, 3]], ["d3"])]),
+    ("'d1' is in two groups", [lambda: folds_by_ids(DATA, [["d1"], ["d1"]])]),
 ]
 UNKNOWN_METHODS: list[tuple[str, list[Callable[[], Any]]]] = [
     ("unknown split 'strat'. Did you mean 's", [lambda: split(DATA, method="strat")]),

@@ -188,7 +188,7 @@ class Source:
 
     def _is_corpus(self) -> bool:
         from longtail.corpora import list_corpora
-        from longtail.data.hugging_face import PREFIX
+        from longtail.data.arrow import PREFIX
 
         if self.data in list_corpora():
             return True
@@ -249,7 +249,7 @@ def _options() -> list[inspect.Parameter]:
         ("set", list[str], "For a named corpus: KEY=VALUE, repeatable.", None),
     ]
     for field in dataclasses.fields(ReadOptions):
-        kind = bool if isinstance(field.default, bool) else str
+        kind = type(field.default) if isinstance(field.default, bool | float) else str
         rows.append((field.name, kind, field.metadata["help"], field.default))
     return [option(name, kind, text, PANEL, default) for name, kind, text, default in rows]
 

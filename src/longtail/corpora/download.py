@@ -15,16 +15,6 @@ from longtail.runs.files import whole_file
 ATTEMPTS = 2  # at every mirror
 TIMEOUTS = (10, 30)  # seconds: to connect, and between two pieces of the body
 PIECE = 1 << 16
-LARGEST = 16 << 30  # bytes of a file whose size is not known beforehand
-TEXT_LIMIT = 4096  # bytes of a text such as a checksum
-REASONS = {
-    "Name or service not known|NameResolution|gaierror": "host name not found",
-    "Connection refused": "connection refused",
-    "unreachable": "network is unreachable",
-    "CERTIFICATE_VERIFY_FAILED": "certificate not trusted",
-    "[tT]imed? ?out": "timed out",
-    "IncompleteRead|Connection aborted|Connection broken": "connection broken",
-}
 
 
 class RemoteFile(NamedTuple):
@@ -32,8 +22,8 @@ class RemoteFile(NamedTuple):
 
     name: str  # in the cache
     urls: tuple[str, ...]  # mirrors, tried in order
-    checksum: str  # "sha256:" or "md5:" and hex digits
-    size: int | None = None
+    sha256: str
+    size: int  # bytes
 
 
 class _FailedError(Exception):
@@ -78,24 +68,15 @@ def fetch(file: RemoteFile, corpus: str, progress: OnProgress = ignore) -> Path:
     )
 
 
-def fetch_text(url: str, hint: str) -> str:
-    """A short text from the web, such as a checksum; `hint`: what to do if that fails."""
-    try:
-        return b"".join(piece for piece, _ in _receive(url, TEXT_LIMIT)).decode("utf-8", "replace")
-    except _FailedError as error:
-        raise DataError(f"cannot download {url}: {error}. {hint}") from error
-
-
 def _download(url: str, file: RemoteFile, target: Path, progress: OnProgress) -> None:
     import pooch
 
     with whole_file(target) as path:
         with path.open("wb") as out:
-            for piece, total in _receive(url, file.size or LARGEST):
+            for piece, total in _receive(url, file.size):
                 out.write(piece)
                 progress(Progress(f"downloading {file.name}", out.tell(), total, "bytes"))
-        kind, _, expected = file.checksum.partition(":")
-        if pooch.file_hash(str(path), kind) != expected.lower():
+        if pooch.file_hash(str(path), "sha256") != file.sha256:
             raise _FailedError("checksum differs")
 
 
@@ -123,5 +104,10 @@ def _receive(url: str, limit: int) -> Iterator[tuple[bytes, int | None]]:
     except _FailedError:
         raise
     except Exception as error:  # what requests, urllib3 and odd addresses raise
-        why = next((why for known, why in REASONS.items() if re.search(known, str(error))), None)
-        raise _FailedError(why or f"request failed ({type(error).__name__})") from None
+        raise _FailedError(_reason(error)) from None
+
+
+def _reason(error: BaseException) -> str:
+    """The message of the innermost error, as in `Connection refused`."""
+    inner = error.__cause__ or error.__context__
+    return _reason(inner) if inner else str(error)[:200] or type(error).__name__

@@ -6,6 +6,8 @@ import re
 from itertools import compress
 from pathlib import Path
 
+import numpy as np
+
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
 from longtail.data.collect import collect
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport
@@ -23,7 +25,7 @@ ARCHIVE = RemoteFile(
         f"{UCI}/reuters21578-mld/reuters21578.tar.gz",
         "http://www.daviddlewis.com/resources/testcollections/reuters21578/reuters21578.tar.gz",
     ),
-    "sha256:3bae43c9b14e387f76a61b6d82bf98a4fb5d3ef99ef7e7075ff2ccbcf59f9d30",
+    "3bae43c9b14e387f76a61b6d82bf98a4fb5d3ef99ef7e7075ff2ccbcf59f9d30",
     size=8_150_596,
 )
 NLTK_ARCHIVE = "reuters.zip"
@@ -49,10 +51,9 @@ def load(
             path = fetch(ARCHIVE, "reuters", progress)
     options = ReadOptions(encoding=encoding, on_error=on_error, max_record_mb=max_record_mb)
     total = report or ReadReport()
-    collected = collect(resolve(path, None, total), options, total, progress)
-    data = collected.data()
+    data, part_of = collect(resolve(path, None, total), options, total, progress)
     ids = data.ids or ("",)
-    if None in collected.parts or not all(map(NUMBERED.fullmatch, ids)):
+    if "" in part_of or not all(map(NUMBERED.fullmatch, ids)):
         raise DataError(
             f"{path} is not Reuters-21578: expected the files reut2-000.sgm to reut2-021.sgm, or "
             "NLTK's cats.txt with the folders training and test."
@@ -61,14 +62,14 @@ def load(
     # The paper's split depends on the order of documents: by number, not by name.
     rows.sort(key=lambda row: int(ids[row].rpartition("/")[2]))
     train, test = (
-        data.select([row for row in rows if collected.parts[row] == part])
-        for part in ("train", "test")
+        data.select([row for row in rows if part_of[row] == part]) for part in ("train", "test")
     )
     in_both = (train.stats().label_counts > 0) & (test.stats().label_counts > 0)
     names = list(compress(train.label_names, in_both))
     if not names:
         raise DataError(f"{path}: no label occurs in both its training and its test part.")
-    train, test = (part.onto(names)[0].labelled() for part in (train, test))
+    train, test = (part.onto(names)[0] for part in (train, test))
+    train, test = (part.select(np.diff(part.Y.indptr) > 0) for part in (train, test))
     left_out = len(rows) - len(train) - len(test)
     total.passed_over["none of the labels that occur in both parts"] += left_out
     tell(total, report)

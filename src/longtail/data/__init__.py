@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from longtail.data.documents import ReadOptions as ReadOptions
     from longtail.data.documents import ReadReport as ReadReport
     from longtail.data.formats import FORMATS as FORMATS
-    from longtail.data.formats import list_formats as list_formats
     from longtail.data.formats import write_data as write_data
     from longtail.data.sources import iter_texts as iter_texts
     from longtail.data.sources import load_data as load_data
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "documents": ("Document", "ReadOptions", "ReadReport"),
-    "formats": ("FORMATS", "list_formats", "write_data"),
+    "formats": ("FORMATS", "write_data"),
     "sources": ("iter_texts", "load_data", "read_data"),
     "splits": ("folds", "folds_by_ids", "paper_split", "random_split", "split", "split_by_ids"),
     "textdata": ("TextData",),

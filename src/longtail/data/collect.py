@@ -1,15 +1,12 @@
-"""From files to documents: one pass, bounded memory, several processes, errors in one place."""
+"""From files to documents: one pass, bounded memory, errors in one place."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from longtail.checks import check_integer
 from longtail.data.documents import (
     MAX_EXAMPLES,
     Document,
@@ -20,19 +17,15 @@ from longtail.data.documents import (
     Record,
     RecordError,
     Records,
-    parse_range,
 )
 from longtail.data.files import READ_ERRORS, Tick, TooLargeError, reason, shown_names
-from longtail.data.formats import Format, get_format
+from longtail.data.formats import Format
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, LongtailError, shown
 from longtail.labels import LabelEncoder
 from longtail.progress import OnProgress, Progress, ignore
 
 Files = list[tuple[Path | str, Format]]
-
-# Bytes in several files from which starting processes pays.
-PARALLEL_FROM = 32 << 20
 
 
 @contextmanager
@@ -71,81 +64,17 @@ def usable(
             yield record
 
 
-@dataclass
-class Collected:
-    """Documents as they come, labels already encoded; `data` makes TextData of them."""
-
-    options: ReadOptions
-    report: ReadReport
-    exact: bool = False
-    """Whether to keep empty texts and labels, and ids that come again: a copy is a copy."""
-    texts: list[str] = field(default_factory=list)
-    ids: list[str | None] = field(default_factory=list)
-    dates: list[str | None] = field(default_factory=list)
-    parts: list[str | None] = field(default_factory=list)
-    labels: LabelEncoder = field(default_factory=LabelEncoder)
-    known_ids: set[str] = field(default_factory=set)
-
-    def extend(self, records: Iterable[Record], source: object, unit: str) -> None:
-        """Take the records of a file; a problem is raised or counted, as the options say."""
-        checked = (self._checked(one) if isinstance(one, Document) else one for one in records)
-        for record in usable(checked, source, unit, self.options, self.report):
-            if isinstance(record, LabelNames):
-                self.labels.declare(record.names)
-                continue
-            if record.id is not None:
-                self.known_ids.add(record.id)
-            self.labels.add(record.labels)
-            self.texts.append(record.text)
-            self.ids.append(record.id)
-            self.dates.append(record.date)
-            self.parts.append(record.part)
-
-    def _checked(self, document: Document) -> Record:
-        """The document, or why it is not kept."""
-        if self.options.years is not None:
-            first, last = parse_range(self.options.years, "years", "2020-2021")
-            year = (document.date or "")[:4]
-            if not (len(year) == 4 and year.isdecimal()):
-                return Omitted("passed_over", "no date")
-            if not first <= int(year) <= last:
-                return Omitted("passed_over", f"not of the years {first}-{last}")
-        if self.exact:
-            return document
-        if not document.text.strip():
-            message = "the text is empty."
-        elif not document.labels and not self.options.keep_unlabelled:
-            message = (
-                "the document has no labels. Skip such documents with on_error='skip' (--on-error "
-                "skip), or keep them as examples of no label with keep_unlabelled=True "
-                "(--keep-unlabelled)."
-            )
-        elif not all(map(str.strip, document.labels)):
-            message = f"a label is empty: {shown(document.labels)}."
-        elif document.id in self.known_ids:
-            message = f"the id {shown(document.id)} is already taken by another document."
-        else:
-            return document
-        return RecordError(message, document.at)
-
-    def data(self) -> TextData:
-        """The documents; ids and dates only where the source has them for some."""
-        matrix, names = self.labels.finish()
-        ids = tuple(f"#{row}" if i is None else i for row, i in enumerate(self.ids))
-        dates = tuple(date or "" for date in self.dates) if any(self.dates) else None
-        return TextData(self.texts, matrix, names, ids if self.known_ids else None, dates)
-
-
 def collect(
     files: Files,
     options: ReadOptions,
     report: ReadReport,
     progress: OnProgress = ignore,
-    workers: int | None = None,
     exact: bool = False,
-) -> Collected:
-    """Read files in their order, in parallel if there are several."""
-    check_integer("workers", workers, 1, optional=True)
+) -> tuple[TextData, list[str]]:
+    """The documents of files in their order, and the part that each is of ("" for none).
+
+    `exact` keeps empty texts and labels, and ids that come again: a copy is a copy.
+    """
     if not files:
         raise InputError("expected at least one file to read, got none.")
     (twice, count), *_ = Counter(str(p).removesuffix(".gz") for p, _ in files).most_common(1)
@@ -160,29 +89,67 @@ def collect(
         done += count
         progress(Progress(f"reading {name}", min(done, total), total, "bytes"))
 
-    if workers is None:
-        workers = (os.cpu_count() or 1) if total >= PARALLEL_FROM else 1
-    n_workers = min(workers, len(files))
-    collected = Collected(options, report, exact)
-    if n_workers == 1:
-        for path, entry in files:
-            with our_errors(path), closing(file_records(path, entry, options, tick)) as records:
-                collected.extend(records, path, entry.unit)
-    else:
-        with closing(_in_processes(files, options, n_workers)) as results:
-            for (path, entry), batch in zip(files, results, strict=True):
-                if isinstance(batch, LongtailError):
-                    raise batch
-                collected.extend(batch, path, entry.unit)
-                tick(size_of(path))
-    if not collected.texts and not exact:
+    labels, known_ids = LabelEncoder(), set[str]()
+    texts: list[str] = []
+    ids: list[str] = []
+    dates: list[str] = []
+    parts: list[str] = []
+
+    def checked(record: Record) -> Record:
+        if exact or not isinstance(record, Document):
+            return record
+        return _checked(record, options, known_ids)
+
+    for path, entry in files:
+        with closing(file_records(path, entry, options, tick)) as records:
+            for record in usable(map(checked, records), path, entry.unit, options, report):
+                if isinstance(record, LabelNames):
+                    labels.declare(record.names)
+                    continue
+                if record.id is not None:
+                    known_ids.add(record.id)
+                labels.add(record.labels)
+                ids.append(f"#{len(texts)}" if record.id is None else record.id)
+                texts.append(record.text)
+                dates.append(record.date or "")
+                parts.append(record.part or "")
+    if not texts and not exact:
         lines = " ".join(report.lines())
         raise DataError(f"{files[0][0]}: holds no documents. {lines}".rstrip())
-    if odd := [name for name in collected.labels.index if name != name.strip()]:
+    if odd := [name for name in labels.index if name != name.strip()]:
         what = "label names that begin or end with white space, other labels than those without"
         report.notes.append(f"{what}: {len(odd)} ({shown_names(odd)}).")
     tick(total)
-    return collected
+    matrix, names = labels.finish()
+    # Ids and dates only where the source has them for some.
+    some_ids, some_dates = tuple(ids) if known_ids else None, tuple(dates) if any(dates) else None
+    return TextData(texts, matrix, names, some_ids, some_dates), parts
+
+
+def _checked(document: Document, options: ReadOptions, known_ids: set[str]) -> Record:
+    """The document, or why it is not kept."""
+    if options.year_range is not None:
+        first, last = options.year_range
+        year = (document.date or "")[:4]
+        if not (len(year) == 4 and year.isdecimal()):
+            return Omitted("passed_over", "no date")
+        if not first <= int(year) <= last:
+            return Omitted("passed_over", f"not of the years {first}-{last}")
+    if not document.text.strip():
+        message = "the text is empty."
+    elif not document.labels and not options.keep_unlabelled:
+        message = (
+            "the document has no labels. Skip such documents with on_error='skip' (--on-error "
+            "skip), or keep them as examples of no label with keep_unlabelled=True "
+            "(--keep-unlabelled)."
+        )
+    elif not all(map(str.strip, document.labels)):
+        message = f"a label is empty: {shown(document.labels)}."
+    elif document.id in known_ids:
+        message = f"the id {shown(document.id)} is already taken by another document."
+    else:
+        return document
+    return RecordError(message, document.at)
 
 
 def size_of(path: Path | str) -> int:
@@ -207,34 +174,3 @@ def file_records(path: Path | str, entry: Format, options: ReadOptions, tick: Ti
     except READ_ERRORS as error:
         message = f"cannot be read any further ({reason(error)})."
         yield RecordError(message, f"after {n_records} records")
-
-
-def _in_processes(
-    files: Files, options: ReadOptions, n_workers: int
-) -> Generator[list[Record] | LongtailError, None, None]:
-    """The files' records in order, while the next ones are being read."""
-    # joblib's processes, unlike multiprocessing's, need no `if __name__ == "__main__"` in scripts.
-    import joblib
-
-    # Files that are being read are read to their end, though no others: closed in the middle,
-    # joblib's threads sometimes fail with a traceback.
-    left = list(reversed(files))
-    parallel = joblib.Parallel(n_jobs=n_workers, return_as="generator", pre_dispatch="n_jobs")
-    jobs = iter(lambda: left.pop() if left else None, None)
-    results = parallel(joblib.delayed(_read_file)(path, f.name, options) for path, f in jobs)
-    try:
-        for result in results:  # noqa: UP028  `yield from` would close joblib's generator
-            yield result
-    finally:
-        left.clear()
-        for _ in results:
-            pass
-
-
-def _read_file(path: Path | str, format: str, options: ReadOptions) -> list[Record] | LongtailError:
-    """All records of a file, or the error that ended the reading."""
-    try:
-        with our_errors(path):
-            return list(file_records(path, get_format(format), options, lambda count: None))
-    except LongtailError as error:
-        return error

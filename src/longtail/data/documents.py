@@ -5,20 +5,21 @@ A reader never decides what a problem means; `collect.py` raises it or counts it
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from longtail.checks import check_choice
+from longtail.checks import check_choice, check_number
 from longtail.errors import InputError, printable, shown
 from longtail.settings import setting
 
 OnError = Literal["raise", "skip"]
 MAX_EXAMPLES = 5
 MEGABYTE = 1_000_000
-MAX_RECORD_MB = 64
+MAX_RECORD_MB = 64.0
 PARTS = ("train", "validation", "test")
 PART_NAMES = {part: part for part in PARTS} | {"training": "train"}
 PART_NAMES |= dict.fromkeys(("valid", "val", "dev"), "validation")
@@ -119,6 +120,18 @@ class ReadOptions:
         """The fields that the text is joined from."""
         return [field.strip() for field in self.text_field.split(",")]
 
+    @cached_property
+    def year_range(self) -> tuple[int, int] | None:
+        """The first and the last year."""
+        if self.years is None:
+            return None
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", str(self.years))
+        first, last = map(int, (match[1], match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            example = "2020 or, going upwards, 2020-2021"
+            raise InputError(f"years must look like {example}, got {shown(self.years)}.")
+        return first, last
+
     def __post_init__(self) -> None:
         for name, kind in self.__annotations__.items():
             value = getattr(self, name)
@@ -127,37 +140,20 @@ class ReadOptions:
         check_choice("on_error", self.on_error, ("raise", "skip"))
         check_choice("quote", self.quote, ("double", "none"))
         if self.label_separator == "":
-            raise InputError("label_separator must not be empty. Omit it, or give one like ';'.")
+            raise InputError("label_separator must not be empty.")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise InputError(
-                "delimiter must be one character, neither a quote nor a newline, got "
-                f"{self.delimiter!r}."
-            )
+            what = "one character, neither a quote nor a newline"
+            raise InputError(f"delimiter must be {what}, got {self.delimiter!r}.")
         if self.label_separator is not None and self.label_columns is not None:
-            raise InputError(
-                "label_separator and label_columns exclude each other: the labels are in one "
-                "column, or in one column each."
-            )
-        if self.years is not None:
-            object.__setattr__(self, "years", str(self.years))
-            parse_range(str(self.years), "years", "2020 or 2020-2021")
-        try:
-            megabytes = float(self.max_record_mb)
-        except (TypeError, ValueError):
-            megabytes = 0
+            raise InputError("label_separator and label_columns exclude each other.")
+        _ = self.year_range
         # At most 10^6, because a Python string has at most 2^63 - 1 characters.
-        if not 0.001 <= megabytes <= 1_000_000:
-            raise InputError(
-                "max_record_mb must be a number of megabytes from 0.001 to 1000000, got "
-                f"{self.max_record_mb!r:.60}."
-            )
-        object.__setattr__(self, "max_record_mb", megabytes)
+        check_number("max_record_mb", self.max_record_mb, 0.001, 1_000_000)
         try:
             "".encode(self.encoding or "utf-8")
         except (LookupError, ValueError) as error:
-            raise InputError(
-                f"{self.encoding!r:.60} is no encoding of text. Try utf-8, latin-1 or cp1252."
-            ) from error
+            message = f"{self.encoding!r:.60} is no encoding of text. Try utf-8 or latin-1."
+            raise InputError(message) from error
 
 
 @dataclass
@@ -187,15 +183,3 @@ class ReadReport:
         lines += [f"{n} left out: {what}." for what, n in self.left_out.items()]
         # The names of files and of their members may hold control characters.
         return [printable(line).replace("\n", "\\n") for line in lines + self.notes]
-
-
-def parse_range(text: str, name: str, example: str) -> tuple[int, int]:
-    """The first and last of a range such as 3-7, or of a single number."""
-    first, dash, last = text.partition("-")
-    ends = (first, last if dash else first)
-    if not all(end.strip().isdecimal() and len(end) < 20 for end in ends):
-        raise InputError(f"{name} must look like {example}, got {shown(text)}.")
-    low, high = map(int, ends)
-    if low > high:
-        raise InputError(f"{name} must go upwards, got {text!r}.")
-    return low, high

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from longtail.checks import has_surrogate
 from longtail.data.documents import Document, ReadOptions, RecordError
 from longtail.data.files import shown_names
-from longtail.errors import DataError, InputError, shown
+from longtail.errors import DataError, shown
 
 USUAL_SEPARATORS = ",;|\t\n"
 # The repr of a list of strings; numpy's "['a' 'b']", which Python reads as 'ab', does not match.
@@ -50,9 +50,7 @@ def to_document(
 
 def whole_characters(text: str, field: str) -> str:
     if has_surrogate(text):
-        raise RecordError(
-            f"field {field!r} holds half of a surrogate pair, which is no character: {shown(text)}."
-        )
+        raise RecordError(f"field {field!r} holds half of a surrogate pair: {shown(text)}.")
     return text
 
 
@@ -82,13 +80,7 @@ def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
     if options.label_columns.strip() == "*":
         others = {*options.text_fields, options.id_field, options.date_field}
         return [name for name in columns if name not in others]
-    try:
-        return next(csv.reader([options.label_columns], skipinitialspace=True))
-    except csv.Error as error:
-        raise InputError(
-            f"label_columns must be names with commas between them ({error}), got "
-            f"{shown(options.label_columns)}."
-        ) from error
+    return next(csv.reader([options.label_columns], skipinitialspace=True))
 
 
 def split_labels(cell: str, separator: str) -> list[str]:
@@ -100,12 +92,12 @@ def split_labels(cell: str, separator: str) -> list[str]:
         names = cell.split(separator)
     else:
         try:
-            rows = list(csv.reader([cell], delimiter=separator, skipinitialspace=True, strict=True))
+            names = next(
+                csv.reader([cell], delimiter=separator, skipinitialspace=True, strict=True)
+            )
         except csv.Error as error:
-            raise RecordError(
-                f"the labels {shown(cell)} cannot be split at {separator!r} ({error})."
-            ) from error
-        names = rows[0] if rows else []
+            message = f"the labels {shown(cell)} cannot be split at {separator!r} ({error})."
+            raise RecordError(message) from error
     return [stripped for name in names if (stripped := name.strip())]
 
 
@@ -154,9 +146,7 @@ def cell_labels(cell: str) -> list[str]:
 
 def _indicator(record: Mapping[str, Any], column: str) -> bool:
     if column not in record:
-        raise RecordError(
-            f"label_columns names {column!r}, which is not there: {shown_names(record)}."
-        )
+        raise RecordError(f"expected a label column {column!r}, got: {shown_names(record)}.")
     value = "" if record[column] is None else record[column]
     indicator = INDICATORS.get(str(value).strip().lower())
     if indicator is None:
@@ -171,7 +161,6 @@ def plain_value(value: Any, field: str) -> str | None:
     if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise RecordError(
-            f"expected a string or a whole number in field {field!r}, got {shown(value)}."
-        )
+        message = f"expected a string or a whole number in field {field!r}, got {shown(value)}."
+        raise RecordError(message)
     return whole_characters(str(value), field)

@@ -50,26 +50,14 @@ READ_ERRORS = (
 
 
 class TooLargeError(Exception):
-    """A record over the limit, after which the rest of the file cannot be read."""
+    """A record over the limit; raised where the rest of the file cannot be read."""
 
     def __init__(self, what: str, limit: int) -> None:
-        super().__init__(too_large(what, limit))
-
-
-def too_large(what: str, limit: int) -> str:
-    """The message for a record over the limit."""
-    return (
-        f"{what} is larger than {limit / MEGABYTE:g} MB and was not read. If that is no mistake, "
-        f"raise the limit, as in max_record_mb={4 * limit / MEGABYTE:g} (--max-record-mb)."
-    )
-
-
-def wrong_encoding(encoding: str | None) -> str:
-    """The message for a line that is not in the encoding."""
-    return (
-        f"not valid {encoding or 'UTF-8'}. If the file is in another encoding, name it, as in "
-        "encoding='latin-1' (--encoding latin-1)."
-    )
+        super().__init__(
+            f"{what} is larger than {limit / MEGABYTE:g} MB and was not read. If that is no "
+            f"mistake, raise the limit, as in max_record_mb={4 * limit / MEGABYTE:g} "
+            "(--max-record-mb)."
+        )
 
 
 def unreadable(text: str, options: ReadOptions) -> str | None:
@@ -77,8 +65,11 @@ def unreadable(text: str, options: ReadOptions) -> str | None:
     if not has_surrogate(text):
         return None
     if TOO_LONG in text:
-        return too_large("the line", options.max_record)
-    return wrong_encoding(options.encoding)
+        return str(TooLargeError("the line", options.max_record))
+    return (
+        f"not valid {options.encoding or 'UTF-8'}. If the file is in another encoding, name it, as "
+        "in encoding='latin-1' (--encoding latin-1)."
+    )
 
 
 def reason(error: Exception) -> str:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data import tables
+from longtail.data.arrow import read_hugging_face, read_parquet, write_parquet
 from longtail.data.documents import ReadOptions, Records
 from longtail.data.files import Tick
-from longtail.data.hugging_face import read_hugging_face
 from longtail.data.json_files import read_bioasq, read_jsonl, write_jsonl
 from longtail.data.medline import read_medline
 from longtail.data.nltk import read_nltk
-from longtail.data.parquet import read_parquet, write_parquet
 from longtail.data.reuters_sgml import read_reuters
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, UnknownNameError
@@ -46,9 +45,7 @@ class Format:
     unit: str = "line"
     """Name of what the number in a problem counts."""
     marks: tuple[str, ...] = ()
-    """Patterns of files by which a whole folder is one source of this format."""
-    has_parts: bool = False
-    """Whether the source itself divides its documents into training and test parts."""
+    """Patterns of files by which a whole folder is one source, divided into parts by itself."""
 
     @property
     def summary(self) -> str:
@@ -66,20 +63,15 @@ _TABLE = (
     Format("csv", tables.read_csv, _packed(".csv"), tables.write_csv),
     Format("tsv", tables.read_tsv, _packed(".tsv"), tables.write_tsv),
     Format("parquet", read_parquet, (".parquet",), write_parquet, unit="row"),
-    Format("huggingface", read_hugging_face, marks=_SAVED, has_parts=True),
-    Format("libmultilabel", tables.read_libmultilabel, _packed(".txt"), tables.write_libmultilabel),
+    Format("huggingface", read_hugging_face, marks=_SAVED),
+    Format("libmultilabel", tables.read_libmultilabel, _packed(".txt")),
     Format("text", tables.read_text),
     Format("bioasq", read_bioasq, _packed(".json")),
     Format("medline", read_medline, _packed(".xml")),
-    Format("reuters", read_reuters, _SGML, marks=("reut2-*.sgm",), has_parts=True),
-    Format("nltk", read_nltk, (".zip",), marks=("cats.txt",), has_parts=True),
+    Format("reuters", read_reuters, _SGML, marks=("reut2-*.sgm",)),
+    Format("nltk", read_nltk, (".zip",), marks=("cats.txt",)),
 )
 FORMATS = {entry.name: entry for entry in _TABLE}
-
-
-def list_formats() -> list[str]:
-    """The names that `format` (--format) takes."""
-    return list(FORMATS)
 
 
 def get_format(name: str) -> Format:
@@ -107,16 +99,10 @@ def write_data(
     *,
     progress: OnProgress = ignore,
 ) -> None:
-    """Write documents in the format of the suffix, or in the given one.
-
-    `progress` is called with a `longtail.progress.Progress` in documents.
-    """
+    """Write documents in the format of the suffix, or in the given one."""
     entry = get_format(format) if format else format_of_file(Path(path))
-    writers = [known.name for known in FORMATS.values() if known.write]
     if entry is None or entry.write is None:
         what = f"the suffix of {path}" if entry is None else f"the format {entry.name!r}"
-        raise DataError(
-            f"longtail cannot write {what}. Give a file a suffix such as .jsonl, .jsonl.gz or "
-            f".parquet, or name a format: {', '.join(writers)}."
-        )
+        writers = ", ".join(known.name for known in FORMATS.values() if known.write)
+        raise DataError(f"longtail cannot write {what}; it writes these formats: {writers}.")
     entry.write(data, path, progress)

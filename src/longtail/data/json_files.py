@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 
 from longtail.data import fields
 from longtail.data.documents import (
-    Document,
     LabelNames,
     Omitted,
     ReadOptions,
@@ -38,6 +38,7 @@ from longtail.errors import DataError, InputError, shown
 # The first line of BioASQ's file, which may hold an article, and the end of its last line.
 HEAD = re.compile(r'\s*\{\s*"articles"\s*:\s*\[')
 TAIL = re.compile(r"\]\s*\}\s*$")
+FIELDS = ReadOptions("abstractText", "meshMajor", "pmid", "year")
 
 
 def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
@@ -48,18 +49,16 @@ def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
 
 
 def _parsed(at: int | str, line: str, options: ReadOptions) -> Record:
-    return fields.to_document(at, _object(_loads(line)), options)
-
-
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        # Not JSONDecodeError alone: a whole number of 5,000 digits is a ValueError.
-        raise RecordError(f"not valid JSON ({reason(error)}).") from error
+    return fields.to_document(at, _object(line), options)
 
 
 def _object(value: Any) -> dict[str, Any]:
+    """A JSON object, parsed if it is text."""
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError) as error:
+        # Not JSONDecodeError alone: a whole number of 5,000 digits is a ValueError.
+        raise RecordError(f"not valid JSON ({reason(error)}).") from error
     if not isinstance(value, dict):
         raise RecordError(f"expected a JSON object, got {shown(value)}.")
     return value
@@ -89,14 +88,14 @@ def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:
             "all of them). Use MEDLINE files for major_topics."
         )
     with open_lines(path, options, tick) as lines:
-        first, second = next(lines, ""), next(lines, "")
+        first = next(lines, "")
         head = HEAD.match(first)
-        body = first[head.end() :] if head else ""
-        if not head or not _is_json((body.strip() or second).strip().removesuffix(",")):
-            yield from _whole_file(chain([first, second], lines), options)
+        body = first[head.end() :].strip().removesuffix(",") if head else ""
+        if not head or (body and not _is_json(body)):
+            yield from _whole_file(chain([first], lines), options)
             return
         is_open = True
-        for number, line in enumerate(chain([body, second], lines), start=1):
+        for number, line in enumerate(chain([body], lines), start=1):
             article = line.strip().removesuffix(",")
             if (fault := unreadable(line, options)) is not None:
                 yield RecordError(fault, number)
@@ -110,10 +109,10 @@ def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:
 
 
 def _is_json(text: str) -> bool:
-    try:
-        return isinstance(_loads(text), dict)
-    except RecordError:
-        return False
+    with suppress(RecordError):
+        _object(text)
+        return True
+    return False
 
 
 def _whole_file(lines: Iterator[str], options: ReadOptions) -> Iterator[Record]:
@@ -124,7 +123,7 @@ def _whole_file(lines: Iterator[str], options: ReadOptions) -> Iterator[Record]:
         if size > options.max_record or line == TOO_LONG:
             raise TooLargeError("the file, which has not one article per line,", options.max_record)
     try:
-        articles = _object(_loads("".join(pieces))).get("articles")
+        articles = _object("".join(pieces)).get("articles")
     except RecordError as error:
         articles, why = None, f" ({error})"
     if not isinstance(articles, list) or not articles:
@@ -137,21 +136,17 @@ def _whole_file(lines: Iterator[str], options: ReadOptions) -> Iterator[Record]:
 
 
 def _article(at: int | str, value: Any, options: ReadOptions) -> Record:
-    article = _object(_loads(value) if isinstance(value, str) else value)
+    article = _object(value)
     for field in ("abstractText", "meshMajor", "pmid"):
         if field not in article:
             raise RecordError(f"no field {field!r}, the fields are: {shown_names(article)}.")
     title, abstract = article.get("title") or "", article["abstractText"] or ""
-    labels = article["meshMajor"] or []
     if not isinstance(title, str) or not isinstance(abstract, str):
         raise RecordError("expected strings in 'title' and 'abstractText'.")
-    if not fields.is_strings(labels):
-        raise RecordError(f"expected a list of strings in 'meshMajor', got {shown(labels)}.")
-    text = fields.whole_characters(f"{title} {abstract}".strip(), "abstractText")
-    fields.whole_characters(" ".join(labels), "meshMajor")
+    text, labels = f"{title} {abstract}".strip(), article["meshMajor"] or []
+    document = fields.to_document(
+        at, {**article, "abstractText": text, "meshMajor": labels}, FIELDS
+    )
     if not abstract.strip() or not (labels or options.keep_unlabelled):
         return Omitted("passed_over", "no abstract" if labels else "no MeSH headings")
-    identity = fields.plain_value(article["pmid"], "pmid")
-    if identity is None:
-        raise RecordError("the field 'pmid' is empty.")
-    return Document(text, labels, identity, fields.plain_value(article.get("year"), "year"), at=at)
+    return document

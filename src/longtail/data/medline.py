@@ -51,7 +51,7 @@ def _items(file: BinaryIO, path: Path, limit: int) -> Iterator[ElementTree.Eleme
     item: ElementTree.Element | None = None
     started = False
     n_bytes = n_stalled = 0
-    pending = bytearray()
+    pending, prolog = bytearray(), bytearray()
     for chunk in chain(iter(partial(file.read, CHUNK), b""), [b""]):
         pending += chunk
         n_bytes += len(chunk)
@@ -61,12 +61,14 @@ def _items(file: BinaryIO, path: Path, limit: int) -> Iterator[ElementTree.Eleme
         # bytes keeps that linear.
         if chunk and len(pending) < n_stalled:
             continue
-        if not started and SUBSET.search(pending.replace(b"\0", b"")):
-            raise DataError(
-                f"{path} was refused: its <!DOCTYPE> declares entities or attributes ([...]), "
-                "which can exhaust memory or read other files. MEDLINE files declare none; get "
-                "the file from NLM."
-            )
+        if not started:
+            # All of it: a declaration may lie across two chunks.
+            prolog += pending
+            if SUBSET.search(prolog.replace(b"\0", b"")):
+                raise DataError(
+                    f"{path} was refused: its <!DOCTYPE> declares entities or attributes ([...]), "
+                    "which can exhaust memory or read other files. MEDLINE files declare none."
+                )
         parser.feed(bytes(pending))
         n_stalled += len(pending)
         pending.clear()

@@ -11,7 +11,6 @@ from datetime import date
 from pathlib import Path
 from typing import IO, Any, cast
 
-from longtail.checks import has_surrogate
 from longtail.data.documents import (
     Document,
     Omitted,
@@ -21,18 +20,9 @@ from longtail.data.documents import (
     Records,
     attempt,
 )
-from longtail.data.files import (
-    ESCAPE,
-    READ_ERRORS,
-    Tick,
-    TooLargeError,
-    open_binary,
-    too_large,
-    wrong_encoding,
-)
+from longtail.data.files import ESCAPE, READ_ERRORS, Tick, TooLargeError, open_binary, unreadable
 from longtail.errors import DataError, shown
 
-ENCODING = "latin-1"
 HEAD = re.compile(r"\s([^>]*+)>")
 DOCTYPE = re.compile(r"\s*+(<!DOCTYPE[^>]*+>)?\s*+")
 # The quantifiers are possessive: without that, 80,000 spaces before the end of a story took 39 s.
@@ -62,19 +52,17 @@ def read_reuters(path: Path, options: ReadOptions, tick: Tick) -> Records:
 
 
 def _sgml_files(path: Path, tick: Tick) -> Iterator[tuple[str, Read]]:
-    """The SGML files of a folder or an archive."""
+    """The name of every SGML file of a folder or an archive, and a function that reads it."""
     if path.is_dir():
         for file in sorted(file for file in path.iterdir() if _is_sgml(file.name)):
             with open_binary(file, tick) as opened:
                 yield file.name, opened.read
         return
     with open_binary(path, tick) as opened:
-        if not str(path).lower().endswith((".tar.gz", ".tgz", ".tar")):
+        if str(path).lower().endswith((".tar.gz", ".tgz", ".tar")):
+            yield from _tar_members(opened)
+        else:
             yield path.name, opened.read
-            return
-        for member, read in _tar_members(opened):
-            if _is_sgml(name := Path(member).name):
-                yield name, read
 
 
 class _Headers:
@@ -94,21 +82,21 @@ class _Headers:
         return self.last
 
 
-def _tar_members(file: IO[bytes]) -> Iterator[tuple[str, Callable[[int], bytes]]]:
-    """The name of every regular file, and a function that reads it until the next is requested."""
+def _tar_members(file: IO[bytes]) -> Iterator[tuple[str, Read]]:
     headers = _Headers(file)
     try:
         tar: Any = tarfile.TarFile(fileobj=cast(IO[bytes], headers), encoding="utf-8")
         while member := tar.next():
             tar.members.clear()  # It would keep all of them.
-            if member.isreg() and not member.issparse():
-                yield member.name, tar.extractfile(member).read
+            name = Path(member.name).name
+            if member.isreg() and not member.issparse() and _is_sgml(name):
+                yield name, tar.extractfile(member).read
         # tarfile ends at a damaged header as if it were the end.
-        if headers.last.strip(b"\0"):
-            raise EOFError("a broken tar archive: a damaged header")
-        while rest := file.read(PIECE):
-            if rest.strip(b"\0"):
-                raise EOFError("a broken tar archive: data after its end")
+        rest = headers.last
+        while not rest.strip(b"\0") and (rest := file.read(PIECE)):
+            pass
+        if rest:
+            raise EOFError("a broken tar archive: a damaged header, or data after its end")
     except tarfile.TarError as error:
         raise EOFError(f"a broken tar archive: {error}") from error
 
@@ -129,7 +117,7 @@ def _stories(name: str, read: Read, options: ReadOptions) -> Iterator[Record]:
     is_large = len(content) > limit
     if is_large or failure is not None:
         del content[content.rfind(b"</REUTERS>") + len(b"</REUTERS>") :]
-    text = content.decode(options.encoding or ENCODING, errors=ESCAPE)
+    text = content.decode(options.encoding or "latin-1", errors=ESCAPE)
     before, *stories = text.split("<REUTERS")
     if not DOCTYPE.fullmatch(before):
         yield RecordError(f"expected a story (<REUTERS ...>), got {shown(before)}.", name)
@@ -139,20 +127,19 @@ def _stories(name: str, read: Read, options: ReadOptions) -> Iterator[Record]:
         if not end:
             yield RecordError("the story has no end (</REUTERS>) and was not read.", at)
             continue
-        if has_surrogate(body):
-            yield RecordError(wrong_encoding(options.encoding), at)
-        else:
-            yield attempt(_story, at, body, options.keep_unlabelled)
+        yield attempt(_story, at, body, options)
         if rest.strip():
             # A story with a damaged start tag would be lost silently.
             yield RecordError(f"expected the next story after it, got {shown(rest.strip())}.", at)
     if is_large:
-        yield RecordError(too_large("the file", limit), name)
+        yield RecordError(str(TooLargeError("the file", limit)), name)
     if failure is not None:
         raise failure
 
 
-def _story(at: int | str, story: str, keep_unlabelled: bool) -> Record:
+def _story(at: int | str, story: str, options: ReadOptions) -> Record:
+    if (fault := unreadable(story, options)) is not None:
+        raise RecordError(fault)
     match = HEAD.match(story)
     head = dict(ATTRIBUTE.findall(match[1])) if match else {}
     if not head.get("NEWID"):
@@ -165,7 +152,7 @@ def _story(at: int | str, story: str, keep_unlabelled: bool) -> Record:
         raise RecordError(f"expected topics as in <D>cocoa</D>, got {shown(rest)}.")
     labels = sorted({" ".join(html.unescape(name).split()) for name in TOPIC.findall(topics)})
     text = _text(story)
-    if not labels and not keep_unlabelled:
+    if not labels and not options.keep_unlabelled:
         return Omitted("passed_over", "no topic")
     part = PARTS[head["LEWISSPLIT"]]
     # The ids of NLTK's copy, which most of the literature uses.

@@ -7,19 +7,19 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longtail.data.collect import Collected, Files, collect, file_records, our_errors, usable
+from longtail.data.arrow import PREFIX
+from longtail.data.collect import Files, collect, file_records, our_errors, usable
 from longtail.data.documents import PART_NAMES, PARTS, Document, ReadOptions, ReadReport
 from longtail.data.files import STANDARD_INPUT, shown_names
 from longtail.data.formats import FORMATS, format_of_file, format_of_folder, get_format
-from longtail.data.hugging_face import PREFIX
 from longtail.data.splits import split
-from longtail.data.textdata import TextData
+from longtail.data.textdata import TextData, label_union
 from longtail.errors import DataError, InputError, shown
 from longtail.progress import OnProgress, ignore
 
@@ -40,24 +40,22 @@ def read_data(
     *,
     report: ReadReport | None = None,
     progress: OnProgress = ignore,
-    workers: int | None = None,
     **options: Any,
 ) -> TextData:
     """Read documents with labels from a file, several files, or a folder that is one source.
 
     Args:
         source: a path, several paths of one kind, or `hf:owner/name`.
-        format: a name of `list_formats`; default: by the suffix.
+        format: a name in FORMATS; default: by the suffix.
         report: filled with what was read, skipped and passed over. Without one, skipped records
             give a warning.
         progress: called with a `longtail.progress.Progress` in bytes.
-        workers: processes for several files; default: one per core if the files are large.
         options: the fields of `ReadOptions`, such as on_error="skip".
     """
     settings, total = ReadOptions(**options), report or ReadReport()
     with our_errors(source):
         files = resolve(source, format, total)
-        data = collect(files, settings, total, progress, workers).data()
+        data, _ = collect(files, settings, total, progress)
     tell(total, report)
     return data
 
@@ -70,7 +68,7 @@ def iter_texts(
     `source` may be "-", the standard input. Arguments as for `read_data`.
     """
     settings = ReadOptions(**{"labels_field": None, **options})
-    with our_errors(source):
+    with our_errors(source):  # now, before a model is loaded
         files = resolve(source, format, report)
 
     def documents() -> Iterator[Document]:
@@ -93,15 +91,14 @@ def load_data(
     min_count: int = 0,
     report: ReadReport | None = None,
     progress: OnProgress = ignore,
-    workers: int | None = None,
     **options: Any,
 ) -> dict[str, TextData]:
     """Train, validation and test parts from a folder of parts, or from one source that is split.
 
     A source that itself divides its documents into parts (Reuters, NLTK, Hugging Face) keeps them.
     A missing validation part is split off the training part. Labels that only other parts have are
-    kept as columns, so that they count in the evaluation; with `min_count`, only labels with at
-    least that many training documents are kept.
+    columns too, so that they count in the evaluation; with `min_count`, only labels with at least
+    that many training documents are.
     """
     settings, total = ReadOptions(**options), report or ReadReport()
     parts: dict[str, TextData] = {}
@@ -110,20 +107,27 @@ def load_data(
         for part in files:
             if not part:
                 _refuse_hidden_parts(files[part])
-            collected = collect(files[part], settings, total, progress, workers)
-            if part:
-                parts[part] = collected.data()
+            data, part_of = collect(files[part], settings, total, progress)
+            if part or not any(part_of):
+                parts[part] = data
+            elif "" in part_of or "train" not in part_of:
+                raise DataError(
+                    f"{source}: expected that every document is of a part, or none, and that some "
+                    "are for training. Read it with read_data and divide it with split."
+                )
             else:
-                parts = _split_parts(collected, source, split_method, random_state)
+                of_part = {part: np.array(part_of) == part for part in PARTS if part in part_of}
+                parts = {part: data.select(mask) for part, mask in of_part.items()}
+    if "" in parts:
+        halves = split(parts[""], SHARES, split_method, random_state)
+        parts = dict(zip(PARTS, halves, strict=True))
     if "validation" not in parts:
         both = split(parts["train"], (0.9, 0.1), split_method, random_state)
         parts["train"], parts["validation"] = both
     if min_count:
         parts = frequent_labels(parts, min_count, total)
     tell(total, report)
-    names = parts["train"].label_names
-    if any(data.label_names != names for data in parts.values()):
-        names = tuple(sorted({name for data in parts.values() for name in data.label_names}))
+    names = label_union(parts.values())
     return {part: parts[part].onto(names)[0] for part in PARTS if part in parts}
 
 
@@ -131,7 +135,7 @@ def has_parts(source: str | Path, format: str | None = None) -> bool:
     """Whether the source itself divides its documents into training and test parts."""
     with our_errors(source):
         files = find_parts(source, format, ReadReport())
-        return "" not in files or any(entry.has_parts for _, entry in files[""])
+        return "" not in files or any(entry.marks for _, entry in files[""])
 
 
 def tell(total: ReadReport, report: ReadReport | None) -> None:
@@ -141,22 +145,6 @@ def tell(total: ReadReport, report: ReadReport | None) -> None:
         warnings.warn("\n".join(total.lines()), stacklevel=3)
 
 
-def _split_parts(
-    collected: Collected, source: str | Path, method: str, random_state: int
-) -> dict[str, TextData]:
-    """The parts of the source itself, or those of a split."""
-    data = collected.data()
-    part_of = np.array([part or "" for part in collected.parts])
-    if (part_of == "").all():
-        return dict(zip(PARTS, split(data, SHARES, method, random_state), strict=True))
-    if (part_of == "").any() or not (part_of == "train").any():
-        raise DataError(
-            f"{source}: expected that every document is of a part, or none, and that some are for "
-            "training. Read it with read_data and divide it with split."
-        )
-    return {part: data.select(part_of == part) for part in PARTS if (part_of == part).any()}
-
-
 def frequent_labels(
     parts: Mapping[str, TextData], min_count: int, report: ReadReport
 ) -> dict[str, TextData]:
@@ -164,7 +152,9 @@ def frequent_labels(
 
     Other labels, and documents that have no other labels, are left out and counted in the report.
     """
-    names = parts["train"].filter_labels(min_count)[0].label_names
+    train = parts["train"]
+    is_frequent = np.bincount(train.Y.indices, minlength=train.Y.shape[1]) >= min_count
+    names = list(compress(train.label_names, is_frequent))
     if not names:
         raise DataError(
             f"no label has {min_count} training documents. Read more files, or lower min_count."
@@ -194,17 +184,15 @@ def resolve(source: Source, format: str | None, report: ReadReport) -> Files:
     """
     if not isinstance(source, Iterable | Path) or isinstance(source, bytes):
         raise InputError(f"expected a path or several, got {shown(source)}.")
-    if isinstance(source, (str, Path)):
-        parts = find_parts(source, format, report)
-        if len(parts) > 1:
-            raise DataError(
-                f"{source}: a folder of parts ({', '.join(parts)}) is not one set of documents. "
-                "Name one of its files, or read the parts with load_data."
-            )
-        files = [file for of_part in parts.values() for file in of_part]
-    else:
-        files = [file for one in source for file in resolve(one, format, report)]
-    return files
+    if not isinstance(source, (str, Path)):
+        return [file for one in source for file in resolve(one, format, report)]
+    parts = find_parts(source, format, report)
+    if len(parts) > 1:
+        raise DataError(
+            f"{source}: a folder of parts ({', '.join(parts)}) is not one set of documents. "
+            "Name one of its files, or read the parts with load_data."
+        )
+    return [file for of_part in parts.values() for file in of_part]
 
 
 def find_parts(source: str | Path, format: str | None, report: ReadReport) -> dict[str, Files]:
@@ -236,59 +224,54 @@ def _find_in_folder(root: Path, format: str | None, report: ReadReport) -> dict[
         return {"": [(root, entry)]}
     files = sorted(f for f in root.iterdir() if f.is_file() and f.name[0] != ".")
     names = shown_names(file.name for file in files) if files else "an empty folder"
-    if named := _named_parts(root, format):
-        if "train" not in named:
-            raise DataError(
-                f"no training part in {root}: expected a file such as train.jsonl, got {names}."
-            )
-        parts = {part: resolve(entries, format, report) for part, entries in named.items()}
-        kinds = {kind.name for of_part in parts.values() for _, kind in of_part}
-        _report_others(files, chain(*named.values()), kinds, report)
-        return parts
-    kinds = {kind.name for file in files if (kind := format_of_file(file)) is not None}
-    if entry is None and len(kinds) != 1:
+    named = _named_parts(root, format)
+    if named and "train" not in named:
         raise DataError(
-            f"{root}: expected train.jsonl (or .csv, .parquet, ...) and, if you have them, "
-            f"validation and test, or files of one format; got {names}. Name a format with "
-            "format (--format)."
+            f"no training part in {root}: expected a file such as train.jsonl, got {names}."
         )
-    entry = entry or get_format(kinds.pop())
-    read = [file for file in files if file.name.lower().endswith(entry.suffixes)]
-    if not read:
-        raise DataError(f"{root}: no files of the format {entry.name}.")
-    _report_others(files, read, {entry.name}, report)
-    return {"": [(file, entry) for file in read]}
-
-
-def _report_others(
-    files: list[Path], read: Iterable[Path], kinds: set[str], report: ReadReport
-) -> None:
-    """Count the data files beside those that are read."""
-    known = (f.suffixes for f in FORMATS.values() if f.name in kinds or f.name not in AMBIGUOUS)
+    parts = {part: resolve(entries, format, report) for part, entries in named.items()}
+    if not parts:
+        kinds = {kind.name for file in files if (kind := format_of_file(file)) is not None}
+        if entry is None and len(kinds) != 1:
+            raise DataError(
+                f"{root}: expected train.jsonl (or .csv, .parquet, ...) and, if you have them, "
+                f"validation and test, or files of one format; got {names}. Name a format with "
+                "format (--format)."
+            )
+        entry = entry or get_format(kinds.pop())
+        parts = {"": [(f, entry) for f in files if f.name.lower().endswith(entry.suffixes)]}
+        if not parts[""]:
+            raise DataError(f"{root}: no files of the format {entry.name}.")
+    # Count the data files beside those that are read.
+    read = {kind.name for of_part in parts.values() for _, kind in of_part}
+    known = (f.suffixes for f in FORMATS.values() if f.name in read or f.name not in AMBIGUOUS)
     suffixes = tuple(chain(UNREAD, *known))
+    used = {path for of_part in parts.values() for path, _ in of_part}
     others = [
         file.name
-        for file in sorted({*files}.difference(read))
-        if file.name.lower().endswith(suffixes) and not file.name.lower().startswith(ABOUT)
+        for file in files
+        if file not in used
+        and file.name.lower().endswith(suffixes)
+        and not file.name.lower().startswith(ABOUT)
     ]
     if others:
         what = f"data file beside those that were read ({shown_names(others)})"
         report.left_out[what] += len(others)
+    return parts
 
 
 def _named_parts(root: Path, format: str | None) -> dict[str, list[Path]]:
     """The files and folders that are called as the parts."""
     named: dict[str, list[Path]] = {part: [] for part in PARTS}
-    shards: dict[str, set[str | None]] = {part: set() for part in PARTS}
     for entry in sorted(root.iterdir()):
         match = PART_FILE.fullmatch(entry.name.lower())
         part = PART_NAMES.get(match[1]) if match else None
-        if match and part and (format or entry.is_dir() or format_of_file(entry)):
+        if part and (format or entry.is_dir() or format_of_file(entry)):
             named[part].append(entry)
-            # Shards differ in their number only.
-            shards[part].add(match[1] + match[3] if match[2] and match[3] else None)
     for part, entries in named.items():
-        if len(entries) > 1 and (len(shards[part]) > 1 or None in shards[part]):
+        # Shards differ in their number only.
+        kinds = {re.sub(r"[-_]\d[^.]*", "#", entry.name.lower(), count=1) for entry in entries}
+        if len(entries) > 1 and (len(kinds) > 1 or "#" not in kinds.pop()):
             raise DataError(
                 f"{root}: it is not clear which is the {part} part: "
                 f"{shown_names(entry.name for entry in entries)}. Keep one of them."

@@ -13,14 +13,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.checks import check_integer
+from longtail.checks import check_integer, check_number
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, UnknownNameError
 
@@ -37,7 +37,7 @@ def split(
     data: TextData, shares: Shares = (0.7, 0.1, 0.2), method: str = "random", random_state: int = 0
 ) -> tuple[TextData, ...]:
     """One part per share, documents in their old order; see SPLITS for the methods."""
-    parts = _method(method)(data, shares, random_state)
+    parts = _assign(data, shares, method, random_state)
     return tuple(data.select(parts == part) for part in range(len(shares)))
 
 
@@ -60,11 +60,9 @@ def paper_split(
 
     The paper's Reuters validation part is `paper_split(train, 1000)`, train in numeric id order.
     """
-    if not _is_whole(n_held_out) or not 0 < n_held_out < len(data):
-        raise InputError(
-            "the number of documents to hold out must be a whole number from 1 to "
-            f"{len(data) - 1}, got {n_held_out!r}."
-        )
+    check_integer("the number of documents to hold out", n_held_out, 1)
+    if n_held_out >= len(data):
+        raise InputError(f"cannot hold out {n_held_out} of {len(data)} documents.")
     held_out = np.zeros(len(data), dtype=np.bool_)
     held_out[_generator(random_state).permutation(len(data))[:n_held_out]] = True
     return data.select(~held_out), data.select(held_out)
@@ -72,7 +70,24 @@ def paper_split(
 
 def split_by_ids(data: TextData, ids: Iterable[str]) -> tuple[TextData, TextData]:
     """The documents not named, and those named, both in the order of the data."""
-    chosen = assign_by_ids(data.ids, [ids]) == 0
+    if isinstance(ids, str):
+        raise InputError(f"expected a list of ids, got {ids!r}. Write [{ids!r}].")
+    if data.ids is None:
+        raise DataError(
+            "a split by ids needs the ids of the documents, and these have none. Name their field "
+            "with id_field when reading."
+        )
+    known, names = Counter(data.ids), dict.fromkeys(ids)
+    if not names:
+        raise InputError("expected the id of at least one document, got none.")
+    if unknown := [name for name in names if name not in known]:
+        raise DataError(
+            f"{len(unknown)} of {len(names)} ids belong to no document, the first of them: "
+            f"{', '.join(map(repr, unknown[:3]))}. Check that they are of these documents."
+        )
+    if repeated := [name for name in names if known[name] > 1]:
+        raise DataError(f"the id {repeated[0]!r} belongs to more than one document.")
+    chosen = np.array([identity in names for identity in data.ids])
     return data.select(~chosen), data.select(chosen)
 
 
@@ -82,7 +97,6 @@ def folds(data: TextData, k: int, method: str = "random", random_state: int = 0)
     `random` and `stratified` hold out every document once. `time` cuts k + 1 blocks and holds out
     each but the first, training on all that is earlier: never on the future.
     """
-    assign = _method(method)
     check_integer("the number of folds", k, 2)
     n_documents, n_parts = len(data), k + (method == "time")
     if k > n_documents:
@@ -91,18 +105,21 @@ def folds(data: TextData, k: int, method: str = "random", random_state: int = 0)
     if method == "stratified":
         parts = assign_stratified(data.Y, sizes, random_state, first_is_train=False)
     else:
-        parts = assign(data, sizes, random_state)
+        parts = _assign(data, sizes, method, random_state)
     if method == "time":
         return ((data.select(parts < fold), data.select(parts == fold)) for fold in range(1, k + 1))
     return ((data.select(parts != fold), data.select(parts == fold)) for fold in range(k))
 
 
-def folds_by_ids(data: TextData, groups: Sequence[Iterable[str]]) -> Pairs:
+def folds_by_ids(data: TextData, groups: Iterable[Iterable[str]]) -> Pairs:
     """A training part and a held-out part for each group of ids; unnamed documents always train."""
-    if len(groups) < 2:
-        raise InputError(f"expected at least two folds, got {len(groups)}. See split_by_ids.")
-    parts = assign_by_ids(data.ids, groups)
-    return ((data.select(parts != k), data.select(parts == k)) for k in range(len(groups)))
+    pairs = [split_by_ids(data, group) for group in groups]
+    if len(pairs) < 2:
+        raise InputError(f"expected at least two folds, got {len(pairs)}. See split_by_ids.")
+    held_out = Counter(name for _, fold in pairs for name in fold.ids or ())
+    if shared := [name for name, count in held_out.items() if count > 1]:
+        raise DataError(f"the id {shared[0]!r} is in two groups. Name each document once.")
+    return iter(pairs)
 
 
 def part_sizes(n_documents: int, shares: Shares) -> IntArray:
@@ -110,10 +127,8 @@ def part_sizes(n_documents: int, shares: Shares) -> IntArray:
     if len(shares) < 2 or not all(isinstance(share, Real) and share > 0 for share in shares):
         raise InputError(f"shares must be two or more positive numbers, got {tuple(shares)}.")
     if n_documents < len(shares):
-        raise DataError(
-            f"cannot split {n_documents} documents into {len(shares)} parts. Use fewer parts."
-        )
-    is_whole = all(map(_is_whole, shares))
+        raise DataError(f"cannot split {n_documents} documents into {len(shares)} parts.")
+    is_whole = all(isinstance(share, Integral) for share in shares)
     if is_whole and sum(shares) == n_documents:
         return np.array(shares, dtype=np.int64)
     if is_whole or abs(math.fsum(shares) - 1) > 1e-6:
@@ -157,16 +172,12 @@ def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
     sizes = part_sizes(len(dates), shares)
     for row, date in enumerate(dates):
         if not ISO_DATE.match(date):
-            raise DataError(
-                f"document {row} has the date {date!r}, not one in ISO 8601, as 1987, 1987-02 or "
-                "1987-02-26. Write ISO dates, or use another method."
-            )
+            what = f"document {row} has the date {date!r}, not one in ISO 8601"
+            raise DataError(f"{what}, as 1987, 1987-02 or 1987-02-26. Or use another method.")
     days, day_of, n_of_day = np.unique(dates, return_inverse=True, return_counts=True)
     if len(days) < len(sizes):
-        raise DataError(
-            f"cannot cut {len(days)} different dates into {len(sizes)} parts without "
-            "dividing a date. Use fewer parts or another method."
-        )
+        what = f"{len(days)} different dates into {len(sizes)} parts without dividing a date"
+        raise DataError(f"cannot cut {what}. Use fewer parts or another method.")
     # Documents before each day: where a part may begin. Each later part needs a day of its own.
     before = np.cumsum(n_of_day) - n_of_day
     part_of_day = np.zeros(len(days), dtype=np.int64)
@@ -177,41 +188,6 @@ def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
         part_of_day[first:] = part
         first += 1
     return part_of_day[day_of]
-
-
-def assign_by_ids(ids: Sequence[str] | None, groups: Sequence[Iterable[str]]) -> IntArray:
-    """The group that names each document, and -1 for a document that none names."""
-    if ids is None:
-        raise DataError(
-            "a split by ids needs the ids of the documents, and these have none. Name their field "
-            "with id_field when reading."
-        )
-    (repeated, count), *_ = Counter(ids).most_common(1)
-    if count > 1:
-        raise DataError(
-            f"the id {repeated!r} belongs to more than one document. Make the ids unique, or "
-            "choose documents by position with select."
-        )
-    part_of: dict[str, int] = {}
-    for part, group in enumerate(groups):
-        if isinstance(group, str):
-            raise InputError(f"expected a list of ids, got {group!r}. Write [{group!r}].")
-        names = dict.fromkeys(group, part)
-        if not names:
-            raise InputError(f"group {part} holds no ids. Name at least one document.")
-        for name in names.keys() & part_of.keys():
-            raise DataError(
-                f"the id {name!r} is in the groups {part_of[name]} and {part}. Name each document "
-                "once."
-            )
-        part_of |= names
-    known = set(ids)
-    if unknown := [name for name in part_of if name not in known]:
-        raise DataError(
-            f"{len(unknown)} of {len(part_of)} ids belong to no document, the first of them: "
-            f"{', '.join(map(repr, unknown[:3]))}. Check that they are of these documents."
-        )
-    return np.array([part_of.get(identity, -1) for identity in ids], dtype=np.int64)
 
 
 def assign_stratified(
@@ -251,23 +227,17 @@ SPLITS: dict[str, Assign] = {
 }
 
 
-def _method(name: str) -> Assign:
-    if name not in SPLITS:
-        raise UnknownNameError("split", name, SPLITS)
-    return SPLITS[name]
+def _assign(data: TextData, shares: Shares, method: str, random_state: int) -> IntArray:
+    if method not in SPLITS:
+        raise UnknownNameError("split", method, SPLITS)
+    return SPLITS[method](data, shares, random_state)
 
 
 def _generator(random_state: int) -> np.random.RandomState:
     """The legacy generator: numpy has frozen its stream, that of default_rng may change."""
-    if not _is_whole(random_state) or not 0 <= random_state < 2**32:
-        raise InputError(
-            f"random_state must be a whole number from 0 to {2**32 - 1}, got {random_state!r}."
-        )
+    check_integer("random_state", random_state, 0)
+    check_number("random_state", random_state, 0, 2**32 - 1)
     return np.random.RandomState(int(random_state))
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 class _Dealing:
@@ -303,25 +273,21 @@ class _Dealing:
 
     def balance(self) -> None:
         """Deal out all other documents, rarest label first."""
-        n_labels = len(self.left)
-        heap = sorted(self._keys(np.arange(n_labels)))
+        heap = self._by_count()
         while heap:
-            count, label = divmod(heapq.heappop(heap), n_labels)
+            count, label = heapq.heappop(heap)
             if count != self.left[label]:
                 continue  # outdated: pushed again when the count fell
             fallen = np.unique(self._deal_label(label))
-            if len(heap) + len(fallen) > 4 * n_labels:
+            if len(heap) + len(fallen) > 4 * len(self.left):
                 # Without this, outdated entries would grow to one per label of each document.
-                heap = sorted(self._keys(np.arange(n_labels)))
+                heap = self._by_count()
             else:
-                for key in self._keys(fallen):
-                    heapq.heappush(heap, key)
+                for other in fallen[self.left[fallen] > 0].tolist():
+                    heapq.heappush(heap, (int(self.left[other]), other))
 
-    def _keys(self, labels: IntArray) -> list[int]:
-        """Count and label as one number, which takes less memory than a pair."""
-        labels = labels[self.left[labels] > 0]
-        keys: list[int] = (self.left[labels] * len(self.left) + labels).tolist()
-        return keys
+    def _by_count(self) -> list[tuple[int, int]]:
+        return sorted((count, label) for label, count in enumerate(self.left.tolist()) if count)
 
     def _deal_label(self, label: int) -> IntArray:
         """Give each document of a label to the part that wants it most, then has most capacity."""

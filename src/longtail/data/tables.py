@@ -22,7 +22,7 @@ from longtail.data.documents import (
 from longtail.data.fields import check_columns, label_columns, split_labels, to_document
 from longtail.data.files import Tick, line_records, open_lines, unreadable, write_lines
 from longtail.data.textdata import TextData
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError
 
 QUOTES_ARE_TEXT = "If quotes are just text in this file, use quote='none' (--quote none)."
 
@@ -111,23 +111,3 @@ def _line(at: int, line: str, options: ReadOptions, widths: list[int]) -> Record
     separator = options.label_separator
     labels = cells[-2].split() if separator is None else split_labels(cells[-2], separator)
     return Document(cells[-1], labels, identity, at=at)
-
-
-def _libmultilabel_lines(data: TextData) -> Iterator[str]:
-    """Id, labels and text separated by tabs; labels must not hold white space.
-
-    White space in a text becomes one space; dates are not written.
-    """
-    for name in data.label_names:
-        if not name or any(map(str.isspace, name)):
-            raise InputError(
-                f"the label {name!r} holds white space, which separates labels in LibMultiLabel's "
-                "format. Write JSONL or Parquet, or rename the label."
-            )
-    for row, document in enumerate(data):
-        identity = str(row) if document.id is None else " ".join(document.id.split())
-        text = " ".join(document.text.split())
-        yield f"{identity}\t{' '.join(document.labels)}\t{text}\n"
-
-
-write_libmultilabel = partial(write_lines, _libmultilabel_lines)

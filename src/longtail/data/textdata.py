@@ -84,9 +84,7 @@ class TextData:
         parts = list(parts)
         if not parts:
             raise InputError("nothing to concatenate: expected at least one TextData.")
-        names = parts[0].label_names
-        if any(part.label_names != names for part in parts):
-            names = tuple(sorted({name for part in parts for name in part.label_names}))
+        names = label_union(parts)
 
         def joined(field: str) -> tuple[str, ...] | None:
             values = [getattr(part, field) for part in parts]
@@ -107,9 +105,7 @@ class TextData:
 
     def __getitem__(self, rows: Any) -> Document | TextData:
         if isinstance(rows, (int, np.integer)):
-            if not -len(self) <= rows < len(self):
-                raise IndexError(f"document {rows} of {len(self)}")
-            row = int(rows) % len(self)
+            row = range(len(self))[rows]
             identity = None if self.ids is None else self.ids[row]
             date = None if self.dates is None else self.dates[row]
             return Document(self.texts[row], self.labels_of(row), identity, date)
@@ -153,25 +149,10 @@ class TextData:
         old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         shape = (len(self.label_names), len(names))
         columns = sp.csr_matrix((np.ones(len(old), self.Y.dtype), (old, new)), shape=shape)
-        unknown = {name: n for name, n in self._counts().items() if n and name not in column_of}
+        counts = np.bincount(self.Y.indices, minlength=len(self.label_names)).tolist()
+        named = zip(self.label_names, counts, strict=True)
+        unknown = {name: n for name, n in named if n and name not in column_of}
         return TextData(self.texts, self.Y @ columns, names, self.ids, self.dates), unknown
-
-    def _counts(self) -> dict[str, int]:
-        counts = np.bincount(self.Y.indices, minlength=len(self.label_names))
-        return dict(zip(self.label_names, counts.tolist(), strict=True))
-
-    def filter_labels(self, min_count: int) -> tuple[TextData, dict[str, int]]:
-        """Only labels with at least `min_count` documents, and the counts of those removed.
-
-        Documents stay, even those left without labels: see `labelled`.
-        """
-        counts = self._counts()
-        data, _ = self.onto([name for name, n in counts.items() if n >= min_count])
-        return data, {name: n for name, n in counts.items() if n < min_count}
-
-    def labelled(self) -> TextData:
-        """The documents that carry at least one label."""
-        return self.select(np.diff(self.Y.indptr) > 0)
 
     def stats(self) -> LabelStats:
         return LabelStats.from_matrix(self.Y, self.label_names)
@@ -188,7 +169,7 @@ class TextData:
 
     def save(self, path: str | Path) -> None:
         """Write a Parquet file, from which `load` restores everything, empty labels included."""
-        from longtail.data.parquet import write_parquet
+        from longtail.data.arrow import write_parquet
 
         write_parquet(self, path)
 
@@ -201,7 +182,13 @@ class TextData:
 
         options, report = ReadOptions(keep_unlabelled=True), ReadReport()
         with our_errors(path):
-            return collect(resolve(path, "parquet", report), options, report, exact=True).data()
+            return collect(resolve(path, "parquet", report), options, report, exact=True)[0]
+
+
+def label_union(parts: Iterable[TextData]) -> tuple[str, ...]:
+    """The labels of all parts: in their order if all have the same, else sorted."""
+    names, *others = dict.fromkeys(part.label_names for part in parts)
+    return tuple(sorted({*names}.union(*others))) if others else names
 
 
 def _strings(name: str, values: Any, kind: type[list[str]] | type[tuple[str, ...]]) -> Any:
