@@ -33,13 +33,12 @@ SLOW_FILES = {
     "classifier": ("odd_inputs", "predict"),
     "corpora": ("pubmed",),
     "data": ("corpus_formats", "damaged_files", "limits", "parallel"),
-    "losses": ("distributed", "kernels", "torch_manners"),
+    "losses": ("kernels", "torch_manners"),
     "models": ("new_kind",),
     "report": ("figures", "page"),
     "runs": ("model",),
     "": ("documents", "imports"),
     "thresholds": ("selection",),
-    "training": ("processes",),
 }
 SLOW_FIXTURES = {"children", "tiny_bert", "tiny_tokenizer", "shared"}
 
