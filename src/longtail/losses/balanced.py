@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,6 +21,7 @@ from longtail.losses.targets import Targets
 
 # Elements worked on at a time on the CPU: 4 MiB a buffer, and few calls from Python.
 CHUNK_ELEMENTS = 1 << 20
+HAS_TRITON = find_spec("triton") is not None
 
 
 @dataclass(frozen=True)
@@ -73,21 +73,13 @@ def weigh(values: Tensor, label_weight: Tensor | None, batch: Batch) -> Tensor:
 def balanced_sum(logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float = 1.0) -> Tensor:
     """`scale` times the sum over the batch of weight * cost, differentiable in the logits."""
     with_grad = torch.is_grad_enabled() and logits.requires_grad
-    result = _BalancedSum.apply(logits, batch, terms, scale, with_grad)  # type: ignore[no-untyped-call]
-    assert isinstance(result, Tensor)
-    return result
+    return _BalancedSum.apply(logits, batch, terms, scale, with_grad)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def kernels_usable(logits: Tensor) -> bool:
     """Whether the Triton kernels can run on these logits: an NVIDIA or AMD GPU, not float64."""
-    if not logits.is_cuda or logits.dtype == torch.float64 or logits.numel() == 0:
-        return False
-    return _has_triton()
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+    fits = logits.is_cuda and logits.dtype != torch.float64 and logits.numel() > 0
+    return fits and HAS_TRITON
 
 
 class _BalancedSum(torch.autograd.Function):

@@ -281,9 +281,8 @@ def _check_weights(
     """Raise unless mask and sample weights fit the logits."""
     shape, device = logits.shape, logits.device
     if mask is not None:
-        check_tensor(
-            "mask", mask, {torch.bool}, shape, device, "Use True where the label is known."
-        )
+        hint = "Use True where the label is known."
+        check_tensor("mask", mask, {torch.bool}, shape, device, hint)
     if sample_weight is None:
         return
     check_tensor("sample_weight", sample_weight, NUMBERS, shape[:1], device, "One per document.")

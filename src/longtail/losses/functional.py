@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,11 +16,6 @@ from torch import Tensor
 
 from longtail.losses.targets import Targets
 
-__all__ = [
-    "asymmetric_negative", "balanced_negative", "class_balanced_weight", "dice_with_logits",
-    "elementwise", "focal_softplus", "hill_negative", "negative_tolerant_shift",
-    "rebalanced_weight", "squared_hinge", "two_way_with_logits", "zlpr_with_logits",
-]  # fmt: skip
 Cost = Callable[[Tensor], Tensor]
 
 
@@ -116,9 +110,9 @@ def zlpr_with_logits(
     input: Tensor, targets: Targets, element_weight: Tensor | None = None
 ) -> Tensor:
     """log(1 + sum over negatives of e^z) + log(1 + sum over positives of e^-z), per document."""
-    negatives = _log_sum(targets, input, element_weight, 1, positive=False, plus_one=True)
-    positives = _log_sum(targets, -input, element_weight, 1, positive=True, plus_one=True)
-    return negatives.value + positives.value
+    negatives, _ = _log_sum(targets, input, element_weight, 1, positive=False, plus_one=True)
+    positives, _ = _log_sum(targets, -input, element_weight, 1, positive=True, plus_one=True)
+    return negatives + positives
 
 
 def two_way_with_logits(
@@ -134,12 +128,13 @@ def two_way_with_logits(
     `dim=1` gives one value per document, `dim=0` one per label, and beside it whether there is a
     positive at all; the value is 0 where there is none.
     """
-    positives = _log_sum(targets, -input / positive_temperature, element_weight, dim, positive=True)
-    negatives = _log_sum(targets, input / negative_temperature, element_weight, dim, positive=False)
-    joint = negative_temperature * negatives.value + positive_temperature * positives.value
+    scores = -input / positive_temperature, input / negative_temperature
+    positives, present = _log_sum(targets, scores[0], element_weight, dim, positive=True)
+    negatives, has_rest = _log_sum(targets, scores[1], element_weight, dim, positive=False)
+    joint = negative_temperature * negatives + positive_temperature * positives
     # A NaN on one side shows, even where the other side is empty.
-    counts = (positives.counts & negatives.counts) | joint.isnan()
-    return torch.where(counts, F.softplus(joint), 0.0), positives.counts
+    counts = (present & has_rest) | joint.isnan()
+    return torch.where(counts, F.softplus(joint), 0.0), present
 
 
 def dice_with_logits(
@@ -155,14 +150,6 @@ def dice_with_logits(
     return 1 - (2 * overlap + smooth) / (squares + target_squares + smooth)
 
 
-class _LogSum(NamedTuple):
-    """log of a sum of weight * e^score per row or column; 0 where the sum has no term."""
-
-    value: Tensor
-    counts: Tensor
-    """Whether it has one."""
-
-
 def _log_sum(
     targets: Targets,
     scores: Tensor,
@@ -171,8 +158,11 @@ def _log_sum(
     *,
     positive: bool,
     plus_one: bool = False,
-) -> _LogSum:
-    """log of the sum along `dim` of weight * y * e^score (or 1 - y), or of 1 plus that sum."""
+) -> tuple[Tensor, Tensor]:
+    """log of the sum along `dim` of weight * y * e^score (or 1 - y), or of 1 plus that sum.
+
+    0 where the sum has no term; beside it, whether it has one.
+    """
     segments, size = None, targets.shape[1 - dim]
     if targets.dense is not None:
         y = targets.dense.to(scores.dtype)
@@ -203,8 +193,8 @@ def _log_sum(
     # Not `> 0`: a NaN must show. Where the total is 0, so is the top.
     counts = total != 0
     if plus_one:
-        return _LogSum(top + torch.log1p(total + torch.expm1(-top)), counts)
-    return _LogSum(top + torch.log(torch.where(counts, total, 1.0)), counts)
+        return top + torch.log1p(total + torch.expm1(-top)), counts
+    return top + torch.log(torch.where(counts, total, 1.0)), counts
 
 
 def _exponents(scores: Tensor, factor: Tensor) -> Tensor:

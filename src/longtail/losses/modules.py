@@ -107,8 +107,8 @@ class BalancedLoss(ElementwiseLoss):
         if weighting != "none" or self.kappa != 0:
             if label_counts is None or n_samples is None:
                 raise InputError(
-                    "this loss needs the number of training documents of each label and of all. "
-                    "Pass label_counts and n_samples, or use build_loss(name, LabelStats...)."
+                    "this loss needs label_counts and n_samples: build_loss(name, stats), stats = "
+                    "LabelStats.from_matrix(Y), .from_lists(labels) or .from_counts(counts, n)."
                 )
             stats = LabelStats.from_counts(label_counts, n_samples)
             counts = torch.tensor(stats.label_counts, dtype=torch.float64)

@@ -27,6 +27,7 @@ CONSTANTS: Mapping[str, Mapping[str, float]] = {
 }
 
 HUANG = "Huang et al., EMNLP 2021"
+CUI = "Cui et al., CVPR 2019"
 WU = "Wu et al., ECCV 2020"
 
 
@@ -79,9 +80,8 @@ LOSSES: Mapping[str, LossRow] = {
         "many easy negatives, no label counts at hand",
     ),
     "cb": _balanced(
-        "class-balanced focal loss", "r_CB x fl",
-        "Cui et al., CVPR 2019", "counts differ, labels seldom share a document",
-        weighting="class-balanced",
+        "class-balanced focal loss", "r_CB x fl", CUI,
+        "counts differ, labels seldom share a document", weighting="class-balanced",
     ),
     "r-fl": _balanced(
         "rebalanced focal loss", "r_DB x fl", WU,
@@ -104,7 +104,7 @@ LOSSES: Mapping[str, LossRow] = {
         "a long tail with linked labels: the default", ntr=True, weighting="rebalanced",
     ),
     "cb-bce": _balanced(
-        "class-balanced binary cross-entropy", "r_CB x bce", "Cui et al., CVPR 2019",
+        "class-balanced binary cross-entropy", "r_CB x bce", CUI,
         "an ablation of cb", focal=False, weighting="class-balanced",
     ),
     "r-bce": _balanced(
@@ -218,14 +218,10 @@ def build_loss(
         if settings["weighting"] == "rebalanced":
             settings.setdefault("mu", "auto")
         mu_from_data = isinstance(mu := settings.get("mu"), str) and mu == "auto"
-        if stats is None and (row.needs_stats or mu_from_data):
-            raise InputError(
-                f"loss {name!r} needs the label counts: build_loss({name!r}, stats) with stats = "
-                "LabelStats.from_matrix(Y), .from_lists(labels) or .from_counts(counts, n_samples)."
-            )
+        if mu_from_data:  # without statistics the module asks for them
+            settings["mu"] = 0.0 if stats is None else stats.mu
         if stats is not None:
             settings |= {"label_counts": stats.label_counts, "n_samples": stats.n_samples}
-            settings |= {"mu": stats.mu} if mu_from_data else {}
     loss = row.module(**settings)
     # Also where it has no use for the counts: the statistics say which labels are meant.
     return loss if stats is None else loss.for_labels(stats.n_labels)

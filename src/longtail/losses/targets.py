@@ -92,14 +92,6 @@ class Targets:
         values = None if self.dense.dtype == torch.bool else self.dense[rows, labels]
         return Targets(self.shape, rows=rows, labels=labels, values=values)
 
-    def columns(self, start: int, stop: int) -> Targets:
-        """Of sparse targets those of the labels start..stop-1."""
-        rows, labels = self.positions()
-        keep = (labels >= start) & (labels < stop)
-        values = None if self.values is None else self.values[keep]
-        shape = (self.shape[0], stop - start)
-        return Targets(shape, rows=rows[keep], labels=labels[keep] - start, values=values)
-
     def row_sum(
         self, elements: Tensor, mask: Tensor | None = None, squared: bool = False
     ) -> Tensor:

@@ -66,46 +66,8 @@ def solve_linear(
     device = torch.device(device)
     loss = copy.deepcopy(loss).to(device)  # the caller's stays where it is
     X = _Products(features, device)
-    if isinstance(loss, BalancedLoss):
-        return _solve_in_chunks(X, Y, loss, C, tolerance, progress, chunks)
-    return _solve_whole(X, Y, loss, C, progress)
-
-
-class _Products:
-    """Products with the features X and their transpose, of matrices with a column per label.
-
-    By embedding bags, the fastest way on two cores of those that torch and scipy offer.
-    """
-
-    def __init__(self, features: sp.csr_matrix, device: torch.device) -> None:
-        self.n_features, self.device = int(features.shape[1]), device
-        self._rows = csr_tensors(features, device)
-        self._columns = csr_tensors(sp.csr_matrix(features.T), device)
-
-    def times(self, weights: Tensor) -> Tensor:
-        return _product(self._rows, weights)
-
-    def transposed(self, coefficients: Tensor) -> Tensor:
-        return _product(self._columns, coefficients)
-
-    def kernel(self, coefficients: Tensor) -> Tensor:
-        return self.times(self.transposed(coefficients))
-
-
-def _product(matrix: list[Tensor], values: Tensor) -> Tensor:
-    indices, starts, weights = matrix
-    return F.embedding_bag(indices, values, starts[:-1], mode="sum", per_sample_weights=weights)
-
-
-def _solve_in_chunks(
-    X: _Products,
-    Y: sp.csr_matrix,
-    loss: BalancedLoss,
-    C: float,
-    tolerance: float,
-    progress: OnProgress,
-    chunks: Checkpoints | None,
-) -> Linear:
+    if not isinstance(loss, BalancedLoss):
+        return _solve_whole(X, Y, loss, C, progress)
     n_documents, n_labels = Y.shape
     size = max(1, min(n_labels, CHUNK_LABELS, CHUNK_PAIRS // max(1, n_documents)))
     # Labels of similar frequency converge in a similar number of iterations.
@@ -136,6 +98,32 @@ def _solve_in_chunks(
     return head
 
 
+class _Products:
+    """Products with the features X and their transpose, of matrices with a column per label.
+
+    By embedding bags, the fastest way on two cores of those that torch and scipy offer.
+    """
+
+    def __init__(self, features: sp.csr_matrix, device: torch.device) -> None:
+        self.n_features, self.device = int(features.shape[1]), device
+        self._rows = csr_tensors(features, device)
+        self._columns = csr_tensors(sp.csr_matrix(features.T), device)
+
+    def times(self, weights: Tensor) -> Tensor:
+        return _product(self._rows, weights)
+
+    def transposed(self, coefficients: Tensor) -> Tensor:
+        return _product(self._columns, coefficients)
+
+    def kernel(self, coefficients: Tensor) -> Tensor:
+        return self.times(self.transposed(coefficients))
+
+
+def _product(matrix: list[Tensor], values: Tensor) -> Tensor:
+    indices, starts, weights = matrix
+    return F.embedding_bag(indices, values, starts[:-1], mode="sum", per_sample_weights=weights)
+
+
 def _in_parallel(
     solve: Callable[[Any], Any], cuts: list[Any], device: torch.device
 ) -> Iterator[Any]:
@@ -163,14 +151,14 @@ def _costs(
     """The cost of the labels start..stop-1 in the order of solving."""
     outline = torch.empty(1, device=device).expand(*Y.shape)
     mass = loss.document_mass(outline, read_targets(outline, csr_tensors(Y, device)[:2]), None)
-    sorted_Y = sp.csr_matrix(sp.csc_matrix(Y)[:, order])
-    sorted_Y.sort_indices()
-    targets = read_targets(outline, csr_tensors(sorted_Y, device)[:2])
+    by_label = sp.csc_matrix(Y)[:, order]
     positions = torch.from_numpy(order).to(device)
     terms = loss.terms(torch.float32).map(lambda values: values[positions])
 
     def cost_of(start: int, stop: int) -> Cost:
-        batch = Batch(targets.columns(start, stop), document_mass=mass)
+        labels = sp.csr_matrix(by_label[:, start:stop])
+        targets = read_targets(outline[:, start:stop], csr_tensors(labels, device)[:2])
+        batch = Batch(targets, document_mass=mass)
         some_terms = terms.map(lambda values: values[start:stop])
 
         def cost(logits: Tensor) -> tuple[float, Tensor]:

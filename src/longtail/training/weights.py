@@ -74,9 +74,8 @@ class Weights:
         """The network in eval mode, with the average of the weights if there is one."""
         training = self._network.training
         self._network.eval()
-        before = self.optimized
-        if self.average and not self._half:
-            before = [weight.detach().clone() for weight in self.optimized]
+        copied = self.average and not self._half
+        before = [w.detach().clone() for w in self.optimized] if copied else self.optimized
         try:
             if self.average:
                 self._put(self.average)
@@ -88,10 +87,7 @@ class Weights:
 
     def remember_best(self) -> None:
         """Keep the current weights, or their average, as the best."""
-        source = self.average or self.optimized
-        self.best = self.best or [torch.empty_like(weight) for weight in source]
-        with torch.no_grad():
-            torch._foreach_copy_(self.best, source)
+        self.best = [weight.detach().clone() for weight in self.average or self.optimized]
 
     def finish(self) -> None:
         """Leave the network in float32 with the best weights, the average, or the last ones."""
