@@ -164,6 +164,29 @@ def fit_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
     save_file(tensors, out / "weights.safetensors")
 
 
+def shared_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
+    """One training in `world` processes, as torchrun starts them."""
+    rank, world = job["rank"], job["world"]
+    if world > 1:
+        os.environ |= {"WORLD_SIZE": str(world), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        store = f"file://{job['store']}"
+        torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
+    # The last batch is one document: a process without one must take part all the same.
+    data = documents(21)
+    settings = dict(epochs=2, batch_size=5, micro_batch=job.get("micro"), precision="fp32")
+    settings["reduction"] = job.get("reduction", "batchmean")
+    losses: list[float] = []
+    states, model = Checkpoints(begin(out / "states"), minutes=0), make_model(job, dropout=0.0)
+    train_encoder(
+        model, data, settings, checkpoints=states, progress=lambda now: losses.append(now.loss)
+    )
+    logits = torch.from_numpy(model.scores(data.texts))
+    result = {"logits": logits, "losses": torch.tensor(losses), **model.network.state_dict()}
+    save_file(result, out / f"result-{rank}.safetensors")
+    while not all((out / f"result-{other}.safetensors").exists() for other in range(world)):
+        time.sleep(0.01)  # the first to exit would break the connection
+
+
 def key_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
     """The name of some tokens in the cache."""
     from transformers import AutoTokenizer
@@ -172,7 +195,7 @@ def key_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
     (out / "key").write_text(content_key(tokenizer, ["copper"], 8))
 
 
-JOBS = {"train": train_job, "fit": fit_job, "key": key_job}
+JOBS = {"train": train_job, "fit": fit_job, "shared": shared_job, "key": key_job}
 
 
 def run(job: dict[str, Any]) -> int:

@@ -33,12 +33,13 @@ SLOW_FILES = {
     "classifier": ("odd_inputs", "predict"),
     "corpora": ("pubmed",),
     "data": ("corpus_formats", "damaged_files", "limits", "parallel"),
-    "losses": ("kernels", "torch_manners"),
+    "losses": ("distributed", "kernels", "torch_manners"),
     "models": ("new_kind",),
     "report": ("figures", "page"),
     "runs": ("model",),
     "": ("documents", "imports"),
     "thresholds": ("selection",),
+    "training": ("processes",),
 }
 SLOW_FIXTURES = {"children", "tiny_bert", "tiny_tokenizer", "shared"}
 

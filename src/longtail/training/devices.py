@@ -1,14 +1,16 @@
-"""Where a network computes: devices by name, their precision, and threads."""
+"""Where a network computes: devices by name, their precision, threads, and several processes."""
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from longtail.errors import InputError
 
@@ -30,8 +32,44 @@ def device_of(name: str) -> torch.device:
 
 def has_bf16(device: torch.device, precision: str) -> bool:
     """Whether to compute in bf16; on a CPU, where it is slower, only if requested."""
-    wanted = precision == "bf16" or (precision == "auto" and device.type == "cuda")
-    return wanted and (device.type != "cuda" or bool(torch.cuda.is_bf16_supported()))
+    if device.type == "cuda":
+        return precision != "fp32" and bool(torch.cuda.is_bf16_supported())
+    return precision == "bf16"
+
+
+def n_processes() -> int:
+    """Processes that torchrun started for one training."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class Processes:
+    """The processes of one data-parallel training; usually one."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.count, self.rank, self.device = n_processes(), 0, device
+        if self.count == 1:
+            return
+        if device.type == "cuda" and device.index is None:
+            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            atexit.register(dist.destroy_process_group)
+        self.rank = dist.get_rank()
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """The network as it is called: with gradients averaged over all processes."""
+        return network if self.count == 1 else nn.parallel.DistributedDataParallel(network)
+
+    def without_sync(self, network: nn.Module) -> AbstractContextManager[Any]:
+        """A backward pass that only accumulates gradients, without averaging them."""
+        return nullcontext() if self.count == 1 else network.no_sync()  # type: ignore[operator]
+
+    def mean(self, value: Tensor) -> Tensor:
+        """The mean of a tensor over all processes."""
+        if self.count > 1:
+            dist.all_reduce(value)
+            value = value / self.count
+        return value
 
 
 @contextmanager
@@ -40,22 +78,27 @@ def gpu_stream(device: torch.device, deterministic: bool) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))
+    kernels = _deterministic_kernels() if deterministic else nullcontext()
+    with torch.cuda.device(device), torch.cuda.stream(stream), kernels:
+        yield
+    torch.cuda.current_stream(device).wait_stream(stream)
+
+
+@contextmanager
+def _deterministic_kernels() -> Iterator[None]:
+    # Without it matrix products may use their workspace in another order each time.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic
     filled = memory.fill_uninitialized_memory
-    if deterministic:
-        # Without it matrix products may use their workspace in another order each time.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-        # Filling guards against reading new memory too early, and costs as much as all the rest.
-        memory.fill_uninitialized_memory = False
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))
+    torch.use_deterministic_algorithms(True)
+    # Filling new memory guards against reading it too early, and costs as much as all the rest.
+    memory.fill_uninitialized_memory = False
     try:
-        with torch.cuda.device(device), torch.cuda.stream(stream):
-            yield
-        torch.cuda.current_stream(device).wait_stream(stream)
+        yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
         memory.fill_uninitialized_memory = filled

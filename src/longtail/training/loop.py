@@ -22,7 +22,7 @@ from longtail.errors import DataError, LongtailError
 from longtail.losses import MultiLabelLoss
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
-from longtail.training.devices import device_of, gpu_stream, has_bf16, limited_threads
+from longtail.training.devices import Processes, device_of, gpu_stream, has_bf16, limited_threads
 from longtail.training.encoded import Encoded, IntArray, epoch_batches, make_feed
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.settings import Training
@@ -85,15 +85,24 @@ class Trainer:
         network, training = self.network, self.training
         assert training.epochs and training.batch_size
         self.epochs, self.per_epoch = training.epochs, -(-len(self.encoded) // training.batch_size)
-        self.device = device_of(training.device)
+        self.processes = Processes(device_of(training.device))
+        self.device = self.processes.device
         half = self.bf16 and has_bf16(self.device, training.precision)
         if training.precision == "bf16" and not half:
             self.note("this model or device does not support bf16: computing in float32.")
+        alone = self.processes.count == 1
         network.to(self.device).train()
-        self.weights = Weights(network, half, training.ema)
-        feed, loss = make_feed(self.encoded, self.Y, self.device), self.loss.to(self.device)
+        self.weights = Weights(network, half and alone, training.ema)
         self.steps = Steps(
-            network, self.weights, loss, feed, training, self.device, self.is_head, self.note
+            network,
+            self.weights,
+            self.loss.to(self.device),
+            make_feed(self.encoded, self.Y, self.device),
+            training,
+            processes=self.processes,
+            autocast=half and not alone,
+            is_head=self.is_head,
+            note=self.note,
         )
         self.at = State()
 
@@ -185,6 +194,8 @@ class Trainer:
 
     def _save(self, checkpoints: Checkpoints) -> None:
         """Write a checkpoint of everything that the rest of the training depends on."""
+        if self.processes.rank > 0:
+            return
         tensors = self.weights.tensors(self.steps.optimizer)
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
@@ -192,7 +203,8 @@ class Trainer:
         checkpoints.save(tensors, vars(self.at) | {"micro": self.steps.micro})
 
     def _resume(self, checkpoints: Checkpoints) -> None:
-        if (state := checkpoints.load()) is None:
+        state = checkpoints.load()
+        if state is None:
             return
         tensors, facts = state
         try:

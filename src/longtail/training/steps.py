@@ -7,6 +7,7 @@ than running them. A graph, recorded once for each width, launches them all at o
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from longtail.errors import InputError, LongtailError
 from longtail.losses import MultiLabelLoss
 from longtail.progress import OnProgress, Progress, ignore
+from longtail.training.devices import Processes
 from longtail.training.encoded import (
     DeviceFeed,
     Encoded,
@@ -35,6 +37,8 @@ class Steps:
     """Trains on one batch at a time.
 
     Args:
+        processes: share each batch.
+        autocast: compute in bf16 by autocast, as with several processes.
         is_head: whether a parameter, by name, belongs to the head.
         note: called with a message about each fallback.
     """
@@ -46,18 +50,22 @@ class Steps:
         loss: MultiLabelLoss,
         feed: Feed,
         training: Training,
-        device: torch.device,
+        *,
+        processes: Processes,
+        autocast: bool,
         is_head: Callable[[str], bool],
         note: Note,
     ) -> None:
         assert training.batch_size is not None
-        self.network, self.weights, self.loss, self.feed = network, weights, loss, feed
-        self.training, self.device, self.note = training, device, note
-        self.optimizer = make_optimizer(weights, is_head, training, device)
+        self.weights, self.loss, self.feed, self.training = weights, loss, feed, training
+        self.processes, self.autocast, self.note = processes, autocast, note
+        self.optimizer = make_optimizer(weights, is_head, training, processes.device)
+        self.forward = processes.wrap(network)
         self.batch_size = training.batch_size
         # Documents in memory at a time.
         self.micro = min(training.micro_batch or self.batch_size, self.batch_size)
         self.graphs = training.acceleration != "off" and isinstance(feed, DeviceFeed)
+        self.graphs = self.graphs and processes.count == 1
         self._recorded: dict[int, Any] = {}
         self._pool: Any = None
 
@@ -73,8 +81,7 @@ class Steps:
                 width = self.feed.width(rows)
                 if self.graphs and width is not None and len(rows) == self.batch_size:
                     return self._graphed(rows, width)
-                kept = rows if width is None else torch.from_numpy(rows).to(self.device)
-                return self._step(kept, width)
+                return self._step(self._share(rows), width, len(rows))
             except Exception as error:
                 if is_out_of_memory(error):
                     self._halve(error)
@@ -86,14 +93,30 @@ class Steps:
                 else:
                     raise
 
-    def _step(self, rows: Any, width: int | None) -> Tensor:
-        total = torch.zeros((), device=self.device)
-        for start in range(0, len(rows), self.micro):
+    def _share(self, rows: IntArray) -> Any:
+        """The rows of this process, on the device if the feed expects them there."""
+        mine = rows[self.processes.rank :: self.processes.count]
+        if len(mine) == 0:
+            # With fewer documents than processes all still exchange gradients; see `_weight`.
+            mine = rows[:1]
+        if self.feed.width(rows) is None:
+            return mine
+        return torch.from_numpy(np.ascontiguousarray(mine)).to(self.processes.device)
+
+    def _step(self, rows: Any, width: int | None, n_rows: int) -> Tensor:
+        device = self.processes.device
+        total = torch.zeros((), device=device)
+        autocast = torch.autocast(device.type, torch.bfloat16, enabled=self.autocast)
+        parts = range(0, len(rows), self.micro)
+        for start in parts:
             part = rows[start : start + self.micro]
             inputs, targets = self.feed.batch(part, width)
-            logits = self.network(**inputs)
-            value = self.loss(logits.float(), targets) * self.loss.share(len(part), len(rows))
-            value.backward()
+            is_last = start == parts[-1]
+            accumulating = self.processes.without_sync(self.forward)
+            with nullcontext() if is_last else accumulating, autocast:
+                logits = self.forward(**inputs)
+                value = self.loss(logits.float(), targets) * self._weight(len(part), n_rows)
+                value.backward()
             total = total + value.detach()
         self.weights.collect()
         if self.training.max_grad_norm:
@@ -101,7 +124,14 @@ class Steps:
         self.optimizer.step()
         self.weights.spread()
         self.weights.clear()
-        return total
+        # The loss of the whole batch, so that all processes stop for the same one.
+        return self.processes.mean(total)
+
+    def _weight(self, n_part: int, n_rows: int) -> float:
+        """The weight of a part in the loss of the batch; processes average their gradients."""
+        if self.processes.rank >= n_rows:
+            return 0.0
+        return self.processes.count * self.loss.share(n_part, n_rows)
 
     def _graphed(self, rows: IntArray, width: int) -> Tensor:
         if width in self._recorded:
@@ -110,11 +140,11 @@ class Steps:
             graph.replay()
             return result.clone()  # type: ignore[no-any-return]
         # The first batch of a width takes a normal step, which also warms up the recording.
-        kept = torch.from_numpy(rows).to(self.device)
-        loss, graph = self._step(kept, width), torch.cuda.CUDAGraph()
+        kept = torch.from_numpy(rows).to(self.processes.device)
+        loss, graph = self._step(kept, width, len(rows)), torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream()):
-                result = self._step(kept, width)
+                result = self._step(kept, width, len(rows))
             self._pool = self._pool or graph.pool()
             self._recorded[width] = (graph, kept, result)
         except RuntimeError as error:
