@@ -59,8 +59,9 @@ EDGES = """\
   is the mean of r, n_samples / total count.
 - For `zlpr` and `dice`, which have one term per document, `mean` is `batchmean` and `none` has the
   shape (documents,); for `two-way` see there.
-- Targets out of [0, 1] raise an error, but under torch.compile and in CUDA graphs, where a check
-  of values cannot raise, they are not looked at.
+- Targets out of [0, 1], and sparse ones that point outside the batch, raise an error, but under
+  torch.compile and in CUDA graphs, where a check of values cannot raise, they are not looked at.
+- A NaN logit that counts makes the loss NaN; so may an infinite one, or one beyond 1e18.
 - Targets get no gradient: those that require one raise an error.
 - The rows of `BalancedLoss` have an analytic gradient that needs one logit-sized buffer, and no
   second derivative but with `reduction="none"`.

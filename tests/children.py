@@ -55,6 +55,10 @@ def documents(n: int = 40) -> TextData:
     return TextData.from_lists(texts, labels, WORDS)
 
 
+def begin(folder: str | Path) -> Workspace:
+    return Workspace.begin(Path(folder), {}, join=True)
+
+
 class Interruption:
     """Sends this process a signal at an event: {"step": 3}, {"writing": 2}, ..."""
 
@@ -129,7 +133,7 @@ def train_job(job: dict[str, Any], interruption: Interruption, out: Path) -> Non
     settings |= job.get("training", {})
     states = None
     if "folder" in job:
-        states = Checkpoints(Path(job["folder"]), settings["checkpoint_minutes"])
+        states = Checkpoints(begin(job["folder"]), settings["checkpoint_minutes"])
     model = make_model(job, dropout=0.2)
     more: dict[str, Any] = {"checkpoints": states, "progress": interruption.progress}
     more["validation"] = Validation(model.encode(data[30:].texts), score)
@@ -172,7 +176,7 @@ def shared_job(job: dict[str, Any], interruption: Interruption, out: Path) -> No
     settings = dict(epochs=2, batch_size=5, micro_batch=job.get("micro"), precision="fp32")
     settings["reduction"] = job.get("reduction", "batchmean")
     losses: list[float] = []
-    states, model = Checkpoints(out / "states", minutes=0), make_model(job, dropout=0.0)
+    states, model = Checkpoints(begin(out / "states"), minutes=0), make_model(job, dropout=0.0)
     train_encoder(
         model, data, settings, checkpoints=states, progress=lambda now: losses.append(now.loss)
     )

@@ -39,13 +39,12 @@ def test_bad_batches(name: str, reduction: str) -> None:
 
 
 # One row of each kind of loss: where labels lie is checked before any maths.
-@pytest.mark.parametrize("check_targets", [True, False])
 @pytest.mark.parametrize("name", ["db", "asl", "zlpr", "two-way"])
-def test_sparse_targets_that_point_outside_are_refused(name: str, check_targets: bool) -> None:
+def test_sparse_targets_that_point_outside_are_refused(name: str) -> None:
     # torch trusts row starts: with wrong ones `repeat_interleave` wrote past its buffer, and the
     # process died of a corrupted heap some calls later.
     rng = random.Random(name)
-    losses = [make_loss(name, 5, reduction=r, check_targets=check_targets) for r in REDUCTIONS[:2]]
+    losses = [make_loss(name, 5, reduction=reduction) for reduction in REDUCTIONS[:2]]
     for _ in range(150):
         _, target, words = bad_positions(rng, (3, 5))
         mask = rng.choice((None, torch.ones(3, 5, dtype=torch.bool)))
@@ -53,17 +52,16 @@ def test_sparse_targets_that_point_outside_are_refused(name: str, check_targets:
 
 
 @pytest.mark.parametrize("name", ["db", "zlpr"])
-def test_compiled_losses_of_bad_positions_are_nan(name: str) -> None:
-    # No check that depends on data can raise there; nothing may be read or written outside either.
-    torch._dynamo.reset()
-    loss = make_loss(name, 5)
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    good = pair([0, 3, 4], [0, 2, 2, 3])
-    torch.testing.assert_close(compiled(LOGITS, good), loss(LOGITS, good))
-    for starts in ([1, 2, 2, 3], [0, 2, 2, 10**6], [0, 3, 2, 3], [0, -1, 2, 3], [-5, 2, 2, 3]):
-        assert compiled(LOGITS, pair([0, 3, 4], starts)).isnan()
-    for labels in ([0, 3, 5], [-1, 3, 4], [0, 3, -(2**62)]):
-        assert compiled(LOGITS, pair(labels, [0, 2, 2, 3])).isnan()
+def test_unchecked_labels_reach_nothing_outside(name: str) -> None:
+    # torch's own checks of indices, or a wrong loss.
+    loss = make_loss(name, 5, check_targets=False)
+    for labels, starts in (
+        ([0, 3, 5], [0, 2, 2, 3]),
+        ([0, 3, 4], [0, 2, 2, 2]),
+        ([0, -9, 4], [0, 2, 2, 3]),
+    ):
+        with pytest.raises(IndexError, match="out of"):
+            loss(LOGITS, pair(labels, starts))
 
 
 def pair(labels: list[int], offsets: list[int], dtype: torch.dtype | None = None) -> Any:
@@ -89,9 +87,9 @@ def test_labels_of_no_document() -> None:
     nothing = torch.zeros(0, dtype=torch.int64)
     assert loss(torch.zeros(0, 5), (nothing, nothing)) == 0
     assert loss(torch.zeros(0, 5), to_csr(torch.zeros(0, 5))) == 0
-    for shape, offsets in (((0, 5), [0]), ((2, 0), [0, 1])):
+    for shape, offsets, words in (((0, 5), [0], "offsets must rise"), ((2, 0), [0, 1], "0..-1")):
         logits, target = torch.zeros(shape), pair([0, 1], offsets)
-        check_raises(lambda z=logits, y=target: loss(z, y), "targets with 2 labels do not fit")
+        check_raises(lambda z=logits, y=target: loss(z, y), words)
 
 
 @pytest.mark.parametrize(("name", "constant", "bad", "range_"), NUMBERS)
@@ -126,12 +124,11 @@ def test_settings_of_the_wrong_kind(name: str) -> None:
         (lambda: build_loss("zlpr", gamma=1), ["argument of loss 'zlpr'", "'gamma'", "reduction"]),
         (lambda: build_loss("db", STATS, tau=1), ["argument of loss 'db'", "'tau'"]),
         (lambda: build_loss("db", STATS, n_samples=9), ["argument of loss 'db'", "'n_samples'"]),
-        (lambda: build_loss("db"), ["'db' needs the label counts", "LabelStats.from_matrix"]),
-        (lambda: build_loss("bce", weighting="rebalanced"),
-         ["'bce' needs the label counts", "LabelStats.from_matrix"]),
+        (lambda: build_loss("db"), ["needs label_counts and n_samples", "LabelStats.from_matrix"]),
+        (lambda: build_loss("bce", weighting="rebalanced"), ["needs label_counts and n_samples"]),
         (lambda: BalancedLoss(mu="auto"), ["mu must be a number", "got 'auto'"]),
-        (lambda: BalancedLoss(kappa=0.05), ["needs the number", "label_counts and n_samples"]),
-        (lambda: BalancedLoss([1], weighting="rebalanced"), ["needs the number", "n_samples"]),
+        (lambda: BalancedLoss(kappa=0.05), ["needs label_counts and n_samples"]),
+        (lambda: BalancedLoss([1], weighting="rebalanced"), ["needs label_counts and n_samples"]),
         (lambda: BalancedLoss([3, 10], 9, kappa=1), ["between 0 and n_samples (9), got 10"]),
         (lambda: BalancedLoss(weighting="balanced"), ["weighting must be one of", "'balanced'"]),
         (lambda: BalancedLoss(weighting=["none"]), ["weighting must be one of none"]),
@@ -145,7 +142,6 @@ def test_settings_of_the_wrong_kind(name: str) -> None:
         # A loss with constants is on a device, one without is not.
         (lambda: make_loss("db", 5)(LOGITS.to("meta"), TARGET),
          ["logits are on meta", "this loss on cpu", "to("]),
-        (lambda: build_loss("bce")(LOGITS.to("meta"), TARGET), ["logits are on meta", "no values"]),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_together(call: Callable[[], Any], words: list[str]) -> None:

@@ -222,28 +222,6 @@ def test_values_and_labels_that_are_not_side_by_side() -> None:
 
 
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-@pytest.mark.parametrize("name", ["db", "bce", "zlpr", "two-way"])
-def test_bad_positions_on_a_gpu_never_reach_memory(name: str, reduction: str) -> None:
-    logits, _, stats = make_case((3, 5), 23)
-    here = logits.cuda()
-    starts, labels = [0, 2, 2, 3], [0, 3, 4]
-    checked, unchecked = (
-        build_loss(name, stats, reduction=reduction, check_targets=check).to("cuda")
-        for check in (True, False)
-    )
-    bad = [([0, 2, 2, 10**6], labels), ([5, 2, 2, 3], labels), ([0, 3, 2, 3], labels)]
-    bad += [(starts, [0, 3, 5]), (starts, [-(2**40), 3, 4])]
-    for wrong_starts, wrong_labels in bad:
-        pair = (torch.tensor(wrong_labels).cuda(), torch.tensor(wrong_starts).cuda())
-        with pytest.raises(InputError):
-            checked(here, pair)
-        assert unchecked(here, pair).isnan().any()
-    pair = (torch.tensor(labels).cuda(), torch.tensor(starts).cuda())
-    torch.testing.assert_close(unchecked(here, pair), checked(here, pair))
-
-
-@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 @pytest.mark.parametrize("name", ["db", "bce", "zlpr"])
 def test_a_cuda_graph_of_sparse_targets(name: str) -> None:
     logits, _, stats = make_case((3, 5), 24)
@@ -261,9 +239,6 @@ def test_a_cuda_graph_of_sparse_targets(name: str) -> None:
         value = loss(here, (labels, starts))
     graph.replay()
     torch.testing.assert_close(value, expected)
-    starts[-1] = 10**6
+    here += 1
     graph.replay()
-    assert value.isnan()
-    starts[-1], labels[0] = 3, -7
-    graph.replay()
-    assert value.isnan()
+    torch.testing.assert_close(value, loss(here, (labels, starts)))

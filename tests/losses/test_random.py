@@ -15,9 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longtail.losses import TwoWayLoss, build_loss
-
-from .cases import NAMES, REDUCTIONS, loss_and_grad, make_batch, make_loss
+from .cases import NAMES
 from .oracle import FORMULAS, Array, Batch
 from .random_cases import Case, defect, make_case
 
@@ -110,28 +108,3 @@ def test_inputs_and_grad_mode_are_left_alone(name: str, mode: Any) -> None:
             torch.testing.assert_close(now.detach(), old, rtol=0, atol=0, equal_nan=True)
             assert now.grad is None or now.requires_grad
         assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_known_costs_nothing(name: str, reduction: str) -> None:
-    loss = make_loss(name, 5, reduction=reduction)
-    empty, grad = loss_and_grad(loss, torch.zeros(0, 5), torch.zeros(0, 5))
-    assert empty.sum() == 0 and grad.shape == (0, 5)
-    logits, target = make_batch(3, 5)
-    unknown, grad = loss_and_grad(loss, logits, target, mask=torch.zeros(3, 5, dtype=torch.bool))
-    assert unknown.sum() == 0 and not grad.any()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_documents_without_labels_still_push_their_logits_down(name: str) -> None:
-    loss = make_loss(name, 5, reduction="sum")
-    _, grad = loss_and_grad(loss, torch.zeros(2, 5), torch.zeros(2, 5))
-    # Two-way alone compares positives with negatives and has nothing to say here.
-    assert (grad == 0).all() if isinstance(loss, TwoWayLoss) else (grad > 0).all()
-
-
-def test_a_loss_of_no_labels_is_zero() -> None:
-    for name in ("bce", "asl", "zlpr", "two-way", "dice"):
-        value, grad = loss_and_grad(build_loss(name), torch.zeros(3, 0), torch.zeros(3, 0))
-        assert value == 0 and grad.shape == (3, 0)

@@ -26,6 +26,7 @@ from longtail.models.bag import WEIGHTS_FILE
 from longtail.models.features import TextFeatures, _count_characters
 from longtail.models.information import label_information
 from longtail.progress import Progress
+from longtail.runs.workspace import Workspace
 from longtail.training import linear
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.encoded import EncodedBags
@@ -194,7 +195,7 @@ def test_the_linear_head_stops_and_resumes(tmp_path: Path, monkeypatch: pytest.M
         seen.append((moment.done, moment.total))
         stop.signal = signal.SIGINT
 
-    states = Checkpoints(tmp_path, minutes=0)
+    states = Checkpoints(Workspace.begin(tmp_path, {}), minutes=0)
     with pytest.raises(StoppedError, match="Finished labels are kept: resume with --resume"):
         fit_model(Bag(min_df=1, C=100.0), checkpoints=states, progress=progress, stop=stop)
     assert seen == [(1, 4)] and list(tmp_path.glob("labels-0-1.safetensors"))

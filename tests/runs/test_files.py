@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from longtail.errors import DataError, InputError
+from longtail.errors import InputError
 from longtail.runs import files
 from longtail.runs.files import staging, whole_file, write_text
 
@@ -78,13 +78,6 @@ def test_a_file_is_on_the_disk_before_the_old_one_goes(place: Path, done: list[s
     first, *rest = done
     assert first.startswith("sync ") and first.endswith("/a.json") and str(place) not in first
     assert rest == [f"replace {place}", f"sync {place.parent}"]
-
-
-def test_a_folder_that_cannot_be_written_to_is_told_at_once(place: Path) -> None:
-    with pytest.raises(DataError, match=r"cannot write to .*Choose another folder"):
-        files.make_folder(place / "folder")
-    files.make_folder(place.parent / "one" / "two")
-    assert os.listdir(place.parent / "one" / "two") == []
 
 
 def test_modes_follow_the_umask_and_the_file_before(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.losses import build_loss
+from longtail.runs.workspace import Workspace
 from longtail.settings import field_names
 from longtail.training import Training
 from longtail.training.checkpoints import Checkpoints
@@ -98,11 +99,15 @@ class CutOffError(Exception):
     """Ends a training as a kill would, without a process."""
 
 
+def states_in(folder: Path, minutes: float = 0.0) -> Checkpoints:
+    return Checkpoints(Workspace.begin(folder, {}, join=True), minutes)
+
+
 class Breaking(Checkpoints):
     """Checkpoints after every step, until `after` are saved."""
 
     def __init__(self, folder: Path, after: int) -> None:
-        super().__init__(folder, minutes=0)
+        super().__init__(Workspace.begin(folder, {}, join=True), minutes=0)
         self.left = after
 
     def save(self, *args: Any, **more: Any) -> None:

@@ -13,22 +13,15 @@ import torch
 
 from longtail.errors import DataError
 from longtail.progress import Progress
+from longtail.runs.workspace import Workspace
 from longtail.training.checkpoints import Checkpoints
 
-from .cases import make_network, same, train_tiny
+from .cases import make_network, same, states_in, train_tiny
 
 if TYPE_CHECKING:
     from conftest import Children
 
 STATE_ALONE = [".longtail", "state.safetensors"]
-
-
-@pytest.mark.parametrize("place", ["file/states", "file"])
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path, place: str) -> None:
-    """Below a file, which stops root as well."""
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match=rf"cannot begin in .*{place}: .*\. Choose"):
-        Checkpoints(tmp_path / place)
 
 
 def test_a_disk_that_is_too_small_is_detected_first(
@@ -37,7 +30,7 @@ def test_a_disk_that_is_too_small_is_detected_first(
     free = 0
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     seen: list[Progress] = []
-    states = Checkpoints(tmp_path, minutes=0)
+    states = states_in(tmp_path)
     with pytest.raises(DataError, match=r"has 0 MiB free, and saving this training takes 1 MiB"):
         train_tiny(make_network(), checkpoints=states, progress=seen.append)
     assert not seen
@@ -56,7 +49,9 @@ def test_the_size_of_a_state_is_not_underestimated(tmp_path: Path) -> None:
         def check_space(self, n_bytes: int) -> None:
             sizes.append(n_bytes)
 
-    train_tiny(make_network(), ema=0.5, checkpoints=Recording(tmp_path, minutes=0))
+    train_tiny(
+        make_network(), ema=0.5, checkpoints=Recording(Workspace.begin(tmp_path, {}), minutes=0)
+    )
     written = (tmp_path / "state.safetensors").stat().st_size
     # Random numbers and names come on top, for which one MiB is left free.
     assert sizes[0] <= written + 5000 and written <= sizes[0] + (1 << 20)
@@ -78,7 +73,7 @@ def test_a_full_disk_keeps_the_last_state(children: Children, tmp_path: Path) ->
 
 def test_a_disk_that_reports_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full network drive may report an error only at fsync."""
-    states, fsync = Checkpoints(tmp_path), os.fsync
+    states, fsync = states_in(tmp_path), os.fsync
 
     def late(handle: int) -> None:
         raise OSError(28, "No space left on device")
@@ -98,7 +93,7 @@ def test_a_disk_that_reports_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_damaged_state_is_named(tmp_path: Path) -> None:
-    states = Checkpoints(tmp_path)
+    states = states_in(tmp_path)
     states.save({"weights": torch.zeros(100)})
     path = tmp_path / "state.safetensors"
     for content in (path.read_bytes()[:200], b"", b"not a state"):
@@ -114,14 +109,14 @@ def test_tensors_and_facts_are_read_as_written(tmp_path: Path) -> None:
         "bytes": torch.get_rng_state(),
         "half": torch.ones(2, dtype=torch.bfloat16),
     }
-    states = Checkpoints(tmp_path)
+    states = states_in(tmp_path)
     states.save(tensors, {"best": float("nan"), "text": "ä\n"}, "some")
     loaded, facts = states.load("some") or ({}, {})
     assert same(loaded, tensors) and facts["text"] == "ä\n" and facts["best"] != facts["best"]
 
 
 def test_clearing_leaves_other_files(tmp_path: Path) -> None:
-    states = Checkpoints(tmp_path)
+    states = states_in(tmp_path)
     for name in ("notes.txt", "mine.safetensors"):
         (tmp_path / name).write_text("mine")
     states.save({"weights": torch.zeros(1)})

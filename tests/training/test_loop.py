@@ -78,13 +78,8 @@ def test_a_loss_that_is_not_finite_names_the_documents() -> None:
         train_tiny(network, data=documents(8))
 
 
-def test_documents_that_cannot_be_used() -> None:
-    encoded, Y = documents(4)
-    for texts, labels in ((encoded, Y[:2]), (make_tokens([]), Y[:0])):
-        with pytest.raises(InputError, match="expected documents to train on and a row of labels"):
-            train_tiny(make_network(), data=(texts, labels))
-    with pytest.raises(InputError, match="at least one document"):
-        predict_logits(make_network().eval(), make_tokens([]))
+def test_a_network_with_dropout_does_not_predict() -> None:
+    encoded, _ = documents(4)
     with pytest.raises(InputError, match=r"training mode, with dropout: call network\.eval"):
         predict_logits(make_network(), encoded)
 
@@ -204,6 +199,8 @@ def test_values_of_the_schedule() -> None:
         ({"deterministic": 1}, "deterministic must be"),
         ({"early_stopping_metric": "macro_f1"}, "no effect without early_stopping_patience"),
         ({"device": "gpu"}, "device must be auto, cpu, cuda or a GPU"),
+        ({"device": "cuda:one"}, "device must be auto, cpu, cuda or a GPU"),
+        ({"acceleration": "compile"}, "acceleration must be one of auto, off"),
     ],
 )
 def test_wrong_settings_are_named(setting: dict[str, Any], message: str) -> None:
@@ -213,16 +210,17 @@ def test_wrong_settings_are_named(setting: dict[str, Any], message: str) -> None
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_of("cpu") == torch.device("cpu")
-    with pytest.raises(InputError, match=r"device must be auto, cpu, cuda .*got 'cuda:one'"):
-        device_of("cuda:one")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert device_of("auto") == torch.device("cpu")
-    with pytest.raises(InputError, match=r"needs a CUDA GPU, and there is none\. Use device 'cpu'"):
+    with pytest.raises(
+        InputError, match=r"'cuda' does not exist: there are 0 CUDA GPUs\. Use 'cpu'"
+    ):
         device_of("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_of("auto") == torch.device("cuda") and device_of("cuda:1").index == 1
-    with pytest.raises(InputError, match="'cuda:2' does not exist: there are 2 GPUs"):
+    with pytest.raises(InputError, match=r"'cuda:2' does not exist: .* from cuda:0 to cuda:1"):
         device_of("cuda:2")
 
 

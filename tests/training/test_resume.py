@@ -20,10 +20,20 @@ from torch import nn
 
 from longtail.errors import DataError
 from longtail.progress import Progress
+from longtail.runs.workspace import Workspace
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import Stop, StoppedError, stopping
 
-from .cases import Breaking, CutOffError, TokenNetwork, make_network, same, train_tiny, trained
+from .cases import (
+    Breaking,
+    CutOffError,
+    TokenNetwork,
+    make_network,
+    same,
+    states_in,
+    train_tiny,
+    trained,
+)
 
 if TYPE_CHECKING:
     from conftest import Children
@@ -150,7 +160,7 @@ def test_stopped_without_a_folder() -> None:
 
 
 def test_stopped_after_the_last_step(tmp_path: Path) -> None:
-    stop, states, seen = Stop(), Checkpoints(tmp_path, 60), []
+    stop, states, seen = Stop(), states_in(tmp_path, 60), []
     with pytest.raises(StoppedError):
         trained(progress=stop_at(6, stop), stop=stop, checkpoints=states)
     assert same(trained(), trained(checkpoints=states, progress=seen.append)) and not seen
@@ -191,8 +201,9 @@ def test_another_thread_catches_no_signals() -> None:
         assert executor.submit(work).result() is None
 
 
-def test_the_interval_of_checkpoints(tmp_path: Path) -> None:
+def test_the_interval_of_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, saved = [0.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
 
     class Timed(Checkpoints):
         def save(self, *args: Any, **more: Any) -> None:
@@ -202,7 +213,7 @@ def test_the_interval_of_checkpoints(tmp_path: Path) -> None:
     def tick(_: Progress) -> None:
         clock[0] += 25.0
 
-    states = Timed(tmp_path, minutes=1.0, clock=lambda: clock[0])
+    states = Timed(Workspace.begin(tmp_path, {}), minutes=1.0)
     train_tiny(make_network(), epochs=4, checkpoints=states, progress=tick)
     assert saved == [75.0, 150.0, 225.0, 300.0]
 
@@ -224,7 +235,7 @@ def test_a_state_is_complete(tmp_path: Path, settings: dict[str, Any]) -> None:
         folder, other = tmp_path / str(after), make_network(dropout=0.3, seed=7)
         with pytest.raises(CutOffError):
             trained(make_network(0.3), checkpoints=Breaking(folder, after), **settings)
-        resumed = trained(other, checkpoints=Checkpoints(folder, minutes=0), **settings)
+        resumed = trained(other, checkpoints=states_in(folder), **settings)
         assert same(whole, resumed), after
 
 
@@ -234,4 +245,4 @@ def test_a_state_of_another_network_is_refused(tmp_path: Path) -> None:
     other = TokenNetwork()
     other.extra = nn.Linear(3, 3)
     with pytest.raises(DataError, match=r"another network or version .*Remove that folder"):
-        train_tiny(other, checkpoints=Checkpoints(tmp_path))
+        train_tiny(other, checkpoints=states_in(tmp_path))

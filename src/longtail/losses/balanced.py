@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,11 +17,11 @@ from torch import Tensor
 
 from longtail.errors import InputError
 from longtail.losses import functional
-from longtail.losses.bounds import HUGE, any_huge, bounded, suspicious, with_limits
 from longtail.losses.targets import Targets
 
 # Elements worked on at a time on the CPU: 4 MiB a buffer, and few calls from Python.
 CHUNK_ELEMENTS = 1 << 20
+HAS_TRITON = find_spec("triton") is not None
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,11 @@ class BalancedTerms:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> BalancedTerms:
         """The terms with every per-label tensor changed."""
-        per_label: dict[str, Any] = {
-            name: change(value)
-            for name in ("shift", "label_weight", "inverse_counts")
-            if (value := getattr(self, name)) is not None
-        }
-        return replace(self, **per_label)
+        changed: dict[str, Any] = {}
+        for name in ("shift", "label_weight", "inverse_counts"):
+            value = getattr(self, name)
+            changed[name] = value if value is None else change(value)
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)
@@ -59,14 +57,6 @@ class Batch:
     mask: Tensor | None = None
     document_mass: Tensor | None = None
     """Per document the sum of 1/n over its labels, where the loss is rebalanced."""
-
-    def double(self) -> Batch:
-        weight, mass = self.sample_weight, self.document_mass
-        return replace(
-            self,
-            sample_weight=None if weight is None else weight.double(),
-            document_mass=None if mass is None else mass.double(),
-        )
 
 
 def weigh(values: Tensor, label_weight: Tensor | None, batch: Batch) -> Tensor:
@@ -83,21 +73,13 @@ def weigh(values: Tensor, label_weight: Tensor | None, batch: Batch) -> Tensor:
 def balanced_sum(logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float = 1.0) -> Tensor:
     """`scale` times the sum over the batch of weight * cost, differentiable in the logits."""
     with_grad = torch.is_grad_enabled() and logits.requires_grad
-    result = _BalancedSum.apply(logits, batch, terms, scale, with_grad)  # type: ignore[no-untyped-call]
-    assert isinstance(result, Tensor)
-    return result
+    return _BalancedSum.apply(logits, batch, terms, scale, with_grad)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def kernels_usable(logits: Tensor) -> bool:
     """Whether the Triton kernels can run on these logits: an NVIDIA or AMD GPU, not float64."""
-    if not logits.is_cuda or logits.dtype == torch.float64 or logits.numel() == 0:
-        return False
-    return _has_triton()
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+    fits = logits.is_cuda and logits.dtype != torch.float64 and logits.numel() > 0
+    return fits and HAS_TRITON
 
 
 class _BalancedSum(torch.autograd.Function):
@@ -141,26 +123,14 @@ def _sum_and_grad(
     logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float, with_grad: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The scaled sum, and the gradient of the sum before scaling."""
-    logits, dtype = logits.detach(), gradient_dtype(logits)
+    logits = logits.detach()
     if kernels_usable(logits):
         from longtail.losses.kernels import sum_and_grad
 
-        return sum_and_grad(logits, batch, terms, scale, dtype if with_grad else None)
-    total, grad = _eager_sum_and_grad(logits, batch, terms, with_grad)
-    is_suspicious = logits.device.type == "cpu" and suspicious(total.item())
-    if not is_suspicious or not any_huge(logits if batch.mask is None else logits[batch.mask]):
-        return total * scale, grad
-    stand_in, grad = _eager_sum_and_grad(
-        bounded(logits), batch.double(), terms.map(Tensor.double), with_grad
-    )
-    grad = None if grad is None else grad.to(dtype)
-    return (with_limits(total, stand_in) * scale).to(total.dtype), grad
-
-
-def _eager_sum_and_grad(
-    logits: Tensor, batch: Batch, terms: BalancedTerms, with_grad: bool
-) -> tuple[Tensor, Tensor | None]:
-    """All elements as negatives, but for the labels of each document, which are added after."""
+        return sum_and_grad(
+            logits, batch, terms, scale, gradient_dtype(logits) if with_grad else None
+        )
+    # All elements as negatives, but for the labels of each document, which are added after.
     dtype = torch.promote_types(logits.dtype, torch.float32)
     n_rows, n_labels = logits.shape
     batch = replace(batch, targets=batch.targets.sparse())
@@ -190,7 +160,7 @@ def _eager_sum_and_grad(
     cost, slope = _positives(logits[rows, labels].to(dtype), batch, terms)
     if grad is not None:
         grad[rows, labels] = slope.to(grad.dtype)
-    return (total + cost.sum()).to(dtype), grad
+    return (total + cost.sum()).to(dtype) * scale, grad
 
 
 def _negatives(
@@ -220,12 +190,7 @@ def _negatives(
         if terms.gamma != 2:
             focus = F.logsigmoid(wrongness).mul_(terms.gamma).exp_()
         rest = torch.sub(1, sigmoid, out=wrongness)
-        if terms.gamma == 2:
-            # In this order: 2 x cost may overflow where the rest is 0.
-            torch.addcmul(sigmoid, rest, cost, value=2, out=slope)
-        else:
-            torch.clamp(cost, max=HUGE, out=slope)
-            torch.addcmul(sigmoid, slope, rest, value=terms.gamma, out=slope)
+        torch.addcmul(sigmoid, cost, rest, value=terms.gamma, out=slope)
         factor = sigmoid.mul_(sigmoid) if focus is None else focus
     for weight in _weights(wrongness, chunk, batch, terms):
         factor = weight if factor is None else torch.mul(factor, weight, out=sigmoid)

@@ -13,11 +13,10 @@ from typing import Any, Literal, Self, get_args
 import torch
 from torch import Tensor, nn
 
-from longtail.checks import check_bool, check_choice, check_number
+from longtail.checks import check_choice, check_number
 from longtail.errors import InputError, shown
 from longtail.losses import functional
 from longtail.losses.balanced import Batch, kernels_usable, weigh
-from longtail.losses.bounds import any_huge, bounded, suspicious, with_limits
 from longtail.losses.targets import (
     FLOATS,
     NUMBERS,
@@ -42,9 +41,9 @@ class MultiLabelLoss(nn.Module):
         reduction: `mean` over all known elements, as in PyTorch; `batchmean`, the sum over labels
             and the mean over documents, so that the learning rate does not depend on the number of
             labels; `sum`; or `none`.
-        check_targets: look at the values of targets and sample weights and raise if they are not
-            usable. On a GPU the look costs a synchronisation; under torch.compile and CUDA graphs
-            it is skipped.
+        check_targets: look at the values of targets and sample weights, and at where sparse targets
+            point, and raise if they are not usable. On a GPU the look costs a synchronisation;
+            under torch.compile and CUDA graphs it is skipped.
         dtype: type of the per-label constants; float64 for results exact to more than six digits.
 
     Shape:
@@ -55,14 +54,10 @@ class MultiLabelLoss(nn.Module):
         sample_weight: (documents,).
 
     An empty batch, or one where every element is masked, has a loss of 0 with zero gradient. A NaN
-    logit that counts makes the loss NaN; an infinite one gives the limit of the formula, with its
-    slope, and a huge one its value or infinity (either possibly NaN under torch.compile, and on a
-    GPU outside the balanced losses' sums).
+    logit that counts makes the loss NaN; so may an infinite one, or one beyond 1e18.
     Half-precision logits are computed, and the loss returned, in float32.
     """
 
-    # Whether a finite loss may have an infinite logit in it, whose gradient needs its limit.
-    hides_infinity: bool = False
     label_weight: Tensor | None
     n_labels: int | None = None
     """Labels that the loss was built for; None where it takes any number."""
@@ -77,7 +72,6 @@ class MultiLabelLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("reduction", reduction, get_args(Reduction))
-        check_bool("check_targets", check_targets)
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"dtype must be torch.float32 or torch.float64, got {shown(dtype)}.")
         self.reduction: Reduction = reduction
@@ -114,23 +108,13 @@ class MultiLabelLoss(nn.Module):
                 # The kernels give NaN for targets out of range; on a GPU a look at one number,
                 # when all is under way, is cheaper than a pass over all targets.
                 if targets.unchecked and (not kernels_usable(input) or math.isnan(result.item())):
-                    targets.known(mask).check_values()
+                    targets.checked(mask)
                 return result
-        targets = targets.known(mask)
-        targets.check_values()
         logits = input.to(torch.promote_types(input.dtype, torch.float32))
         if mask is not None:
             # A masked logit may be anything, even NaN: it must not reach the maths.
             logits = torch.where(mask, logits, torch.zeros_like(logits))
-        batch = Batch(targets, sample_weight, mask)
-        result = self._reduce(logits, batch)
-        # On a GPU the look would have to wait.
-        if recording(input) or input.device.type != "cpu":
-            return result
-        is_clean = not self.hides_infinity and not suspicious(result.detach().sum().item())
-        if is_clean or not any_huge(logits):
-            return result
-        return with_limits(result, self._reduce(bounded(logits), batch)).to(result.dtype)
+        return self._reduce(logits, Batch(targets.checked(mask), sample_weight, mask))
 
     def as_hf(self) -> Callable[..., Tensor]:
         """This loss for `transformers.Trainer(compute_loss_func=loss.as_hf())`.
@@ -150,10 +134,8 @@ class MultiLabelLoss(nn.Module):
             if not isinstance(labels, Tensor):
                 raise InputError(f"labels must be a tensor, got {type(labels).__name__}.")
             logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-            mask = None
-            if bool((labels == IGNORED).any()):
-                mask = labels != IGNORED
-                labels = torch.where(mask, labels, torch.zeros_like(labels))
+            known = labels != IGNORED
+            mask = None if bool(known.all()) else known
             loss: Tensor = self(logits, labels, mask=mask)
             if num_items_in_batch is None or self.reduction == "sum":
                 return loss
@@ -206,8 +188,6 @@ class MultiLabelLoss(nn.Module):
                     f"the logits are on {logits.device}, this loss on {buffer.device}. "
                     "Move it once with loss.to(logits.device)."
                 )
-        if logits.is_meta:
-            raise InputError("the logits are on meta, where they have no values. Pass real ones.")
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> MultiLabelLoss:
         """Moves devices and widens, but never rounds the per-label constants to half precision."""
@@ -284,17 +264,14 @@ def number(name: str, value: Any, minimum: float = -LARGEST, below: float | None
 
 def _label_weight(label_weight: Any, dtype: torch.dtype) -> Tensor:
     try:
-        weight = torch.as_tensor(label_weight)
-        if weight.is_complex() or weight.is_meta or weight.layout != torch.strided:
-            raise TypeError
-        weight = weight.detach().to(dtype, copy=True)
+        weight = torch.as_tensor(label_weight).detach().to(dtype, copy=True)
+        if weight.dim() != 1 or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+            raise ValueError
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(f"label_weight must be numbers, got {shown(label_weight)}.") from error
-    if weight.dim() != 1 or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         raise InputError(
-            f"label_weight must be one finite, non-negative number per label, got shape "
-            f"{tuple(weight.shape)}."
-        )
+            "label_weight must be one finite, non-negative number per label, got "
+            f"{shown(label_weight)}."
+        ) from error
     return weight
 
 
@@ -306,10 +283,10 @@ def _check_weights(
     if mask is not None:
         hint = "Use True where the label is known."
         check_tensor("mask", mask, {torch.bool}, shape, device, hint)
-    if sample_weight is not None:
-        hint = "One per document."
-        check_tensor("sample_weight", sample_weight, NUMBERS, shape[:1], device, hint)
-    if sample_weight is not None and check_values and not recording(logits):
+    if sample_weight is None:
+        return
+    check_tensor("sample_weight", sample_weight, NUMBERS, shape[:1], device, "One per document.")
+    if check_values and not recording(logits):
         # In the type of the loss: 1e300 is infinite in float32.
         weight = sample_weight.to(torch.promote_types(logits.dtype, torch.float32))
         good = torch.isfinite(weight) & (weight >= 0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,11 +16,6 @@ from torch import Tensor
 
 from longtail.losses.targets import Targets
 
-__all__ = [
-    "asymmetric_negative", "balanced_negative", "class_balanced_weight", "dice_with_logits",
-    "elementwise", "focal_softplus", "hill_negative", "negative_tolerant_shift",
-    "rebalanced_weight", "squared_hinge", "two_way_with_logits", "zlpr_with_logits",
-]  # fmt: skip
 Cost = Callable[[Tensor], Tensor]
 
 
@@ -100,9 +94,8 @@ def squared_hinge(margin: Tensor) -> Tensor:
     return F.relu(1 - margin) ** 2
 
 
-def elementwise(input: Tensor, target: Tensor | Targets, positive: Cost, negative: Cost) -> Tensor:
+def elementwise(input: Tensor, targets: Targets, positive: Cost, negative: Cost) -> Tensor:
     """y * positive(z) + (1 - y) * negative(z) for every element."""
-    targets = Targets.of(target)
     if targets.dense is not None:
         y = targets.dense.to(input.dtype)
         return y * positive(input) + (1 - y) * negative(input)
@@ -114,18 +107,17 @@ def elementwise(input: Tensor, target: Tensor | Targets, positive: Cost, negativ
 
 
 def zlpr_with_logits(
-    input: Tensor, target: Tensor | Targets, element_weight: Tensor | None = None
+    input: Tensor, targets: Targets, element_weight: Tensor | None = None
 ) -> Tensor:
     """log(1 + sum over negatives of e^z) + log(1 + sum over positives of e^-z), per document."""
-    targets = Targets.of(target)
-    negatives = _log_sum(targets, input, element_weight, 1, positive=False, plus_one=True)
-    positives = _log_sum(targets, -input, element_weight, 1, positive=True, plus_one=True)
-    return negatives.value + positives.value
+    negatives, _ = _log_sum(targets, input, element_weight, 1, positive=False, plus_one=True)
+    positives, _ = _log_sum(targets, -input, element_weight, 1, positive=True, plus_one=True)
+    return negatives + positives
 
 
 def two_way_with_logits(
     input: Tensor,
-    target: Tensor | Targets,
+    targets: Targets,
     dim: int,
     positive_temperature: float,
     negative_temperature: float,
@@ -136,20 +128,19 @@ def two_way_with_logits(
     `dim=1` gives one value per document, `dim=0` one per label, and beside it whether there is a
     positive at all; the value is 0 where there is none.
     """
-    targets = Targets.of(target)
-    positives = _log_sum(targets, -input / positive_temperature, element_weight, dim, positive=True)
-    negatives = _log_sum(targets, input / negative_temperature, element_weight, dim, positive=False)
-    joint = negative_temperature * negatives.value + positive_temperature * positives.value
+    scores = -input / positive_temperature, input / negative_temperature
+    positives, present = _log_sum(targets, scores[0], element_weight, dim, positive=True)
+    negatives, has_rest = _log_sum(targets, scores[1], element_weight, dim, positive=False)
+    joint = negative_temperature * negatives + positive_temperature * positives
     # A NaN on one side shows, even where the other side is empty.
-    counts = (positives.counts & negatives.counts) | joint.isnan()
-    return torch.where(counts, F.softplus(joint), 0.0), positives.present
+    counts = (present & has_rest) | joint.isnan()
+    return torch.where(counts, F.softplus(joint), 0.0), present
 
 
 def dice_with_logits(
-    input: Tensor, target: Tensor | Targets, smooth: float, element_weight: Tensor | None = None
+    input: Tensor, targets: Targets, smooth: float, element_weight: Tensor | None = None
 ) -> Tensor:
     """1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s), per document."""
-    targets = Targets.of(target)
     probability = torch.sigmoid(input)
     weighted = probability if element_weight is None else probability * element_weight
     overlap = targets.row_sum(weighted)
@@ -157,18 +148,6 @@ def dice_with_logits(
     ones = probability.new_ones(1) if element_weight is None else element_weight
     target_squares = targets.row_sum(ones.expand(probability.shape), squared=True)
     return 1 - (2 * overlap + smooth) / (squares + target_squares + smooth)
-
-
-class _LogSum(NamedTuple):
-    """log of a sum of weight * e^score per row or column.
-
-    `value` is 0 where the sum is, `counts` whether it is more; `present` whether any element has a
-    positive weight: a positive with a logit of +inf adds nothing.
-    """
-
-    value: Tensor
-    counts: Tensor
-    present: Tensor
 
 
 def _log_sum(
@@ -179,8 +158,11 @@ def _log_sum(
     *,
     positive: bool,
     plus_one: bool = False,
-) -> _LogSum:
-    """log of the sum along `dim` of weight * y * e^score (or 1 - y), or of 1 plus that sum."""
+) -> tuple[Tensor, Tensor]:
+    """log of the sum along `dim` of weight * y * e^score (or 1 - y), or of 1 plus that sum.
+
+    0 where the sum has no term; beside it, whether it has one.
+    """
     segments, size = None, targets.shape[1 - dim]
     if targets.dense is not None:
         y = targets.dense.to(scores.dtype)
@@ -201,21 +183,18 @@ def _log_sum(
         top = exponents.new_full((size,), -math.inf)
         if segments is not None:
             top = top.scatter_reduce(0, segments, exponents.detach(), "amax")
-    if plus_one:
-        top = top.clamp(min=0)
-    # An infinite top would make inf - inf of its own element.
-    top = top.masked_fill(torch.isinf(top), 0.0)
-    off_top = exponents - (top.unsqueeze(dim) if segments is None else top[segments])
-    total = _segment_sum(torch.exp(off_top), segments, dim, size)
+    # Where there is no term the top is -inf, and would make inf - inf.
+    top = top.clamp(min=0) if plus_one else top.masked_fill(torch.isinf(top), 0.0)
+    if segments is None:
+        total = torch.exp(exponents - top.unsqueeze(dim)).sum(dim)
+    else:
+        terms = torch.exp(exponents - top[segments])
+        total = terms.new_zeros(size).index_add(0, segments, terms)
     # Not `> 0`: a NaN must show. Where the total is 0, so is the top.
     counts = total != 0
     if plus_one:
-        value = top + torch.log1p(total + torch.expm1(-top))
-    else:
-        value = top + torch.log(torch.where(counts, total, 1.0))
-    used = None if weight is None else (weight > 0).long()
-    present = counts if used is None else _segment_sum(used, segments, dim, size) > 0
-    return _LogSum(value, counts, present)
+        return top + torch.log1p(total + torch.expm1(-top)), counts
+    return top + torch.log(torch.where(counts, total, 1.0)), counts
 
 
 def _exponents(scores: Tensor, factor: Tensor) -> Tensor:
@@ -224,10 +203,3 @@ def _exponents(scores: Tensor, factor: Tensor) -> Tensor:
     unused = factor <= 0
     logs = torch.log(torch.where(unused, 1.0, factor))
     return torch.where(unused, -math.inf, scores + logs)
-
-
-def _segment_sum(terms: Tensor, segments: Tensor | None, dim: int, size: int) -> Tensor:
-    """Sums of a matrix along `dim`, or of flat terms by their segment."""
-    if segments is None:
-        return terms.sum(dim)
-    return terms.new_zeros(size).index_add(0, segments, terms)

@@ -1,5 +1,5 @@
 """Every loss as a torch module: the balanced loss, whose switches give the paper's rows, and losses
-of later literature, which add their maths only."""
+of later literature, which add their maths only. All take the arguments of MultiLabelLoss too."""
 
 from __future__ import annotations
 
@@ -103,26 +103,25 @@ class BalancedLoss(ElementwiseLoss):
         self.negative_scale = 1 / self.lambda_
         if negative_scale is not None:
             self.negative_scale = number("negative_scale", negative_scale, 0)
-        per_label: dict[str, Tensor] = {}
+        shift = class_weight = inverse_counts = None
         if weighting != "none" or self.kappa != 0:
             if label_counts is None or n_samples is None:
                 raise InputError(
-                    "this loss needs the number of training documents of each label and of all. "
-                    "Pass label_counts and n_samples, or use build_loss(name, LabelStats...)."
+                    "this loss needs label_counts and n_samples: build_loss(name, stats), stats = "
+                    "LabelStats.from_matrix(Y), .from_lists(labels) or .from_counts(counts, n)."
                 )
             stats = LabelStats.from_counts(label_counts, n_samples)
             counts = torch.tensor(stats.label_counts, dtype=torch.float64)
             if self.kappa != 0:
-                per_label["shift"] = functional.negative_tolerant_shift(
-                    counts, stats.n_samples, self.kappa
-                )
+                shift = functional.negative_tolerant_shift(counts, stats.n_samples, self.kappa)
             if weighting == "class-balanced":
-                per_label["class_weight"] = functional.class_balanced_weight(counts, self.cb_beta)
+                class_weight = functional.class_balanced_weight(counts, self.cb_beta)
             if weighting == "rebalanced":
-                per_label["inverse_counts"] = 1 / counts.clamp(min=0.5)
+                inverse_counts = 1 / counts.clamp(min=0.5)
             self.for_labels(stats.n_labels)
-        for name in ("shift", "class_weight", "inverse_counts"):
-            self.register_buffer(name, per_label[name].to(dtype) if name in per_label else None)
+        buffers = dict(shift=shift, class_weight=class_weight, inverse_counts=inverse_counts)
+        for name, value in buffers.items():
+            self.register_buffer(name, None if value is None else value.to(dtype))
 
     def extra_repr(self) -> str:
         more = {"rebalanced": ("alpha", "beta", "mu"), "class-balanced": ("cb_beta",), "none": ()}
@@ -192,16 +191,10 @@ class AsymmetricLoss(ElementwiseLoss):
     Args:
         gamma_positive, gamma_negative: focal exponents g+ and g- (paper: 1 and 4).
         margin: probability m below which a negative costs nothing (paper: 0.05).
-        label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
 
     Relations:
         equal exponents and margin 0 give the focal loss `fl`. The gradient runs through the focal
         factors too.
-
-    Example:
-        >>> loss = AsymmetricLoss()
-        >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
-        0.1855
     """
 
     def __init__(
@@ -234,15 +227,9 @@ class HillLoss(ElementwiseLoss):
     Args:
         gamma, margin: focal exponent and logit margin of the positives (paper: 2 and 1).
         peak: where the weight of a negative reaches 0 (paper: 1.5).
-        label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
 
     Relations:
         its positives are those of `fl` on z - 1; its negatives are bounded, unlike all of `bce`'s.
-
-    Example:
-        >>> loss = HillLoss()
-        >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
-        0.4759
     """
 
     def __init__(
@@ -268,18 +255,10 @@ class SquaredHingeLoss(ElementwiseLoss):
         positives:  max(0, 1 - z)^2
         negatives:  max(0, 1 + z)^2
 
-    Args:
-        label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
-
     Relations:
         with `sum` and an L2 penalty of |w|^2 / (2 C) on a linear head, scikit-learn's `LinearSVC`,
         one label against the rest. Elements beyond their margin cost nothing; unlike `bce`, the
         sigmoid of a logit is no estimate of a probability.
-
-    Example:
-        >>> loss = SquaredHingeLoss()
-        >>> print(f"{loss(torch.tensor([[0.5, 0.0]]), torch.tensor([[1.0, 0.0]])).item():.4f}")
-        0.6250
     """
 
     def _positive(self, logits: Tensor) -> Tensor:
@@ -295,17 +274,9 @@ class ZLPRLoss(DocumentLoss):
     Formula:
         log(1 + sum over negatives of e^z) + log(1 + sum over positives of e^-z), per document
 
-    Args:
-        label_weight, reduction, check_targets, dtype: see MultiLabelLoss; one term per document.
-
     Relations:
         the softmax cross-entropy of many labels; its natural threshold is a logit of 0. Soft
         targets weigh the two sums by y and 1 - y.
-
-    Example:
-        >>> loss = ZLPRLoss()
-        >>> print(f"{loss(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 0.0]])).item():.4f}")
-        1.7918
     """
 
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
@@ -320,15 +291,9 @@ class DiceLoss(DocumentLoss):
 
     Args:
         smooth: s, which defines a document without labels (1, as Li et al. suggest).
-        label_weight, reduction, check_targets, dtype: see MultiLabelLoss; one term per document.
 
     Relations:
         optimises F1 directly; its gradient vanishes for confident errors, so warm up with `bce`.
-
-    Example:
-        >>> loss = DiceLoss()
-        >>> print(f"{loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).item():.4f}")
-        0.2000
     """
 
     def __init__(self, *, smooth: float = 1.0, **common: Any) -> None:
@@ -349,23 +314,15 @@ class TwoWayLoss(DocumentLoss):
 
     Args:
         positive_temperature, negative_temperature: T+ and T- (paper: 4 and 1).
-        label_weight, reduction, check_targets, dtype: see MultiLabelLoss. `mean` and `batchmean`
-            are both the formula above; `sum` adds all terms; `none` gives documents + labels terms,
-            the documents first. Weights of labels multiply the label terms and weigh the elements
-            inside the document terms; weights of documents the other way round.
+        reduction: `mean` and `batchmean` are both the formula above; `sum` adds all terms; `none`
+            gives documents + labels terms, the documents first. Weights of labels multiply the
+            label terms and weigh the elements inside the document terms; weights of documents the
+            other way round.
 
     Relations:
         within documents it is a temperatured `zlpr` without the zero; the second way looks at the
         other documents of the batch, so it wants batches with several documents per label.
-
-    Example:
-        >>> loss = TwoWayLoss()
-        >>> print(f"{loss(torch.zeros(2, 2), torch.eye(2)).item():.4f}")
-        1.3863
     """
-
-    # The logits of a document without labels have no part in the loss.
-    hides_infinity = True
 
     def __init__(
         self, *, positive_temperature: float = 4.0, negative_temperature: float = 1.0, **common: Any

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from longtail.errors import InputError, UnknownNameError
@@ -22,16 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["CONSTANTS", "LOSSES", "LossRow", "build_loss", "list_losses"]
 
 # The paper's constants, by corpus; the published ones differ in mu alone.
-CONSTANTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
-    {
-        corpus: MappingProxyType(
-            dict(gamma=2, cb_beta=0.9, alpha=0.1, beta=10, mu=mu, kappa=0.05, lambda_=2)
-        )
-        for corpus, mu in (("reuters", 0.9), ("pubmed", 0.05))
-    }
-)
+CONSTANTS: Mapping[str, Mapping[str, float]] = {
+    corpus: dict(gamma=2, cb_beta=0.9, alpha=0.1, beta=10, mu=mu, kappa=0.05, lambda_=2)
+    for corpus, mu in (("reuters", 0.9), ("pubmed", 0.05))
+}
 
 HUANG = "Huang et al., EMNLP 2021"
+CUI = "Cui et al., CVPR 2019"
 WU = "Wu et al., ECCV 2020"
 
 
@@ -74,91 +70,88 @@ def _balanced(
     return LossRow(title, formula, paper, when, "BalancedLoss", constants, needs_stats, True)
 
 
-LOSSES: Mapping[str, LossRow] = MappingProxyType(
-    {
-        "bce": _balanced(
-            "binary cross-entropy", "-log p | -log(1-p)", "standard",
-            "a baseline; labels of similar frequency", focal=False,
-        ),
-        "fl": _balanced(
-            "focal loss", "-(1-p)^g log p | -p^g log(1-p)", "Lin et al., ICCV 2017",
-            "many easy negatives, no label counts at hand",
-        ),
-        "cb": _balanced(
-            "class-balanced focal loss", "r_CB x fl",
-            "Cui et al., CVPR 2019", "counts differ, labels seldom share a document",
-            weighting="class-balanced",
-        ),
-        "r-fl": _balanced(
-            "rebalanced focal loss", "r_DB x fl", WU,
-            "rare labels ride on frequent ones", weighting="rebalanced",
-        ),
-        "ntr-fl": _balanced(
-            "negative-tolerant focal loss", "fl on q = sigmoid(z - v) | sigmoid(l (z - v)) / l", WU,
-            "rare labels drown in negatives", ntr=True,
-        ),
-        "db-0fl": _balanced(
-            "distribution-balanced loss without focal factor", "r_DB x ntr-bce", HUANG,
-            "an ablation of db", focal=False, ntr=True, weighting="rebalanced",
-        ),
-        "cb-ntr": _balanced(
-            "class-balanced negative-tolerant focal loss", "r_CB x ntr-fl", HUANG,
-            "a long tail, best micro-F1 in the paper", ntr=True, weighting="class-balanced",
-        ),
-        "db": _balanced(
-            "distribution-balanced loss", "r_DB x ntr-fl", f"{WU}; {HUANG}",
-            "a long tail with linked labels: the default", ntr=True, weighting="rebalanced",
-        ),
-        "cb-bce": _balanced(
-            "class-balanced binary cross-entropy", "r_CB x bce", "Cui et al., CVPR 2019",
-            "an ablation of cb", focal=False, weighting="class-balanced",
-        ),
-        "r-bce": _balanced(
-            "rebalanced binary cross-entropy", "r_DB x bce", WU,
-            "an ablation of r-fl", focal=False, weighting="rebalanced",
-        ),
-        "ntr-bce": _balanced(
-            "negative-tolerant binary cross-entropy", "bce on q, as in ntr-fl", WU,
-            "an ablation of ntr-fl", focal=False, ntr=True,
-        ),
-        "asl": LossRow(
-            "asymmetric loss", "-(1-p)^g+ log p | -p_m^g- log(1-p_m), p_m = max(p-m, 0)",
-            "Ridnik et al., ICCV 2021", "very many easy negatives per document", "AsymmetricLoss",
-            {"gamma_positive": 1.0, "gamma_negative": 4.0, "margin": 0.05},
-        ),
-        "hill": LossRow(
-            "Hill loss", "-(1-p')^g log p', p' = sigmoid(z-1) | (1.5-p) p^2",
-            "Zhang et al., arXiv:2112.07368", "labels are missing from the annotation", "HillLoss",
-            {"gamma": 2.0, "margin": 1.0, "peak": 1.5},
-        ),
-        "zlpr": LossRow(
-            "zero-bounded log-sum-exp pairwise rank loss",
-            "log(1 + sum_neg e^z) + log(1 + sum_pos e^-z)", "Su et al., arXiv:2208.02955",
-            "ranking matters, or you do not want to tune thresholds", "ZLPRLoss",
-        ),
-        "two-way": LossRow(
-            "two-way multi-label loss",
-            "softplus(T- lse_neg(z/T-) + T+ lse_pos(-z/T+)), over labels and over documents",
-            "Kobayashi, CVPR 2023", "large batches with several documents per label", "TwoWayLoss",
-            {"positive_temperature": 4.0, "negative_temperature": 1.0},
-        ),
-        "dice": LossRow(
-            "soft Dice loss", "1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s)",
-            "Milletari et al., 3DV 2016; Li et al., ACL 2020",
-            "fine-tuning for F1 after another loss", "DiceLoss", {"smooth": 1.0},
-        ),
-        "logit-adjusted": LossRow(
-            "logit-adjusted binary cross-entropy", "bce on z + tau logit(n/N)",
-            "Menon et al., ICLR 2021",
-            "macro-averaged measures, at the price of micro-F1", "BalancedLoss",
-            {"gamma": 0.0, "weighting": "none", "kappa": 1.0}, needs_stats=True,
-        ),
-        "squared-hinge": LossRow(
-            "squared hinge loss", "max(0, 1 - z)^2 | max(0, 1 + z)^2", "Fan et al., JMLR 2008",
-            "a linear head on sparse features, as a linear SVM", "SquaredHingeLoss",
-        ),
-    }
-)  # fmt: skip
+LOSSES: Mapping[str, LossRow] = {
+    "bce": _balanced(
+        "binary cross-entropy", "-log p | -log(1-p)", "standard",
+        "a baseline; labels of similar frequency", focal=False,
+    ),
+    "fl": _balanced(
+        "focal loss", "-(1-p)^g log p | -p^g log(1-p)", "Lin et al., ICCV 2017",
+        "many easy negatives, no label counts at hand",
+    ),
+    "cb": _balanced(
+        "class-balanced focal loss", "r_CB x fl", CUI,
+        "counts differ, labels seldom share a document", weighting="class-balanced",
+    ),
+    "r-fl": _balanced(
+        "rebalanced focal loss", "r_DB x fl", WU,
+        "rare labels ride on frequent ones", weighting="rebalanced",
+    ),
+    "ntr-fl": _balanced(
+        "negative-tolerant focal loss", "fl on q = sigmoid(z - v) | sigmoid(l (z - v)) / l", WU,
+        "rare labels drown in negatives", ntr=True,
+    ),
+    "db-0fl": _balanced(
+        "distribution-balanced loss without focal factor", "r_DB x ntr-bce", HUANG,
+        "an ablation of db", focal=False, ntr=True, weighting="rebalanced",
+    ),
+    "cb-ntr": _balanced(
+        "class-balanced negative-tolerant focal loss", "r_CB x ntr-fl", HUANG,
+        "a long tail, best micro-F1 in the paper", ntr=True, weighting="class-balanced",
+    ),
+    "db": _balanced(
+        "distribution-balanced loss", "r_DB x ntr-fl", f"{WU}; {HUANG}",
+        "a long tail with linked labels: the default", ntr=True, weighting="rebalanced",
+    ),
+    "cb-bce": _balanced(
+        "class-balanced binary cross-entropy", "r_CB x bce", CUI,
+        "an ablation of cb", focal=False, weighting="class-balanced",
+    ),
+    "r-bce": _balanced(
+        "rebalanced binary cross-entropy", "r_DB x bce", WU,
+        "an ablation of r-fl", focal=False, weighting="rebalanced",
+    ),
+    "ntr-bce": _balanced(
+        "negative-tolerant binary cross-entropy", "bce on q, as in ntr-fl", WU,
+        "an ablation of ntr-fl", focal=False, ntr=True,
+    ),
+    "asl": LossRow(
+        "asymmetric loss", "-(1-p)^g+ log p | -p_m^g- log(1-p_m), p_m = max(p-m, 0)",
+        "Ridnik et al., ICCV 2021", "very many easy negatives per document", "AsymmetricLoss",
+        {"gamma_positive": 1.0, "gamma_negative": 4.0, "margin": 0.05},
+    ),
+    "hill": LossRow(
+        "Hill loss", "-(1-p')^g log p', p' = sigmoid(z-1) | (1.5-p) p^2",
+        "Zhang et al., arXiv:2112.07368", "labels are missing from the annotation", "HillLoss",
+        {"gamma": 2.0, "margin": 1.0, "peak": 1.5},
+    ),
+    "zlpr": LossRow(
+        "zero-bounded log-sum-exp pairwise rank loss",
+        "log(1 + sum_neg e^z) + log(1 + sum_pos e^-z)", "Su et al., arXiv:2208.02955",
+        "ranking matters, or you do not want to tune thresholds", "ZLPRLoss",
+    ),
+    "two-way": LossRow(
+        "two-way multi-label loss",
+        "softplus(T- lse_neg(z/T-) + T+ lse_pos(-z/T+)), over labels and over documents",
+        "Kobayashi, CVPR 2023", "large batches with several documents per label", "TwoWayLoss",
+        {"positive_temperature": 4.0, "negative_temperature": 1.0},
+    ),
+    "dice": LossRow(
+        "soft Dice loss", "1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s)",
+        "Milletari et al., 3DV 2016; Li et al., ACL 2020",
+        "fine-tuning for F1 after another loss", "DiceLoss", {"smooth": 1.0},
+    ),
+    "logit-adjusted": LossRow(
+        "logit-adjusted binary cross-entropy", "bce on z + tau logit(n/N)",
+        "Menon et al., ICLR 2021",
+        "macro-averaged measures, at the price of micro-F1", "BalancedLoss",
+        {"gamma": 0.0, "weighting": "none", "kappa": 1.0}, needs_stats=True,
+    ),
+    "squared-hinge": LossRow(
+        "squared hinge loss", "max(0, 1 - z)^2 | max(0, 1 + z)^2", "Fan et al., JMLR 2008",
+        "a linear head on sparse features, as a linear SVM", "SquaredHingeLoss",
+    ),
+}  # fmt: skip
 
 
 def list_losses() -> list[str]:
@@ -192,7 +185,7 @@ def build_loss(
     from longtail.labels import LabelStats
     from longtail.losses.base import MultiLabelLoss
 
-    if not isinstance(name, str) or name not in LOSSES:
+    if name not in LOSSES:
         raise UnknownNameError("loss", name, LOSSES)
     row = LOSSES[name]
     if stats is not None and not isinstance(stats, LabelStats):
@@ -202,7 +195,7 @@ def build_loss(
         )
     settings = dict(row.constants)
     if constants is not None:
-        if not isinstance(constants, str) or constants not in CONSTANTS:
+        if constants not in CONSTANTS:
             raise UnknownNameError("set of constants", constants, CONSTANTS)
         if not row.published:
             raise InputError(
@@ -225,14 +218,10 @@ def build_loss(
         if settings["weighting"] == "rebalanced":
             settings.setdefault("mu", "auto")
         mu_from_data = isinstance(mu := settings.get("mu"), str) and mu == "auto"
-        if stats is None and (row.needs_stats or mu_from_data):
-            raise InputError(
-                f"loss {name!r} needs the label counts: build_loss({name!r}, stats) with stats = "
-                "LabelStats.from_matrix(Y), .from_lists(labels) or .from_counts(counts, n_samples)."
-            )
+        if mu_from_data:  # without statistics the module asks for them
+            settings["mu"] = 0.0 if stats is None else stats.mu
         if stats is not None:
             settings |= {"label_counts": stats.label_counts, "n_samples": stats.n_samples}
-            settings |= {"mu": stats.mu} if mu_from_data else {}
     loss = row.module(**settings)
     # Also where it has no use for the counts: the statistics say which labels are meant.
     return loss if stats is None else loss.for_labels(stats.n_labels)

@@ -7,9 +7,8 @@ made dense.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,19 +30,20 @@ def check_tensor(
 ) -> None:
     """Raise unless the value is a dense tensor of one of these types on this device.
 
-    `shape`: of each dimension its size, or a name if it may be any; None for any shape.
+    `shape`: of each dimension its size, or a name if it may be any.
     """
     got = type(value).__name__
     if isinstance(value, Tensor):
-        got = f"{value.dtype}, {'nested' if value.is_nested else value.layout} on {value.device}"
-        if not value.is_nested and value.layout == torch.strided:
-            fits = value.dim() == len(shape) and all(
+        form = "nested" if value.is_nested else value.layout
+        if form == torch.strided:
+            form = f"of shape {tuple(value.shape)}"
+            fits = len(shape) == value.dim() and all(
                 isinstance(wanted, str) or wanted == size
                 for wanted, size in zip(shape, value.shape, strict=True)
             )
             if fits and value.dtype in dtypes and value.device == device:
                 return
-            got = f"{value.dtype} of shape {tuple(value.shape)} on {value.device}"
+        got = f"{value.dtype} {form} on {value.device}"
     sizes = ", ".join(map(str, shape))
     kinds = {len(INTEGERS): "integers", len(FLOATS): "floating-point numbers", 1: "booleans"}
     raise InputError(
@@ -63,25 +63,16 @@ class Targets:
     values: Tensor | None = None
     """Values at the positions; None where all are 1."""
     unchecked: bool = False
-    """Dense targets whose values are still to be checked: see `check_values`."""
+    """Dense targets whose values are still to be checked: see `checked`."""
 
-    @classmethod
-    def of(cls, target: Tensor | Targets) -> Targets:
-        """Dense targets as they are, unchecked by wish of the caller; Targets pass through."""
-        if isinstance(target, Targets):
-            return target
-        return cls((target.shape[0], target.shape[1]), dense=target)
-
-    def check_values(self) -> None:
-        """Raise unless dense targets lie in [0, 1]."""
-        if self.unchecked and self.dense is not None:
-            _check_bounds(self.dense)
-
-    def known(self, mask: Tensor | None) -> Targets:
-        """The same targets with 0 at unknown dense elements: what stands there may be anything."""
-        if mask is None or self.dense is None:
+    def checked(self, mask: Tensor | None) -> Targets:
+        """Dense targets in [0, 1], or an error; 0 where they are unknown and may be anything."""
+        if self.dense is None:
             return self
-        return replace(self, dense=self.dense.masked_fill(~mask, 0))
+        dense = self.dense if mask is None else self.dense.masked_fill(~mask, 0)
+        if self.unchecked:
+            _check_bounds(dense)
+        return Targets(self.shape, dense=dense)
 
     def positions(self) -> tuple[Tensor, Tensor]:
         assert self.rows is not None and self.labels is not None
@@ -100,16 +91,6 @@ class Targets:
         rows, labels = self.dense.nonzero(as_tuple=True)
         values = None if self.dense.dtype == torch.bool else self.dense[rows, labels]
         return Targets(self.shape, rows=rows, labels=labels, values=values)
-
-    def columns(self, start: int, stop: int) -> Targets:
-        """The targets of the labels start..stop-1."""
-        shape = (self.shape[0], stop - start)
-        if self.dense is not None:
-            return Targets(shape, dense=self.dense[:, start:stop])
-        rows, labels = self.positions()
-        keep = (labels >= start) & (labels < stop)
-        values = None if self.values is None else self.values[keep]
-        return Targets(shape, rows=rows[keep], labels=labels[keep] - start, values=values)
 
     def row_sum(
         self, elements: Tensor, mask: Tensor | None = None, squared: bool = False
@@ -133,27 +114,19 @@ def read_targets(
     """Check targets of any accepted form against the logits and give them one shape.
 
     Values are checked too (label indices and duplicates here, the range of dense targets by the
-    caller with `check_values`) unless a compiler or a CUDA graph is recording, where a check that
-    depends on data cannot raise. Indices out of range never reach memory: they raise on the CPU
-    even if values are not to be checked, and make the loss NaN where the data cannot be read.
+    caller with `checked`) unless a compiler or a CUDA graph is recording, where a check that
+    depends on data cannot raise: what indices out of range do there is up to torch.
     """
     shape, device = (logits.shape[0], logits.shape[1]), logits.device
-    is_recording = recording(logits)
-    check_values = check_values and not is_recording
-    # The CPU reads its memory at no cost; of a GPU it would have to wait.
-    readable = check_values or (device.type == "cpu" and not is_recording)
+    check_values = check_values and not recording(logits)
     values = None
     if isinstance(target, (tuple, list)) and len(target) == 2:
         name, (labels, starts) = "offsets", target
         check_tensor("label_indices", labels, INTEGERS, ("labels",), device, _HOW)
-        check_tensor("offsets", starts, INTEGERS, ("documents",), device, _HOW)
-        if len(starts) not in (shape[0], shape[0] + 1):
-            raise InputError(
-                f"offsets must hold the start of each of the {shape[0]} documents in label_indices "
-                f"(and, optionally, the end), got {len(starts)} numbers."
-            )
+        has_end = isinstance(starts, Tensor) and starts.numel() == shape[0] + 1
+        check_tensor("offsets", starts, INTEGERS, (shape[0] + has_end,), device, _HOW)
         starts = starts.long()
-        if len(starts) == shape[0]:
+        if not has_end:
             starts = torch.cat([starts, starts.new_full((1,), len(labels))])
     elif isinstance(target, Tensor) and not target.is_nested and target.layout == torch.sparse_csr:
         name, labels, values = "crow_indices", target.col_indices(), target.values()
@@ -172,18 +145,20 @@ def read_targets(
         _check_no_gradient(target)
         unchecked = check_values and target.dtype != torch.bool and target.numel() > 0
         return Targets(shape, dense=target, unchecked=unchecked)
-    rows, labels, good = _positions(starts, labels, shape, name, readable, check_values)
+    # Side by side: the kernels address them by number.
+    starts, labels = starts.long().contiguous(), labels.long().contiguous()
+    # By a search: `repeat_interleave` would write past its buffer where starts are wrong.
+    places = torch.arange(labels.numel(), device=device)
+    rows = torch.searchsorted(starts[1:], places, right=True)
+    if check_values:
+        _check_positions(starts, rows, labels, shape, name)
     if values is not None:
         _check_no_gradient(values)
         if mask is not None:
             # Unknown elements may hold anything.
             values = torch.where(mask[rows, labels], values, torch.zeros_like(values))
-    if good is not None:
-        values = torch.ones(labels.shape, device=device) if values is None else values
-        wide = torch.promote_types(values.dtype, torch.float32)
-        values = torch.where(good, values.to(wide), math.nan)
-    if check_values and values is not None and values.numel():
-        _check_bounds(values)
+        if check_values and values.numel():
+            _check_bounds(values)
     return Targets(shape, rows=rows, labels=labels, values=values)
 
 
@@ -194,9 +169,8 @@ def _check_no_gradient(target: Tensor) -> None:
 
 def recording(logits: Tensor) -> bool:
     """Whether a compiler or a CUDA graph is recording, where no check of values can raise."""
-    if torch.compiler.is_compiling():
-        return True
-    return logits.is_cuda and torch.cuda.is_current_stream_capturing()
+    compiling = torch.compiler.is_compiling()
+    return compiling or (logits.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _check_bounds(values: Tensor) -> None:
@@ -208,51 +182,31 @@ def _check_bounds(values: Tensor) -> None:
         )
 
 
-def _positions(
-    starts: Tensor,
-    labels: Tensor,
-    shape: tuple[int, int],
-    name: str,
-    readable: bool,
-    distinct: bool,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Document and label of every stored element.
-
-    `readable`: read the data and raise if an index is out of range. Otherwise, as a compiler or a
-    CUDA graph must, return whether all are good; if not, rows and labels are all 0. `distinct`:
-    raise, too, if a document lists a label twice (this sorts all positions).
-    """
+def _check_positions(
+    starts: Tensor, rows: Tensor, labels: Tensor, shape: tuple[int, int], name: str
+) -> None:
+    """Raise unless all elements lie inside and no document lists a label twice."""
     count = labels.numel()
-    # Side by side: the kernels address them by number.
-    starts, labels = starts.long().contiguous(), labels.long().contiguous()
-    if count and 0 in shape:
-        raise InputError(f"targets with {count} labels do not fit logits of shape {shape}.")
-    # By a search: `repeat_interleave` would write past its buffer where starts are wrong.
-    rows = torch.searchsorted(starts[1:], torch.arange(count, device=labels.device), right=True)
-    if not readable:
-        rises = (starts.diff() >= 0).all() & (starts[0] == 0) & (starts[-1] == count)
-        good = rises & ((labels >= 0) & (labels < shape[1])).all()
-        return torch.where(good, rows, 0), torch.where(good, labels, 0), good
-    keys = (rows * shape[1] + labels).sort().values if distinct else labels[:0]
+    rises = (starts.diff() >= 0).all() & (starts[0] == 0) & (starts[-1] == count)
+    inside = ((labels >= 0) & (labels < shape[1])).all()
+    keys = (rows * shape[1] + labels).sort().values
     repeats = keys[1:] == keys[:-1]
     # One look at the device for all questions.
-    numbers = [starts[0], starts[-1], (starts.diff() if shape[0] else starts).min()]
-    numbers += [*torch.aminmax(labels), repeats.any().long()] if count else []
-    first, last, least_step, low, high, repeated = [*torch.stack(numbers).tolist(), 0, 0, 0][:6]
-    if first != 0 or last != count or least_step < 0:
+    if bool(rises & inside & ~repeats.any()):
+        return
+    if not rises:
         raise InputError(
             f"{name} must rise from 0 to the number of label indices ({count}), got "
             f"{starts.tolist()[:8]}{'...' if starts.numel() > 8 else ''}."
         )
-    if low < 0 or (count and high >= shape[1]):
+    if not inside:
+        low, high = torch.stack(torch.aminmax(labels)).tolist()
         raise InputError(
             f"label indices must lie in 0..{shape[1] - 1} for {shape[1]} labels, got values from "
             f"{low} to {high}."
         )
-    if repeated:
-        key = int(keys[:-1][repeats][0])
-        raise InputError(
-            f"document {key // shape[1]} lists label {key % shape[1]} twice. "
-            "List each label of a document once."
-        )
-    return rows, labels, None
+    key = int(keys[:-1][repeats][0])
+    raise InputError(
+        f"document {key // shape[1]} lists label {key % shape[1]} twice. "
+        "List each label of a document once."
+    )

@@ -1,5 +1,2 @@
-"""The one way to write: whole files, model folders and workspaces, and who may remove them.
-
-Longtail removes only what it can prove it wrote: private folders with its mark, files of a model
-whose checksums are in the model's own list, files on the list of a workspace.
-"""
+"""The one way to write: whole files, model folders and workspaces. Longtail removes only what it
+can prove it wrote: by a mark, by a checksum in a model's own list, by a workspace's list."""

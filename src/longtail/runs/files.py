@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from longtail.errors import DataError, InputError
+from longtail.errors import InputError
 
 # In every private folder and workspace: who made it and, in a workspace, the list of its files.
 MARK = ".longtail"
@@ -53,18 +53,6 @@ def is_inside(folder: Path, name: str) -> bool:
     parts = PurePosixPath(name).parts
     safe = parts and ".." not in parts and parts[0] != "/"
     return bool(safe) and (folder / name).parent.resolve().is_relative_to(folder.resolve())
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder to write to; an error now rather than after hours."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with staging(folder) as private:
-            (private / "probe").write_bytes(b"longtail")
-    except OSError as error:
-        raise DataError(
-            f"cannot write to {folder}: {error.strerror or error}. Choose another folder."
-        ) from error
 
 
 class Lock:

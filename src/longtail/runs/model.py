@@ -67,11 +67,6 @@ def whole_folder(folder: Path) -> Path:
     return ready if is_ours and (ready / CONFIG_FILE).is_file() else folder
 
 
-def holds_model(folder: Path) -> bool:
-    """Whether there is a model that longtail wrote."""
-    return read_config(whole_folder(folder)) is not None
-
-
 def check_out(folder: str | Path) -> Path:
     """The folder to save to; an error if something else is there, or if it cannot be made."""
     target = Path(folder)
@@ -79,7 +74,10 @@ def check_out(folder: str | Path) -> Path:
     # Hidden files, such as .git, are nobody's work that a model could overwrite.
     if place == target and (
         not target.is_dir()
-        or (any(p.name[0] != "." for p in target.iterdir()) and not holds_model(target))
+        or (
+            any(p.name[0] != "." for p in target.iterdir())
+            and read_config(whole_folder(target)) is None
+        )
     ):
         raise DataError(
             f"{target} is not empty and holds no model that longtail wrote. Choose another folder."
@@ -136,7 +134,7 @@ def _installing(folder: Path) -> Iterator[None]:
         full_disk = type(error) is Exception or type(error).__name__ == "SafetensorError"
         if not (full_disk or isinstance(error, OSError)):
             raise
-        is_old = whole_folder(folder) == folder and holds_model(folder)
+        is_old = whole_folder(folder) == folder and read_config(folder) is not None
         kept = " The model that was there before is unchanged." if is_old else ""
         raise DataError(
             f"could not save to {folder}: {error}.{kept} Free some space, or choose another folder."

@@ -37,7 +37,20 @@ class Workspace:
         It is held shared. `join`: if another process was faster, that one's is opened.
         """
         try:
-            return cls(folder, _make(folder, first))
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with files.staging(folder.parent) as private:
+                for name, text in first.items():
+                    (private / name).write_text(text, "utf-8")
+                with (private / files.MARK).open("a", encoding="utf-8") as listed:
+                    listed.writelines(f"{name}\n" for name in first)
+                files.sync_tree(private)
+                lock = files.Lock(private / files.MARK)
+                lock.acquire(shared=True)
+                # Takes the place of an empty folder; fails if there is anything in it.
+                os.rename(private, folder)
+                lock.path = folder / files.MARK
+            files.sync(folder.parent)
+            return cls(folder, lock)
         except OSError as error:
             if join and cls.is_one(folder):
                 space = cls.open(folder)
@@ -68,13 +81,10 @@ class Workspace:
 
     def share(self) -> None:
         """Hold it together with others who work here; waits for one who has it alone."""
-        self._acquire(shared=True, wait=True)
+        self.own(shared=True, wait=True)
 
-    def own(self, *, wait: bool = False) -> None:
-        """Hold it alone; an error if another process works here."""
-        self._acquire(shared=False, wait=wait)
-
-    def _acquire(self, *, shared: bool, wait: bool) -> None:
+    def own(self, *, shared: bool = False, wait: bool = False) -> None:
+        """Hold it alone; an error if another process works here, unless `wait`."""
         if not self._lock.acquire(shared=shared, wait=wait):
             raise DataError(
                 f"another process is at work in {self.folder}. Wait until it has ended, or choose "
@@ -188,24 +198,6 @@ class Workspace:
         with contextlib.suppress(OSError):
             if files.is_inside(self.folder, name) and files.check_regular(path):
                 path.unlink()
-
-
-def _make(folder: Path, first: Mapping[str, str]) -> files.Lock:
-    """Make the folder of a workspace with its mark and its first files; raises OSError."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with files.staging(folder.parent) as private:
-        for name, text in first.items():
-            (private / name).write_text(text, "utf-8")
-        with (private / files.MARK).open("a", encoding="utf-8") as listed:
-            listed.writelines(f"{name}\n" for name in first)
-        files.sync_tree(private)
-        lock = files.Lock(private / files.MARK)
-        lock.acquire(shared=True)
-        # Takes the place of an empty folder; fails if there is anything in it.
-        os.rename(private, folder)
-        lock.path = folder / files.MARK
-    files.sync(folder.parent)
-    return lock
 
 
 def differences(

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
@@ -17,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from longtail.errors import DataError
-from longtail.runs.files import make_folder, whole_file
+from longtail.runs.files import whole_file
 from longtail.runs.workspace import Workspace
 
 STATE = "state"
@@ -28,27 +27,16 @@ class Checkpoints:
     """The states of one training in a workspace.
 
     Args:
-        space: where the states are kept; or a folder that is empty, not there, or was one before.
+        space: where the states are kept.
         minutes: `due` says yes so long after the last save; 0: always.
-        clock: tells the seconds.
     """
 
-    def __init__(
-        self,
-        space: Workspace | Path,
-        minutes: float = 5.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        if isinstance(space, Path):
-            space = Workspace.begin(space, {}, join=True)
-        self._space, self._seconds, self._clock = space, 60 * minutes, clock
+    def __init__(self, space: Workspace, minutes: float = 5.0) -> None:
+        self._space, self._seconds, self._last = space, 60 * minutes, time.monotonic()
         self.folder = space.path
-        # Also removes what a killed process was writing.
-        make_folder(self.folder)
-        self._last = clock()
 
     def due(self) -> bool:
-        return self._clock() - self._last >= self._seconds
+        return time.monotonic() - self._last >= self._seconds
 
     def save(
         self, tensors: Mapping[str, Tensor], facts: dict[str, Any] | None = None, name: str = STATE
@@ -60,14 +48,13 @@ class Checkpoints:
             with whole_file(self._space.file(path.name)) as temporary:
                 save_file(on_cpu, temporary, metadata={"facts": json.dumps(facts or {})})
         except (OSError, SafetensorError) as error:
-            kept = "The last good state is still there"
-            if not path.exists():
-                kept = "Nothing was saved before"
+            is_kept = path.exists()
+            kept = "The last good state is still there" if is_kept else "Nothing was saved before"
             raise DataError(
                 f"could not save to {path}: {error}. {kept}. Free some space, then resume with "
                 "--resume."
             ) from error
-        self._last = self._clock()
+        self._last = time.monotonic()
 
     def load(self, name: str = STATE) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The tensors and facts of a state; None if it was never saved."""

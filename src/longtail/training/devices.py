@@ -23,19 +23,10 @@ def device_of(name: str) -> torch.device:
     """The device of a setting: `auto` is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(
-            f"device must be auto, cpu, cuda or a GPU such as cuda:1, got {name!r}."
-        ) from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {name!r} needs a CUDA GPU, and there is none. Use device 'cpu'.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"device {name!r} does not exist: there are {torch.cuda.device_count()} GPUs, counted "
-            "from cuda:0."
-        )
+    device, n_gpus = torch.device(name), torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= n_gpus:
+        hint = f"GPUs are counted from cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "Use 'cpu'"
+        raise InputError(f"device {name!r} does not exist: there are {n_gpus} CUDA GPUs. {hint}.")
     return device
 
 

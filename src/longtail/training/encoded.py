@@ -43,8 +43,7 @@ class EncodedBags:
 
     @property
     def lengths(self) -> IntArray:
-        lengths: IntArray = np.diff(self.matrix.indptr).astype(np.int64)
-        return lengths
+        return np.asarray(np.diff(self.matrix.indptr), dtype=np.int64)
 
     def select(self, rows: IntArray) -> EncodedBags:
         return EncodedBags(self.matrix[rows])

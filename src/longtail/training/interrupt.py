@@ -41,8 +41,7 @@ def stopping() -> Iterator[Stop]:
 
     A signal that is ignored (a command in the background, under nohup) stays ignored.
     """
-    stop = Stop()
-    before: dict[signal.Signals, Any] = {}
+    stop, before = Stop(), dict[signal.Signals, Any]()
 
     def request(number: int, frame: FrameType | None) -> None:
         stop.signal = signal.Signals(number)
@@ -50,13 +49,13 @@ def stopping() -> Iterator[Stop]:
 
     def restore() -> None:
         for number, handler in before.items():
-            # None: a handler that was not set from Python, and cannot be from here.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            signal.signal(number, handler)
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.getsignal(number)
+            # None: a handler that was not set from Python, and cannot be set again from here.
+            if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):
+                before[number] = handler
                 signal.signal(number, request)
     try:
         yield stop

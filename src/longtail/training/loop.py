@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.errors import DataError, InputError, LongtailError
+from longtail.errors import DataError, LongtailError
 from longtail.losses import MultiLabelLoss
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
@@ -28,7 +27,7 @@ from longtail.training.encoded import Encoded, IntArray, epoch_batches, make_fee
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.settings import Training
 from longtail.training.steps import Note, Steps, predict_logits
-from longtail.training.weights import Weights, load_optimizer, optimizer_tensors
+from longtail.training.weights import Weights
 
 # Steps between two reads of the losses on a GPU: each waits for all queued work.
 READ_EVERY = 50
@@ -83,14 +82,9 @@ class Trainer:
     describe: Callable[[int], str] = str
 
     def __post_init__(self) -> None:
-        n_documents, network, training = len(self.encoded), self.network, self.training
-        if n_documents == 0 or n_documents != self.Y.shape[0]:
-            raise InputError(
-                f"expected documents to train on and a row of labels for each, got {n_documents} "
-                f"documents and {self.Y.shape[0]} rows."
-            )
+        network, training = self.network, self.training
         assert training.epochs and training.batch_size
-        self.epochs, self.per_epoch = training.epochs, -(-n_documents // training.batch_size)
+        self.epochs, self.per_epoch = training.epochs, -(-len(self.encoded) // training.batch_size)
         self.processes = Processes(device_of(training.device))
         self.device = self.processes.device
         half = self.bf16 and has_bf16(self.device, training.precision)
@@ -195,15 +189,14 @@ class Trainer:
 
     def _is_exhausted(self) -> bool:
         """Whether early stopping ends the training."""
-        if not self.training.early_stopping_patience or self.at.best is None:
-            return False
-        return self.at.epoch - self.at.best_epoch >= self.training.early_stopping_patience
+        patience, at = self.training.early_stopping_patience, self.at
+        return bool(patience) and at.best is not None and at.epoch - at.best_epoch >= patience
 
     def _save(self, checkpoints: Checkpoints) -> None:
         """Write a checkpoint of everything that the rest of the training depends on."""
         if self.processes.rank > 0:
             return
-        tensors = self.weights.tensors() | optimizer_tensors(self.steps.optimizer, self.weights)
+        tensors = self.weights.tensors(self.steps.optimizer)
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
@@ -213,20 +206,17 @@ class Trainer:
         state = checkpoints.load()
         if state is None:
             return
+        tensors, facts = state
         try:
-            self._load(*state)
+            self.weights.load(tensors, self.steps.optimizer)
+            self.steps.micro = min(facts.pop("micro"), self.steps.batch_size)
+            self.at = State(**facts)
+            if "random.cuda" in tensors and self.device.type == "cuda":
+                torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
+            # Last of all: nothing between here and the next step may draw.
+            torch.set_rng_state(tensors["random.cpu"])
         except (KeyError, TypeError, RuntimeError) as error:
             raise DataError(
                 f"the checkpoint in {checkpoints.folder} belongs to another network or version "
                 f"({error}). Remove that folder to start this part again."
             ) from error
-
-    def _load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        self.weights.load(tensors)
-        load_optimizer(self.steps.optimizer, self.weights, tensors)
-        self.steps.micro = min(facts.pop("micro"), self.steps.batch_size)
-        self.at = State(**facts)
-        if "random.cuda" in tensors and self.device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
-        # Last of all: nothing between here and the next step may draw.
-        torch.set_rng_state(tensors["random.cpu"])

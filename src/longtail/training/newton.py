@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,18 +24,12 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class Problem:
-    """What is minimised.
+    """What is minimised."""
 
-    Args:
-        cost: from logits (documents, columns) to their summed cost and its gradient.
-        product: from (documents, columns) to K times that.
-    """
-
-    n_documents: int
-    n_columns: int
     cost: Callable[[Tensor], tuple[float, Tensor]]
+    """From logits (documents, columns) to their summed cost and its gradient."""
     product: Callable[[Tensor], Tensor]
-    device: torch.device
+    """From (documents, columns) to K times that."""
 
     def curvature(self, logits: Tensor, gradient: Tensor) -> Tensor:
         """Element-wise second derivatives of the cost; 0 where it is not convex."""
@@ -53,8 +48,7 @@ class _Iterate:
     value: float
 
 
-@dataclass(frozen=True)
-class _Direction:
+class _Direction(NamedTuple):
     """A direction of coefficients and bias, and K times that of the coefficients."""
 
     coefficients: Tensor
@@ -62,9 +56,12 @@ class _Direction:
     bias: Tensor
 
 
-def minimise(problem: Problem, tolerance: float) -> tuple[Tensor, Tensor, float]:
-    """The coefficients (documents, columns), the biases (columns,), and the cost there."""
-    point = _best_bias(problem)
+def minimise(problem: Problem, zeros: Tensor, tolerance: float) -> tuple[Tensor, Tensor, float]:
+    """The coefficients (documents, columns), the biases (columns,), and the cost there.
+
+    `zeros`: coefficients of 0, of the right shape and on the device to compute on.
+    """
+    point = _best_bias(problem, zeros)
     initial: Tensor | None = None
     for _ in range(MAX_ITERATIONS):
         gradient = point.coefficients + point.gradient
@@ -84,10 +81,10 @@ def minimise(problem: Problem, tolerance: float) -> tuple[Tensor, Tensor, float]
     return point.coefficients, point.bias, point.value
 
 
-def _best_bias(problem: Problem) -> _Iterate:
+def _best_bias(problem: Problem, zeros: Tensor) -> _Iterate:
     """The optimal biases without any weights: the starting point."""
-    shape = (problem.n_documents, problem.n_columns)
-    bias = torch.zeros(problem.n_columns, device=problem.device)
+    shape = zeros.shape
+    bias = zeros.new_zeros(shape[1])
     value, gradient = problem.cost(bias.expand(shape))
     for _ in range(MAX_BIAS):
         logits = bias.expand(shape)
@@ -97,7 +94,7 @@ def _best_bias(problem: Problem) -> _Iterate:
         value, gradient = problem.cost(bias.expand(shape))
         if bool((step.abs() < DIFFERENCE).all()):
             break
-    return _Iterate(torch.zeros_like(gradient), bias, bias.expand(shape).clone(), gradient, value)
+    return _Iterate(zeros, bias, bias.expand(shape).clone(), gradient, value)
 
 
 def _newton_direction(

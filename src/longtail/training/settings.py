@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from longtail.settings import Settings, setting
 
 SCHEDULES = ("linear", "cosine", "constant")
 PRECISIONS = ("auto", "bf16", "fp32")
-ACCELERATIONS = ("auto", "graphs", "compile", "off")
+ACCELERATIONS = ("auto", "off")
 RUNTIME = ("device", "checkpoint_minutes")
 """Fields that do not change what is learned, and that every model uses."""
 
@@ -73,7 +74,7 @@ class Training(Settings):
             raise InputError(
                 "early_stopping_metric has no effect without early_stopping_patience. Set both."
             )
-        if str(self.device).partition(":")[0] not in ("auto", "cpu", "cuda", "mps", "xpu"):
+        if not re.fullmatch(r"auto|(cpu|cuda|mps|xpu)(:\d{1,2})?", str(self.device)):
             raise InputError(
                 f"device must be auto, cpu, cuda or a GPU such as cuda:1, got {self.device!r}."
             )

@@ -59,11 +59,8 @@ class Steps:
         assert training.batch_size is not None
         self.weights, self.loss, self.feed, self.training = weights, loss, feed, training
         self.processes, self.autocast, self.note = processes, autocast, note
-        self.optimizer, self.rates = make_optimizer(weights, is_head, training, processes.device)
+        self.optimizer = make_optimizer(weights, is_head, training, processes.device)
         self.forward = processes.wrap(network)
-        self.compiled: Any = None
-        if training.acceleration == "compile":
-            self.compiled = torch.compile(self.forward, dynamic=True)
         self.batch_size = training.batch_size
         # Documents in memory at a time.
         self.micro = min(training.micro_batch or self.batch_size, self.batch_size)
@@ -74,11 +71,11 @@ class Steps:
 
     def __call__(self, rows: IntArray, factor: float) -> Tensor:
         """Take the step, at a share of the peak learning rate; its loss, still on the device."""
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+        for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate * factor)
+                group["lr"].fill_(group["peak"] * factor)
             else:
-                group["lr"] = rate * factor
+                group["lr"] = group["peak"] * factor
         while True:
             try:
                 width = self.feed.width(rows)
@@ -86,19 +83,13 @@ class Steps:
                     return self._graphed(rows, width)
                 return self._step(self._share(rows), width, len(rows))
             except Exception as error:
-                first = _first_line(error)
                 if is_out_of_memory(error):
                     self._halve(error)
                 elif "deterministic" in str(error) and torch.are_deterministic_algorithms_enabled():
                     # A kernel of this model has no deterministic version.
                     torch.use_deterministic_algorithms(False)
+                    first = _first_line(error)
                     self._reset(f"another run may differ in the last digits on this GPU ({first}).")
-                elif self.compiled is not None:
-                    self.compiled = None
-                    self._reset(
-                        f"torch.compile does not work with this model ({first}): continuing "
-                        "without it."
-                    )
                 else:
                     raise
 
@@ -123,8 +114,7 @@ class Steps:
             is_last = start == parts[-1]
             accumulating = self.processes.without_sync(self.forward)
             with nullcontext() if is_last else accumulating, autocast:
-                network = self.forward if self.compiled is None else self.compiled
-                logits = network(**inputs)
+                logits = self.forward(**inputs)
                 value = self.loss(logits.float(), targets) * self._weight(len(part), n_rows)
                 value.backward()
             total = total + value.detach()
@@ -144,34 +134,26 @@ class Steps:
         return self.processes.count * self.loss.share(n_part, n_rows)
 
     def _graphed(self, rows: IntArray, width: int) -> Tensor:
-        if width not in self._recorded:
-            # The first batch of a width takes a normal step, which also warms up the recording.
-            kept = torch.from_numpy(rows).to(self.processes.device)
-            loss = self._step(kept, width, len(rows))
-            try:
-                self._record(kept, width)
-            except RuntimeError as error:
-                if is_out_of_memory(error):
-                    self._halve(error)
-                else:
-                    self.graphs = False
-                    first = _first_line(error)
-                    self._reset(
-                        f"CUDA graphs do not work with this model ({first}): continuing without "
-                        "them."
-                    )
-            return loss
-        graph, kept, result = self._recorded[width]
-        kept.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
-        graph.replay()
-        return result.clone()  # type: ignore[no-any-return]
-
-    def _record(self, rows: Tensor, width: int) -> None:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream()):
-            result = self._step(rows, width, len(rows))
-        self._pool = self._pool or graph.pool()
-        self._recorded[width] = (graph, rows, result)
+        if width in self._recorded:
+            graph, kept, result = self._recorded[width]
+            kept.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
+            graph.replay()
+            return result.clone()  # type: ignore[no-any-return]
+        # The first batch of a width takes a normal step, which also warms up the recording.
+        kept = torch.from_numpy(rows).to(self.processes.device)
+        loss, graph = self._step(kept, width, len(rows)), torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream()):
+                result = self._step(kept, width, len(rows))
+            self._pool = self._pool or graph.pool()
+            self._recorded[width] = (graph, kept, result)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                self._halve(error)
+            else:
+                self.graphs = False
+                self._reset(f"continuing without CUDA graphs: {_first_line(error)}.")
+        return loss
 
     def _halve(self, error: BaseException) -> None:
         if self.micro == 1:
@@ -216,8 +198,6 @@ def predict_logits(
     The network must be in eval mode, and computes where it is. Nothing that several threads share
     is changed.
     """
-    if len(encoded) == 0:
-        raise InputError("expected at least one document to compute logits of, got none.")
     if network.training:
         raise InputError("the network is in training mode, with dropout: call network.eval().")
     while True:

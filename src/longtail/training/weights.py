@@ -74,9 +74,8 @@ class Weights:
         """The network in eval mode, with the average of the weights if there is one."""
         training = self._network.training
         self._network.eval()
-        before = self.optimized
-        if self.average and not self._half:
-            before = [weight.detach().clone() for weight in self.optimized]
+        copied = self.average and not self._half
+        before = [w.detach().clone() for w in self.optimized] if copied else self.optimized
         try:
             if self.average:
                 self._put(self.average)
@@ -88,10 +87,7 @@ class Weights:
 
     def remember_best(self) -> None:
         """Keep the current weights, or their average, as the best."""
-        source = self.average or self.optimized
-        self.best = self.best or [torch.empty_like(weight) for weight in source]
-        with torch.no_grad():
-            torch._foreach_copy_(self.best, source)
+        self.best = [weight.detach().clone() for weight in self.average or self.optimized]
 
     def finish(self) -> None:
         """Leave the network in float32 with the best weights, the average, or the last ones."""
@@ -103,24 +99,38 @@ class Weights:
                 fixed.copy_(value)
         self._put(kept)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """All weights by name, for a checkpoint."""
+    def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        """All weights and their states in the optimizer by name, for a checkpoint."""
+        states = {
+            f"optimizer.{key}.{name}": value
+            for name, weight in zip(self.names, self.optimized, strict=True)
+            for key, value in optimizer.state.get(weight, {}).items()
+        }
+        return self._by_name() | states
+
+    def load(self, tensors: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+        """Restore what `tensors` returned."""
+        if f"best.{self.names[0]}" in tensors:
+            self.best = [torch.empty_like(p) for p in self.optimized]
+        with torch.no_grad():
+            for name, value in self._by_name().items():
+                value.copy_(tensors[name])
+            if self._half:
+                torch._foreach_copy_(self.used, self.optimized)
+        for name, weight in zip(self.names, self.optimized, strict=True):
+            for key in ("step", "exp_avg", "exp_avg_sq"):
+                # A weight that got no gradient has no state.
+                if (state := tensors.get(f"optimizer.{key}.{name}")) is not None:
+                    # A fused AdamW counts its steps on the device of the weights.
+                    optimizer.state[weight][key] = state.to(weight.device)
+
+    def _by_name(self) -> dict[str, Tensor]:
         parts = {"weights": self.optimized, "average": self.average, "best": self.best}
         return {
             f"{part}.{name}": value
             for part, values in parts.items()
             for name, value in zip(self.names, values, strict=bool(values))
         }
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what `tensors` returned."""
-        if f"best.{self.names[0]}" in tensors:
-            self.best = [torch.empty_like(p) for p in self.optimized]
-        with torch.no_grad():
-            for name, value in self.tensors().items():
-                value.copy_(tensors[name])
-            if self._half:
-                torch._foreach_copy_(self.used, self.optimized)
 
     def _put(self, values: list[Tensor]) -> None:
         if values is not self.used:
@@ -130,41 +140,17 @@ class Weights:
 
 def make_optimizer(
     weights: Weights, is_head: Callable[[str], bool], training: Training, device: torch.device
-) -> tuple[torch.optim.Optimizer, list[float]]:
-    """AdamW without decay of biases and norms, and the peak learning rate of each group."""
+) -> torch.optim.Optimizer:
+    """AdamW without decay of biases and norms; `peak` is the peak learning rate of a group."""
     members: dict[tuple[bool, bool], list[Tensor]] = {}
     for name, weight in zip(weights.names, weights.optimized, strict=True):
         members.setdefault((is_head(name), weight.dim() > 1), []).append(weight)
     assert training.learning_rate is not None
-    head_rate = training.head_learning_rate or training.learning_rate
     groups: list[dict[str, Any]] = []
-    rates = []
     for (in_head, decays), params in members.items():
-        rate = head_rate if in_head else training.learning_rate
+        rate = (in_head and training.head_learning_rate) or training.learning_rate
         # A number would be a constant of a CUDA graph; a tensor is filled before each step.
         on_device = torch.tensor(rate, device=device) if device.type == "cuda" else rate
         decay = (training.weight_decay or 0.0) if decays else 0.0
-        groups.append({"params": params, "weight_decay": decay, "lr": on_device})
-        rates.append(rate)
-    return torch.optim.AdamW(groups, fused=True, capturable=device.type == "cuda"), rates
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer, weights: Weights) -> dict[str, Tensor]:
-    """The optimizer's state of each weight, by name, for a checkpoint."""
-    return {
-        f"optimizer.{key}.{name}": value
-        for name, weight in zip(weights.names, weights.optimized, strict=True)
-        for key, value in optimizer.state.get(weight, {}).items()
-    }
-
-
-def load_optimizer(
-    optimizer: torch.optim.Optimizer, weights: Weights, tensors: Mapping[str, Tensor]
-) -> None:
-    """Restore what `optimizer_tensors` returned."""
-    for name, weight in zip(weights.names, weights.optimized, strict=True):
-        for key in ("step", "exp_avg", "exp_avg_sq"):
-            value = tensors.get(f"optimizer.{key}.{name}")
-            if value is not None:
-                # A fused AdamW counts its steps on the device of the weights.
-                optimizer.state[weight][key] = value.to(weight.device)
+        groups.append({"params": params, "weight_decay": decay, "lr": on_device, "peak": rate})
+    return torch.optim.AdamW(groups, fused=True, capturable=device.type == "cuda")
