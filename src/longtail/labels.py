@@ -223,7 +223,7 @@ def label_groups(
     if cuts is not None:
         limits = _numbers(cuts, "cuts must be numbers")
     if limits.shape != (2,) or not limits[0] <= limits[1]:
-        raise InputError(f"cuts must be two numbers, the lower one first, got {shown(cuts)}.")
+        raise InputError(f"cuts: two, the first must not exceed the second, got {shown(cuts)}.")
     tail, head = counts < limits[0], counts > limits[1]
     return {"head": head, "medium": ~(head | tail), "tail": tail}
 

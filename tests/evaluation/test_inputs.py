@@ -19,7 +19,7 @@ AT = Thresholds(np.zeros(3))
 
 
 def test_cuts_and_resamples() -> None:
-    with pytest.raises(InputError, match="cuts must be two numbers"):
+    with pytest.raises(InputError, match="cuts: two, the first must not exceed"):
         evaluate(TRUTH, SCORES, AT, STATS, cuts=(5, 2))
     with pytest.raises(InputError, match=r"n_resamples must be a whole number of at least 0, got"):
         evaluate(TRUTH, SCORES, AT, STATS, n_resamples=-1)

@@ -44,9 +44,7 @@ def test_every_form_of_scores_by_hand(case: Case, size: int) -> None:
         assert over_present == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8, np.bool_]
-)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64, np.uint8, np.bool_])
 def test_every_dtype(dtype: Any) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, (30, 4))

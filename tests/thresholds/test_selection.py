@@ -145,13 +145,6 @@ def test_a_clear_gain_is_taken_and_reported() -> None:
     assert sum(table[auto.method]) > sum(table["global"]) + 0.2
 
 
-def test_among_equals_the_default_method_is_chosen() -> None:
-    labels = (np.random.default_rng(0).random((100, 6)) < 0.4).astype(int)
-    auto = fit_thresholds(2.0 * labels - 1, labels, labels.sum(axis=0))
-    assert auto.method == selection.DEFAULT
-    assert {tuple(both) for both in auto.details["cross_validated_f1"].values()} == {(1.0, 1.0)}
-
-
 @pytest.mark.parametrize(("gain", "taken"), [(0.02, False), (0.06, False), (0.07, True)])
 def test_a_gain_must_exceed_three_standard_errors(
     gain: float, taken: bool, monkeypatch: pytest.MonkeyPatch

@@ -119,10 +119,7 @@ def _prepared(
     ]
 
     def figures(weights: FloatArray) -> FloatArray:
-        """Decisions x groups x (micro-F1, macro-F1).
-
-        NaN for a group none of whose labels is in the resample: that says nothing about it.
-        """
+        """Decisions x groups x (micro-F1, macro-F1); NaN for a group the resample lacks."""
         weights = weights[rows]
         actual = actual_of @ weights
         present = (actual > 0).astype(np.float64)
