@@ -33,7 +33,7 @@ from sklearn.svm import LinearSVC
 from longtail.classifier.ensemble import highest
 from longtail.data import ReadReport, TextData, load_data
 from longtail.data.splits import assign_stratified
-from longtail.metrics import count, macro_f1, micro_f1
+from longtail.metrics import count, precision_recall_f1
 from longtail.thresholds import METHODS, fit_thresholds
 
 DELETED = 0.3
@@ -197,7 +197,8 @@ def main() -> None:
                 )
                 seconds += (method == "auto") * (time.process_time() - start) / chosen.n_seeds
                 result = count(data.y_test, thresholds.apply(data.test_scores))
-                f1[k] += np.array([micro_f1(result), macro_f1(result)]) * 100 / chosen.n_seeds
+                both = [precision_recall_f1(result, average).f1 for average in ("micro", "macro")]
+                f1[k] += np.array(both) * 100 / chosen.n_seeds
             names.append(thresholds.method)
         means = f1.mean(axis=1)
         cells = [f"{micro:.2f} / {macro:.2f}" for micro, macro in f1]

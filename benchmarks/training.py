@@ -27,7 +27,7 @@ from sklearn.svm import LinearSVC
 from longtail import LongTailClassifier, Training
 from longtail.data import ReadReport, TextData, load_data
 from longtail.evaluation import Evaluation, evaluate
-from longtail.metrics import count, micro_f1
+from longtail.metrics import count, precision_recall_f1
 from longtail.thresholds import Thresholds
 
 SHIFTS = np.round(np.arange(-1, 1.05, 0.1), 1)
@@ -56,7 +56,8 @@ def svm(parts: dict[str, TextData], class_weight: str | None) -> Result:
         return np.asarray(features.transform(parts[part].texts) @ weight.T + bias)
 
     held, truth = scores("validation"), parts["validation"].Y
-    scored = [micro_f1(count(truth, sp.csr_matrix(held > shift))) for shift in SHIFTS]
+    counts = [count(truth, sp.csr_matrix(held > shift)) for shift in SHIFTS]
+    scored = [precision_recall_f1(each).f1 for each in counts]
     shift = float(SHIFTS[int(np.argmax(scored))])
     seconds = time.perf_counter() - start
     start = time.perf_counter()

@@ -62,10 +62,9 @@ def test_choices_and_flags() -> None:
         check_bool("informed", 1)
 
 
-PAIRS = [("", ""), ("naïve 😀", "naïve 😀"), ("a\ud83d", "a�"), ("\ude00b", "�b")]
-
-
-@pytest.mark.parametrize(("text", "replaced"), [*PAIRS, ("\ud83d\ude00", "😀")])
+@pytest.mark.parametrize(
+    ("text", "replaced"), [("naïve 😀", "naïve 😀"), ("a\ud83d", "a�"), ("\ud83d\ude00", "😀")]
+)
 def test_surrogates(text: str, replaced: str) -> None:
     assert replace_surrogates(text) == replaced
     assert has_surrogate(text) == (text != replaced)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.errors import InputError
-from longtail.labels import LabelEncoder, LabelStats, label_groups
+from longtail.labels import LabelEncoder, LabelStats, encode_labels, label_groups
 
 from .data.cases import peak_of
 from .losses.bad_inputs import STATS, damaged_matrix
@@ -43,29 +43,6 @@ def test_mu_by_hand() -> None:
         assert stats.mu_source == "counts" and stats.mu == pytest.approx(mu)
 
 
-@given(st.lists(st.lists(st.sampled_from("abcdef"), min_size=1), min_size=1, max_size=30))
-def test_the_fallback_is_exactly_the_mean_where_every_document_has_a_label(
-    lists: list[list[str]],
-) -> None:
-    stats = LabelStats.from_lists(lists)
-    matrix = stats.matrix
-    assert matrix is not None
-    inverse = 1 / stats.label_counts
-    ratios = [
-        inverse[label] / inverse[row.indices].sum() for row in matrix for label in row.indices
-    ]
-    assert 0 < stats.mu <= 1
-    counts_only = LabelStats.from_counts(stats.label_counts, stats.n_samples)
-    assert counts_only.mu == pytest.approx(np.mean(ratios))
-
-
-def test_cooccurrence() -> None:
-    shared = LabelStats.from_lists(LISTS).cooccurrence().toarray()
-    assert shared.tolist() == [[3, 2, 1], [2, 2, 1], [1, 1, 2]]
-    with pytest.raises(InputError, match=r"from_matrix or LabelStats\.from_lists"):
-        LabelStats.from_counts([1], 1).cooccurrence()
-
-
 @pytest.mark.parametrize("kind", STATS)
 def test_what_no_documents_can_have_is_refused(kind: str) -> None:
     for call, message in STATS[kind]:
@@ -82,54 +59,33 @@ def test_a_sparse_matrix_that_points_outside_itself_is_refused() -> None:
             LabelStats.from_matrix(matrix)
 
 
-def test_large_and_long_values() -> None:
-    stats = LabelStats.from_counts([2**53, 1], 2**53)
-    assert stats.n_samples == 2**53 and 0 < stats.mu <= 1
-    assert LabelStats.from_counts([1, 0], np.int32(3)).n_samples == 3
-    with pytest.raises(InputError) as caught:
-        LabelStats.from_counts(["many"] * 10_000, 40)
-    assert len(str(caught.value)) < 400
-
-
 @pytest.mark.parametrize("make", [sp.csr_matrix, sp.csr_array])
-@pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int8, bool])
-def test_the_callers_matrix_is_left_alone(dtype: type, read_only: bool, make: type) -> None:
+@pytest.mark.parametrize("dtype", [np.float64, np.int8, bool])
+def test_the_callers_matrix_is_left_alone(dtype: type, make: type) -> None:
     # The columns of the first document are not in order; two zeros are stored.
     values, columns = np.array([1, 0, 1, 1, 0, 1], dtype=dtype), np.array([2, 0, 1, 1, 2, 0])
     matrix = make((values, columns, np.array([0, 3, 4, 6, 6])), shape=(4, 3))
     parts = (matrix.data, matrix.indices, matrix.indptr)
     before = [part.copy() for part in parts]
     for part in parts:
-        part.setflags(write=not read_only)
+        part.setflags(write=False)
     stats = LabelStats.from_matrix(matrix)
     # Neither zeros nor the order of the columns were tidied up in place.
     after = (matrix.data, matrix.indices, matrix.indptr)
     assert all(now is part for now, part in zip(after, parts, strict=True))
     assert all(map(np.array_equal, parts, before))
-    assert matrix.dtype == dtype and matrix.nnz == 6
-    # And what the caller does later is not the statistics' business.
-    if not read_only:
-        matrix.data[:], matrix.indices[:] = 1, 0
     assert stats.label_counts.tolist() == [1, 2, 1] and stats.n_samples == 4
-    assert stats.cooccurrence().toarray().tolist() == [[1, 0, 0], [0, 2, 1], [0, 1, 1]]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_elements_stored_in_parts_are_summed(dtype: type) -> None:
+def test_elements_stored_in_parts_are_summed() -> None:
     # Two documents; the first says 0.25 + 0.5 of label 1, and 0 of label 0.
-    data, columns = np.array([0.25, 0, 0.5, 1, 1], dtype=dtype), np.array([1, 0, 1, 0, 1])
+    data, columns = np.array([0.25, 0, 0.5, 1, 1]), np.array([1, 0, 1, 0, 1])
     matrix = sp.csr_matrix((data, columns, np.array([0, 3, 5])), shape=(2, 2))
     stats, whole = LabelStats.from_matrix(matrix), LabelStats.from_matrix([[0, 0.75], [1, 1]])
     assert stats.label_counts.tolist() == [1, 1.75] and stats.mu == whole.mu
-    assert (stats.cooccurrence() != whole.cooccurrence()).nnz == 0
-
-
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.float64])
-def test_a_label_stored_twice_is_refused(dtype: type) -> None:
-    twice = (np.array([1, 1], dtype=dtype), np.array([0, 0]), np.array([0, 2]))
+    twice = sp.csr_matrix((np.ones(2, bool), np.array([0, 0]), np.array([0, 2])), shape=(1, 1))
     with pytest.raises(InputError, match=r"lie in \[0, 1\], got values from 2 to 2"):
-        LabelStats.from_matrix(sp.csr_matrix(twice, shape=(1, 1)))
+        LabelStats.from_matrix(twice)
 
 
 def test_groups_are_terciles_of_the_counts() -> None:
@@ -181,15 +137,12 @@ def test_declared_labels_have_a_column_and_their_order() -> None:
 
 
 def test_known_labels_only() -> None:
-    encoder = LabelEncoder(["b", "a"])
-    encoder.add(["a", "b"])
+    matrix, names = encode_labels([["a"], []], ["b", "a"])
+    assert names == ("b", "a") and matrix.toarray().tolist() == [[0, 1], [0, 0]]
     with pytest.raises(InputError, match="document 1: label 'x' is not one of the 2 known labels"):
-        encoder.add(["a", "x"])
-    # What was refused has left no trace.
-    matrix, names = encoder.finish()
-    assert names == ("b", "a") and matrix.toarray().tolist() == [[1, 1]]
-    with pytest.raises(InputError, match="'x' is not one of"):
-        encoder.declare(["x"])
+        encode_labels([["a"], ["b", "x", "y"]], ["b", "a"])
+    with pytest.raises(InputError, match="'x' is not one of the 0 known"):
+        encode_labels([["x"]], [])
 
 
 def test_no_documents_and_no_labels() -> None:

@@ -39,11 +39,8 @@ def run_demo(progress: OnProgress = ignore) -> DemoResult:
             thresholds="global",
             objective="micro",
         )
-        classifier.fit(
-            parts["train"],
-            validation=parts["validation"],
-            progress=partial(_name_the_loss, progress, loss),
-        )
+        show = partial(_name_the_loss, progress, loss)
+        classifier.fit(parts["train"], validation=parts["validation"], progress=show)
         evaluations[loss] = classifier.evaluate(parts["test"])
     test = parts["test"]
     # A document with several labels shows best what the task is.

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from bisect import bisect
 from collections.abc import Iterable
-from itertools import accumulate
 from typing import Any
 
 LIMIT = 4000  # characters of a message: two screens, whatever the file or the server sent
@@ -28,20 +26,15 @@ _UNPRINTABLE = re.compile(
 def printable(text: str, limit: int = LIMIT) -> str:
     """The text with control characters as escapes and its middle left out past the limit.
 
-    The end stays, since that is where a message says what to do. Never longer than the limit, or
-    than the note of what was left out where the limit has no room for more.
+    The end stays, since that is where a message says what to do.
     """
-    kept = min(len(text), limit)
-    while True:
-        # The text is cut before it is escaped: no escape is cut, and of 10 MB little is read.
-        first, last = text[: (kept * 3 + 3) // 4], text[len(text) - kept // 4 :]
-        left_out = len(text) - len(first) - len(last)
-        note = f" ... ({left_out:,} more characters) ... " if left_out else ""
-        escaped = [_UNPRINTABLE.sub(_escape, part) for part in (first, last)]
-        excess = sum(map(len, escaped)) + len(note) - limit
-        if excess <= 0 or kept == 0:
-            return note.join(escaped)
-        kept = max(kept - max(excess // 6, 1), 0)  # an escape has up to six characters
+    # Of 10 MB little is escaped.
+    first, last = (_UNPRINTABLE.sub(_escape, part) for part in (text[: limit + 1], text[-limit:]))
+    if len(first) <= limit:
+        return first
+    note = f" ... ({len(text):,} characters in all) ... "
+    room = max(0, limit - len(note))
+    return first[: room - room // 4] + note + last[len(last) - room // 4 :]
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -65,15 +58,11 @@ class LongtailError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception's own would call __init__ with the message, and some want other arguments.
-        return _restored, (type(self), self.args, self.__dict__)
+        return _restored, (type(self), *self.args), self.__dict__
 
 
-def _restored(kind: type[LongtailError], args: tuple[object, ...], state: Any) -> LongtailError:
-    """The error that was pickled or copied."""
-    error = kind.__new__(kind)
-    LongtailError.__init__(error, *args)
-    error.__dict__.update(state)
-    return error
+def _restored(kind: type[LongtailError], *args: object) -> LongtailError:
+    return kind.__new__(kind, *args)
 
 
 class InputError(LongtailError, ValueError):
@@ -85,27 +74,13 @@ class UnknownNameError(LongtailError, ValueError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         names = sorted(map(str, known))
-        near = _nearest(name if isinstance(name, str) else shown(name), names)
+        wanted = name[:NAME_LIMIT] if isinstance(name, str) else shown(name)
+        # difflib's time grows with the product of the lengths, and is 18 us for a short name.
+        short = [known for known in names if len(known) <= NAME_LIMIT][:MOST_COMPARED]
+        near = difflib.get_close_matches(wanted, short, cutoff=0.5)
         hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
-        super().__init__(f"unknown {kind} {shown(name)}. {hint}Known: {_listed(names)}.")
-
-
-def _nearest(name: str, names: list[str]) -> list[str]:
-    # difflib's time grows with the product of the lengths, and is 18 us for a short name. Of too
-    # many names, those around this one in the alphabet.
-    candidates = [known for known in names if len(known) <= NAME_LIMIT]
-    first = min(bisect(candidates, name) - MOST_COMPARED // 2, len(candidates) - MOST_COMPARED)
-    some = candidates[max(first, 0) :][:MOST_COMPARED]
-    return difflib.get_close_matches(name[:NAME_LIMIT], some, n=3, cutoff=0.5)
-
-
-def _listed(names: list[str]) -> str:
-    """The names, as many as fit, and how many more there are."""
-    cut = [printable(name[: 2 * NAME_LIMIT], NAME_LIMIT) for name in names[:KNOWN_LIMIT]]
-    ends = accumulate(len(name) + 2 for name in cut)
-    fitting = max(bisect(list(ends), KNOWN_LIMIT), 1)
-    more = f" and {len(names) - fitting:,} more" if len(names) > fitting else ""
-    return ", ".join(cut[:fitting]) + more
+        listed = printable(", ".join(names), KNOWN_LIMIT)
+        super().__init__(f"unknown {kind} {shown(name)}. {hint}Known: {listed}.")
 
 
 class DataError(LongtailError, ValueError):

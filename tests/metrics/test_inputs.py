@@ -7,7 +7,6 @@ import importlib
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from longtail.metrics import (
     average_precision,
     count,
     decision_scores,
-    label_average_precision,
     propensities,
     ranking_scores,
     top_k,
@@ -47,9 +45,8 @@ def test_scores_are_not_accepted_as_decisions() -> None:
 def test_unusable_labels_are_refused() -> None:
     for labels, message in (
         (np.zeros((3, 2)), r"\(3, 2\) and predictions of shape \(2, 2\)"),
-        (np.array([1, 0]), r"labels must be a documents x labels .*\(2,\)"),
-        (sp.coo_array(np.array([1, 0])), r"labels must be a documents x labels .*\(2,\)"),
-        ([[1, 0], [1]], "different lengths"),
+        (sp.coo_array(np.array([1, 0])), r"labels must be .*documents x labels.*\(2,\)"),
+        ([[1, 0], [1]], r"type object and the shape \(2,\)"),
         ([["copper", "wheat"]], r"real numbers.*encode_labels"),
     ):
         with pytest.raises(InputError, match=message):
@@ -57,27 +54,17 @@ def test_unusable_labels_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "metric",
-    [
-        ranking_scores,
-        average_precision,
-        partial(average_precision, average="macro"),
-        label_average_precision,
-        lambda y_true, scores: top_k(scores, 1),
-    ],
+    "metric", [ranking_scores, average_precision, lambda y_true, scores: top_k(scores, 1)]
 )
 def test_unusable_scores_are_refused(metric: Any) -> None:
     broken = np.array([[1.0, 2.0], [np.nan, 0.0]])
-    last = np.array([[1.0, 2.0], [0.0, np.nan]])
-    for scores in (broken, stored(broken), broken.astype(np.float16), last, stored(last)):
-        with pytest.raises(InputError, match="NaN in document 1"):
+    for scores in (broken, stored(broken), broken.astype(np.float16)):
+        with pytest.raises(InputError, match="scores must not be NaN"):
             metric(LABELS, scores)
     for scores, message in (
-        (sp.coo_matrix(LABELS), r"CSR format, got COO.*tocsr"),
         (sp.csr_matrix(([1.0, 2.0], [0, 0], [0, 2, 2]), (2, 2)), "one score per document"),
-        (np.zeros(2), r"scores must be a documents x labels.*\(2,\)"),
-        (np.zeros((2, 2), complex), r"scores must be real numbers.*complex"),
-        (sp.csr_matrix(np.ones((2, 2), complex)), r"scores must be real numbers.*complex"),
+        (np.zeros(2), r"scores must be .*documents x labels.*\(2,\)"),
+        (np.zeros((2, 2), complex), r"scores must be .* real numbers.*complex"),
     ):
         with pytest.raises(InputError, match=message):
             metric(LABELS, scores)
@@ -116,10 +103,10 @@ def test_rows_and_labels_of_stored_scores(case: Any) -> None:
         np.testing.assert_array_equal(positions_of(truth, matrix), np.flatnonzero(expected))
 
 
-@given(st.integers(0, 30), st.integers(0, 9), st.sampled_from([1, 4, 1000]), st.booleans())
-def test_blocks_cover_all_rows_once(n_rows: int, row_size: int, size: int, default: bool) -> None:
+@given(st.integers(0, 30), st.integers(0, 9), st.sampled_from([1, 4, 1000]))
+def test_blocks_cover_all_rows_once(n_rows: int, row_size: int, size: int) -> None:
     with block_size(size):
-        blocks = list(row_blocks(n_rows, row_size, None if default else size))
+        blocks = list(row_blocks(n_rows, row_size))
     assert [k for rows in blocks for k in range(n_rows)[rows]] == list(range(n_rows))
     assert all(rows.stop - rows.start <= max(1, size // max(1, row_size)) for rows in blocks)
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from longtail.errors import DataError, InputError
 from longtail.metrics import blocks
 from longtail.metrics.blocks import rows_of
-from longtail.thresholds import Thresholds, fit_thresholds, list_methods, scales
+from longtail.thresholds import Thresholds, fit_thresholds, list_methods
 from longtail.thresholds.scales import logit, to_logits
 
-from .cases import KINDS, Case, cases, long_tail, predicted_at
+from .cases import Case, cases, long_tail, predicted_at
 
 FORMS = (np.array, sp.csr_matrix, np.ma.MaskedArray)
 
@@ -49,20 +49,12 @@ def test_decisions_and_margins_by_hand(
     again = Thresholds.from_dict(json.loads(json.dumps(thresholds.to_dict(), allow_nan=False)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK", block)
-        patch.setattr(scales, "CACHED", block)
         for decided in (thresholds.apply(case.form), again.apply(case.form)):
             assert decided.has_sorted_indices and decided.data.tolist() == [1] * decided.nnz
             np.testing.assert_array_equal(decided.toarray(), predicted_at(case, thresholds, 0.0))
     margins = dense(thresholds.margins(to_logits(case.form, "logit")))
     for shift in (-1e300, -3.0, -0.5, 0.0, 1.0, 1e300):
         np.testing.assert_array_equal(margins >= shift, predicted_at(case, thresholds, shift))
-
-
-def test_values_under_a_mask_do_not_matter() -> None:
-    scores = np.ma.masked_array([[np.inf, np.nan, 1.0]], [[True, True, False]])
-    thresholds = Thresholds(np.array([np.inf, 0.0, 0.0]), at_least_one=True)
-    margins = dense(thresholds.margins(to_logits(scores, "logit")))
-    assert margins.tolist() == [[-np.inf, -np.inf, np.inf]]
 
 
 def test_column_order_in_memory_does_not_matter() -> None:
@@ -77,49 +69,37 @@ def test_column_order_in_memory_does_not_matter() -> None:
         assert (of_columns != thresholds.apply(rows)).nnz == 0
 
 
-def test_no_documents_or_labels_no_decisions() -> None:
-    for empty in (np.zeros((0, 2)), sp.csr_matrix((0, 2)), np.zeros((2, 0)), sp.csr_matrix((2, 0))):
-        decided = Thresholds(np.zeros(empty.shape[1]), top_k=1, at_least_one=True).apply(empty)
-        assert decided.shape == empty.shape and decided.nnz == 0
-
-
 @pytest.mark.parametrize("method", list_methods())
-@pytest.mark.parametrize("kind", KINDS)
-def test_fitted_thresholds_survive_json(method: str, kind: str) -> None:
+def test_fitted_thresholds_survive_json(method: str) -> None:
     scores, labels, counts = long_tail(120, 9, 2)
-    case = Case(labels, scores, scores > -2, kind)
-    thresholds = fit_thresholds(case.form, labels, counts, method, top_k=3, at_least_one=True)
+    thresholds = fit_thresholds(scores, labels, counts, method, top_k=3, at_least_one=True)
     again = Thresholds.from_dict(json.loads(json.dumps(thresholds.to_dict(), allow_nan=False)))
     assert (again.values == thresholds.values).all() and again.to_dict() == thresholds.to_dict()
-    assert again.top_k == 3 and again.at_least_one
-    n_labels = np.diff(thresholds.apply(case.form).indptr)
-    assert n_labels.max() <= 3 and (n_labels.min() >= 1 or kind != "dense")
+    assert (again.method, again.objective, again.top_k) == (thresholds.method, "mean", 3)
+    assert again.at_least_one and again.scale == "logit"
 
 
 @pytest.mark.parametrize(
-    ("values", "saved", "shared"),
+    ("values", "saved"),
     [
-        ([np.inf, 0.1, -2.0], [None, 0.1, -2.0], None),
-        ([np.inf] * 1000, [None], np.inf),
-        ([0.5, 0.5], [0.5], 0.5),
-        ([], [], None),
+        ([np.inf, 0.1, -2.0], [None, 0.1, -2.0]),
+        ([np.inf] * 3, [None]),
+        ([0.5, 0.5], [0.5]),
+        ([], []),
     ],
-    ids=["infinity", "all infinite", "shared", "no labels"],
 )
-def test_infinity_and_shared_values_in_json(
-    values: list[float], saved: list[float | None], shared: float | None
-) -> None:
+def test_infinity_and_shared_values_in_json(values: list[float], saved: list[float | None]) -> None:
     thresholds = Thresholds(np.array(values))
     plain = thresholds.to_dict()
     assert (plain["values"], plain["n_labels"]) == (saved, len(values))
-    assert Thresholds.from_dict(plain).values.tolist() == values and thresholds.value == shared
+    assert Thresholds.from_dict(plain).values.tolist() == values
 
 
 def test_values_are_copied_and_frozen() -> None:
     values = np.zeros(2)
     thresholds = Thresholds(values)
     values[:] = 9
-    assert thresholds.value == 0.0
+    assert thresholds.values.tolist() == [0.0, 0.0]
     with pytest.raises(ValueError, match="read-only"):
         thresholds.values[0] = 1
 
@@ -144,37 +124,31 @@ def test_unusable_thresholds_are_refused() -> None:
         Thresholds(np.zeros(2)).apply(np.zeros((1, 3)))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_scores_out_of_range_are_refused(form: Any) -> None:
-    for bad in (np.nan, np.inf, -np.inf):
-        with pytest.raises(InputError, match="finite"):
-            Thresholds(np.zeros(2)).apply(form([[0.5, bad]]))
-    for bad in (-0.1, 1.1):
-        with pytest.raises(InputError, match="probabilities must lie in"):
-            to_logits(form([[0.5, bad]]), "probability")
-        to_logits(form([[0.5, bad]]), "logit")
+def test_no_documents_or_labels_no_decisions() -> None:
+    for empty in (np.zeros((0, 2)), sp.csr_matrix((0, 2)), np.zeros((2, 0)), sp.csr_matrix((2, 0))):
+        decided = Thresholds(np.zeros(empty.shape[1]), top_k=1, at_least_one=True).apply(empty)
+        assert decided.shape == empty.shape and decided.nnz == 0
 
 
 def test_unusable_scores_are_refused() -> None:
+    for form in FORMS:
+        for bad in (np.nan, np.inf, -np.inf):
+            with pytest.raises(InputError, match="finite"):
+                to_logits(form([[0.5, bad]]), "logit")
+        for bad in (-0.1, 1.1):
+            with pytest.raises(InputError, match="probabilities must lie in"):
+                to_logits(form([[0.5, bad]]), "probability")
     with pytest.raises(InputError, match="scale must be one of"):
         to_logits(np.zeros((1, 1)), "odds")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"documents x labels matrix, got the shape \(3,\)"):
-        to_logits(np.zeros(3), "logit")
-    boolean = sp.csr_matrix(np.array([[True]]))
-    for values in (np.zeros((1, 1), dtype=complex), np.array([["a"]]), [[True]], boolean):
-        with pytest.raises(InputError, match="scores must be real numbers, got the type"):
-            to_logits(values, "logit")
-    with pytest.raises(InputError, match="one score per document and label"):
-        to_logits(sp.csr_matrix(([1.0, 2.0], [0, 0], [0, 2]), shape=(1, 1)), "logit")
+    with pytest.raises(InputError, match=r"real numbers, got the type bool"):
+        to_logits(sp.csr_matrix(np.array([[True]])), "logit")
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_unsigned_scores_keep_their_order(form: Any) -> None:
     scores = form(np.array([[0, 1, 200], [3, 2, 250]], dtype=np.uint8))
-    labels = [[0, 0, 1], [0, 0, 1]]
-    thresholds = fit_thresholds(scores, labels, [1, 1, 2], "global", objective="micro")
-    assert thresholds.value is not None and 3 < thresholds.value < 200
-    assert thresholds.details["tuning_f1"] == pytest.approx(1)
+    thresholds = fit_thresholds(scores, [[0, 0, 1], [0, 0, 1]], [1, 1, 2], "global")
+    assert 3 < thresholds.values[0] < 200
 
 
 def test_arguments_are_not_changed() -> None:

@@ -128,7 +128,7 @@ def slow_micromacro(case: Case, counts: np.ndarray, folds: np.ndarray) -> np.nda
                     best, chosen = value, ((cut + below) / 2, new_hits, new)
             fits[label].append(chosen[0])
             hits, predicted = hits + chosen[1], predicted + chosen[2]
-    shared = fit(case, "global", counts).value
+    shared = fit(case, "global", counts).values[0]
     return np.array([np.mean(values) if values else shared for values in fits])
 
 
@@ -139,17 +139,6 @@ def test_micromacro_by_hand(case: Case, n_folds: int, data: st.DataObject) -> No
     counts = np.array(data.draw(st.permutations(range(1, n_labels + 1))), dtype=float)
     values = fit(case, "micromacro", counts, folds=folds).values
     np.testing.assert_allclose(values, slow_micromacro(case, counts, folds), atol=1e-9)
-
-
-def test_micromacro_starts_with_the_frequent() -> None:
-    # Alone, the rare label would be cut below all its scores; after the perfect micro-F1 of the
-    # frequent one its false positives cost more than its F1 / 2 gains.
-    labels = np.zeros((8, 2), dtype=int)
-    labels[:4, 0] = labels[7, 1] = 1
-    scores = np.column_stack([np.where(labels[:, 0], 1.0, -1.0), np.arange(8.0)[::-1]])
-    for counts, n_predicted in (([9, 1], 0), ([1, 9], 8)):
-        thresholds = fit_thresholds(scores, labels, counts, "micromacro", folds=np.zeros(8))
-        assert thresholds.apply(scores)[:, 1].nnz == n_predicted
 
 
 @given(cases(), st.sampled_from(OBJECTIVES), st.data())
@@ -186,18 +175,6 @@ def test_levels_hardly_change_the_best_curve(objective: Any, signal: float) -> N
     assert curve.details["tuning_f1"] >= best_cut(tuning, objective)[1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_curve_falls_where_rare_labels_score_lower(kind: str) -> None:
-    scores, labels, counts = long_tail(800, 30, 3)
-    scores -= 1.5 * np.log(counts.max() / counts)
-    case = Case(labels, scores, np.random.default_rng(0).random(scores.shape) < 0.95, kind)
-    curve, single = (
-        fit(case, method, counts, objective="macro").details for method in ("frequency", "global")
-    )
-    assert curve["slope"] > 0
-    assert curve["tuning_f1"] > single["tuning_f1"] + 0.02
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_label_without_positive_gets_the_documented_threshold(method: str) -> None:
     scores, labels, counts = long_tail(200, 8, 5)
@@ -209,9 +186,9 @@ def test_a_label_without_positive_gets_the_documented_threshold(method: str) -> 
         among = slice(None) if method == "frequency" else [2, 7]
         np.testing.assert_allclose(thresholds.values[among], expected[among])
     elif method == "grid":
-        assert thresholds.value is not None
+        assert len(set(thresholds.values)) == 1
     else:
-        shared = fit_thresholds(scores, labels, counts, "global").value
+        shared = fit_thresholds(scores, labels, counts, "global").values[0]
         assert thresholds.values[2] == thresholds.values[7] == shared
 
 

@@ -17,7 +17,6 @@ from longtail.thresholds import (
     cross_validated_score,
     fit_thresholds,
     list_methods,
-    methods,
     selection,
 )
 from longtail.thresholds.tuning import make_tuning
@@ -90,10 +89,12 @@ def test_folds_are_checked() -> None:
 
 
 def test_folds_by_random_state() -> None:
-    first, again, other = (selection._folds(None, 103, seed) for seed in (0, 0, 1))
+    tuning = make_tuning(np.zeros((103, 1)), np.zeros((103, 1)), [1])
+    first, again, other = (
+        selection._folds(tuning, "auto", "mean", None, seed) for seed in (0, 0, 1)
+    )
     assert (first == again).all() and (first != other).any()
     assert sorted(np.bincount(first)) == [20, 20, 21, 21, 21]
-    assert selection._folds(np.array(["b", "a", "b"]), 3, 0).tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize("function", [fit_thresholds, cross_validated_score])
@@ -108,38 +109,26 @@ def test_unusable_arguments_are_refused(function: Any) -> None:
     nothing, invalid = np.zeros((0, 3)), np.where(scores == scores.max(), np.nan, scores)
     for arguments, message in (
         ((scores[:9], labels, counts), r"\(10, 3\).*\(9, 3\)"),
-        ((scores, labels, counts[:2]), r"one training count per label, 3 of them, got.*\(2,\)"),
+        ((scores, labels, counts[:2]), "3 finite training counts, one per label"),
         ((scores, scores, counts), "labels must be 0 or 1"),
         ((nothing, nothing, counts), "at least one document"),
         ((invalid, labels, counts), "NaN"),
-        *(((scores, labels, [1, 1, bad]), "finite and not") for bad in (-1.0, np.nan, np.inf)),
+        *(((scores, labels, [1, 1, bad]), "finite training") for bad in (-1.0, np.nan, np.inf)),
     ):
         with pytest.raises(InputError, match=message):
             function(*arguments, "global")
 
 
-def test_auto_is_listed_last_and_chooses_among_all_but_grid() -> None:
-    assert list_methods() == [*METHODS, "auto"]
-    assert selection.CANDIDATES == ("global", "per-label", "micromacro", "frequency")
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_noise_leads_to_the_default_method(objective: Any) -> None:
-    chosen, lost = [], []
+    chosen = []
     for seed in range(10):
         rng = np.random.default_rng(seed)
         labels = (rng.random((200, 15)) < 0.1).astype(int)
-        scores, unseen = rng.normal(size=(2, *labels.shape))
-        counts = labels.sum(axis=0)
-        auto, single = (
-            fit_thresholds(scores, labels, counts, method, objective=objective)
-            for method in ("auto", "global")
-        )
+        scores = rng.normal(size=labels.shape)
+        auto = fit_thresholds(scores, labels, labels.sum(axis=0), objective=objective)
         chosen.append(auto.method)
-        f1 = [f1_of(labels, each.apply(unseen).toarray(), objective) for each in (single, auto)]
-        lost.append(f1[0] - f1[1])
     assert chosen.count("per-label") >= 9, chosen
-    assert np.mean(lost) < 0.01, lost
 
 
 def test_a_clear_gain_is_taken_and_reported() -> None:
@@ -154,13 +143,6 @@ def test_a_clear_gain_is_taken_and_reported() -> None:
         for method in selection.CANDIDATES
     }
     assert sum(table[auto.method]) > sum(table["global"]) + 0.2
-
-
-def test_among_equals_the_default_method_is_chosen() -> None:
-    labels = (np.random.default_rng(0).random((100, 6)) < 0.4).astype(int)
-    auto = fit_thresholds(2.0 * labels - 1, labels, labels.sum(axis=0))
-    assert auto.method == selection.DEFAULT
-    assert {tuple(both) for both in auto.details["cross_validated_f1"].values()} == {(1.0, 1.0)}
 
 
 @pytest.mark.parametrize(("gain", "taken"), [(0.02, False), (0.06, False), (0.07, True)])
@@ -183,26 +165,6 @@ def test_the_standard_error_of_a_gain() -> None:
     # F1 = 2h / (h + 100), h binomial(100, 1/2): derivative 200 / 150^2 times a deviation of 5.
     assert error == pytest.approx(5 * 200 / 150**2, rel=0.2)
     assert selection._gain(tuning, right, right, "mean") == (0.0, 0.0)
-
-
-def test_per_label_without_shrinkage_overfits_where_auto_does_not() -> None:
-    # Five frequent labels and 150 rare ones; the best threshold is the same for all of them.
-    rng = np.random.default_rng(0)
-    share = np.append(np.full(5, 0.2), np.full(150, 0.01))
-    labels, unseen_labels = ((rng.random((n, 155)) < share).astype(int) for n in (200, 2000))
-    scores, unseen = (rng.normal(size=y.shape) + 2.5 * y for y in (labels, unseen_labels))
-    counts = labels.sum(axis=0)
-    tuning = make_tuning(scores, labels, counts)
-    greedy, _ = methods.per_label(tuning, "mean", np.zeros(200, dtype=int), shrinkage=0.0)
-    fitted = {name: fit_thresholds(scores, labels, counts, name) for name in ("global", "auto")}
-    fitted["greedy"] = Thresholds(greedy)
-    before, after = (
-        {name: f1_of(y_true, each.apply(x).toarray(), "mean") for name, each in fitted.items()}
-        for x, y_true in ((scores, labels), (unseen, unseen_labels))
-    )
-    assert before["greedy"] > before["global"] + 0.03
-    assert after["greedy"] < after["global"] - 0.05
-    assert after["auto"] > after["global"] - 0.01
 
 
 @pytest.mark.parametrize("method", list_methods())

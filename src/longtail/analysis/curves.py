@@ -78,7 +78,7 @@ def _blocks(run: Run) -> Iterator[Pairs]:
     n_documents, n_labels = logits.shape
     sparse = sp.issparse(logits)
     for rows in row_blocks(n_documents, logits.nnz // n_documents if sparse else n_labels):
-        margins = run.evaluation.rule.margins(logits[rows])
+        margins = run.evaluation.thresholds.margins(logits[rows])
         if sparse:
             block = Pairs(margins.data, margins.indices, applies_to(truth[rows], margins))
         else:

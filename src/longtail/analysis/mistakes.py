@@ -82,7 +82,7 @@ def worst_documents(
     if scores is not None:
         logits = to_logits(scores, evaluation.scale if scale is None else scale, truth)
         if (logits.nnz if sp.issparse(logits) else logits.size) > 0:
-            values = evaluation.rule.values
+            values = evaluation.thresholds.values
             below, above = (_margins(part, logits, values) for part in (missed, wrong))
             sizes = np.maximum(0, np.concatenate([-below, above]))
     rows = np.concatenate([rows_of(missed), rows_of(wrong)])

@@ -48,7 +48,7 @@ class Run:
         if self.logits is None or evaluated is None:
             return
         # Figures of other scores, or of the same on another scale, would be silently wrong.
-        decided = self.evaluation.rule.apply(self.logits, "logit")
+        decided = self.evaluation.thresholds.apply(self.logits, "logit")
         different = int((evaluated != decided).nnz)
         if different > ROUNDED * max(evaluated.nnz, decided.nnz):
             raise InputError(

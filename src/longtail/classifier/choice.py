@@ -20,7 +20,7 @@ from longtail.classifier.crossfit import Run, Trial, seeded
 from longtail.classifier.folds import FoldedData
 from longtail.classifier.plan import Plan, to_plain
 from longtail.data import TextData
-from longtail.metrics import label_average_precision
+from longtail.metrics import average_precision
 from longtail.models import ModelSettings, build_model
 from longtail.models.base import FitContext, Floats
 from longtail.models.search import learn_alike
@@ -170,9 +170,8 @@ class Comparison:
             objective=self.objective,
             scale="margin",
         )
-        has_any = np.asarray(truth.sum(axis=0)).ravel() > 0
-        precision = label_average_precision(truth, values)[has_any].mean()
-        return Trial(name, *f1, f1.of(self.objective), float(precision))
+        precision = average_precision(truth, values, "macro", absent="skip")
+        return Trial(name, *f1, f1.of(self.objective), precision)
 
     def _context(self, rows: NDArray[np.int64]) -> FitContext:
         return FitContext(

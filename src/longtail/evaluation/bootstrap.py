@@ -8,7 +8,7 @@ resamples are moved back, by as much as their mean is off what all documents giv
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,18 +44,16 @@ def compare(
 ) -> dict[str, dict[str, Difference]]:
     """Paired bootstrap: both models are evaluated on the same resampled documents.
 
-    Group -> micro_f1 and macro_f1 -> by how much the second is better. The groups are all labels
-    and documents (`all`), those of labels (`head`, `medium`, `tail`, as the first has them: the
-    second may have been trained on other counts), and those of documents (`single_label`,
-    `multi_label`, terciles); a group without labels or documents is left out.
+    Group -> micro_f1 and macro_f1 -> by how much the second is better. The groups are `all`, those
+    of labels as the first has them (the second may have been trained on other counts), and those
+    of `document_groups`; a group without labels or documents is left out.
     """
     truth, one = first.decisions()
     other_truth, two = second.decisions()
     if truth.shape != other_truth.shape or (truth != other_truth).nnz:
         raise InputError(
-            "two evaluations can be compared only on the same documents and labels, got "
-            f"{truth.shape} and {other_truth.shape}"
-            f"{' with other labels' if truth.shape == other_truth.shape else ''}."
+            "two evaluations can be compared only on the same documents and labels, got others, of "
+            f"shape {truth.shape} and {other_truth.shape}."
         )
     check_integer("n_resamples", n_resamples, 1)
     if truth.shape[0] < 2:
@@ -82,11 +80,11 @@ def resampled(
     """
     n_documents, n_labels = truth.shape
     every_label, every_document = np.ones(n_labels, np.bool_), np.ones(n_documents, np.bool_)
-    parts = [_Part(truth, decided, every_document, {"all": every_label, **masks})]
+    parts = [_prepared(truth, decided, every_document, {"all": every_label, **masks})]
     for name, rows in (document_groups(truth) if documents is None else documents).items():
         if rows.any():
-            parts.append(_Part(truth, decided, rows, {name: every_label}))
-    groups = [group for part in parts for group in part.groups]
+            parts.append(_prepared(truth, decided, rows, {name: every_label}))
+    groups = [group for known, _ in parts for group in known]
     values = np.zeros((len(decided), len(groups), len(MEASURES), n_resamples + 1))
     rng = np.random.RandomState(random_state)
     weights = np.ones(n_documents)
@@ -94,61 +92,50 @@ def resampled(
         if k:
             drawn = rng.randint(0, n_documents, n_documents)
             weights = np.bincount(drawn, minlength=n_documents).astype(np.float64)
-        values[..., k] = np.concatenate([part.figures(weights) for part in parts], axis=1)
+        values[..., k] = np.concatenate([figures(weights) for _, figures in parts], axis=1)
     return [
-        {
-            group: dict(zip(MEASURES, by_measure, strict=True))
-            for group, by_measure in zip(groups, by_group, strict=True)
-        }
-        for by_group in values
+        {group: dict(zip(MEASURES, each[k], strict=True)) for k, group in enumerate(groups)}
+        for each in values
     ]
 
 
-class _Part:
-    """Some documents and groups of labels, ready to be weighted; empty groups are left out."""
+def _prepared(
+    truth: sp.csr_matrix,
+    decided: Sequence[sp.csr_matrix],
+    rows: BoolArray,
+    groups: Mapping[str, BoolArray],
+) -> tuple[list[str], Callable[[FloatArray], FloatArray]]:
+    """Groups of labels that are not empty, and their figures on these rows for given weights."""
+    labels, predicted = truth[rows], [each[rows] for each in decided]
+    known = {group: mask for group, mask in groups.items() if mask.any()}
+    # Labels that are neither there nor predicted have an F1 of 0 in any resample: only counted.
+    active = np.unique(np.concatenate([each.indices for each in (labels, *predicted)]))
+    absent = np.bincount(labels.indices, minlength=truth.shape[1]) == 0
+    n_absent = np.array([np.count_nonzero(mask & absent) for mask in known.values()], np.float64)
+    membership = np.array([mask[active] for mask in known.values()], dtype=np.float64)
+    actual_of = _by_label(labels, active)
+    sums_of = [
+        (_by_label(labels.multiply(each), active), _by_label(each, active)) for each in predicted
+    ]
 
-    def __init__(
-        self,
-        truth: sp.csr_matrix,
-        decided: Sequence[sp.csr_matrix],
-        rows: BoolArray,
-        groups: Mapping[str, BoolArray],
-    ) -> None:
-        self.rows = rows
-        labels, predicted = truth[rows], [each[rows] for each in decided]
-        known = {group: mask for group, mask in groups.items() if mask.any()}
-        self.groups = tuple(known)
-        actual = np.bincount(labels.indices, minlength=truth.shape[1])
-        # Labels that are neither there nor predicted have an F1 of 0 in any resample: only counted.
-        active = np.unique(np.concatenate([each.indices for each in (labels, *predicted)]))
-        absent = [np.count_nonzero(mask & (actual == 0)) for mask in known.values()]
-        self.n_absent = np.array(absent, dtype=np.float64)
-        self.membership = np.array([mask[active] for mask in known.values()], dtype=np.float64)
-        self.actual = _by_label(labels, active)
-        self.decided = [
-            (_by_label(labels.multiply(each), active), _by_label(each, active))
-            for each in predicted
-        ]
-
-    def figures(self, weights: FloatArray) -> FloatArray:
-        """Decisions x groups x (micro-F1, macro-F1).
-
-        NaN for a group none of whose labels is in the resample: that says nothing about it.
-        """
-        weights = weights[self.rows]
-        actual = self.actual @ weights
+    def figures(weights: FloatArray) -> FloatArray:
+        """Decisions x groups x (micro-F1, macro-F1); NaN for a group the resample lacks."""
+        weights = weights[rows]
+        actual = actual_of @ weights
         present = (actual > 0).astype(np.float64)
         results = []
-        for hits_of, predicted_of in self.decided:
+        for hits_of, predicted_of in sums_of:
             hits, size = hits_of @ weights, predicted_of @ weights + actual
             f1 = ratio(2 * hits, size)
             # Not by the linear algebra library, whose threads cost more here than they bring.
-            sums = np.einsum("gl,vl->gv", self.membership, np.stack([2 * hits, size, f1, present]))
-            n_labels = sums[:, 3] + self.n_absent
+            sums = np.einsum("gl,vl->gv", membership, np.stack([2 * hits, size, f1, present]))
+            n_labels = sums[:, 3] + n_absent
             unknown = np.where(n_labels > 0, 0.0, np.nan)
             micro, macro = ratio(sums[:, 0], sums[:, 1]), ratio(sums[:, 2], n_labels)
             results.append(np.column_stack([micro + unknown, macro + unknown]))
         return np.array(results)
+
+    return list(known), figures
 
 
 def _by_label(matrix: Any, labels: Any) -> sp.csr_matrix:

@@ -86,8 +86,8 @@ def evaluate(
             group: {name: interval(values, (0.0, 1.0)) for name, values in measures.items()}
             for group, measures in figures.items()
         }
-    names = stats.label_names or tuple(str(k) for k in range(stats.n_labels))
-    precision, recall, f1 = label_precision_recall_f1(counts)
+    names = stats.label_names or tuple(map(str, range(stats.n_labels)))
+    counted = counts.actual, counts.predicted, counts.hits
     return Evaluation(
         overall=Scores.of(counts, n_documents),
         **by_group,
@@ -96,33 +96,26 @@ def evaluate(
             for name, rows in document_groups(truth).items()
         },
         metrics=_metrics(truth, decided, logits, stats),
-        labels=LabelTable(
-            names, stats.label_counts, counts.actual, counts.predicted, counts.hits,
-            precision, recall, f1,
-        ),
+        labels=LabelTable(names, stats.label_counts, *counted, *label_precision_recall_f1(counts)),
         calibration=None if scale == "margin" else calibration_of(truth, logits),
         intervals=intervals,
-        thresholds=thresholds.to_dict(),
+        thresholds=thresholds,
         unknown_labels=dict(unknown_labels or {}),
         y_true=truth,
         y_pred=decided,
         masks=masks,
         scale=scale,
-    )  # fmt: skip
+    )
 
 
 def _check(y_true: Any, thresholds: Any, stats: Any) -> sp.csr_matrix:
     """The labels, if everything fits together."""
-    if not isinstance(thresholds, Thresholds):
-        raise InputError(
-            f"expected Thresholds, got {type(thresholds).__name__}. Fit them with fit_thresholds "
-            "on other documents than these, or write Thresholds(numbers, one per label, as logits)."
-        )
-    if not isinstance(stats, LabelStats):
-        raise InputError(
-            f"expected the LabelStats of the training part, got {type(stats).__name__}. Make them "
-            "with LabelStats.from_counts(label_counts, n_samples)."
-        )
+    for value, kind, advice in (
+        (thresholds, Thresholds, "Fit them with fit_thresholds on other documents than these"),
+        (stats, LabelStats, "Make them with LabelStats.from_counts of the training part"),
+    ):
+        if not isinstance(value, kind):
+            raise InputError(f"expected {kind.__name__}, got {type(value).__name__}. {advice}.")
     truth = label_matrix(y_true, "labels")
     if truth.shape[1] != stats.n_labels:
         raise InputError(

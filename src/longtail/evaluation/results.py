@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.errors import InputError
+from longtail.labels import GROUP_NAMES
 from longtail.metrics import Counts, precision_recall_f1
 from longtail.thresholds import Thresholds
 from longtail.thresholds.scales import Scale
@@ -23,26 +21,20 @@ Interval = tuple[float, float]
 
 
 def document_groups(truth: sp.csr_matrix) -> dict[str, BoolArray]:
-    """Single- and multi-label documents, and terciles of the number of labels.
+    """Single- and multi-label documents, and terciles of the number of labels if there are three.
 
     Documents without labels are in neither of the first two.
     """
     each = np.diff(truth.indptr)
-    return {"single_label": each == 1, "multi_label": each > 1, **terciles(each)}
-
-
-def terciles(each: NDArray[np.int64]) -> dict[str, BoolArray]:
-    """Documents by their number of labels in three parts, where there are three."""
-    if not len(each):
-        return {}
-    low, high = (int(q) for q in np.quantile(each, [1 / 3, 2 / 3], method="lower"))
+    groups = {"single_label": each == 1, "multi_label": each > 1}
+    low, high = np.quantile(each if len(each) else [0], [1 / 3, 2 / 3], method="lower").tolist()
     middle = f"{high} labels" if high == low + 1 else f"{low + 1} to {high} labels"
-    groups = {
+    terciles = {
         f"up to {low} label{'s' * (low != 1)}": each <= low,
         middle: (each > low) & (each <= high),
         f"{high + 1} or more labels": each > high,
     }
-    return groups if all(rows.any() for rows in groups.values()) else {}
+    return groups | terciles if all(rows.any() for rows in terciles.values()) else groups
 
 
 @dataclass(frozen=True)
@@ -67,9 +59,8 @@ class Scores:
     @classmethod
     def of(cls, counts: Counts, n_documents: int) -> Scores:
         micro, macro = precision_recall_f1(counts), precision_recall_f1(counts, "macro")
-        fractions = (micro.f1, macro.f1, micro.precision, micro.recall, macro.precision)
-        sizes = (len(counts.hits), n_documents, int(counts.actual.sum()))
-        return cls(*fractions, macro.recall, *sizes)
+        fractions = micro.f1, macro.f1, micro.precision, micro.recall, macro.precision, macro.recall
+        return cls(*fractions, len(counts.hits), n_documents, int(counts.actual.sum()))
 
     @property
     def is_empty(self) -> bool:
@@ -131,45 +122,35 @@ class Evaluation:
     intervals: dict[str, dict[str, Interval]]
     """Group of labels or of documents -> micro_f1 and macro_f1 -> 95 % bootstrap interval over
     documents; empty groups have none."""
-    thresholds: dict[str, Any]
-    """Method and values, as `Thresholds.to_dict` gives them."""
-    unknown_labels: dict[str, int] = field(default_factory=dict)
-    """Labels of the documents that the model does not know, and how often: not evaluated."""
-    y_true: sp.csr_matrix | None = field(default=None, repr=False)
-    y_pred: sp.csr_matrix | None = field(default=None, repr=False)
-    masks: Mapping[str, BoolArray] = field(default_factory=dict, repr=False)
+    thresholds: Thresholds
+    y_true: sp.csr_matrix = field(repr=False)
+    y_pred: sp.csr_matrix = field(repr=False)
+    masks: Mapping[str, BoolArray] = field(repr=False)
     """The labels of head, medium and tail."""
-    scale: Scale = "logit"
+    scale: Scale
     """What the evaluated scores were."""
+    unknown_labels: dict[str, int]
+    """Labels of the documents that the model does not know, and how often: not evaluated."""
 
     def groups(self) -> dict[str, Scores]:
         """The label groups in the order of the paper's table."""
         return {"all": self.overall, "head": self.head, "medium": self.medium, "tail": self.tail}
 
-    @cached_property
-    def rule(self) -> Thresholds:
-        """The thresholds as an object that decides."""
-        return Thresholds.from_dict(self.thresholds)
-
     def decisions(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """Labels and decisions, which an evaluation read from JSON does not have."""
-        if self.y_true is None or self.y_pred is None:
-            raise InputError("this evaluation has no decisions: evaluate the model again.")
+        """Labels and decisions."""
         return self.y_true, self.y_pred
 
     def to_dict(self, per_label: bool = True) -> dict[str, Any]:
         """Plain numbers, for JSON."""
         by_documents = self.by_labels_per_document.items()
-        groups = ("head", "medium", "tail", "overall")
         return {
-            **{name: getattr(self, name).to_dict() for name in groups},
+            **{name: getattr(self, name).to_dict() for name in (*GROUP_NAMES, "overall")},
             "by_labels_per_document": {name: group.to_dict() for name, group in by_documents},
-            "metrics": {k: None if math.isnan(v) else v for k, v in self.metrics.items()},
+            "metrics": self.metrics,
             "calibration": None if self.calibration is None else asdict(self.calibration),
-            "intervals": {
-                group: {name: list(interval) for name, interval in by_measure.items()}
-                for group, by_measure in self.intervals.items()
-            },
-            **{name: getattr(self, name) for name in ("thresholds", "scale", "unknown_labels")},
+            "intervals": self.intervals,
+            "thresholds": self.thresholds.to_dict(),
+            "scale": self.scale,
+            "unknown_labels": self.unknown_labels,
             **({"labels": self.labels.rows()} if per_label else {}),
         }

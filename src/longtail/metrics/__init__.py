@@ -6,16 +6,13 @@ that is masked or absent from CSR is not scored: it ranks below all others and i
 but a positive among them still counts. A stored zero is a score of 0.
 """
 
-from longtail.metrics.average_precision import average_precision, label_average_precision
+from longtail.metrics.average_precision import average_precision
 from longtail.metrics.decisions import (
     Counts,
     PrecisionRecallF1,
     count,
     decision_scores,
-    label_f1,
     label_precision_recall_f1,
-    macro_f1,
-    micro_f1,
     precision_recall_f1,
 )
 from longtail.metrics.ranking import propensities, ranking_scores, top_k
@@ -26,11 +23,7 @@ __all__ = [
     "average_precision",
     "count",
     "decision_scores",
-    "label_average_precision",
-    "label_f1",
     "label_precision_recall_f1",
-    "macro_f1",
-    "micro_f1",
     "precision_recall_f1",
     "propensities",
     "ranking_scores",

@@ -7,7 +7,7 @@ positive; so equal scores are one threshold, as with scikit-learn.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,7 @@ from longtail.checks import check_choice
 from longtail.metrics.blocks import applies_to, positions_of, row_blocks, rows_of
 from longtail.metrics.inputs import FloatArray, WithoutPositives, labels_and_scores, mean_of
 
-APAverage: TypeAlias = Literal["micro", "macro"]
+APAverage = Literal["micro", "macro"]
 
 
 def average_precision(
@@ -43,8 +43,10 @@ def average_precision(
     check_choice("absent", absent, get_args(WithoutPositives))
     truth, checked = labels_and_scores(y_true, scores)
     if average == "macro":
-        by_label, n_positive = _by_label(truth, checked)
-        return mean_of(by_label, n_positive > 0, absent)
+        n_positive = np.bincount(truth.indices, minlength=truth.shape[1])
+        sums = (_sums_sparse if sp.issparse(checked) else _sums_dense)(truth.tocsc(), checked)
+        # A label without positives has a sum of 0.
+        return mean_of(sums / np.maximum(n_positive, 1), n_positive > 0, absent)
     blocks: Iterable[NDArray[Any]]
     if sp.issparse(checked):
         positive = checked.data[positions_of(truth, checked)]
@@ -54,19 +56,6 @@ def average_precision(
         blocks = (checked[rows] for rows in row_blocks(*checked.shape))
     total = _precision_sum(positive, (np.sort(block, axis=None) for block in blocks))
     return total / truth.nnz if truth.nnz else 0.0
-
-
-def label_average_precision(y_true: Any, scores: Any) -> FloatArray:
-    """Average precision of each label, 0 for a label without positives; see `average_precision`."""
-    return _by_label(*labels_and_scores(y_true, scores))[0]
-
-
-def _by_label(truth: sp.csr_matrix, scores: Any) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Average precision and number of positives of each label."""
-    n_positive = np.bincount(truth.indices, minlength=truth.shape[1])
-    sums = _sums_sparse if sp.issparse(scores) else _sums_dense
-    # A label without positives has a sum of 0.
-    return sums(truth.tocsc(), scores) / np.maximum(n_positive, 1), n_positive
 
 
 def _precision_sum(positive: NDArray[Any], sorted_blocks: Iterable[NDArray[Any]]) -> float:
@@ -80,15 +69,12 @@ def _precision_sum(positive: NDArray[Any], sorted_blocks: Iterable[NDArray[Any]]
 
 
 def _sums_dense(truth: sp.csc_matrix, scores: NDArray[Any]) -> FloatArray:
+    """The same for every label."""
     sums = np.zeros(truth.shape[1])
     # Labels without positives are skipped: in a long tail they are most.
-    labels = np.flatnonzero(np.diff(truth.indptr))
-    for block in row_blocks(len(labels), scores.shape[0]):
-        columns = scores[:, labels[block]].T
-        in_order = np.sort(columns, axis=1)
-        for label, column, ordered in zip(labels[block], columns, in_order, strict=True):
-            documents = truth.indices[truth.indptr[label] : truth.indptr[label + 1]]
-            sums[label] = _precision_sum(column[documents], [ordered])
+    for label in np.flatnonzero(np.diff(truth.indptr)):
+        documents = truth.indices[truth.indptr[label] : truth.indptr[label + 1]]
+        sums[label] = _precision_sum(scores[documents, label], [np.sort(scores[:, label])])
     return sums
 
 

@@ -41,33 +41,14 @@ class PrecisionRecallF1(NamedTuple):
 
 
 def count(y_true: Any, y_pred: Any) -> Counts:
-    """Counts of each label over all documents.
-
-    Zero documents are allowed, so that an empty group of documents has a row in a table: all its
-    counts are 0, and so are its F1 scores.
-    """
+    """Counts of each label over all documents; all 0 for an empty group of documents."""
     return _counts(y_true, y_pred)[0]
-
-
-def micro_f1(counts: Counts) -> float:
-    """F1 of all decisions together; 0 if nothing is predicted and nothing applies."""
-    return precision_recall_f1(counts, "micro").f1
-
-
-def macro_f1(counts: Counts, absent: WithoutPositives = "zero") -> float:
-    """Mean F1 over labels; `absent` as in `precision_recall_f1`."""
-    return precision_recall_f1(counts, "macro", absent).f1
-
-
-def label_f1(counts: Counts) -> FloatArray:
-    """F1 of each label; 0 for a label that is neither predicted nor present."""
-    return ratio(2 * counts.hits, counts.predicted + counts.actual)
 
 
 def label_precision_recall_f1(counts: Counts) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Precision, recall and F1 of each label: 0 if it is never predicted, absent, or both."""
-    precision, recall = (ratio(counts.hits, part) for part in (counts.predicted, counts.actual))
-    return precision, recall, label_f1(counts)
+    hits, predicted, actual = counts
+    return ratio(hits, predicted), ratio(hits, actual), ratio(2 * hits, predicted + actual)
 
 
 def precision_recall_f1(

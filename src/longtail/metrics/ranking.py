@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from longtail.checks import check_integer
-from longtail.errors import InputError
+from longtail.errors import InputError, shown
 from longtail.labels import LabelStats
 from longtail.metrics.blocks import row_blocks, rows_of
 from longtail.metrics.inputs import FloatArray, labels_and_scores, ratio, score_matrix
@@ -97,20 +97,20 @@ def ranking_scores(
         >>> {name: round(value, 4) for name, value in values.items()}
         {'precision@2': 0.25, 'recall@2': 0.25, 'ndcg@2': 0.3066, 'coverage@2': 0.3333}
     """
-    if len(ks) == 0:
-        raise InputError("expected at least one k, got none. Pass ks=(1, 3, 5), for example.")
     for k in ks:
         check_integer("k", k, 1)
     truth, checked = labels_and_scores(y_true, scores)
     best = _top_k(checked, min(max(ks), truth.shape[1]))
     hits, n_actual = _applies(truth, best), np.diff(truth.indptr)
     n_present = np.unique(truth.indices).size
+    # At every rank, and summed: the DCG of a document whose labels are all ranked first.
+    every_discount = 1 / np.log2(np.arange(2, best.shape[1] + 2))
+    ideals = np.append(0.0, np.cumsum(every_discount))
     metrics: dict[str, list[float]] = defaultdict(list)
     if propensities is not None:
         gains, most = _gains(truth, best, hits, propensities)
     for k in ks:
-        found, ideal = hits[:, :k], _ideal_dcg(n_actual, k)
-        discounts = _discounts(found.shape[1])
+        found, ideal, discounts = hits[:, :k], ideals[np.minimum(n_actual, k)], every_discount[:k]
         n_hits = found.sum(axis=1)
         for name, values in (
             ("precision", n_hits / k),
@@ -133,34 +133,17 @@ def _gains(
 ) -> tuple[FloatArray, FloatArray]:
     """1 / propensity at every rank: of the hits, and of the best possible ranking."""
     values = np.asarray(propensities, dtype=np.float64)
-    if values.shape != (truth.shape[1],):
+    if values.shape != (truth.shape[1],) or not ((values > 0) & (values <= 1)).all():
         raise InputError(
-            f"expected {truth.shape[1]} propensities, one per label, got shape {values.shape}."
-        )
-    bad = np.flatnonzero(~((values > 0) & (values <= 1)))
-    if bad.size:
-        raise InputError(
-            f"a propensity must be above 0 and at most 1, got {values[bad[0]]} for label "
-            f"{bad[0]}. Compute them with propensities(label_counts, n_samples); the inverse is "
-            "taken here."
+            f"expected {truth.shape[1]} propensities above 0 and at most 1, one per label, got "
+            f"{shown(propensities)}. Compute them with propensities(label_counts, n_samples); the "
+            "inverse is taken here."
         )
     inverse = 1 / values
     weighted = sp.csr_matrix((inverse[truth.indices], truth.indices, truth.indptr), truth.shape)
     entries = top_entries(weighted, best.shape[1])
     ideal = np.where(entries >= 0, np.append(weighted.data, 0.0)[entries], 0.0)
     return np.where(hits, inverse[best], 0.0), ideal
-
-
-def _discounts(depth: int) -> FloatArray:
-    """1 / log2(rank + 1) for the ranks 1 to depth."""
-    return np.asarray(1 / np.log2(np.arange(2, depth + 2)), dtype=np.float64)
-
-
-def _ideal_dcg(n_actual: NDArray[np.int64], k: int) -> FloatArray:
-    """DCG at k of a document all of whose labels are ranked first; 0 without labels."""
-    most = min(k, int(n_actual.max(initial=0)))
-    cumulative = np.concatenate(([0.0], np.cumsum(_discounts(most))))
-    return np.asarray(cumulative[np.minimum(n_actual, most)], dtype=np.float64)
 
 
 def _top_k(scores: Any, k: int) -> NDArray[Any]:
@@ -204,9 +187,7 @@ def _descending(values: NDArray[Any]) -> NDArray[np.int64]:
 
 def _applies(truth: sp.csr_matrix, labels: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each ranked label is one of its document's."""
-    hits = np.zeros(labels.shape, dtype=np.bool_)
-    for block in row_blocks(*labels.shape):
-        rows = np.arange(block.start, block.stop)[:, np.newaxis]
-        # -1 would read as the last label.
-        hits[block] = (truth[rows, labels[block]].toarray() > 0) & (labels[block] >= 0)
-    return hits
+    n_documents, n_labels = truth.shape
+    pairs = np.arange(n_documents, dtype=np.int64)[:, np.newaxis] * n_labels + labels
+    # -1 would read as the last label of the document before.
+    return (labels >= 0) & np.isin(pairs, rows_of(truth) * n_labels + truth.indices)

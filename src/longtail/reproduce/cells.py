@@ -130,7 +130,7 @@ def train_cell(
             **{name: metadata.version(name) for name in LIBRARIES},
         },
         "commit": commit(),
-        "thresholds": str(evaluation.thresholds.get("method", cell.recipe.get("thresholds"))),
+        "thresholds": evaluation.thresholds.method,
         "evaluation": evaluation.to_dict(per_label=False),
     }
     space.write_record(FINISHED, result)

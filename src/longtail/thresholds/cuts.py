@@ -5,17 +5,16 @@ A better cut always lies just below a positive, so only positives are candidates
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.thresholds.tuning import FloatArray, IntArray, Pairs, Tuning
+from longtail.thresholds.tuning import FloatArray, IntArray, Tuning
 
 Objective = Literal["micro", "macro", "mean"]
-OBJECTIVES = ("micro", "macro", "mean")
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 # Equal steps between the lowest and the highest positive, by which cuts are compared first.
 LEVELS = 1 << 13
 # F1 of cuts that differ by less is equal: a sum of floating point numbers depends on their order.
@@ -34,11 +33,9 @@ class Cuts(NamedTuple):
     predicted: IntArray
 
 
-def combine(objective: Objective, micro: Callable[[], T], macro: Callable[[], T]) -> T:
-    """The objective from micro- and macro-F1, of which only those needed are computed."""
-    if objective != "mean":
-        return micro() if objective == "micro" else macro()
-    return (micro() + macro()) / 2
+def combine(objective: Objective, micro: T, macro: T) -> T:
+    """The objective from micro- and macro-F1."""
+    return {"micro": micro, "macro": macro, "mean": (micro + macro) / 2}[objective]
 
 
 def cuts_of(tuning: Tuning) -> Cuts:
@@ -82,61 +79,42 @@ def below_all(lowest: Any, highest: Any) -> Any:
     return 2 * lowest - highest
 
 
-def above_all(lowest: float, highest: float) -> float:
-    """A threshold that no score reaches, likewise."""
-    return max(2 * highest - lowest, float(np.nextafter(highest, np.inf)))
-
-
 def best_cut(
     tuning: Tuning, objective: Objective, offsets: FloatArray | None = None
 ) -> tuple[float, float]:
     """The best threshold for all labels, and its F1 on these documents.
 
+    Exact without sorting all pairs: F1 is known at every level of score, and from the positives
+    within a level how far it can rise there. Only levels that can hold the best cut are sorted.
     Without any scored positive the threshold is above every score; without any score, 0.
 
     Args:
         offsets: of each label, added to its scores.
     """
     # Counts alone need no order.
-    pairs = tuning.pairs if objective == "micro" else tuning.by_label
+    is_micro = objective == "micro"
+    pairs = tuning.pairs if is_micro else tuning.by_label
+    steps = np.zeros(len(pairs.scores)) if is_micro else tuning.f1_steps
     if offsets is not None:
         pairs = pairs._replace(scores=pairs.scores + offsets[pairs.labels])
-    steps = None if objective == "micro" else tuning.f1_steps
-    return best_cut_of(pairs, tuning.n_positive, objective, steps)
-
-
-def best_cut_of(
-    pairs: Pairs, n_positive: IntArray, objective: Objective, steps: FloatArray | None
-) -> tuple[float, float]:
-    """The best threshold for these pairs, and its F1.
-
-    Exact without sorting all pairs: F1 is known at every level of score, and from the positives
-    within a level how far it can rise there. Only levels that can hold the best cut are sorted.
-
-    Args:
-        n_positive: documents of each label.
-        steps: `Tuning.f1_steps`, which do not change with an offset to a label's scores; None for
-            micro-F1.
-    """
     scores, applies = pairs.scores, pairs.applies
     if not len(scores):
         return 0.0, 0.0
     lowest, highest = float(scores.min()), float(scores.max())
     if not applies.any():
-        return above_all(lowest, highest), 0.0
+        return max(2 * highest - lowest, float(np.nextafter(highest, np.inf))), 0.0
     level = levels_of(scores, applies, LEVELS)
     totals = totals_of(level, LEVELS + 1, applies, steps)
-    f1 = partial(f1_of, objective, n_positive)
+    f1 = partial(f1_of, objective, tuning.n_positive)
     reached = cumulative(totals)
     # Within a level F1 is highest if all its positives come first.
-    first = np.stack([totals[0], totals[0], np.zeros(LEVELS + 1)])
-    if steps is not None:
-        first[2] = np.bincount(level[applies], steps[applies], LEVELS + 1)
+    gains = np.bincount(level[applies], steps[applies], LEVELS + 1)
+    first = np.stack([totals[0], totals[0], gains])
     highest_f1 = f1(*(reached - totals + first))
     chosen = (highest_f1 >= f1(*reached).max() - EQUAL) & (totals[0] > 0)
     at = np.flatnonzero(chosen[level])
     at = at[np.argsort(-scores[at], kind="stable")]
-    counted = [applies[at], np.ones(len(at)), np.zeros(len(at)) if steps is None else steps[at]]
+    counted = [applies[at], np.ones(len(at)), steps[at]]
     exact = f1(*(np.cumsum(counted, axis=1) + cumulative(totals * ~chosen)[:, level[at]]))
     ordered = scores[at]
     # A cut cannot fall between equal scores.
@@ -161,15 +139,11 @@ def levels_of(scores: NDArray[Any], applies: NDArray[np.bool_], n_levels: int) -
 
 
 def totals_of(
-    bins: IntArray, n_bins: int, applies: NDArray[np.bool_], steps: FloatArray | None
+    bins: IntArray, n_bins: int, applies: NDArray[np.bool_], steps: FloatArray
 ) -> FloatArray:
-    """Of the pairs in each bin: number of positives, number, and sum of steps (if given)."""
-    totals: FloatArray = np.zeros((3, n_bins))
-    totals[0] = np.bincount(bins[applies], minlength=n_bins)
-    totals[1] = np.bincount(bins, minlength=n_bins)
-    if steps is not None:
-        totals[2] = np.bincount(bins, steps, n_bins)
-    return totals
+    """Of the pairs in each bin: number of positives, number, and sum of steps."""
+    n_hits, n = np.bincount(bins[applies], minlength=n_bins), np.bincount(bins, minlength=n_bins)
+    return np.stack([n_hits, n, np.bincount(bins, steps, n_bins)])
 
 
 def cumulative(totals: FloatArray) -> FloatArray:
@@ -181,8 +155,4 @@ def f1_of(
     objective: Objective, n_positive: IntArray, hits: Any, predicted: Any, steps: Any
 ) -> FloatArray:
     """The objective, from totals of all pairs that are predicted."""
-    return combine(
-        objective,
-        lambda: 2 * hits / (predicted + n_positive.sum()),
-        lambda: steps / len(n_positive),
-    )
+    return combine(objective, 2 * hits / (predicted + n_positive.sum()), steps / len(n_positive))

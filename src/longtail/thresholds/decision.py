@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from longtail.checks import check_integer
 from longtail.errors import DataError, InputError
 from longtail.metrics.blocks import row_blocks
-from longtail.metrics.inputs import stack_rows
 from longtail.metrics.ranking import top_entries, top_k
 from longtail.thresholds.scales import Scale, to_logits
+
+SAVED = ("method", "objective", "top_k", "at_least_one", "scale", "details")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +54,6 @@ class Thresholds:
     def n_labels(self) -> int:
         return len(self.values)
 
-    @property
-    def value(self) -> float | None:
-        """The threshold of all labels, where they share one."""
-        same = len(self.values) > 0 and bool((self.values == self.values[0]).all())
-        return float(self.values[0]) if same else None
-
     def apply(self, scores: Any, scale: Scale | None = None) -> sp.csr_matrix:
         """Decisions, documents x labels, as a sparse matrix of ones."""
         logits = to_logits(scores, self.scale if scale is None else scale)
@@ -68,7 +63,7 @@ class Thresholds:
             )
         if not sp.issparse(logits):
             blocks = (self.margins(logits[rows]) >= 0 for rows in row_blocks(*logits.shape))
-            return stack_rows(blocks, logits.shape, np.float32)
+            return sp.vstack([sp.csr_matrix(each, dtype=np.float32) for each in blocks], "csr")
         margins = self.margins(logits)
         reached = (margins.data >= 0).astype(np.float32)
         decided = sp.csr_matrix((reached, margins.indices, margins.indptr), logits.shape, copy=True)
@@ -78,17 +73,11 @@ class Thresholds:
     def margins(self, logits: Any) -> Any:
         """How far scores lie above the thresholds, with `top_k` and `at_least_one` applied.
 
-        A label is predicted where its margin is at least 0; if all thresholds were higher by s,
-        where it is at least s. Minus infinity: never predicted, because the threshold is infinite,
-        or `top_k` other labels of the document lie higher. Infinity: always predicted, as the
-        highest of its document under `at_least_one`. Of equal margins the lower column is the
-        higher.
-
-        Args:
-            logits: checked scores of `to_logits`.
-
-        Returns:
-            Margins in float64: a CSR matrix for a CSR matrix, else a dense array.
+        Of checked scores of `to_logits`, in float64, and CSR where those are. A label is predicted
+        where its margin is at least 0; if all thresholds were higher by s, where it is at least s.
+        Minus infinity: never predicted, because the threshold is infinite, or `top_k` other labels
+        of the document lie higher. Infinity: always predicted, as the highest of its document under
+        `at_least_one`. Of equal margins the lower column is the higher.
         """
         depth = min(self.top_k or 1, self.n_labels)
         margins: Any
@@ -117,16 +106,12 @@ class Thresholds:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON; one number where all labels share it, null for infinity."""
-        values = self.values if self.value is None else self.values[:1]
+        shared = (self.values == self.values[:1]).all()
+        values = self.values[:1] if shared else self.values
         return {
-            "method": self.method,
-            "objective": self.objective,
+            **{name: getattr(self, name) for name in SAVED},
             "n_labels": self.n_labels,
             "values": [value if np.isfinite(value) else None for value in values.tolist()],
-            "top_k": self.top_k,
-            "at_least_one": self.at_least_one,
-            "scale": self.scale,
-            "details": dict(self.details),
         }
 
     @classmethod
@@ -139,7 +124,6 @@ class Thresholds:
                 values *= n_labels
             if len(values) != n_labels:
                 raise ValueError(f"{len(values)} values for {n_labels} labels")
-            names = ("method", "objective", "top_k", "at_least_one", "scale", "details")
-            return cls(np.array(values), **{name: saved[name] for name in names})
+            return cls(np.array(values), **{name: saved[name] for name in SAVED})
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"these are no saved thresholds ({error!r}).") from error

@@ -6,6 +6,7 @@ A new method is one function and one row of METHODS; docs/evaluation.md shows it
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import numpy as np
 from longtail.thresholds.cuts import (
     Objective,
     best_cut,
-    best_cut_of,
     combine,
     cumulative,
     cuts_of,
@@ -40,14 +40,14 @@ CURVE_LEVELS, COUNT_LEVELS = 1 << 11, 32
 
 def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
     """One probability of 0.40, 0.41, ..., 0.60, or of margins one shift of -1.0, -0.9, ..., 1.0."""
-    name, values = ("shift", SHIFTS) if tuning.scale == "margin" else ("probability", GRID)
-    cuts = SHIFTS if tuning.scale == "margin" else logit(GRID)
-    above = np.flatnonzero(tuning.by_label.scores >= cuts[0])
-    pairs, steps = tuning.by_label.at(above), tuning.f1_steps[above]
+    name, values, cuts = "probability", GRID, logit(GRID)
+    if tuning.scale == "margin":
+        name, values, cuts = "shift", SHIFTS, SHIFTS
+    pairs = tuning.by_label.at(np.flatnonzero(tuning.by_label.scores >= cuts[0]))
     # Between two cuts all scores are alike.
     rounded = cuts[np.searchsorted(cuts, pairs.scores, side="right") - 1]
-    rounded_pairs = pairs._replace(scores=rounded)
-    value, _ = best_cut_of(rounded_pairs, tuning.n_positive, objective, steps)
+    pairs = pairs._replace(scores=rounded)
+    value, _ = best_cut(replace(tuning, pairs=pairs, is_sorted=True), objective)
     chosen = int(np.searchsorted(cuts, value, side="left").clip(0, len(cuts) - 1))
     return np.full(tuning.n_labels, cuts[chosen]), {name: float(values[chosen])}
 
@@ -76,17 +76,15 @@ def per_label(
     hits = np.bincount(pairs.labels[by_curve & pairs.applies], minlength=tuning.n_labels)
     hits, predicted = (part.sum() - part[cuts.labels] for part in (hits, predicted))
     total = predicted + cuts.predicted + tuning.n_positive.sum()
-    f1 = combine(
-        objective, lambda: 2 * (hits + cuts.hits) / total, lambda: of_label / tuning.n_labels
-    )
+    f1 = combine(objective, 2 * (hits + cuts.hits) / total, of_label / tuning.n_labels)
     # By label, then the best first, then the highest threshold.
     order = np.lexsort((cuts.predicted, -f1, cuts.labels))
     labels, first = np.unique(cuts.labels[order], return_index=True)
     alone = cuts.thresholds[order[first]]
     n_hits = np.bincount(pairs.labels[pairs.applies], minlength=tuning.n_labels)[labels]
     values[labels] = alone + (curve[labels] - alone) * shrinkage / (n_hits + shrinkage)
-    details = {name: value for name, value in details.items() if name != "tuning_f1"}
-    return values, {**details, "shrinkage": shrinkage}
+    names = ("height", "slope", "bend")
+    return values, {**{name: details[name] for name in names}, "shrinkage": shrinkage}
 
 
 def micromacro(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
@@ -149,14 +147,13 @@ def frequency(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
     """
     pairs, counts = tuning.by_label, np.maximum(tuning.label_counts, 1.0)
     of_flat = fit("global", tuning, objective, folds)[1]
-    chosen = of_flat["threshold"], 0.0, 1.0, of_flat["tuning_f1"]
+    height, slope, bend, f1 = of_flat["threshold"], 0.0, 1.0, of_flat["tuning_f1"]
     if pairs.applies.any():
-        slope, bend = _slope_and_bend(tuning, objective, counts)
-        height, f1 = best_cut(tuning, objective, slope * _rarity(counts, bend))
+        curve = _slope_and_bend(tuning, objective, counts)
+        best = best_cut(tuning, objective, curve[0] * _rarity(counts, curve[1]))
         # Never worse than without a slope.
-        if f1 > of_flat["tuning_f1"]:
-            chosen = height, slope, bend, f1
-    height, slope, bend, f1 = chosen
+        if best[1] > f1:
+            (height, f1), (slope, bend) = best, curve
     details = {"height": height, "slope": slope, "bend": bend, "tuning_f1": f1}
     return height - slope * _rarity(counts, bend), details
 

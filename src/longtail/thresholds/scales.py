@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from longtail.checks import check_choice
 from longtail.errors import InputError
-from longtail.metrics.blocks import CACHED, row_blocks
-from longtail.metrics.inputs import check_same_shape, real_matrix, sorted_csr, without_mask
+from longtail.metrics.inputs import check_same_shape, score_matrix
 
 Scale = Literal["logit", "probability", "margin"]
 """Margins, such as distances to a hyperplane, are any real numbers; logits give probabilities."""
@@ -30,29 +29,21 @@ def to_logits(scores: Any, scale: Scale, truth: sp.csr_matrix | None = None) -> 
         truth: labels whose shape the scores must have.
     """
     check_choice("scale", scale, get_args(Scale))
-    matrix = real_matrix(scores, "scores", kinds="fiu")
-    if matrix.dtype.kind != "f":  # unsigned numbers cannot be negated to sort them
-        matrix = matrix.astype(np.float64)
+    matrix = score_matrix(scores, finite=True)
     if truth is not None:
         check_same_shape(truth, matrix, "scores")
-    matrix = without_mask(matrix)
-    sparse = sp.issparse(matrix)
-    if sparse:
-        matrix = sorted_csr(matrix)
-    values = matrix.data if sparse else matrix
-    # In blocks, without a mask as large as the scores.
-    blocks = row_blocks(len(values), values[:1].size, CACHED)
-    if not all(np.isfinite(values[rows]).all() for rows in blocks):
-        raise InputError("scores must be finite, got NaN or infinity. Check the training.")
+    if matrix.dtype.kind != "f":  # unsigned numbers cannot be negated to sort them
+        matrix = matrix.astype(np.float64)
     if scale != "probability":
         return matrix
+    values = matrix.data if sp.issparse(matrix) else matrix
     if values.size and not (values.min() >= 0 and values.max() <= 1):
         raise InputError(
             f"probabilities must lie in [0, 1], got {values.min():g} to {values.max():g}. If these "
             "are logits, pass scale='logit'."
         )
     logits = logit(values)
-    if sparse:
+    if sp.issparse(matrix):
         return sp.csr_matrix((logits, matrix.indices, matrix.indptr), matrix.shape)
     return logits
 

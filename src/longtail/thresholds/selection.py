@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from longtail.errors import InputError, UnknownNameError
-from longtail.metrics import Counts, count, macro_f1, micro_f1
+from longtail.metrics import count, precision_recall_f1
 from longtail.metrics.blocks import row_blocks
 from longtail.thresholds.cuts import OBJECTIVES, Objective, combine
 from longtail.thresholds.decision import Thresholds
@@ -36,7 +35,7 @@ class CrossValidatedF1(NamedTuple):
     macro_f1: float
 
     def of(self, objective: Objective) -> float:
-        return combine(objective, lambda: self.micro_f1, lambda: self.macro_f1)
+        return combine(objective, self.micro_f1, self.macro_f1)
 
 
 def fit_thresholds(
@@ -66,9 +65,8 @@ def fit_thresholds(
             folds by `random_state`.
         top_k, at_least_one: see `Thresholds`.
     """
-    _check(method, objective)
     tuning = make_tuning(scores, y_true, label_counts, scale)
-    groups = _folds(folds, tuning.n_documents, random_state)
+    groups = _folds(tuning, method, objective, folds, random_state)
     chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
     values, fitted = fit(chosen, tuning, objective, groups)
     return Thresholds(values, chosen, objective, top_k, at_least_one, scale, details | fitted)
@@ -95,9 +93,8 @@ def cross_validated_score(
     For each fold the thresholds are fitted on the other folds; micro- and macro-F1 are then taken
     over all documents at once, as a rare label is in few folds. Arguments as in `fit_thresholds`.
     """
-    _check(method, objective)
     tuning = make_tuning(scores, y_true, label_counts, scale)
-    groups = _folds(folds, tuning.n_documents, random_state)
+    groups = _folds(tuning, method, objective, folds, random_state)
     return _score(tuning, _out_of_fold(tuning, [method], objective, groups)[method])
 
 
@@ -121,13 +118,13 @@ def _out_of_fold(
                 inner = _choose(part, objective, rest)[0] if len(names) > 2 else "global"
             values, _ = fit(inner, part, objective, rest)
             decided[method][held_out] = scores >= values[labels]
-    return {method: _matrix(tuning, chosen) for method, chosen in decided.items()}
-
-
-def _matrix(tuning: Tuning, chosen: NDArray[np.bool_]) -> sp.csr_matrix:
-    at = np.flatnonzero(chosen)
-    places = tuning.by_label.documents[at], tuning.by_label.labels[at]
-    return sp.csr_matrix((np.ones(len(at)), places), tuning.y_true.shape)
+    return {
+        method: sp.csr_matrix(
+            (np.ones(chosen.sum()), (pairs.documents[chosen], pairs.labels[chosen])),
+            tuning.y_true.shape,
+        )
+        for method, chosen in decided.items()
+    }
 
 
 def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str, dict[str, Any]]:
@@ -169,29 +166,22 @@ def _gain(
 def _f1_of_columns(hits: Any, predicted: Any, actual: Any, objective: Objective) -> FloatArray:
     """F1 of every column, labels being rows."""
     total = predicted + actual
-    return combine(
-        objective,
-        lambda: 2 * hits.sum(axis=0) / np.maximum(1, total.sum(axis=0)),
-        lambda: np.asarray(np.mean(2 * hits / np.maximum(1, total), axis=0)),
-    )
+    micro = 2 * hits.sum(axis=0) / np.maximum(1, total.sum(axis=0))
+    return combine(objective, micro, np.mean(2 * hits / np.maximum(1, total), axis=0))
 
 
 def _score(tuning: Tuning, decided: sp.csr_matrix) -> CrossValidatedF1:
-    return _f1_of(count(tuning.y_true, decided))
+    counts = count(tuning.y_true, decided)
+    return CrossValidatedF1(*(precision_recall_f1(counts, each).f1 for each in ("micro", "macro")))
 
 
-def _f1_of(counts: Counts) -> CrossValidatedF1:
-    return CrossValidatedF1(micro_f1(counts), macro_f1(counts))
-
-
-def _check(method: str, objective: str) -> None:
+def _folds(tuning: Tuning, method: str, objective: str, folds: Any, random_state: int) -> IntArray:
+    """The fold of each document, if these arguments can be used."""
     if method not in list_methods():
         raise UnknownNameError("threshold method", method, list_methods())
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
-
-
-def _folds(folds: Any, n_documents: int, random_state: int) -> IntArray:
+    n_documents = tuning.n_documents
     if folds is None:
         order = np.random.RandomState(random_state).permutation(n_documents)
         return np.argsort(order) % N_FOLDS

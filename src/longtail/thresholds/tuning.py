@@ -1,7 +1,6 @@
 """Scores and labels that thresholds are fitted on: checked, as logits, pair by pair.
 
-Scores may be dense, masked (a masked pair was not scored, and is ignored) or CSR (an absent pair
-has no score, and is never predicted).
+A masked pair is ignored with its label; one that is absent from CSR is never predicted.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.errors import InputError
-from longtail.metrics.blocks import applies_to, rectangles, rows_of
-from longtail.metrics.inputs import label_matrix
+from longtail.errors import InputError, shown
+from longtail.metrics.blocks import applies_to, rows_of
+from longtail.metrics.inputs import check_not_empty, label_matrix
 from longtail.thresholds.scales import Scale, to_logits
 
 FloatArray = NDArray[np.float64]
@@ -26,7 +25,7 @@ IntArray = NDArray[np.int64]
 class Pairs(NamedTuple):
     """Scored pairs of a document and a label."""
 
-    documents: NDArray[np.int32]
+    documents: NDArray[np.integer]
     labels: NDArray[np.int32]
     scores: NDArray[Any]
     applies: NDArray[np.bool_]
@@ -40,13 +39,12 @@ class Tuning:
     """Documents that the model has not trained on: their scores as logits, and their labels."""
 
     pairs: Pairs
-    """In any order."""
+    """Label by label."""
     y_true: sp.csr_matrix
     """Without masked pairs, as those are ignored."""
     label_counts: FloatArray
     """Training documents of each label."""
     scale: Scale = "logit"
-    """Of the scores as they were passed."""
     is_sorted: bool = False
     """Whether the pairs are those of `by_label`."""
     fits: dict[Any, Any] = field(default_factory=dict)
@@ -70,23 +68,15 @@ class Tuning:
         """The pairs label by label, each from the highest score down."""
         if self.is_sorted:
             return self.pairs
-        # As a matrix, since scipy orders many pairs by label faster than numpy sorts them.
-        n_pairs = len(self.pairs.labels)
-        numbers = np.arange(n_pairs, dtype=np.int32 if n_pairs < 1 << 31 else np.int64)
-        places = self.pairs.labels, numbers
-        order = sp.coo_matrix((numbers, places), (self.n_labels, n_pairs)).tocsr().data
-        scores = self.pairs.scores[order]
-        for _, at, is_pair in rectangles(*self.segments):
-            ranks = np.argsort(np.where(is_pair, -scores[at], np.inf), axis=1)
-            order[at[is_pair]] = order[np.take_along_axis(at, ranks, axis=1)[is_pair]]
+        order = np.empty(len(self.pairs.scores), dtype=np.int64)
+        for start, size in zip(*self.segments, strict=True):
+            of_label = slice(start, start + size)
+            order[of_label] = start + np.argsort(-self.pairs.scores[of_label])
         return self.pairs.at(order)
 
     @cached_property
     def f1_steps(self) -> FloatArray:
-        """By how much each pair of `by_label`, predicted after those above it, changes the F1.
-
-        That of its label.
-        """
+        """What each pair of `by_label`, predicted after those above it, adds to its label's F1."""
         starts, sizes = self.segments
         hits = np.append(0, np.cumsum(self.by_label.applies))
         hits = hits[1:] - np.repeat(hits[starts], sizes)
@@ -98,7 +88,7 @@ class Tuning:
 
     @cached_property
     def segments(self) -> tuple[IntArray, IntArray]:
-        """The start and the number of the pairs of each label in `by_label`."""
+        """The start and the number of the pairs of each label."""
         sizes = np.bincount(self.pairs.labels, minlength=self.n_labels).astype(np.int64)
         return np.cumsum(sizes) - sizes, sizes
 
@@ -114,32 +104,27 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
     """Check the user's arguments and convert the scores to logits."""
     truth = label_matrix(y_true, "labels")
     counts = np.asarray(label_counts, dtype=np.float64)
-    if counts.shape != (truth.shape[1],):
+    check_not_empty(truth.shape)
+    if counts.shape != (truth.shape[1],) or not (np.isfinite(counts) & (counts >= 0)).all():
         raise InputError(
-            f"expected one training count per label, {truth.shape[1]} of them, got shape "
-            f"{counts.shape}. Take them from LabelStats.label_counts of the training part."
+            f"expected {truth.shape[1]} finite training counts, one per label, got "
+            f"{shown(label_counts)}. Take LabelStats.label_counts of the training part."
         )
-    if 0 in truth.shape:
-        raise InputError(
-            f"thresholds need at least one document and one label, got a matrix of {truth.shape}."
-        )
-    if not (np.isfinite(counts).all() and counts.min() >= 0):
-        raise InputError("training counts must be finite and not negative.")
     logits = to_logits(scores, scale, truth)
     if np.ma.isMaskedArray(scores):
         truth = truth.multiply(~np.ma.getmaskarray(scores)).tocsr()
         truth.eliminate_zeros()
-    return Tuning(_pairs(logits, truth), truth.astype(bool), counts, scale)
+    return Tuning(_pairs(logits, truth.tocsc()), truth.astype(bool), counts, scale)
 
 
-def _pairs(logits: Any, truth: sp.csr_matrix) -> Pairs:
+def _pairs(logits: Any, truth: sp.csc_matrix) -> Pairs:
+    n_documents, n_labels = logits.shape
+    labels = np.arange(n_labels, dtype=np.int32)
     if sp.issparse(logits):
-        documents, labels = rows_of(logits), logits.indices
-        values, applies = logits.data, applies_to(truth, logits)
-    else:
-        n_documents, n_labels = logits.shape
-        documents = np.repeat(np.arange(n_documents, dtype=np.int32), n_labels)
-        labels = np.tile(np.arange(n_labels, dtype=np.int32), n_documents)
-        values, applies = logits.ravel(), np.zeros(logits.size, dtype=np.bool_)
-        applies[rows_of(truth) * n_labels + truth.indices] = True
-    return Pairs(documents.astype(np.int32), labels.astype(np.int32, copy=False), values, applies)
+        scored = logits.tocsc()
+        labels, applies = np.repeat(labels, np.diff(scored.indptr)), applies_to(truth, scored)
+        return Pairs(scored.indices, labels, scored.data, applies)
+    documents = np.tile(np.arange(n_documents, dtype=np.int32), n_labels)
+    applies = np.zeros(logits.size, dtype=np.bool_)
+    applies[rows_of(truth.T) * n_documents + truth.indices] = True
+    return Pairs(documents, np.repeat(labels, n_documents), logits.ravel(order="F"), applies)

@@ -81,7 +81,7 @@ def _thresholds(panels: Panels, runs: Runs) -> None:
     """The threshold of a label over its training count."""
     (axes,) = panels
     for k, run in runs:
-        values = run.evaluation.rule.values
+        values = run.evaluation.thresholds.values
         counts = np.maximum(run.evaluation.labels.train_count, 0.5)
         finite = np.flatnonzero(np.isfinite(values))
         if len(np.unique(values[finite])) == 1:
