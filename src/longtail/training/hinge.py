@@ -79,7 +79,7 @@ def solve_hinge(
     size = min(MAX_CHUNK, max(MIN_CHUNK, n_labels // 16))
     chunks = [order[k : k + size] for k in range(0, n_labels, size)]
 
-    def solve(labels: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    def solve(labels: NDArray[Any]) -> Any:
         positives = documents[:, labels]
         most = int(counts[labels].max(initial=0))
         limit = max(fewest, PER_POSITIVE * most)
