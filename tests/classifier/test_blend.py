@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
-from longtail.classifier.blend import _weighted_sum, blend_weights, fit_plans
+from longtail.classifier import weights as weights_module
+from longtail.classifier.blend import _weighted_sum, fit_plans
 from longtail.classifier.crossfit import Fitted, Run
 from longtail.classifier.plan import Plan, fingerprint
 from longtail.classifier.saving import model_card
+from longtail.classifier.weights import blend_weights
 from longtail.classifier.work import open_work
 from longtail.data import TextData
 from longtail.errors import InputError
@@ -187,3 +189,17 @@ def test_sparse_scores_are_summed_like_dense_ones(seed: int) -> None:
     expected = 0.5 * dense[0] + 2 * dense[1] - 1
     expected[2, 0] = 0.5 * (dense[0][2, 1:].min() - 1) + 2 * dense[1][2, 0] - 1
     np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_from_a_sample_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All positive pairs and some of the others give nearly the weights of all, dense or CSR."""
+    rng = np.random.default_rng(0)
+    Y = sp.csr_matrix(rng.random((600, 50)) < 0.05, dtype=np.float32)
+    scores = [3 * Y.toarray() + rng.normal(size=Y.shape) - 2, rng.normal(size=Y.shape)]
+    (whole, none), intercept = blend_weights(scores, Y)
+    monkeypatch.setattr(weights_module, "FITTING_PAIRS", 6000)
+    for drawn in (scores, [sp.csr_matrix(each) for each in scores]):
+        (sampled, nothing), constant = blend_weights(drawn, Y)
+        assert sampled == pytest.approx(whole, rel=0.1)
+        assert constant == pytest.approx(intercept, abs=0.3)
+        assert none < 0.1 * whole and nothing < 0.1 * sampled

@@ -12,9 +12,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from longtail.classifier.choice import settle
 from longtail.classifier.crossfit import Fitted, Run, fit_plan
@@ -22,15 +19,10 @@ from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.folds import FoldedData
 from longtail.classifier.label_texts import note_unknown_labels
 from longtail.classifier.plan import Plan
+from longtail.classifier.weights import blend_weights
 from longtail.data import TextData
 from longtail.progress import Progress
 from longtail.thresholds import Objective
-
-Floats = NDArray[np.float64]
-# Pairs of document and label that the weights are fitted on: there are few weights.
-FITTING_PAIRS = 4_000_000
-# Keeps weights finite if models are never wrong; negligible otherwise.
-RIDGE = 2e-4
 
 
 def fit_plans(
@@ -117,55 +109,3 @@ def _weighted_sum(scores: Sequence[Any], weights: Sequence[float], intercept: fl
     total = sp.csr_matrix(total)
     total.data += np.repeat(base, np.diff(total.indptr))
     return total.astype(np.float32)
-
-
-def blend_weights(scores: Sequence[Any], Y: sp.csr_matrix) -> tuple[tuple[float, ...], float]:
-    """The weight of each member, at least 0, and the intercept.
-
-    A logistic regression on held-out scores in which all labels have the same weight.
-    """
-    columns, truth, importance = _fitting_pairs(scores, Y)
-
-    def loss(params: Floats) -> tuple[float, Floats]:
-        logits = columns @ params[:-1] + params[-1]
-        value = importance @ (np.logaddexp(0, logits) - truth * logits)
-        slope = importance * (expit(logits) - truth)
-        ridge = RIDGE * np.append(params[:-1], 0.0)
-        return float(value + ridge @ params / 2), np.append(columns.T @ slope, slope.sum()) + ridge
-
-    # Scores may have different units, such as the margins of an SVM.
-    unit = np.sqrt((columns**2).mean(axis=0)) + 1e-12
-    columns /= unit
-    start = np.append(np.full(len(scores), 1 / len(scores)), 0.0)
-    bounds = [(0.0, None)] * len(scores) + [(None, None)]
-    params = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    weights = tuple(float(weight) for weight in params[:-1] / unit)
-    if not any(weights):
-        # No member is informative: use equal weights.
-        weights = tuple(float(share) for share in 1 / (len(scores) * unit))
-    return weights, float(params[-1])
-
-
-def _fitting_pairs(scores: Sequence[Any], Y: sp.csr_matrix) -> tuple[Floats, Floats, Floats]:
-    """Pairs that all members have scored: their scores, whether the label applies, the weight."""
-    n_documents, n_labels = Y.shape
-    n_rows = max(1, min(n_documents, FITTING_PAIRS // max(1, n_labels)))
-    rows = np.sort(np.random.default_rng(0).permutation(n_documents)[:n_rows])
-    scored = np.ones((n_rows, n_labels), dtype=np.bool_)
-    dense = []
-    for each in scores:
-        part = each[rows]
-        if sp.issparse(part):
-            there = sp.csr_matrix((np.ones(part.nnz), part.indices, part.indptr), part.shape)
-            scored &= there.toarray() > 0
-            dense.append(part.toarray())
-        else:
-            scored &= ~np.ma.getmaskarray(part)
-            dense.append(np.ma.getdata(part))
-    truth = Y[rows].toarray()
-    counts = np.maximum(1.0, np.asarray(Y.sum(axis=0)).ravel())
-    weight = np.broadcast_to(1 / counts, truth.shape)[scored]
-    columns = np.stack([each[scored] for each in dense], axis=1).astype(np.float64)
-    applies = truth[scored].astype(np.float64)
-    # The mean over labels of the loss per document that has the label.
-    return columns, applies, weight / (weight @ applies or weight.sum() or 1.0)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from longtail.classifier.crossfit import Run, Trial, seeded
 from longtail.classifier.folds import FoldedData
 from longtail.classifier.plan import Plan, to_plain
+from longtail.classifier.weights import blend_weights
 from longtail.data import TextData
 from longtail.metrics import average_precision
 from longtail.models import ModelSettings, build_model
@@ -143,8 +144,11 @@ class Comparison:
         if not different:
             return [best.model]
         other = max(different, key=lambda each: each.trial.score)
+        truth = sp.vstack([part.truth for part in self.parts], format="csr")
+        scores = [np.concatenate(each.scores) for each in (best, other)]
+        (first, second), _ = blend_weights(scores, truth)
         pairs = zip(best.scores, other.scores, strict=True)
-        total = [first / first.std() + second / second.std() for first, second in pairs]
+        total = [first * one + second * another for one, another in pairs]
         name = f"{best.trial.settings} + {other.trial.settings}"
         trial = self._evaluate(name, total)
         self.trials[name] = trial
