@@ -5,8 +5,8 @@ python benchmarks/auto.py FOLDER[:noisy|:titles]... [--min-count NAME=COUNT] [--
 FOLDER has train and test parts; `noisy` deletes 30 % of the training labels at random, `titles`
 keeps the first line of each text, or its first 120 characters. For each corpus: test micro- and
 macro-F1 of a squared hinge on words with each C; of the C that is best on the held-out documents
-of the other corpora (mean of cross-validated micro- and macro-F1, relative to the best of each corpus);
-of `auto`; and the points that both lose against the best C in hindsight.
+of the other corpora (mean of cross-validated micro- and macro-F1, relative to the best of each
+corpus); of `auto`; and the points that both lose against the best C in hindsight.
 """
 
 from __future__ import annotations
