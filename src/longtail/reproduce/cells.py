@@ -140,7 +140,10 @@ def train_cell(
 def tidy(cell: Cell) -> None:
     """Remove the checkpoints of a finished cell, unless that was done."""
     if (cell.folder / BEGUN).exists():
-        cell.open().clear(but=(FINISHED, DECISIONS, LOG))
+        space = cell.open()
+        space.clear(but=(FINISHED, DECISIONS, LOG, BEGUN))
+        # Last, so that a cell that is killed on the way is tidied the next time.
+        space.discard(BEGUN)
 
 
 def read_finished(cell: Cell) -> Finished | None:

@@ -25,8 +25,9 @@ def device_of(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device, n_gpus = torch.device(name), torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= n_gpus:
-        hint = f"GPUs are counted from cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "Use 'cpu'"
-        raise InputError(f"device {name!r} does not exist: there are {n_gpus} CUDA GPUs. {hint}.")
+        if not n_gpus:
+            raise InputError(f"device {name!r} needs a CUDA GPU, and there is none. Use 'cpu'.")
+        raise InputError(f"device {name!r} does not exist: expected cuda:0 to cuda:{n_gpus - 1}.")
     return device
 
 
