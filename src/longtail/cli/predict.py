@@ -8,14 +8,13 @@ import queue
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longtail.cli.flags import takes
 from longtail.cli.reading import OPTIONS
-from longtail.cli.show import TrustRemoteCode, print_notes
+from longtail.cli.show import Run, TrustRemoteCode, print_notes
 from longtail.data.documents import ReadReport
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ FLAGS = [flag for flag in OPTIONS if flag.name in (*READING, "max_record_mb")]
 
 @takes("reading", FLAGS, dict)
 def predict(
-    run: Annotated[Path, typer.Argument(help="A folder written by `longtail train`.")],
+    run: Run,
     reading: dict[str, Any],
     file: Annotated[
         str,

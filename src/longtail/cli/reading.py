@@ -156,8 +156,7 @@ class Source:
             saved = json.loads(read_regular(whole_folder(run) / MEMORY))
             if saved["data"] != self._address():
                 return None
-            known = asdict(ReadOptions())
-            options = ReadOptions(**{k: v for k, v in saved["options"].items() if k in known})
+            options = remembered_options(run) or ReadOptions()
             return dataclasses.replace(
                 self,
                 format=self.format or saved["format"],
@@ -236,6 +235,16 @@ class Source:
                 settings[name] = value
         parts: dict[str, TextData] = self._read(load_corpus, self.path, **settings)
         return parts
+
+
+def remembered_options(run: Path) -> ReadOptions | None:
+    """How the data of a trained run were read: columns, separators, encoding; None: not known."""
+    try:
+        saved = json.loads(read_regular(whole_folder(run) / MEMORY))["options"]
+        known = asdict(ReadOptions())
+        return ReadOptions(**{name: value for name, value in saved.items() if name in known})
+    except (OSError, KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _options() -> list[inspect.Parameter]:

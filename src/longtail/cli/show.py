@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from longtail.progress import OnProgress, Progress
     from longtail.training.interrupt import Stop
 
+Run = Annotated[Path, typer.Argument(help="A folder written by `longtail train`.")]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option(
