@@ -49,12 +49,12 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
                 names = _names_in(schema) or ()
             yield LabelNames(names)
             for batch in _batches(file, used, size, options.max_record):
-                for row in batch.to_pylist():
-                    number += 1
+                for number, row in enumerate(batch.to_pylist(), start=number + 1):
+                    at = f"row {number}"
                     if _size(row) > options.max_record:
-                        yield RecordError(str(TooLargeError("the row", options.max_record)), number)
+                        yield RecordError(str(TooLargeError("the row", options.max_record)), at)
                     else:
-                        yield attempt(to_document, number, row, options)
+                        yield attempt(to_document, at, row, options)
                 tick(round(size / max(1, n_rows) * batch.num_rows))
     except pa.ArrowException as error:
         raise EOFError(f"not a valid Parquet file: {shown(str(error))[1:-1]}") from error
