@@ -49,7 +49,8 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
                 names = _names_in(schema) or ()
             yield LabelNames(names)
             for batch in _batches(file, used, size, options.max_record):
-                for number, row in enumerate(batch.to_pylist(), start=number + 1):
+                for row in batch.to_pylist():
+                    number += 1
                     at = f"row {number}"
                     if _size(row) > options.max_record:
                         yield RecordError(str(TooLargeError("the row", options.max_record)), at)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO, cast
 
 from longtail.data.documents import (
     Document,
@@ -75,18 +75,19 @@ class _TarFile(io.BufferedReader):
         return super().read(size)
 
 
-def _tar_members(file: IO[bytes]) -> Iterator[tuple[str, Read]]:
+def _tar_members(file: BinaryIO) -> Iterator[tuple[str, Read]]:
     try:
-        tar: Any = tarfile.TarFile(fileobj=_TarFile(file), encoding="utf-8")
-        while member := tar.next():
-            tar.members.clear()  # It would keep all of them.
-            name = Path(member.name).name
-            if member.isreg() and not member.issparse() and _is_sgml(name):
-                yield name, tar.extractfile(member).read
-        # tarfile ends at a damaged header as if it were the end.
-        tar.fileobj.seek(tar.offset)
-        if any(piece.strip(b"\0") for piece in iter(lambda: tar.fileobj.read(PIECE), b"")):
-            raise EOFError("a broken tar archive: a damaged header, or data after its end")
+        with _TarFile(cast(io.RawIOBase, file)) as opened:
+            tar: Any = tarfile.TarFile(fileobj=opened, encoding="utf-8")
+            while member := tar.next():
+                tar.members.clear()  # It would keep all of them.
+                name = Path(member.name).name
+                if member.isreg() and not member.issparse() and _is_sgml(name):
+                    yield name, tar.extractfile(member).read
+            # tarfile ends at a damaged header as if it were the end.
+            opened.seek(tar.offset)
+            if any(piece.strip(b"\0") for piece in iter(lambda: opened.read(PIECE), b"")):
+                raise EOFError("a broken tar archive: a damaged header, or data after its end")
     except tarfile.TarError as error:
         raise EOFError(f"a broken tar archive: {error}") from error
 
