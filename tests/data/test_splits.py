@@ -396,12 +396,6 @@ def test_wrong_arguments_are_refused_at_once(error: type[Exception], cases: Any)
                 call()
 
 
-@RANDOM_METHODS
-def test_other_states_give_other_parts(method: str) -> None:
-    chosen = {tuple(rows_of(split(DATA, (0.5, 0.5), method, state)[1])) for state in range(10)}
-    assert len(chosen) > 5
-
-
 def test_documents_without_labels_fill_up() -> None:
     nothing = sp.csr_matrix((50, 3))
     first, second = (assign_stratified(nothing, (0.5, 0.5), state) for state in (0, 1))

@@ -151,13 +151,9 @@ def test_loading_what_others_wrote(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["one", "two"], "labels": [["b"], ["a"]]}), path)
     loaded = TextData.load(path)
     assert loaded.texts == ["one", "two"] and loaded.label_names == ("a", "b")
-    pq.write_table(pa.table({"text": ["one", None], "labels": [["b"], ["a"]]}), path)
-    with pytest.raises(DataError, match=r"row 2: expected a string in field 'text', got None"):
+    path.write_bytes(b"PAR1 but not Parquet")
+    with pytest.raises(DataError, match="not a valid Parquet file"):
         TextData.load(path)
-    for content in (b"", b"PAR1 but not Parquet"):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match="not a valid Parquet file"):
-            TextData.load(path)
     with pytest.raises(DataError, match="no such file"):
         TextData.load(tmp_path / "nothing.parquet")
 
