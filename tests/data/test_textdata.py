@@ -126,7 +126,7 @@ def test_stored_zeros_are_no_labels_and_the_callers_matrix_stays() -> None:
         ((["a", "b", 3], SMALL.Y, ("a", "b")), "texts must be strings.*got int"),
         ((["a", "b", None], SMALL.Y, ("a", "b")), "texts must be strings.*got NoneType"),
         (("abc", SMALL.Y, ("a", "b")), "texts must be strings.*got one string"),
-        ((SMALL.texts, SMALL.Y, ("a", 1)), "label_names must be strings"),
+        ((SMALL.texts, SMALL.Y, ("a", 1)), "a label must be a string, got 1"),
         ((SMALL.texts, SMALL.Y, ("a", "a")), "'a' is given twice"),
         ((SMALL.texts, SMALL.Y, ("a", "b"), (1, 2, 3)), "ids must be strings.*got int"),
     ],
