@@ -109,10 +109,8 @@ def test_odd_replies_that_bring_the_file(server: Server, reply: Reply) -> None:
 @pytest.mark.parametrize("length", [f"Content-Length: {len(CONTENT)}", "X: y"])
 def test_a_broken_connection_is_tried_again(server: Server, tmp_path: Path, length: str) -> None:
     cut = headed(CONTENT[:70_000], length)
-    url = server.serve("/texts.gz", cut, good(CONTENT))
-    steps: list[int] = []
-    file = remote(url)
-    assert fetch(file, "wire", lambda now: steps.append(now.done)).read_bytes() == CONTENT
+    file = remote(server.serve("/texts.gz", cut, good(CONTENT)))
+    assert fetch(file, "wire").read_bytes() == CONTENT
     assert len(server.paths) == 2 and left(tmp_path) == ["texts.gz"]
 
 

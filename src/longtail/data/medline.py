@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 from xml.etree import ElementTree
@@ -17,7 +19,7 @@ from longtail.data.files import Tick, TooLargeError, open_binary
 from longtail.errors import DataError
 
 YEAR = re.compile(r"\d{4}")
-CHUNK = 1 << 16
+CHUNK = 1 << 14
 SUBSET = re.compile(rb"<!DOCTYPE[^>\[]*\[")
 ARTICLE, BOOK = "PubmedArticle", "PubmedBookArticle"
 
@@ -47,22 +49,31 @@ def _items(file: BinaryIO, path: Path, limit: int) -> Iterator[ElementTree.Eleme
     parser: Any = ElementTree.XMLPullParser(("start", "end"))
     opened: list[ElementTree.Element] = []
     item: ElementTree.Element | None = None
-    started, n_bytes, prolog = False, 0, b""
-    while chunk := file.read(CHUNK):
+    started = False
+    n_bytes = n_stalled = 0
+    pending, prolog = bytearray(), bytearray()
+    for chunk in chain(iter(partial(file.read, CHUNK), b""), [b""]):
+        pending += chunk
         n_bytes += len(chunk)
         if n_bytes > max(limit, 4 * CHUNK):
             raise TooLargeError("one citation of the XML", limit)
+        # Expat scans an unfinished tag from its beginning whenever more of it comes; doubling the
+        # bytes keeps that linear.
+        if chunk and len(pending) < n_stalled:
+            continue
         if not started:
             # All of it: a declaration may lie across two chunks.
-            prolog += chunk
+            prolog += pending
             if SUBSET.search(prolog.replace(b"\0", b"")):
                 raise DataError(
                     f"{path} was refused: its <!DOCTYPE> declares entities or attributes ([...]), "
                     "which can exhaust memory or read other files. MEDLINE files declare none."
                 )
-        parser.feed(chunk)
+        parser.feed(bytes(pending))
+        n_stalled += len(pending)
+        pending.clear()
         for event, element in parser.read_events():
-            started = True
+            started, n_stalled = True, 0
             if event == "start":
                 opened.append(element)
                 if item is None and element.tag in (ARTICLE, BOOK):
