@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
-from longtail.errors import DataError
+from longtail.errors import DataError, InputError
 
 REFUSED = "http://127.0.0.1:1/texts.gz"  # no server listens there
 FILE = RemoteFile("texts.gz", (REFUSED,), "0" * 64, 10)
@@ -55,6 +55,9 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for value, expected in {**paths, "": usual}.items():
         monkeypatch.setenv("LONGTAIL_CACHE", value)
         assert cache_folder() == expected
+    monkeypatch.setenv("LONGTAIL_CACHE", "~no-such-user/texts")
+    with pytest.raises(InputError, match="LONGTAIL_CACHE=~no-such-user/texts is no folder"):
+        cache_folder()
     monkeypatch.delenv("LONGTAIL_CACHE")
     assert cache_folder() == usual
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

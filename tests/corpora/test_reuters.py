@@ -90,10 +90,15 @@ def test_limits(archive: Path) -> None:
         load_corpus("reuters", archive, max_record_mb=0.001)
 
 
-def test_errors_of_python_end_as_ours(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "message"), [(MemoryError(), "more memory"), (OverflowError("big"), r"\(big\)")]
+)
+def test_errors_of_python_end_as_ours(
+    archive: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
     def fail(*arguments: object) -> None:
-        raise OverflowError("big")
+        raise error
 
     monkeypatch.setattr(reuters, "paper_split", fail)
-    with pytest.raises(DataError, match=r"the corpus reuters.*\(big\)"):
+    with pytest.raises(DataError, match=f"the corpus reuters.*{message}"):
         load_corpus("reuters", archive, report=ReadReport())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from longtail.errors import DataError
+from longtail.errors import DataError, InputError
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.runs.files import whole_file
 
@@ -34,7 +34,10 @@ def cache_folder() -> Path:
     import pooch
 
     chosen = os.environ.get("LONGTAIL_CACHE") or pooch.os_cache("longtail")
-    return Path(os.path.expanduser(chosen)).absolute()
+    try:
+        return Path(chosen).expanduser().absolute()
+    except RuntimeError as error:  # ~name of an unknown user
+        raise InputError(f"LONGTAIL_CACHE={chosen} is no folder: {error}") from error
 
 
 def fetch(file: RemoteFile, corpus: str, progress: OnProgress = ignore) -> Path:

@@ -33,6 +33,12 @@ def our_errors(source: object) -> Iterator[None]:
     """Raise errors around the reading, such as a folder without permission, as DataError."""
     try:
         yield
+    except MemoryError as error:
+        raise DataError(
+            f"{source}: its documents need more memory than there is. Read fewer files, or drop "
+            "the longest documents with a smaller max_record_mb (--max-record-mb) and "
+            "on_error='skip'."
+        ) from error
     except LongtailError:
         raise
     except READ_ERRORS as error:
