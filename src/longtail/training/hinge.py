@@ -170,14 +170,8 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
                     weights[k],
                     MAX_PASSES if is_last else EARLY_PASSES,
                 )
-        for k in range(n_labels):
-            for j in range(n_features):
-                by_feature[j, k] = weights[k, j]
-    used, mark = np.zeros(n_features, np.int32), np.zeros(n_features, np.bool_)
-    return [
-        _take_weights(X, documents[k, : n[k]], alpha[k, : n[k]], weights[k], used, mark)
-        for k in range(n_labels)
-    ]
+        by_feature[:] = weights.T
+    return [_without_small(weights[k]) for k in range(n_labels)]
 
 
 @numba.njit(
@@ -263,26 +257,8 @@ def _descend(X, norms, documents, n_positive, C, alpha, weights, max_passes):  #
 
 
 @_jit
-def _take_weights(X, documents, alpha, weights, used, mark):  # type: ignore[no-untyped-def]
+def _without_small(weights):  # type: ignore[no-untyped-def]
     """The columns and values of the weights that are not negligible."""
-    n_used = 0
-    largest = np.float32(0.0)
-    for k in range(len(documents)):
-        if alpha[k] > 0.0:
-            i = documents[k]
-            for e in range(X.starts[i], X.starts[i + 1]):
-                j = X.columns[e]
-                if not mark[j]:
-                    mark[j] = True
-                    used[n_used] = j
-                    n_used += 1
-                    largest = max(largest, abs(weights[j]))
-    n_kept = 0
-    for j in used[:n_used]:
-        mark[j] = False
-        if abs(weights[j]) > SMALLEST * largest:
-            used[n_kept] = j
-            n_kept += 1
-    kept = used[:n_kept].copy()
-    kept.sort()
-    return kept, weights[kept]
+    size = np.abs(weights)
+    kept = np.flatnonzero(size > SMALLEST * size.max())
+    return kept.astype(np.int32), weights[kept]
