@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from longtail.errors import InputError, LongtailError
@@ -159,21 +157,6 @@ def test_validation_does_not_change_the_training(settings: dict[str, Any]) -> No
     assert same(*last)
 
 
-@given(
-    total=st.integers(1, 400),
-    warmup_ratio=st.floats(0, 1),
-    schedule=st.sampled_from(["linear", "cosine", "constant"]),
-)
-def test_the_schedule_rises_then_falls(total: int, warmup_ratio: float, schedule: str) -> None:
-    training = Training(warmup_ratio=warmup_ratio, schedule=schedule)
-    rates = [training.rate(step, total) for step in range(total)]
-    top = int(np.argmax(rates))
-    assert all(0 < rate <= 1 for rate in rates) and rates[top] == 1
-    assert all(np.diff(rates[: top + 1]) > 0) and all(np.diff(rates[top:]) <= 0)
-    if schedule == "constant":
-        assert set(rates[top:]) == {1.0}
-
-
 def test_values_of_the_schedule() -> None:
     linear = Training(warmup_ratio=0.2, schedule="linear")
     expected = [0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]
@@ -181,6 +164,9 @@ def test_values_of_the_schedule() -> None:
     cosine = Training(warmup_ratio=0, schedule="cosine")
     expected = [0.5 + 0.5 * math.cos(math.pi * step / 4) for step in range(4)]
     assert [cosine.rate(step, 4) for step in range(4)] == pytest.approx(expected)
+    constant = Training(warmup_ratio=0.5, schedule="constant")
+    assert [constant.rate(step, 4) for step in range(4)] == [0.5, 1, 1, 1]
+    assert Training(warmup_ratio=1.0).rate(0, 1) == 1
 
 
 @pytest.mark.parametrize(
@@ -213,14 +199,12 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert device_of("auto") == torch.device("cpu")
-    with pytest.raises(
-        InputError, match=r"'cuda' does not exist: there are 0 CUDA GPUs\. Use 'cpu'"
-    ):
+    with pytest.raises(InputError, match=r"'cuda' needs a CUDA GPU, and there is none\. Use 'cpu'"):
         device_of("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_of("auto") == torch.device("cuda") and device_of("cuda:1").index == 1
-    with pytest.raises(InputError, match=r"'cuda:2' does not exist: .* from cuda:0 to cuda:1"):
+    with pytest.raises(InputError, match=r"'cuda:2' does not exist: expected cuda:0 to cuda:1"):
         device_of("cuda:2")
 
 

@@ -133,7 +133,6 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
     weights = np.zeros((n_labels, n_features), np.float32)
     by_feature = np.zeros((n_features, n_labels), np.float32)
     scores = np.zeros((n_documents, n_labels), np.float32)
-    seen = np.zeros(n_documents, np.bool_)
     n_positive = np.diff(starts)
     n = np.zeros(n_labels, np.int64)
     is_open = np.zeros(n_labels, np.bool_)
@@ -155,7 +154,7 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
             if is_open[k]:
                 limit = max(fewest, PER_POSITIVE * n_positive[k])
                 before = n[k]
-                n[k] = _add_highest(scores[:, k], documents[k], n[k], limit, floor, seen)
+                n[k] = _add_highest(scores[:, k], documents[k], n[k], limit, floor)
                 is_open[k] = n[k] > before or step == 0
                 is_last = step == rounds or not is_open[k] or n[k] == n_documents
                 if is_last:
@@ -190,21 +189,17 @@ def _score(X, by_feature, scores):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _add_highest(score, documents, n, limit, floor, seen):  # type: ignore[no-untyped-def]
+def _add_highest(score, documents, n, limit, floor):  # type: ignore[no-untyped-def]
     """Append up to `limit` documents that have the highest scores above a floor."""
-    for k in range(n):
-        seen[documents[k]] = True
-    above = np.flatnonzero((score > floor) & ~seen)
-    for k in range(n):
-        seen[documents[k]] = False
+    is_above = score > floor
+    is_above[documents[:n]] = False
+    above = np.flatnonzero(is_above)
     if len(above) > limit:
         values = score[above]
         least = np.partition(values, len(above) - limit)[len(above) - limit]
         above = above[values >= least][:limit]
-    for i in above:
-        documents[n] = i
-        n += 1
-    return n
+    documents[n : n + len(above)] = above
+    return n + len(above)
 
 
 @_jit
