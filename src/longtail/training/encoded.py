@@ -84,15 +84,22 @@ class EncodedTokens:
         return EncodedTokens(tokens, offsets, self.pad, self.max_length)
 
     def batch(self, rows: IntArray) -> dict[str, Tensor]:
-        starts, lengths = self.offsets[rows], self.lengths[rows]
-        places = np.arange(max(1, int(lengths.max(initial=0))))
-        mask = places < lengths[:, None]
-        input_ids = np.full(mask.shape, self.pad, dtype=np.int64)
-        input_ids[mask] = self.tokens[(starts[:, None] + places)[mask]]
+        input_ids, mask = _padded(self.tokens, self.offsets[rows], self.lengths[rows], self.pad)
         return {
             "input_ids": torch.from_numpy(input_ids),
             "attention_mask": torch.from_numpy(mask.astype(np.int64)),
         }
+
+
+def _padded(
+    flat: NDArray[Any], starts: IntArray, lengths: IntArray, pad: int
+) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Runs of a flat array as rows of one matrix, and where it is not padding."""
+    places = np.arange(max(1, int(lengths.max(initial=0))))
+    mask = places < lengths[:, None]
+    matrix = np.full(mask.shape, pad, dtype=np.int64)
+    matrix[mask] = flat[(starts[:, None] + places)[mask]]
+    return matrix, mask
 
 
 def epoch_batches(lengths: IntArray, size: int, seed: int, epoch: int) -> list[IntArray]:
@@ -147,9 +154,11 @@ class DeviceFeed:
 
     def __init__(self, encoded: EncodedTokens, Y: sp.csr_matrix, device: torch.device) -> None:
         self._encoded, self._device, self._n_labels = encoded, device, int(Y.shape[1])
+        # The labels of each document in a row, padded with the number of labels.
+        table, _ = _padded(Y.indices, Y.indptr[:-1], np.diff(Y.indptr), self._n_labels)
         self._tokens, self._starts, self._lengths, self._labels = (
             torch.from_numpy(part).to(device)
-            for part in (encoded.tokens, encoded.offsets[:-1], encoded.lengths, _label_table(Y))
+            for part in (encoded.tokens, encoded.offsets[:-1], encoded.lengths, table)
         )
 
     @staticmethod
@@ -185,12 +194,3 @@ def make_feed(encoded: Encoded, Y: sp.csr_matrix, device: torch.device) -> Feed:
         if DeviceFeed.n_bytes(encoded, Y) < free // 4:
             return DeviceFeed(encoded, Y, device)
     return HostFeed(encoded, Y, device)
-
-
-def _label_table(Y: sp.csr_matrix) -> IntArray:
-    """The labels of each document in a row, padded with the number of labels."""
-    counts = np.diff(Y.indptr)
-    table = np.full((Y.shape[0], max(1, int(counts.max(initial=0)))), Y.shape[1], dtype=np.int64)
-    places = np.arange(len(Y.indices)) - np.repeat(Y.indptr[:-1], counts)
-    table[np.repeat(np.arange(Y.shape[0]), counts), places] = Y.indices
-    return table
