@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -55,8 +55,7 @@ def label_table(
         intervals: write the 95 % bootstrap interval behind every figure.
     """
     groups = {name: evaluation.groups() for name, evaluation in evaluations.items()}
-    caveats = (*not_evaluated(evaluations), *other_groups(evaluations))
-    return _layout("labels", evaluations, groups, corpus, intervals, caveats)
+    return _layout("labels", evaluations, groups, corpus, intervals)
 
 
 def document_table(
@@ -70,8 +69,7 @@ def document_table(
         name: {"all": each.overall, **_document_groups(each, corpus)}
         for name, each in evaluations.items()
     }
-    caveats = not_evaluated(evaluations)
-    return _layout("documents", evaluations, groups, corpus, intervals, caveats)
+    return _layout("documents", evaluations, groups, corpus, intervals)
 
 
 def difference_table(
@@ -136,7 +134,6 @@ def _layout(
     groups: Mapping[str, Mapping[str, Scores]],
     corpus: str | None,
     intervals: bool,
-    caveats: Sequence[str],
 ) -> Table:
     unit = "n_labels" if layout == "labels" else "n_documents"
     sizes: dict[str, set[int]] = defaultdict(set)
@@ -166,7 +163,10 @@ def _layout(
         rows,
         _notes(layout, ours, paper, intervals),
         (len(groups),) if 0 < len(groups) < len(rows) else (),
-        caveats=caveats,
+        caveats=(
+            *not_evaluated(evaluations),
+            *(other_groups(evaluations) if layout == "labels" else ()),
+        ),
     )
 
 

@@ -92,6 +92,14 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Text -> the rows or runs that it is about, from pairs of both."""
+    names: dict[str, list[str]] = {}
+    for text, name in pairs:
+        names.setdefault(text, []).append(name)
+    return names
+
+
 def one_line(text: str) -> str:
     """The text without line breaks and characters that no output format takes."""
     return " ".join(_UNFIT.sub("\N{REPLACEMENT CHARACTER}", text).split())

@@ -18,7 +18,7 @@ from longtail.evaluation.bootstrap import MEASURES
 from longtail.report import plot_labels
 from longtail.report.jinja import render_markdown
 from longtail.report.paper import LAYOUTS, SOURCE, Pair, paper_sizes
-from longtail.report.table import NONE, Cell, Strong, Table, best_pair, heading, pair_cell
+from longtail.report.table import NONE, Cell, Strong, Table, best_pair, by_text, heading, pair_cell
 from longtail.reproduce.claims import CONFUSED, row_name, signed
 from longtail.reproduce.figure import plot_results
 from longtail.reproduce.recipes import describe_model, is_random
@@ -88,46 +88,39 @@ def results_markdown(results: Results, stem: str) -> str:
     """The whole page; its figures lie beside it and are called by its own name."""
     corpus, rows = results["corpus"], results["rows"].items()
     models = {name: describe_model(name, row["recipe"]) for name, row in rows}
-    random = [name for name, row in rows if is_random(name, row["recipe"])]
     made = {(*row["hardware"], *row["commit"]) for _, row in rows if row["seeds"]}
-    versions = [(row["versions"], name) for name, row in rows if row["versions"]]
     n_labels = corpus["sizes"]["labels"]["all"]
     in_paper = paper_sizes(corpus["name"], "labels")["all"] if results["paper"] else n_labels
-    tables = [make(results, layout) for layout in LAYOUTS for make in (figure_table, paper_table)]
     first, *_, last = _groups(results, "labels")
     return render_markdown(
         "results.md.j2",
         name=CORPORA.get(corpus["name"], corpus["name"]),
         results=results,
-        sizes=", ".join(f"{n:,} {part}" for part, n in corpus["documents"].items()),
-        n_labels=f"{n_labels:,}",
-        paper_labels=None if in_paper in (None, n_labels) else f"{in_paper:,}",
+        stem=stem,
+        n_labels=n_labels,
+        paper_labels=in_paper or n_labels,
         rows={name: {**row, "model": models[name]} for name, row in rows},
-        models=_grouped((model, name) for name, model in models.items()),
-        rules=_grouped((_rule(row["recipe"]), name) for name, row in rows),
-        random=random,
-        once=len(random) < len(rows),
+        models=_grouped((model, row_name(name)) for name, model in models.items()),
+        rules=_grouped((_rule(row["recipe"]), row_name(name)) for name, row in rows),
+        random=[name for name, row in rows if is_random(name, row["recipe"])],
         busy=" and ".join(f"{t:,.0f} seconds of {name}" for name, t in results["busy"].items()),
-        failed=any(row["failed"] for _, row in rows),
         intervals=[(group, measure) for group in (first, last) for measure in MEASURES],
         n_resamples=N_RESAMPLES,
         pairs=CONFUSED[corpus["name"]] if results["paper"] else (),
         # What is the same everywhere stands above the tables already.
         origins=("hardware", "commit") if len(made) > 1 else (),
-        libraries=_by_text(
-            (", ".join(f"{library} {version}" for library, version in one.items()), name)
-            for several, name in versions
-            for one in several
+        libraries=by_text(
+            (", ".join(f"{library} {version}" for library, version in one.items()), row_name(name))
+            for name, row in rows
+            for one in row["versions"]
         ),
-        by_labels=[table for table in tables[:2] if table],
-        has_figure=any(row["mean"] for _, row in rows),
-        figure=stem + FIGURE,
-        labels_figure=stem + LABELS,
-        tables=[table for table in tables[2:] if table],
+        tables={
+            layout: [figure_table(results, layout), *paper_tables(results, layout)]
+            for layout in LAYOUTS
+        },
         row_name=row_name,
         group_name=_group,
         heading=heading,
-        answers={True: "seen", False: "not seen", None: NONE},
         dash=NONE,
     )
 
@@ -151,10 +144,10 @@ def figure_table(results: Results, layout: str, spread: bool = True) -> Table:
     return Table(TITLES[layout], header, cells, _figure_notes(results, layout))
 
 
-def paper_table(results: Results, layout: str) -> Table | None:
-    """Ours minus the paper's, and the paper's; None where the paper has no such corpus."""
+def paper_tables(results: Results, layout: str) -> list[Table]:
+    """Ours minus the paper's, and the paper's; none where the paper has no such corpus."""
     if not results["paper"]:
-        return None
+        return []
     paper, best = results["paper"][layout], _papers_best(results, layout)
     # A row that the paper lacks is measured by the best that it has.
     rows = [
@@ -166,7 +159,7 @@ def paper_table(results: Results, layout: str) -> Table | None:
     if others:
         notes.append(f"The paper's best figures of each column for {', '.join(others)}.")
     header = ("row", *_headings(results, layout))
-    return Table(f"{TITLES[layout]}: ours minus the paper's", header, rows, notes)
+    return [Table(f"{TITLES[layout]}: ours minus the paper's", header, rows, notes)]
 
 
 def _figure_notes(results: Results, layout: str) -> list[str]:
@@ -198,17 +191,9 @@ def _rule(recipe: Mapping[str, Any]) -> str:
     return f"{RULES.get(method, f'thresholds `{method}`')}, chosen {where} for {AIMS.get(aim, aim)}"
 
 
-def _by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Text -> the rows that it is about, from pairs of both."""
-    rows: dict[str, list[str]] = {}
-    for text, row in pairs:
-        rows.setdefault(text, []).append(row_name(row))
-    return rows
-
-
 def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
     """One text for all, or each with the rows that it is about."""
-    rows = _by_text(pairs)
+    rows = by_text(pairs)
     if len(rows) == 1:
         return next(iter(rows))
     return "; ".join(f"{text} ({', '.join(names)})" for text, names in rows.items())
