@@ -74,7 +74,7 @@ def precision_recall(run: Run) -> dict[str, Curve]:
 
 def _blocks(run: Run) -> Iterator[Pairs]:
     """Pairs that some shift predicts, and whether their labels apply; see `Thresholds.margins`."""
-    truth, logits = run.evaluation.decisions()[0], run.logits
+    truth, logits = run.evaluation.y_true, run.logits
     n_documents, n_labels = logits.shape
     sparse = sp.issparse(logits)
     for rows in row_blocks(n_documents, logits.nnz // n_documents if sparse else n_labels):

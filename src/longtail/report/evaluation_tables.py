@@ -171,9 +171,9 @@ def _layout(
 
 
 def _document_groups(evaluation: Evaluation, corpus: str | None) -> dict[str, Scores]:
-    if corpus != "pubmed" or evaluation.y_true is None:
+    if corpus != "pubmed":
         return evaluation.by_labels_per_document
-    truth, decided = evaluation.decisions()
+    truth, decided = evaluation.y_true, evaluation.y_pred
     return {
         key: Scores.of(count(truth[rows], decided[rows]), int(rows.sum()))
         for key, rows in paper_document_groups(np.diff(truth.indptr)).items()

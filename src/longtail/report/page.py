@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -44,7 +43,6 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
         title: default: the names of the runs.
     """
     evaluations = {name: run.evaluation for name, run in runs.items()}
-    decided = {name: run for name, run in runs.items() if run.evaluation.y_true is not None}
     rows = label_rows(evaluations, MOST_ROWS)
     script = text_file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -75,8 +73,10 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
             if each.calibration is not None
         },
         confused={
-            name: confused_pairs(*run.evaluation.decisions(), run.evaluation.labels.names)
-            for name, run in decided.items()
+            name: confused_pairs(
+                run.evaluation.y_true, run.evaluation.y_pred, run.evaluation.labels.names
+            )
+            for name, run in runs.items()
         },
         never={
             name: (
@@ -85,10 +85,7 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
             )
             for name, each in evaluations.items()
         },
-        worst={
-            name: (run.data, worst_documents(run.evaluation, run.logits, scale="logit"))
-            for name, run in decided.items()
-        },
+        worst={name: (run.data, worst_documents(run)) for name, run in runs.items()},
         groups=GROUP_NAMES,
         groups_differ=bool(other_groups(evaluations)),
         rows=rows,
