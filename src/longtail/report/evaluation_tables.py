@@ -9,6 +9,7 @@ import numpy as np
 
 from longtail.analysis.runs import Comparison, compare_runs, same_groups
 from longtail.evaluation import Difference, Evaluation, Scores
+from longtail.evaluation.bootstrap import MEASURES
 from longtail.metrics import count
 from longtail.report.paper import LAYOUTS, SOURCE, paper_document_groups, paper_rows, paper_sizes
 from longtail.report.table import (
@@ -25,7 +26,6 @@ from longtail.report.table import (
 
 Evaluations = Mapping[str, Evaluation]
 GROUPS = ("all", "head", "medium", "tail")
-MEASURES = ("micro_f1", "macro_f1")
 DIFFERENCES = (
     "Points of percent [95 % interval of a paired bootstrap over documents], two-sided p; bold "
     "where the interval leaves out 0. The p are not corrected for the number of comparisons."
@@ -151,14 +151,13 @@ def _layout(
         pairs = [_percents(by_group.get(key)) for by_group in groups.values()]
         limits = [each.intervals.get(key, {}) if intervals else {} for each in evaluations.values()]
         for row, pair, limit in zip(rows, pairs, limits, strict=True):
-            after = _bracket(limit.get("micro_f1")), _bracket(limit.get("macro_f1"))
+            after = [_bracket(limit.get(measure)) for measure in MEASURES]
             row.append(pair_cell(pair, best_pair(pairs), after))
     if corpus is not None:
         for name, cells in paper_rows(corpus, layout).items():
             rows.append([f"{name.upper()} (paper)", *map(pair_cell, cells.values())])
-    title = "By frequency of the labels" if layout == "labels" else "By labels per document"
     return Table(
-        f"{title}, with intervals" if intervals else title,
+        f"{LAYOUTS[layout]}, with intervals" if intervals else LAYOUTS[layout],
         header,
         rows,
         _notes(layout, ours, paper, intervals),

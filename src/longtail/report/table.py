@@ -68,9 +68,7 @@ def best_pair(pairs: Iterable[Pair | None]) -> Pair | None:
     return max(round(micro, 2) for micro, _ in known), max(round(macro, 2) for _, macro in known)
 
 
-def pair_cell(
-    pair: Pair | None, best: Pair | None = None, after: tuple[str, str] = ("", "")
-) -> Cell:
+def pair_cell(pair: Pair | None, best: Pair | None = None, after: Sequence[str] = ("", "")) -> Cell:
     """`micro / macro`, those that are the best of their column strong, each with its suffix."""
     if pair is None:
         return NONE

@@ -17,7 +17,7 @@ from longtail.errors import InputError
 from longtail.evaluation.bootstrap import MEASURES
 from longtail.report import plot_labels
 from longtail.report.jinja import render_markdown
-from longtail.report.paper import LAYOUTS, SOURCE, Pair, paper_sizes
+from longtail.report.paper import CORPORA, LAYOUTS, SOURCE, Pair, paper_sizes
 from longtail.report.table import NONE, Cell, Strong, Table, best_pair, by_text, heading, pair_cell
 from longtail.reproduce.claims import CONFUSED, row_name, signed
 from longtail.reproduce.figure import plot_results
@@ -26,8 +26,6 @@ from longtail.reproduce.results import N_RESAMPLES
 from longtail.runs.files import check_replaceable
 
 PAGE, JSON, FIGURE, LABELS = ".md", ".json", ".png", "-labels.png"
-TITLES = {"labels": "By frequency of the labels", "documents": "By labels per document"}
-CORPORA = {"reuters": "Reuters-21578", "pubmed": "PubMed"}
 RULES = {
     "global": "one threshold for all labels",
     "grid": "one for all labels, a probability of 0.40 to 0.60 (of an SVM a shift of -1 to 1)",
@@ -141,7 +139,7 @@ def figure_table(results: Results, layout: str, spread: bool = True) -> Table:
         pairs = [pair_cell(pair) for pair in _papers_best(results, layout).values()]
         cells.append(["the paper's best", *pairs, NONE])
     header = ("row", *_headings(results, layout), "n")
-    return Table(TITLES[layout], header, cells, _figure_notes(results, layout))
+    return Table(LAYOUTS[layout], header, cells, _figure_notes(results, layout))
 
 
 def paper_tables(results: Results, layout: str) -> list[Table]:
@@ -159,7 +157,7 @@ def paper_tables(results: Results, layout: str) -> list[Table]:
     if others:
         notes.append(f"The paper's best figures of each column for {', '.join(others)}.")
     header = ("row", *_headings(results, layout))
-    return [Table(f"{TITLES[layout]}: ours minus the paper's", header, rows, notes)]
+    return [Table(f"{LAYOUTS[layout]}: ours minus the paper's", header, rows, notes)]
 
 
 def _figure_notes(results: Results, layout: str) -> list[str]:
@@ -226,7 +224,7 @@ def _papers_best(results: Results, layout: str) -> dict[str, Pair | None]:
     return {group: best_pair(row[group] for row in rows) for group in _groups(results, layout)}
 
 
-def _suffixes(row: Mapping[str, Any], group: str) -> tuple[str, str]:
+def _suffixes(row: Mapping[str, Any], group: str) -> list[str]:
     """Stars and standard deviation of micro- and of macro-F1."""
     suffixes = []
     for measure in MEASURES:
@@ -234,7 +232,7 @@ def _suffixes(row: Mapping[str, Any], group: str) -> tuple[str, str]:
         p = difference["p"] if difference and difference["value"] else 1.0
         spread = f" ± {row['std'][group][measure]:.2f}" if group in row["std"] else ""
         suffixes.append(f"{'**' if p < 0.01 else '*' if p < 0.05 else ''}{spread}")
-    return suffixes[0], suffixes[1]
+    return suffixes
 
 
 def _minus(ours: Pair | None, paper: Pair | None) -> Cell:
