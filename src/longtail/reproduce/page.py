@@ -7,12 +7,12 @@ cell; readers see the old one or the new one, complete.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from longtail.data import TextData
-from longtail.data.files import replacing, writing
+from longtail.data.files import writing
 from longtail.errors import InputError
 from longtail.evaluation.bootstrap import MEASURES
 from longtail.report import plot_labels
@@ -61,14 +61,12 @@ def publish_stem(publish: Path) -> Path:
 def write_results(results: Results, stems: Sequence[Path]) -> tuple[Path, ...]:
     """Write page, JSON and figure under each of several names; return all files."""
     ends = [PAGE, JSON, FIGURE, LABELS]
-    if any(row["mean"] for row in results["rows"].values()):
-        name = results["corpus"]["name"]
-        title = f"{CORPORA.get(name, name)}: F1 on the test part"
-        _draw(FIGURE, stems, lambda path: plot_results(results, path, title=title))
-    else:
+    if not any(row["mean"] for row in results["rows"].values()):
         ends.remove(FIGURE)
     plain = json.dumps(results, indent=1) + "\n"
     for stem in stems:
+        if FIGURE in ends:
+            plot_results(results, _named(stem, FIGURE))
         for end, text in ((PAGE, results_markdown(results, stem.name)), (JSON, plain)):
             with writing(_named(stem, end)) as file:
                 file.write(text)
@@ -79,7 +77,8 @@ def write_corpus_figure(train: TextData, corpus: str, stems: Sequence[Path]) -> 
     """The long tail of the training part over what its labels share."""
     sizes = f"{len(train)} training documents, {len(train.label_names)} labels"
     title = f"{CORPORA.get(corpus, corpus)}: {sizes}"
-    _draw(LABELS, stems, lambda path: plot_labels(train, path, title=title))
+    for stem in stems:
+        plot_labels(train, _named(stem, LABELS), title=title)
 
 
 def results_markdown(results: Results, stem: str) -> str:
@@ -250,12 +249,3 @@ def _minus(ours: Pair | None, paper: Pair | None) -> Cell:
 def _named(stem: Path, end: str) -> Path:
     """Not by `with_suffix`: a name such as minilm-1.5 has none."""
     return stem.with_name(stem.name + end)
-
-
-def _draw(end: str, stems: Sequence[Path], draw: Callable[[Path], None]) -> None:
-    """Draw once; the others are copies."""
-    first, *others = (_named(stem, end) for stem in stems)
-    draw(first)
-    for copy in others:
-        with replacing(copy) as temporary:
-            temporary.write_bytes(first.read_bytes())

@@ -211,11 +211,9 @@ def _finished(cells: list[Cell], overwrite: bool) -> dict[str, Finished]:
 def _exclusive(out: Path) -> Iterator[None]:
     """Hold the folder: of two commands each would leave out the cells of the other."""
     space = Workspace.open(out) if Workspace.is_one(out) else Workspace.begin(out, {})
-    try:
+    with contextlib.closing(space):
         space.own()
         yield
-    finally:
-        space.close()
 
 
 def _run_here(
