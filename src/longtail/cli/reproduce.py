@@ -172,7 +172,7 @@ class Counts:
         self.cells, self.jobs = cells, jobs
         self.rest = dict[str, str]()
         """Cell -> row of cells that are not done."""
-        self.running = dict[str, Event]()
+        self.running: dict[str, Event] = {}
         """Cell -> its last event."""
         self.began = dict[str, float]()
         self.seconds = defaultdict[str, list[float]](list)
