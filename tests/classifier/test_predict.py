@@ -79,8 +79,8 @@ def test_unknown_labels_are_counted_and_not_evaluated(encoder: LongTailClassifie
     assert evaluation.overall.n_labels == 3 and evaluation.overall.n_positive == 1
 
 
-def test_max_labels_and_at_least_one(make: Make) -> None:
-    classifier = make(epochs=1, thresholds="global", max_labels=1, at_least_one=True)
+def test_limits_of_the_number_of_labels(make: Make) -> None:
+    classifier = make(epochs=1, thresholds="global", min_labels=1, max_labels=1)
     names = classifier.fit(TEXTS, LABELS).predict_labels(TEXTS)
     assert names == [[best[0][0]] for best in classifier.top_k(TEXTS, 1)]
 
