@@ -25,7 +25,7 @@ from longtail.classifier.hub import find_model, push_classifier
 from longtail.classifier.inputs import as_text_data, check_texts, on_classes, validation_part
 from longtail.classifier.loading import load_classifier
 from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params
-from longtail.classifier.predictions import Predictions, as_frame, value_name
+from longtail.classifier.predictions import Predictions, as_frame
 from longtail.classifier.saving import write_files
 from longtail.classifier.work import open_work
 from longtail.data import TextData, random_split
@@ -289,7 +289,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_integer("top_k", top_k, 1, optional=True)
         pairs = [block.pairs(top_k) for block in self.predict_blocks(texts, **overrides)]
-        return as_frame(pairs, self.classes_, value_name(self.thresholds_))
+        return as_frame(pairs, self.classes_, self.thresholds_)
 
     def top_k(self, texts: Texts, k: int = 5) -> list[list[tuple[str, float]]]:
         """The k labels with the highest scores for each text, best first, with their scores.

@@ -76,28 +76,57 @@ class Predictions:
         )
         return Pairs(self.first + rows, labels, values, limits, marked.data[order] >= 2)
 
+    def records(self, classes: NDArray[Any], k: int | None = None) -> list[dict[str, Any]]:
+        """A dict of lists for each document, with the fields of `record_columns`."""
+        pairs = self.pairs(k)
+        positions = np.arange(self.first, self.first + len(self.scores) + 1)
+        ends = np.searchsorted(pairs.documents, positions).tolist()
+        names = classes[pairs.labels].tolist()
+        values, thresholds = (_short(part) for part in (pairs.values, pairs.thresholds))
+        predicted = np.flatnonzero(pairs.predicted)
+        inner = np.searchsorted(predicted, ends).tolist()
+        fields = list(record_columns(self.thresholds, k))
+        records = []
+        for row in range(len(self.scores)):
+            chosen = predicted[inner[row] : inner[row + 1]].tolist()
+            best = range(ends[row], ends[row + 1])[:k]
+            lists = [[part[n] for n in chosen] for part in (names, values, thresholds)]
+            if k is not None:
+                lists += [[part[n] for n in best] for part in (names, values)]
+            records.append(dict(zip(fields, lists, strict=True)))
+        return records
 
-def value_name(thresholds: Thresholds) -> str:
-    """What the values of pairs are called."""
-    return "probability" if thresholds.scale == "logit" else "score"
+
+def record_columns(thresholds: Thresholds, k: int | None = None) -> dict[str, Any]:
+    """The fields of records and their types: predicted labels, then the k best, the best first."""
+    values = "probabilities" if thresholds.scale == "logit" else "scores"
+    columns: dict[str, Any] = {"labels": list[str], values: list[float], "thresholds": list[float]}
+    return (
+        columns if k is None else columns | {"top_labels": list[str], f"top_{values}": list[float]}
+    )
 
 
-def as_frame(pairs: list[Pairs], classes: NDArray[Any], name: str) -> Any:
-    """Pairs as a pandas DataFrame, a row for each; `name`: of the column of values."""
+def _short(values: NDArray[np.float64]) -> list[float]:
+    """Six digits, as of a float32; the order stays."""
+    return [float(f"{value:.6g}") for value in values.tolist()]
+
+
+def as_frame(pairs: list[Pairs], classes: NDArray[Any], thresholds: Thresholds) -> Any:
+    """Pairs as a pandas DataFrame, a row for each."""
     try:
         import pandas as pd
     except ImportError as error:
         raise MissingExtraError("predict_frame", "pandas", "pandas") from error
     empty = Pairs(*(np.zeros(0, dtype) for dtype in (int, int, float, float, bool)))
-    documents, labels, values, thresholds, predicted = map(
+    documents, labels, values, limits, predicted = map(
         np.concatenate, zip(empty, *pairs, strict=True)
     )
     return pd.DataFrame(
         {
             "document": documents,
             "label": classes[labels],
-            name: values,
-            "threshold": thresholds,
+            "probability" if thresholds.scale == "logit" else "score": values,
+            "threshold": limits,
             "predicted": predicted,
         }
     )
