@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from longtail.cli.reading import DEFAULT_SPLIT, Source
 from longtail.cli.show import print_notes
 from longtail.data.documents import ReadOptions, ReadReport
-from longtail.errors import DataError
+from longtail.errors import DataError, InputError
 from longtail.progress import Progress
 from longtail.runs.files import files_in
 from longtail.runs.model import checksum
@@ -50,9 +50,12 @@ class Texts:
 
     def _part(self, split: str, run: Path) -> Iterator[Document]:
         """A part of DATA, which train may have split itself: this needs labels, and the memory."""
-        part = Source(self.data, self.format, *DEFAULT_SPLIT, None, {}, self.options).part(
-            split, run
-        )
+        from longtail.corpora import list_corpora
+
+        # How the run's own files were read says nothing of a corpus.
+        options = ReadOptions() if self.data in list_corpora() else self.options
+        source = Source(self.data, self.format, *DEFAULT_SPLIT, None, {}, options)
+        part = source.part(split, run)
         self._total = len(part)
         self._contents = lambda: {f"the {split} part": part.fingerprint()}
         numbered = enumerate(part, start=1)
@@ -60,9 +63,12 @@ class Texts:
 
     def _read(self) -> Iterator[Document]:
         """One document after another, in bounded memory."""
+        from longtail.corpora import list_corpora
         from longtail.data.collect import size_of
         from longtail.data.sources import iter_texts, resolve
 
+        if self.data in list_corpora():
+            raise InputError(f"{self.data} is a corpus: name one of its parts, as in --split test.")
         paths = [path for path, _ in resolve(self.data, self.format, ReadReport())]
         self._total_bytes = sum(map(size_of, paths))
         self._contents = lambda: {f"the content of {path}": _digest(Path(path)) for path in paths}

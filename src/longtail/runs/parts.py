@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.errors import DataError, InputError
-from longtail.runs.files import check_new, whole_file
+from longtail.runs.files import check_new, remove_left_overs, whole_file
 from longtail.runs.model import checksum
 from longtail.runs.workspace import Workspace, differences
 
@@ -103,6 +103,7 @@ class Parts:
         whole = self._space.read_record(WHOLE)
         if whole is not None and self.out.is_file() and whole["sha256"] == checksum(self.out):
             self._space.remove()
+            remove_left_overs(self.out.parent)
             return None
         if not self._replaces:
             self._space.close()
