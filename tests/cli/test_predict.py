@@ -265,6 +265,22 @@ def test_columns_are_those_of_the_training_data(
     assert [json.loads(line)["id"] for line in lines] == ["1", "3"]
 
 
+def test_other_layouts_of_the_training_data(
+    longtail: Command, run: Path, tickets: Path, tmp_path: Path
+) -> None:
+    """A column for each label; years and encodings: only the text columns are needed."""
+    options = ReadOptions("body", id_field="n", label_columns="*", encoding="latin-1", years="1987")
+    Source(str(tickets), None, "random", 0, None, {}, options).remember(run)
+    (tmp_path / "in.csv").write_text("n,body,earnings,oil\n1,caf\xe9 Oil,0,1\n", "latin-1")
+    flags = ("--out", tmp_path / "out.csv", "--label-separator", "+", "--min-labels", 2)
+    longtail.ok("predict", run, tmp_path / "in.csv", *flags)
+    assert len(rows_of(tmp_path / "out.csv", "+")[0]["labels"]) == 2
+    # What was said of tables does not hold for lines of text.
+    (tmp_path / "in.txt").write_text("caf\xe9 Oil\n", "utf-8")
+    done = longtail.ok("predict", run, tmp_path / "in.txt")
+    assert json.loads(done.out)["text"] == "caf\xe9 Oil"
+
+
 def test_scores_are_computed_once(
     longtail: Command, run: Path, tickets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

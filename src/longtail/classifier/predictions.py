@@ -124,7 +124,7 @@ def as_frame(pairs: list[Pairs], classes: NDArray[Any], thresholds: Thresholds) 
     return pd.DataFrame(
         {
             "document": documents,
-            "label": classes[labels],
+            "label": pd.Series(classes[labels], dtype="str"),
             "probability" if thresholds.scale == "logit" else "score": values,
             "threshold": limits,
             "predicted": predicted,

@@ -5,7 +5,6 @@ To the standard output as JSON Lines; with --out to a file, which can be resumed
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import shlex
 import sys
@@ -19,10 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.flags import takes
-from longtail.cli.reading import OPTIONS, remembered_options
+from longtail.cli.reading import OPTIONS
 from longtail.cli.show import Run, TrustRemoteCode, print_notes, show_progress
 from longtail.cli.texts import Texts
-from longtail.data.documents import ReadOptions
 from longtail.errors import InputError
 from longtail.progress import OnProgress, ignore
 from longtail.runs.files import check_new, check_not_read
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
 # Options that a resumed prediction may change: a bad record stopped it, and is now left out.
 CHANGEABLE = ("on_error",)
-SEPARATOR = ";"
-"""Between the labels in a cell of CSV, where the run was trained on data without a separator."""
 # The options that do not concern labels, nor the parts of data; and what is between labels in CSV.
 READING = ("format", "text_field", "id_field", "delimiter", "quote", "encoding", "on_error")
 NAMES = (*READING, "max_record_mb", "label_separator")
@@ -111,9 +107,8 @@ def predict(
         load()  # says what is wrong
     given = {name: value for name, value in reading.items() if value is not None}
     layout = given.pop("format", None)
-    options = dataclasses.replace(remembered_options(run) or ReadOptions(), **given)
     request = Request(overrides, top_k, out is None if with_text is None else with_text)
-    texts = Texts(data, layout, options, split, run)
+    texts = Texts(data, layout, given, split, run)
     if out is None:
         request.print(texts, load())
     else:
@@ -128,7 +123,7 @@ def predict(
         if parts is None:
             typer.echo(f"{out} is finished already.")
             return
-        request.write(texts, load, parts, options.label_separator or SEPARATOR)
+        request.write(texts, load, parts)
         typer.echo(f"{out}: {parts.kept} documents")
     print_notes(texts.report.lines())
 
@@ -210,9 +205,7 @@ class Request:
                 sys.stdout.writelines(map(json_line, records))
                 sys.stdout.flush()
 
-    def write(
-        self, texts: Texts, load: Callable[[], LongTailClassifier], parts: Parts, separator: str
-    ) -> None:
+    def write(self, texts: Texts, load: Callable[[], LongTailClassifier], parts: Parts) -> None:
         """A file, by way of parts that survive whatever ends the process."""
         from longtail.classifier.predictions import record_columns
         from longtail.data.records import check_separator, write_records
@@ -222,7 +215,7 @@ class Request:
         command = shlex.join(["longtail", *words, "--resume"])
         try:
             classifier = load()
-            check_separator(parts.out, classifier.classes_, separator)
+            check_separator(parts.out, classifier.classes_, texts.separator)
             columns = {"id": str} | ({"text": str} if self.with_text else {})
             columns |= record_columns(classifier.thresholds_, self.top_k)
             with stopping() as stop, show_progress() as progress:
@@ -231,7 +224,7 @@ class Request:
                     stop.check("What was predicted is kept.")
                 parts.finish(
                     lambda path, records: write_records(
-                        path, parts.out, columns, records, separator
+                        path, parts.out, columns, records, texts.separator
                     )
                 )
         finally:

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longtail.cli.reading import DEFAULT_SPLIT, Source
+from longtail.cli.reading import DEFAULT_SPLIT, Source, remembered_options
 from longtail.cli.show import print_notes
 from longtail.data.documents import ReadOptions, ReadReport
 from longtail.errors import DataError, InputError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from longtail.data import Document
 
 STANDARD_INPUT = "-"
+SEPARATOR = ";"  # between labels, if the run was trained on data without a separator
 BATCH = 256
 # Documents read ahead of the model, so that reading and computing overlap.
 AHEAD = 4 * BATCH
@@ -32,12 +33,23 @@ class Texts:
     """The documents of DATA, each with its id or its number, and how much of them has been read."""
 
     def __init__(
-        self, data: str, format: str | None, options: ReadOptions, split: str | None, run: Path
+        self, data: str, format: str | None, given: dict[str, Any], split: str | None, run: Path
     ) -> None:
-        self.data, self.options, self.split = data, options, split
+        """`given`: options that override those that the data of the run were read with."""
+        from longtail.corpora import list_corpora
+
+        self.data, self.split, self.is_corpus = data, split, data in list_corpora()
         self.report, self.is_stream = ReadReport(), data == STANDARD_INPUT
-        is_text = self.is_stream or data.endswith((".txt", ".txt.gz"))
+        is_text = split is None and (self.is_stream or data.endswith((".txt", ".txt.gz")))
         self.format = "text" if format is None and is_text else format
+        remembered = remembered_options(run) or ReadOptions()
+        self.separator = given.get("label_separator") or remembered.label_separator or SEPARATOR
+        """Between the labels of one string, in what is written too."""
+        if remembered.label_columns is not None:
+            given = {name: value for name, value in given.items() if name != "label_separator"}
+        # How tables were read says nothing of plain text, nor of a corpus.
+        is_other = self.format == "text" or self.is_corpus
+        self.options = dataclasses.replace(ReadOptions() if is_other else remembered, **given)
         self._n_bytes = self._total_bytes = 0
         self._total: int | None = None
         self._contents: Callable[[], dict[str, str | None]] = dict
@@ -50,11 +62,7 @@ class Texts:
 
     def _part(self, split: str, run: Path) -> Iterator[Document]:
         """A part of DATA, which train may have split itself: this needs labels, and the memory."""
-        from longtail.corpora import list_corpora
-
-        # How the run's own files were read says nothing of a corpus.
-        options = ReadOptions() if self.data in list_corpora() else self.options
-        source = Source(self.data, self.format, *DEFAULT_SPLIT, None, {}, options)
+        source = Source(self.data, self.format, *DEFAULT_SPLIT, None, {}, self.options)
         part = source.part(split, run)
         self._total = len(part)
         self._contents = lambda: {f"the {split} part": part.fingerprint()}
@@ -63,11 +71,10 @@ class Texts:
 
     def _read(self) -> Iterator[Document]:
         """One document after another, in bounded memory."""
-        from longtail.corpora import list_corpora
         from longtail.data.collect import size_of
         from longtail.data.sources import iter_texts, resolve
 
-        if self.data in list_corpora():
+        if self.is_corpus:
             raise InputError(f"{self.data} is a corpus: name one of its parts, as in --split test.")
         paths = [path for path, _ in resolve(self.data, self.format, ReadReport())]
         self._total_bytes = sum(map(size_of, paths))
