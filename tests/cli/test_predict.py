@@ -390,6 +390,15 @@ def test_margins_have_scores_and_no_threshold_of_probability(
     assert not list(tmp_path.glob(".*"))
 
 
+def test_of_the_standard_input_nothing_is_kept(run: Path, tmp_path: Path) -> None:
+    program = [*PREDICT, str(run), "-", "--format", "jsonl", "--text-field", "text", "--out"]
+    given = {"text": True, "capture_output": True, "timeout": 120}
+    for lines, code in ('{"text": "Oil"}\n{}\n', 1), ('{"text": "Oil"}\n', 0):
+        done = subprocess.run([*program, str(tmp_path / "o.csv")], input=lines, **given)  # type: ignore[call-overload]
+        assert done.returncode == code and not list(tmp_path.glob(".*")), done.stderr
+    assert [row["id"] for row in rows_of(tmp_path / "o.csv")] == ["1"]
+
+
 @pytest.fixture
 def stopped(
     longtail: Command, run: Path, tickets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

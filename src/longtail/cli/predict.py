@@ -28,7 +28,7 @@ from longtail.runs.model import read_config, whole_folder
 from longtail.runs.parts import Parts
 
 if TYPE_CHECKING:
-    from longtail import LongTailClassifier
+    from longtail.classifier import LongTailClassifier
 
 # Options that a resumed prediction may change: a bad record stopped it, and is now left out.
 CHANGEABLE = ("on_error",)
@@ -228,6 +228,7 @@ class Request:
                     )
                 )
         finally:
-            parts.close()
-            if parts.kept and not parts.is_finished:
+            # What came by a pipe does not come again.
+            parts.close(keep=not texts.is_stream)
+            if parts.kept and not parts.is_finished and not texts.is_stream:
                 print_notes([f"{parts.kept} documents are kept. Resume with: {command}"])

@@ -158,14 +158,15 @@ class Parts:
         self._space.remove()
         self.is_finished = True
 
-    def close(self) -> None:
+    def close(self, keep: bool = True) -> None:
         """Keep all that was added, and let go of it; without any record it is removed."""
         if self.is_finished:
             return
         try:
-            self.flush()
+            if keep:
+                self.flush()
         finally:
-            if self.kept:
+            if keep and self.kept:
                 self._space.close()
             else:
                 self._space.remove()
