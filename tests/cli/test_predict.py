@@ -335,7 +335,10 @@ def test_a_part_of_data(longtail: Command, trained: Path, folder: Path, tmp_path
         (("--out", "in.csv", "--overwrite"), "is what is being read"),
         (("--out", "o.csv", "--resume"), "nothing to resume: o.csv is not started"),
         (("--out", "there.csv", "--resume"), "there.csv is whole already"),
-        (("--text-field", "body"), "the columns are: 'text'"),
+        (
+            ("--text-field", "body"),
+            "the columns are: 'text', 'labels'. Name yours with text_field (--text-field).",
+        ),
         (("--split", "tset"), "unknown part 'tset'. Did you mean 'test'"),
     ],
 )
@@ -362,6 +365,8 @@ def test_what_makes_no_sense_is_said_first(
 
 def test_a_missing_run_and_empty_data(longtail: Command, trained: Path, tmp_path: Path) -> None:
     longtail.fails("holds no longtail model", "predict", tmp_path / "no", tmp_path / "missing.csv")
+    (tmp_path / "file").write_text("text")
+    longtail.fails("but it is no folder. Train", "predict", tmp_path / "file", trained)
     for name in ("in.txt", "in.csv", "in.jsonl"):
         (tmp_path / name).write_text("" if name != "in.csv" else "text\n")
         longtail.fails(f"{name}: holds no documents", "predict", trained, tmp_path / name)

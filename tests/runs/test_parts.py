@@ -120,6 +120,10 @@ def test_a_folder_of_somebody_else_is_left_alone(out: Path) -> None:
     place.mkdir(parents=True)
     (place / STARTED).write_text(json.dumps({"settings": {}, "overwrite": True}))
     assert not Workspace.is_one(place)
-    with pytest.raises(DataError, match="cannot begin in"):
+    with pytest.raises(
+        DataError, match=r"parts would be kept, cannot be made \(Directory not empty"
+    ):
         start(out, overwrite=True)
     assert (place / STARTED).exists()
+    with pytest.raises(DataError, match=r"cannot be made \((Not|File) .*\). Choose another"):
+        start(place / STARTED / "out.txt")

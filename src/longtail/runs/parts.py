@@ -79,7 +79,14 @@ class Parts:
         if earlier is not None:
             earlier[0].remove()
         started = {"settings": _plain(settings()), "overwrite": overwrite}
-        space = Workspace.begin(place, {STARTED: json.dumps(started, indent=2)})
+        try:
+            space = Workspace.begin(place, {STARTED: json.dumps(started, indent=2)})
+        except DataError as error:
+            reason = getattr(error.__cause__, "strerror", None) or error
+            raise DataError(
+                f"{out} cannot be written: {place}, where its parts would be kept, cannot be made "
+                f"({reason}). Choose another name or folder."
+            ) from error
         space.own()
         return cls(out, space, overwrite)
 
