@@ -16,6 +16,7 @@ from scipy.special import expit
 
 import longtail.classifier.estimator as module
 from longtail import LongTailClassifier
+from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.saving import model_card
 from longtail.data import TextData
 from longtail.errors import InputError, MissingExtraError, NotFittedError
@@ -127,6 +128,8 @@ def test_frames_that_cannot_be_made(
     with pytest.raises(NotFittedError):
         LongTailClassifier().predict_frame(TEXTS)
     monkeypatch.setitem(sys.modules, "pandas", None)
+    # Before anything is computed, which may take hours.
+    monkeypatch.setattr(Ensemble, "blocks", lambda *args: 1 / 0)
     with pytest.raises(MissingExtraError, match=r"pip install 'longtail\[pandas\]'"):
         encoder.predict_frame(TEXTS)
 

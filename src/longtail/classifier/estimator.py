@@ -287,8 +287,9 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             overrides: `threshold`, one probability for all labels in place of the fitted ones;
                 `min_labels` and `max_labels` in place of those of the classifier.
         """
+        self._check_fitted()
         check_integer("top_k", top_k, 1, optional=True)
-        pairs = [block.pairs(top_k) for block in self.predict_blocks(texts, **overrides)]
+        pairs = (block.pairs(top_k) for block in self.predict_blocks(texts, **overrides))
         return as_frame(pairs, self.classes_, self.thresholds_)
 
     def top_k(self, texts: Texts, k: int = 5) -> list[list[tuple[str, float]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -111,8 +112,8 @@ def _short(values: NDArray[np.float64]) -> list[float]:
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 
-def as_frame(pairs: list[Pairs], classes: NDArray[Any], thresholds: Thresholds) -> Any:
-    """Pairs as a pandas DataFrame, a row for each."""
+def as_frame(pairs: Iterable[Pairs], classes: NDArray[Any], thresholds: Thresholds) -> Any:
+    """Pairs as a pandas DataFrame, a row for each; raises before they are computed."""
     try:
         import pandas as pd
     except ImportError as error:
