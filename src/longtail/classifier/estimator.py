@@ -45,8 +45,7 @@ Texts = Iterable[str]
 FIT_LOCK = threading.RLock()
 # Pairs of document and label up to which `held_out_` is available: 100 million took 40 s.
 EVALUATED_PAIRS = 20_000_000
-# Parameters that are part of the thresholds.
-LIMITS = {"min_labels", "max_labels"}
+LIMITS = {"min_labels", "max_labels"}  # parameters that are part of the thresholds
 
 
 class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -142,10 +141,10 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             training = params.get("training", self.training) or Training()
             params["training"] = dataclasses.replace(training)
         limits: Any = plain_params({name: params[name] for name in LIMITS & params.keys()})
-        is_fitted = self.__sklearn_is_fitted__()
-        thresholds = self.thresholds_.override(**limits) if is_fitted else None
+        is_limited = bool(limits) and self.__sklearn_is_fitted__()
+        thresholds = self.thresholds_.override(**limits) if is_limited else None
         super().set_params(**params)
-        if thresholds is not None and limits:
+        if thresholds is not None:
             self.thresholds_ = thresholds
             self.__dict__.pop("held_out_", None)
         return self
@@ -284,8 +283,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             top_k: also a row for each of the k best labels that are not predicted.
-            overrides: `threshold`, one probability for all labels in place of the fitted ones;
-                `min_labels` and `max_labels` in place of those of the classifier.
+            overrides: `threshold`, one probability for all labels; `min_labels`, `max_labels`.
         """
         self._check_fitted()
         check_integer("top_k", top_k, 1, optional=True)
@@ -295,8 +293,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def top_k(self, texts: Texts, k: int = 5) -> list[list[tuple[str, float]]]:
         """The k labels with the highest scores for each text, best first, with their scores.
 
-        The scores are those of `decision_function`. Labels without a training document are left
-        out.
+        Scores are those of `decision_function`; labels without a training document are left out.
         """
         check_integer("k", k, 1)
         best: list[list[tuple[str, float]]] = []
