@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
+from safetensors.numpy import load_file
 
 from longtail import __version__
 from longtail.classifier.ensemble import Ensemble, is_failure
 from longtail.classifier.held_out import Facts
 from longtail.classifier.plan import Plan
-from longtail.classifier.saving import FORMAT, WEIGHTS_AND_TOKENIZER
+from longtail.classifier.saving import FORMAT, HASHES_FILE, WEIGHTS_AND_TOKENIZER
 from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.models import build_model, parse_model
@@ -154,6 +155,9 @@ def _restore(
     classifier.thresholds_ = Thresholds.from_dict(config["thresholds"])
     classifier.plans_ = tuple(map(Plan.from_dict, config["plans"]))
     classifier.facts_ = Facts.from_dict(config["facts"])
+    # A model from the hub may come without them.
+    has_hashes = HASHES_FILE in config["files"]
+    classifier.document_hashes_ = load_file(root / HASHES_FILE)["hashes"] if has_hashes else None
     classifier._tuning_ = None
     unknown, n_files = config["unknown"], len(config["files"])
     weights = tuple(float(weight) for weight in config["weights"])
