@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from longtail import Bag, LongTailClassifier
 from longtail.classifier.saving import HASHES_FILE
 from longtail.data import TextData
-from longtail.errors import InputError, NotFittedError
+from longtail.errors import DataError, InputError, NotFittedError
+from longtail.runs.model import manifest
 
-from .cases import CPU, DATA, LABELS, NAMES, TEXTS, reload
+from .cases import CPU, DATA, LABELS, NAMES, TEXTS, change, reload
 from .conftest import Classifier, Make
 
 NEW = ["zinc and tin fell", "a text that nobody trained on"]
@@ -61,6 +62,14 @@ def test_hashes_are_sorted_unique_and_saved(blended: Classifier, tmp_path: Path)
     assert loaded.trained_on([*TEXTS, *NEW]).tolist() == [True] * len(TEXTS) + [False] * 2
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
     assert f"`{HASHES_FILE}` holds a hash of 8 bytes of each" in card
+
+
+@pytest.mark.parametrize("hashes", [np.zeros(3), np.zeros((2, 2), np.uint64)])
+def test_hashes_that_are_none(copied: Path, hashes: np.ndarray) -> None:
+    save_file({"hashes": hashes}, copied / HASHES_FILE)
+    change(copied, lambda config: config.update(files=manifest(copied)))
+    with pytest.raises(DataError, match="is damaged: ValueError: hashes of the type"):
+        LongTailClassifier.from_pretrained(copied)
 
 
 def test_unknown_without_hashes(copied: Path, tmp_path: Path) -> None:

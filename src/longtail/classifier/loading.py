@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from longtail import __version__
@@ -155,9 +156,7 @@ def _restore(
     classifier.thresholds_ = Thresholds.from_dict(config["thresholds"])
     classifier.plans_ = tuple(map(Plan.from_dict, config["plans"]))
     classifier.facts_ = Facts.from_dict(config["facts"])
-    # A model from the hub may come without them.
-    has_hashes = HASHES_FILE in config["files"]
-    classifier.document_hashes_ = load_file(root / HASHES_FILE)["hashes"] if has_hashes else None
+    classifier.document_hashes_ = _hashes(root, config["files"])
     classifier._tuning_ = None
     unknown, n_files = config["unknown"], len(config["files"])
     weights = tuple(float(weight) for weight in config["weights"])
@@ -188,6 +187,16 @@ def _restore(
     ensemble.load(root, _device(device, classifier.plans_[0].training.device))
     classifier.ensemble_ = ensemble
     return classifier
+
+
+def _hashes(root: Path, files: Mapping[str, Any]) -> NDArray[np.uint64] | None:
+    """The hashes of the training documents; None: a model from the hub may come without them."""
+    if HASHES_FILE not in files:
+        return None
+    hashes = load_file(root / HASHES_FILE)["hashes"]
+    if hashes.dtype != np.uint64 or hashes.ndim != 1:
+        raise ValueError(f"hashes of the type {hashes.dtype} and the shape {hashes.shape}")
+    return hashes
 
 
 def _parameters(saved: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
