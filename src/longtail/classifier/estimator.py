@@ -22,13 +22,20 @@ from longtail.classifier.crossfit import Fitted, Run
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.held_out import Facts, choose_thresholds
 from longtail.classifier.hub import find_model, push_classifier
-from longtail.classifier.inputs import as_text_data, check_texts, on_classes, validation_part
+from longtail.classifier.inputs import (
+    as_text_data,
+    check_evaluable,
+    check_texts,
+    on_classes,
+    validation_part,
+)
 from longtail.classifier.loading import load_classifier
 from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params
 from longtail.classifier.predictions import Predictions, as_frame
 from longtail.classifier.saving import write_files
 from longtail.classifier.work import open_work
 from longtail.data import TextData, random_split
+from longtail.data.hashes import text_hashes
 from longtail.errors import InputError, NotFittedError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
@@ -73,6 +80,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes after fit:
         classes_: label names. label_stats_: label counts of the training documents.
+        document_hashes_: of all documents that a model learned from or that chose the thresholds;
+            None if the model came without them, as from the hub.
         thresholds_: the minimum score of each label. ensemble_: the fitted models.
         plans_: all settings, with defaults filled in, of each model of the blend.
         facts_: the figures of the model card; `facts_.trials`: what was compared to choose.
@@ -219,6 +228,10 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         thresholds, facts = choose_thresholds(data, fitted, params, base_model)
         self.classes_ = np.asarray(data.label_names, dtype=object)
         self.label_stats_: LabelStats = data.stats()
+        # The held-out documents of cross-fitting are all documents.
+        used = [fitted.held_out] if fitted.fold_of is not None else [data, fitted.held_out]
+        hashes = [text_hashes(part.texts) for part in used]
+        self.document_hashes_: NDArray[np.uint64] | None = np.unique(np.concatenate(hashes))
         self.plans_ = tuple(plan.resolved() for plan in plans)
         self.thresholds_ = thresholds
         self.facts_: Facts = facts
@@ -310,10 +323,24 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         total = predicted + actual + sum(unknown.values())
         return float(2 * hits / total) if total else 0.0
 
+    def trained_on(self, texts: Texts | TextData) -> NDArray[np.bool_]:
+        """Whether each text is one that a model learned from or that chose the thresholds.
+
+        Case and white space do not matter.
+        """
+        self._check_fitted()
+        if self.document_hashes_ is None:
+            raise InputError(
+                "this model came without the hashes of its training documents, so it cannot "
+                "recognise them. Load it from the folder that it was saved to after training."
+            )
+        return np.isin(text_hashes(check_texts(texts)), self.document_hashes_)
+
     def evaluate(self, texts: Texts | TextData, labels: Any = None) -> Evaluation:
         """Overall, head, medium and tail scores at the fitted thresholds; arguments as in `fit`.
 
-        Labels that the model was not trained on are left out; `unknown_labels` counts them.
+        Labels that the model was not trained on are left out; `unknown_labels` counts them. To
+        leave out documents that it was trained on: `data[~classifier.trained_on(data.texts)]`.
         """
         return self.evaluate_scores(texts, labels)[0]
 
@@ -323,6 +350,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The evaluation of documents, and their scores: dense, masked or CSR."""
         self._check_fitted()
         known, unknown = on_classes(texts, labels, self.classes_.tolist())
+        check_evaluable(known, unknown)
         scores = self.ensemble_.compact_scores(known.texts)
         unseen = ~self.ensemble_.known.any(axis=0)
         if unseen.any() and not sp.issparse(scores):
@@ -369,15 +397,20 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         token: str | None = None,
         revision: str | None = None,
         commit_message: str = "Upload a longtail model",
+        include_hashes: bool = False,
     ) -> str:
         """Upload to the Hugging Face hub; returns the address of the model.
 
         Args:
             repo_id: owner/name; created if needed. private: whether a new one is.
             token: default: that of `hf auth login`. revision: a branch, created if needed.
+            include_hashes: also upload the hashes of the training documents, which `trained_on`
+                needs. Whoever can read them can test whether a text that they know is among them.
         """
         self._check_fitted()
-        return push_classifier(self, repo_id, private, token, revision, commit_message)
+        return push_classifier(
+            self, repo_id, private, token, revision, commit_message, include_hashes
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 from markupsafe import Markup
+from safetensors.numpy import save_file
 from scipy.special import expit
 
 from longtail import __version__
@@ -32,6 +33,8 @@ WEIGHTS_AND_TOKENIZER = (
     "added_tokens.json", "chat_template*",
 )  # fmt: skip
 """Files of an encoder beside its configuration."""
+HASHES_FILE = "documents.safetensors"
+"""Hashes of the documents that the model was trained on."""
 N_RAREST, FEW = 10, 10
 
 
@@ -40,6 +43,8 @@ def write_files(
     folder: Path,
     name: str | None = None,
     run: Mapping[str, Any] | None = None,
+    *,
+    include_hashes: bool = True,
 ) -> None:
     """Write the files of a classifier, beside those that are in the folder already.
 
@@ -47,8 +52,11 @@ def write_files(
     """
     stats, ensemble = classifier.label_stats_, classifier.ensemble_
     ensemble.save(folder)
+    hashes = classifier.document_hashes_ if include_hashes else None
+    if hashes is not None:
+        save_file({"hashes": hashes}, folder / HASHES_FILE)
     # The same line ends on all systems, as checksums require.
-    card = model_card(classifier, name)
+    card = model_card(classifier, name, has_hashes=hashes is not None)
     (folder / CARD_FILE).write_text(card, "utf-8", newline="\n")
     config = {
         "format": FORMAT,
@@ -71,7 +79,9 @@ def write_files(
     (folder / CONFIG_FILE).write_text(text, "utf-8", newline="\n")
 
 
-def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
+def model_card(
+    classifier: LongTailClassifier, name: str | None = None, *, has_hashes: bool = True
+) -> str:
     """The card as Markdown; `name`: the folder or the repository of the model.
 
     Label names and settings come from data and from users: the template escapes all of them.
@@ -94,6 +104,7 @@ def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
         pipeline=len(models) == 1 and models[0].works_in_pipeline,
         stats=classifier.label_stats_,
         facts=facts,
+        hashes_file=HASHES_FILE if has_hashes else None,
         per_document=counts.sum() / classifier.label_stats_.n_samples,
         groups={name: counts[mask] for name, mask in label_groups(counts).items()},
         rarest=[(classifier.classes_[k], counts[k]) for k in rarest[counts[rarest] > 0][:N_RAREST]],

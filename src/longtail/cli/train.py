@@ -47,6 +47,7 @@ def train(
     """Train a model, choose its thresholds on held-out documents, and save it."""
     joins = resume or fold is not None
     settings = chosen.resolved(partial=joins)
+    from longtail.analysis import label_warnings
     from longtail.classifier import LongTailClassifier
     from longtail.training.interrupt import StoppedError
 
@@ -70,6 +71,7 @@ def train(
         classifier = LongTailClassifier.from_settings(record["settings"])
         _check_fold(fold, classifier.plans()[0].folds)
         parts = source.parts()
+        print_notes(label_warnings(parts["train"]))
         with stoppable(command) as stop, show_progress() as progress:
             classifier.fit(
                 parts["train"],
