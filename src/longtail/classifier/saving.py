@@ -13,8 +13,9 @@ from markupsafe import Markup
 from scipy.special import expit
 
 from longtail import __version__
+from longtail.classifier.held_out import FEW
 from longtail.classifier.plan import Plan, to_plain
-from longtail.labels import GROUP_NAMES, label_groups
+from longtail.labels import label_groups
 from longtail.losses import LOSSES
 from longtail.models import MODELS, ModelSettings
 from longtail.report.jinja import render_markdown
@@ -25,14 +26,14 @@ from longtail.thresholds import Thresholds
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-FORMAT = 5
+FORMAT = 6
 """Of the folder: raised when an older longtail could no longer read it."""
 WEIGHTS_AND_TOKENIZER = (
     "*.safetensors", "*.model", "tokenizer*", "vocab*", "merges*", "special_tokens_map.json",
     "added_tokens.json", "chat_template*",
 )  # fmt: skip
 """Files of an encoder beside its configuration."""
-N_RAREST, FEW = 10, 10
+N_RAREST = 10
 
 
 def write_files(
@@ -97,11 +98,9 @@ def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
         per_document=counts.sum() / classifier.label_stats_.n_samples,
         groups={name: counts[mask] for name, mask in label_groups(counts).items()},
         rarest=[(classifier.classes_[k], counts[k]) for k in rarest[counts[rarest] > 0][:N_RAREST]],
-        results={name: facts.held_out[name] for name in ("all", *GROUP_NAMES)},
         few=int(((counts > 0) & (counts < FEW)).sum()),
         few_limit=FEW,
         n_unseen=int((counts == 0).sum()),
-        n_unknown=int((~classifier.ensemble_.known.any(axis=0)).sum()),
     )
 
 

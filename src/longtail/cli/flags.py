@@ -9,13 +9,14 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from longtail.errors import InputError, UnknownNameError
+from longtail.arguments import Arguments
+from longtail.errors import InputError, known_name
 from longtail.models import (
     DEFAULT_MODEL,
     KIND,
@@ -29,6 +30,8 @@ from longtail.settings import Settings, field_names
 from longtail.training.settings import RUNTIME, Training
 
 Verb = Callable[..., Any]
+# Groups of flags.
+MODEL, THRESHOLDS, RUN = "Model", "Thresholds", "Run"
 
 
 def flag(name: str) -> str:
@@ -36,14 +39,65 @@ def flag(name: str) -> str:
 
 
 def option(
-    name: str, kind: Any, text: str, panel: str, default: Any = None, *, both: bool = False
+    name: str,
+    kind: Any,
+    text: str,
+    panel: str,
+    default: Any = None,
+    *,
+    shown: str = "",
+    common: bool = True,
+    both: bool = False,
 ) -> inspect.Parameter:
-    """A flag as a parameter of a verb; `both`: a switch has also the flag --no-NAME."""
+    """A flag as a parameter of a verb.
+
+    `shown`: the default, where that of the flag is None, which stands for not given. Without
+    `common` only --help-all shows it. `both`: a switch has also the flag --no-NAME.
+    """
     names = f"{flag(name)}/--no-{flag(name)[2:]}" if both and kind is bool else flag(name)
-    settings = typer.Option(names, help=text, rich_help_panel=panel)
+    shown = shown or in_words(default)
+    settings = typer.Option(
+        names,
+        help=f"{text} Default: {shown}." if shown else text,
+        rich_help_panel=panel,
+        show_default=False,
+        hidden=not common,
+    )
     annotation: Any = Annotated[kind | None if default is None else kind, settings]
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, keyword, default=default, annotation=annotation)
+
+
+def in_words(default: Any) -> str:
+    """A default as help shows it; nothing for None, whose meaning stands in the text."""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return "" if default is None else str(default)
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        for parameter in context.command.params:
+            parameter.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+HELP_ALL = inspect.Parameter(
+    "help_all",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            callback=_show_all,
+            is_eager=True,
+            show_default=False,
+            help="Show the flags that are seldom needed too.",
+        ),
+    ],
+)
 
 
 def takes(
@@ -51,15 +105,20 @@ def takes(
 ) -> Callable[[Verb], Verb]:
     """Give a verb these flags in place of its argument `name`, which `make` makes of them.
 
-    The first takes the place of the argument, the others follow all that the verb has.
+    The first takes the place of the argument, the others follow all that the verb has, and
+    --help-all.
     """
 
     def decorate(verb: Verb) -> Verb:
         kept = dict(inspect.signature(verb, eval_str=True).parameters)
+        has_all = kept.pop(HELP_ALL.name, None) is not None
         parameters = [flags[0] if p.name == name else p for p in kept.values()] + flags[1:]
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+        parameters.append(HELP_ALL)
 
         def called(**values: Any) -> Any:
+            if not has_all:
+                del values[HELP_ALL.name]
             given = {parameter.name: values.pop(parameter.name) for parameter in flags}
             return verb(**{name: make(**given)}, **values)
 
@@ -103,7 +162,12 @@ class Chosen:
 
     flags: dict[str, Any]
     loss_settings: dict[str, Any]
-    recipe: Path | None
+    recipe: str | None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the default model was left as it is."""
+        return self.recipe is None and "model" not in self.flags
 
     def resolved(self, partial: bool = False) -> dict[str, Any]:
         """Flat settings: the recipe's, overridden by the flags.
@@ -113,17 +177,10 @@ class Chosen:
         if self.recipe is None and not partial:
             _check_names(self.flags)
         from longtail.classifier.label_texts import read_label_texts
-        from longtail.reproduce import read_recipe
+        from longtail.reproduce import find_recipe, read_recipe, with_settings
 
-        settings = {} if self.recipe is None else read_recipe(self.recipe)
-        if isinstance(settings.get("model"), list):
-            for name in self.flags:
-                if name in _model_fields() and name not in field_names(Training):
-                    raise InputError(
-                        f"{flag(name)}: {self.recipe} blends several models. Set {name} in the "
-                        "model that it is meant for."
-                    )
-        settings |= self.flags
+        settings = {} if self.recipe is None else read_recipe(find_recipe(self.recipe))
+        settings = with_settings(settings, self.flags)
         if isinstance(self.flags.get("label_texts"), str):
             settings["label_texts"] = read_label_texts(self.flags["label_texts"])
         if self.loss_settings:
@@ -143,71 +200,84 @@ def _check_names(flags: dict[str, Any]) -> None:
         ("objective", "objective", OBJECTIVES),
     )
     for name, kind, known in tables:
-        if name in flags and flags[name] not in known:
-            raise UnknownNameError(kind, flags[name], known)
-    params = nested_params(flags, set(ARGUMENTS))
+        if name in flags:
+            known_name(kind, flags[name], known)
+    params = nested_params(flags, field_names(Arguments) | {"model"})
     check_used(params.get("training", Training()), [params["model"]])
 
 
-_FOLDS = ", ".join(f"{name} {row.folds}" for name, row in MODELS.items())
-ARGUMENTS: dict[str, tuple[Any, str]] = {
-    "config": (Path, "A recipe: a YAML file of settings, which flags override."),
-    "model": (str, f"{', '.join(MODELS)}; default: {DEFAULT_MODEL}."),
-    "loss": (str, "A loss of docs/losses.md, such as bce; default: db, or what auto chooses."),
-    "loss_set": (list[str], "A constant of the loss, KEY=VALUE, repeatable."),
-    "thresholds": (str, "A method of docs/evaluation.md, such as global; default: auto."),
-    "objective": (str, "The objective of thresholds: micro, macro or mean; default: mean."),
-    "folds": (int, f"Models to cross-fit; 1: one, and a validation part. Default: {_FOLDS}."),
-    "label_texts": (
-        str,
-        "names, or a JSON file of label descriptions: rare labels learn from them too.",
-    ),
-    "max_labels": (int, "Maximum number of labels per text."),
-    "at_least_one": (bool, "Predict at least one label for each text."),
-    "random_state": (int, "Seed: the same seed gives the same model. Default: 0."),
+class Row(NamedTuple):
+    """What a flag needs to know of a field."""
+
+    kind: Any
+    text: str
+    panel: str
+    shown: str
+    common: bool
+
+
+# The flags that are no arguments of the estimator, and the groups of those that are.
+_FIRST = {
+    "recipe": Row(str, "fast, best or paper, or a YAML file; flags override it.", MODEL, "", True),
+    "model": Row(str, f"{', '.join(MODELS)}.", MODEL, DEFAULT_MODEL, True),
+    "loss_set": Row(list[str], "A constant of the loss, KEY=VALUE, repeatable.", MODEL, "", False),
 }
-
-
-def _model_fields() -> dict[str, list[str]]:
-    """The names of models' settings, and the models that have each."""
-    users: dict[str, list[str]] = {}
-    for model, row in MODELS.items():
-        for name in field_names(row.settings) - field_names(ModelSettings):
-            users.setdefault(name, []).append(model)
-    return users
+_PANELS = dict.fromkeys(("thresholds", "objective", "max_labels", "at_least_one"), THRESHOLDS)
+_PANELS |= dict.fromkeys(("random_state", *RUNTIME), RUN)
 
 
 def _settings() -> list[inspect.Parameter]:
     """One flag per argument of the classifier and per field; models that share a name share it."""
-    rows = {name: (*row, "Model and thresholds") for name, row in ARGUMENTS.items()}
-    users = _model_fields()
-    for model, kind in MODELS.items():
-        for name, hint, text in _fields(kind.settings):
-            if name in users:
-                text = f"{text} [{', '.join(users[name])}]"
-                rows.setdefault(name, (hint, text, f"Settings of {model}"))
-    for name, hint, text in _fields(Training):
-        rows.setdefault(name, (hint, text, "Training"))
-    return [option(name, *row, both=True) for name, row in rows.items()]
+    rows = {**_FIRST, **_rows(Arguments, MODEL)}
+    folds = {name: kind.folds for name, kind in MODELS.items()}
+    rows["folds"] = rows["folds"]._replace(shown=_of_each(folds, MODELS))
+    for name, kind in MODELS.items():
+        for field, row in _rows(kind.settings, f"Settings of {name}").items():
+            if field not in field_names(ModelSettings):
+                users = [each for each in MODELS if field in field_names(MODELS[each].settings)]
+                of_users = {each: _default(MODELS[each].settings, field) for each in users}
+                text = f"{row.text.removesuffix('.')} ({', '.join(users)})."
+                rows.setdefault(field, row._replace(text=text, shown=_of_each(of_users, users)))
+    for field, row in _rows(Training, "Training").items():
+        of_kinds = {
+            name: kind.settings.training_defaults.get(field) for name, kind in MODELS.items()
+        }
+        rows[field] = row._replace(shown=row.shown or _of_each(of_kinds, MODELS))
+    return [
+        option(name, row.kind, row.text, row.panel, shown=row.shown, common=row.common, both=True)
+        for name, row in rows.items()
+    ]
 
 
-def _fields(settings: type[Settings]) -> list[tuple[str, Any, str]]:
-    """Name, type and help of each field, with its default where that is a value."""
+def _rows(settings: type[Settings], panel: str) -> dict[str, Row]:
     hints = typing.get_type_hints(settings)
-    rows = []
+    rows = {}
     for item in dataclasses.fields(settings):
-        shown = settings is Training and item.default is not None
-        default = f" Default: {item.default}." if shown else ""
         hint = hints[item.name]
         if isinstance(hint, types.UnionType):
             hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
-        rows.append((item.name, hint, item.metadata.get("help", "") + default))
+        kind = str if typing.get_origin(hint) is typing.Literal else hint
+        text, common = item.metadata.get("help", ""), item.metadata.get("common", False)
+        where = _PANELS.get(item.name, MODEL if common else panel)
+        rows[item.name] = Row(kind, text, where, in_words(item.default), common)
     return rows
 
 
-def _chosen(config: Path | None, loss_set: list[str] | None, **flags: Any) -> Chosen:
+def _default(settings: type[Settings], field: str) -> Any:
+    return settings.__dataclass_fields__[field].default
+
+
+def _of_each(values: Mapping[str, Any], users: Collection[str]) -> str:
+    """One default, or that of each model."""
+    given = {user: in_words(value) for user, value in values.items() if value is not None}
+    if len(given) == len(users) and len(set(given.values())) == 1:
+        return next(iter(given.values()))
+    return ", ".join(f"{user} {value}" for user, value in given.items())
+
+
+def _chosen(recipe: str | None, loss_set: list[str] | None, **flags: Any) -> Chosen:
     given = {name: value for name, value in flags.items() if value is not None}
-    return Chosen(given, parse_settings(loss_set or []), config)
+    return Chosen(given, parse_settings(loss_set or []), recipe)
 
 
 takes_settings = takes("chosen", _settings(), _chosen)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from longtail.data import TextData
 
 HELP = "A corpus name, a file, a folder of parts (train, validation, test), or hf:NAME."
-PANEL = "Reading the data"
-SPLIT_NAMES = ("random", "stratified", "time")
+PANEL = "Data"
+SPLIT_NAMES = ("stratified", "random", "time")
 MEMORY = "data.json"
 # The default method and seed of a split.
-DEFAULT_SPLIT = ("random", 0)
+DEFAULT_SPLIT = ("stratified", 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,19 +248,25 @@ def remembered_options(run: Path) -> ReadOptions | None:
 
 
 def _options() -> list[inspect.Parameter]:
-    """--format and the others, then one flag per field of ReadOptions."""
-    rows: list[tuple[str, Any, str, Any]] = [
-        ("format", str, "A name of `longtail corpus formats`; default: by suffix.", None),
-        ("split_method", str, f"How one file is split: {', '.join(SPLIT_NAMES)}.", "random"),
-        ("split_seed", int, "Seed of that split.", 0),
-        ("min_count", int, "Leave out labels with fewer training documents.", 0),
-        ("path", Path, "For a named corpus: a local copy of its source.", None),
-        ("set", list[str], "For a named corpus: KEY=VALUE, repeatable.", None),
+    """--format and the others, then one flag per field of ReadOptions; the last: whether common."""
+    method, seed = DEFAULT_SPLIT
+    methods = ", ".join(SPLIT_NAMES)
+    rows: list[tuple[str, Any, str, Any, bool]] = [
+        ("format", str, "A name of `longtail corpus formats`, if not by suffix.", None, True),
+        ("split_method", str, f"How one file is split: {methods}.", method, True),
+        ("split_seed", int, "Seed of that split.", seed, False),
+        ("min_count", int, "Leave out labels with fewer training documents.", 0, True),
+        ("path", Path, "For a named corpus: a local copy of its source.", None, False),
+        ("set", list[str], "For a named corpus: KEY=VALUE, repeatable.", None, False),
     ]
     for field in dataclasses.fields(ReadOptions):
         kind = type(field.default) if isinstance(field.default, bool | float) else str
-        rows.append((field.name, kind, field.metadata["help"], field.default))
-    return [option(name, kind, text, PANEL, default) for name, kind, text, default in rows]
+        text, common = field.metadata["help"], field.metadata["common"]
+        rows.append((field.name, kind, text, field.default, common))
+    return [
+        option(name, kind, text, PANEL, default, common=common)
+        for name, kind, text, default, common in rows
+    ]
 
 
 def _source(

@@ -59,6 +59,11 @@ def label_table(
     return _layout("labels", evaluations, groups, corpus, intervals, caveats)
 
 
+def group_table(groups: Mapping[str, Mapping[str, Scores]]) -> Table:
+    """The table of `label_table` from scores of groups of labels alone."""
+    return _layout("labels", {}, groups, None, False, ())
+
+
 def document_table(
     evaluations: Evaluations, corpus: str | None = None, intervals: bool = False
 ) -> Table:
@@ -152,7 +157,7 @@ def _layout(
         size = ours.get(key, paper.get(key))
         header.append(heading(key) if size is None else f"{heading(key)} ({size})")
         pairs = [_percents(by_group.get(key)) for by_group in groups.values()]
-        limits = [each.intervals.get(key, {}) if intervals else {} for each in evaluations.values()]
+        limits = [evaluations[name].intervals.get(key, {}) if intervals else {} for name in groups]
         for row, pair, limit in zip(rows, pairs, limits, strict=True):
             after = _bracket(limit.get("micro_f1")), _bracket(limit.get("macro_f1"))
             row.append(pair_cell(pair, best_pair(pairs), after))

@@ -5,6 +5,7 @@ from longtail.thresholds.decision import Thresholds
 from longtail.thresholds.methods import METHODS
 from longtail.thresholds.selection import (
     CrossValidatedF1,
+    cross_validated_decisions,
     cross_validated_score,
     fit_thresholds,
     list_methods,
@@ -16,6 +17,7 @@ __all__ = [
     "CrossValidatedF1",
     "Objective",
     "Thresholds",
+    "cross_validated_decisions",
     "cross_validated_score",
     "fit_thresholds",
     "list_methods",
