@@ -86,7 +86,7 @@ def note_unknown_labels(data: TextData, texts: Any, note: Callable[[str], None])
         shown = f"{', '.join(map(repr, unknown[:3]))}{', ...' * (len(unknown) > 3)}"
         note(
             f"label_texts: {len(unknown)} of {len(texts)} texts are not used, as the data has no "
-            f"such label: {shown}. Its labels are called as {first}."
+            f"such label: {shown}. It has, for example, {first}."
         )
 
 
