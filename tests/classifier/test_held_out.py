@@ -16,7 +16,7 @@ from longtail.classifier.crossfit import Fitted
 from longtail.classifier.folds import FoldedData
 from longtail.classifier.saving import model_card
 from longtail.corpora.newswire import load
-from longtail.data import TextData
+from longtail.data import TextData, split
 
 from .cases import CPU, remembering
 from .conftest import Make, Patch
@@ -69,6 +69,13 @@ def test_half_is_not_fitted_of_what_trains_in_steps_or_has_one_fold(make: Make) 
     assert make(epochs=1, folds=2).fit(NEWS[:250]).facts_.half is None
     one = LongTailClassifier("svm", training=CPU, folds=1).fit(NEWS)
     assert one.facts_.half is None
+
+
+def test_a_validation_part_that_is_split_off_is_stratified() -> None:
+    classifier = LongTailClassifier("svm", training=CPU, folds=1, random_state=3).fit(NEWS)
+    train, validation = split(NEWS, (0.9, 0.1), "stratified", random_state=3)
+    assert classifier.facts_.n_held_out == len(validation)
+    np.testing.assert_array_equal(classifier.label_stats_.label_counts, train.stats().label_counts)
 
 
 def test_the_sentence_has_both_figures(svm: LongTailClassifier) -> None:

@@ -86,13 +86,14 @@ class Facts:
             for each in self.never_predicted
         ]
         if self.half is not None:
-            half, whole = (
+            before, after = (
                 f"{100 * f1.micro_f1:.2f} / {100 * f1.macro_f1:.2f}"
                 for f1 in (self.half.half, self.half.all)
             )
+            documents = f"{self.half.n_all:,} instead of {self.half.n_half:,}"
             lines.append(
-                f"Twice the training documents ({self.half.n_all:,} instead of "
-                f"{self.half.n_half:,}) took micro-F1 / macro-F1 on one fold from {half} to {whole}."
+                f"Twice the training documents ({documents}) took micro-F1 / macro-F1 on one fold "
+                f"from {before} to {after}."
             )
         return lines
 

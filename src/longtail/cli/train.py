@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from longtail.cli.flags import RUN, Chosen, check_resumed, takes_settings
+from longtail.cli.chosen import Chosen, check_resumed, takes_settings
+from longtail.cli.flags import RUN
 from longtail.cli.reading import Source, reads_data
 from longtail.cli.show import TrustRemoteCode, print_notes, show_progress, stoppable
 from longtail.cli.trained import check_plans, print_result, suggest_best
