@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from longtail.arguments import Arguments
 from longtail.checks import check_integer
 from longtail.classifier.blend import fit_plans
 from longtail.classifier.crossfit import Fitted, Run
@@ -34,7 +35,7 @@ from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params
 from longtail.classifier.predictions import Predictions, as_frame
 from longtail.classifier.saving import write_files
 from longtail.classifier.work import open_work
-from longtail.data import TextData, random_split
+from longtail.data import TextData, split
 from longtail.data.hashes import text_hashes
 from longtail.errors import InputError, NotFittedError
 from longtail.evaluation import Evaluation, evaluate
@@ -102,18 +103,18 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         model: str | ModelSettings | Sequence[str | ModelSettings] = DEFAULT_MODEL,
-        loss: str | None = None,
+        loss: str | None = Arguments.loss,
         *,
         loss_settings: Mapping[str, Any] | None = None,
         training: Training | None = None,
-        thresholds: str = "auto",
-        objective: Objective = "mean",
-        folds: int | None = None,
-        label_texts: str | Mapping[str, str] | None = None,
-        min_labels: int = 0,
-        max_labels: int | None = None,
+        thresholds: str = Arguments.thresholds,
+        objective: Objective = Arguments.objective,
+        folds: int | None = Arguments.folds,
+        label_texts: str | Mapping[str, str] | None = Arguments.label_texts,
+        min_labels: int = Arguments.min_labels,
+        max_labels: int | None = Arguments.max_labels,
         validation_fraction: float = 0.1,
-        random_state: int = 0,
+        random_state: int = Arguments.random_state,
     ) -> None:
         self.model = model
         self.loss = loss
@@ -161,7 +162,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def plans(self, n_documents: int | None = None) -> tuple[Plan, ...]:
         """The parameters as checked plans, one for each model of a blend.
 
-        `n_documents`: few documents make fewer folds than the default.
+        `n_documents`: decides folds, and epochs of an encoder, that are not given.
         """
         return make_plans(plain_params(self.get_params(deep=False)), n_documents)
 
@@ -194,15 +195,17 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             trust_remote_code: run the code that an encoder brings along; see `from_pretrained`.
         """
         data = as_text_data(texts, labels)
-        plans = self.plans(len(data))
+        params = plain_params(self.get_params(deep=False))
+        plans = make_plans(params, len(data))
         for plan in plans:
             # Wrong label weights are detected now rather than after all texts are encoded.
             plan.new_loss(data.stats())
         if validation is not None:
             validation = validation_part(validation, data, note)
         elif plans[0].folds == 1:
-            fraction = float(self.validation_fraction)
-            data, validation = random_split(data, fraction, self.random_state)
+            share = float(self.validation_fraction)
+            shares = (1 - share, share)
+            data, validation = split(data, shares, random_state=self.random_state)
         path = None if folder is None else Path(folder)
         joins = resume or only_fold is not None
         with open_work(path, fingerprint(plans, data, validation), joins, note) as work, FIT_LOCK:
@@ -214,8 +217,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 data,
                 validation,
                 run,
-                objective=self.objective,
-                as_logits=self.thresholds != "grid",  # whose shifts are of margins
+                objective=params["objective"],
+                as_logits=params["thresholds"] != "grid",  # whose shifts are of margins
             )
         if fitted is not None:
             self._set_fitted(data, fitted)

@@ -14,8 +14,9 @@ from safetensors.numpy import save_file
 from scipy.special import expit
 
 from longtail import __version__
+from longtail.classifier.held_out import FEW
 from longtail.classifier.plan import Plan, to_plain
-from longtail.labels import GROUP_NAMES, label_groups
+from longtail.labels import label_groups
 from longtail.losses import LOSSES
 from longtail.models import MODELS, ModelSettings
 from longtail.report.jinja import render_markdown
@@ -35,7 +36,7 @@ WEIGHTS_AND_TOKENIZER = (
 """Files of an encoder beside its configuration."""
 HASHES_FILE = "documents.safetensors"
 """Hashes of the documents that the model was trained on."""
-N_RAREST, FEW = 10, 10
+N_RAREST = 10
 
 
 def write_files(
@@ -108,11 +109,9 @@ def model_card(
         per_document=counts.sum() / classifier.label_stats_.n_samples,
         groups={name: counts[mask] for name, mask in label_groups(counts).items()},
         rarest=[(classifier.classes_[k], counts[k]) for k in rarest[counts[rarest] > 0][:N_RAREST]],
-        results={name: facts.held_out[name] for name in ("all", *GROUP_NAMES)},
         few=int(((counts > 0) & (counts < FEW)).sum()),
         few_limit=FEW,
         n_unseen=int((counts == 0).sum()),
-        n_unknown=int((~classifier.ensemble_.known.any(axis=0)).sum()),
     )
 
 

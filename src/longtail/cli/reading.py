@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from longtail.data import TextData
 
 HELP = "A corpus name, a file, a folder of parts (train, validation, test), or hf:NAME."
-SPLIT_NAMES = ("random", "stratified", "time")
+PANEL = "Data"
+SPLIT_NAMES = ("stratified", "random", "time")
 MEMORY = "data.json"
 # Options that decide what is trained on; what is evaluated does not depend on them.
 OF_TRAINING = ("split_method", "split_seed", "min_count")
@@ -216,25 +217,29 @@ def remembered_options(run: Path, data: str | None = None) -> ReadOptions | None
         return None
 
 
-def _options(panel: str = "Reading the data", of_run: bool = False) -> list[inspect.Parameter]:
-    """--format and the others, then one flag per field of ReadOptions.
+def _options(panel: str = PANEL, of_run: bool = False) -> list[inspect.Parameter]:
+    """--format and the others, then one flag per field of ReadOptions; the last: whether common.
 
     `of_run`: those of a verb that reads what it evaluates; a run knows their defaults.
     """
-    rows: list[tuple[str, Any, str, Any]] = [
-        ("format", str, "A name of `longtail corpus formats`; default: by suffix.", None),
-        ("split_method", str, f"How one file is split: {', '.join(SPLIT_NAMES)}.", "random"),
-        ("split_seed", int, "Seed of that split.", 0),
-        ("min_count", int, "Leave out labels with fewer training documents.", 0),
-        ("path", Path, "For a named corpus: a local copy of its source.", None),
-        ("set", list[str], "For a named corpus: KEY=VALUE, repeatable.", None),
+    methods = ", ".join(SPLIT_NAMES)
+    rows: list[tuple[str, Any, str, Any, bool]] = [
+        ("format", str, "A name of `longtail corpus formats`, if not by suffix.", None, True),
+        ("split_method", str, f"How one file is split: {methods}.", SPLIT_NAMES[0], True),
+        ("split_seed", int, "Seed of that split.", 0, False),
+        ("min_count", int, "Leave out labels with fewer training documents.", 0, True),
+        ("path", Path, "For a named corpus: a local copy of its source.", None, False),
+        ("set", list[str], "For a named corpus: KEY=VALUE, repeatable.", None, False),
     ]
     for field in dataclasses.fields(ReadOptions):
         kind = type(field.default) if isinstance(field.default, bool | float) else str
-        rows.append((field.name, kind, field.metadata["help"], field.default))
-    if of_run:
-        rows = [(*row[:3], None) for row in rows if row[0] not in OF_TRAINING]
-    return [option(name, kind, text, panel, default) for name, kind, text, default in rows]
+        text, common = field.metadata["help"], field.metadata["common"]
+        rows.append((field.name, kind, text, field.default, common))
+    return [
+        option(name, kind, text, panel, None if of_run else default, common=common)
+        for name, kind, text, default, common in rows
+        if not (of_run and name in OF_TRAINING)
+    ]
 
 
 def _source(
@@ -266,7 +271,7 @@ def _takes_source(kind: Any, options: list[inspect.Parameter]) -> Callable[[Verb
 
 OPTIONS = _options()
 DEFAULTS = {parameter.name: parameter.default for parameter in OPTIONS}
-OF_RUN = _options("Reading the data; default: as the run's training data", of_run=True)
+OF_RUN = _options("Data; default: as the training data of the run", of_run=True)
 reads_data = _takes_source(typer.Argument(help=HELP), OPTIONS)
 """Gives a verb the argument DATA and the reading options in place of its `source`."""
 evaluates_data = _takes_source(typer.Argument(help=HELP), OF_RUN)
