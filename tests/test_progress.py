@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longtail.cli.show import show_progress
-from longtail.progress import Progress
+from longtail.progress import Progress, show_progress
 
 
 @pytest.mark.parametrize(

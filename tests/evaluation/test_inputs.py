@@ -37,7 +37,7 @@ def test_cuts_and_resamples() -> None:
             SCORES,
             "labels must be .* real numbers, got the type object",
         ),
-        (SCORES, SCORES, r"labels must be 0 or 1, got -1\."),
+        (SCORES, SCORES, "labels are 1 and -1 without any 0, and -1 means that a label is unknown"),
         (TRUTH[:, :2], SCORES, "labels of the training statistics, 3 of them, got 2 columns"),
         (TRUTH, None, r"scores must be a documents x labels .* the shape \(\)"),
         (TRUTH, TRUTH > 0, "scores must be .* real numbers, got the type bool"),

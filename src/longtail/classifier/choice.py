@@ -22,8 +22,9 @@ from longtail.classifier.plan import Plan, to_plain
 from longtail.classifier.weights import blend_weights
 from longtail.data import TextData
 from longtail.metrics import average_precision
+from longtail.metrics.blocks import hide
 from longtail.models import ModelSettings, build_model
-from longtail.models.base import FitContext, Floats
+from longtail.models.base import FitContext
 from longtail.models.search import learn_alike
 from longtail.progress import Progress
 from longtail.thresholds import Objective, cross_validated_score
@@ -66,6 +67,7 @@ class Part(NamedTuple):
     rows: NDArray[np.int64]
     held_out: NDArray[np.int64]
     truth: sp.csr_matrix
+    unknown: sp.csr_matrix | None
 
 
 class Compared(NamedTuple):
@@ -74,7 +76,7 @@ class Compared(NamedTuple):
     model: Any
     trial: Trial
     first: float
-    scores: list[Floats]
+    scores: list[Any]
 
 
 class Comparison:
@@ -106,11 +108,11 @@ class Comparison:
         rng = np.random.default_rng(self.plan.random_state)
         kept = np.sort(rng.permutation(len(training))[:MAX_DOCUMENTS])
         held_out = self.folded.held_out_rows(fold)
-        names = tuple(training.label_names[k] for k in labels)
-        training = training.select(kept)
-        training = dataclasses.replace(training, Y=training.Y[:, labels], label_names=names)
-        truth = self.folded.data.select(held_out).Y[:, labels]
-        return Part(fold, training, self.folded.training_rows(fold)[kept], held_out, truth)
+        names = [training.label_names[k] for k in labels]
+        training, _ = training.select(kept).onto(names)
+        test, _ = self.folded.data.select(held_out).onto(names)
+        rows = self.folded.training_rows(fold)[kept]
+        return Part(fold, training, rows, held_out, test.Y, test.unknown)
 
     def add(self, model: ModelSettings) -> None:
         """Fit and score a model that was not compared yet."""
@@ -145,7 +147,7 @@ class Comparison:
             return [best.model]
         other = max(different, key=lambda each: each.trial.score)
         truth = sp.vstack([part.truth for part in self.parts], format="csr")
-        scores = [np.concatenate(each.scores) for each in (best, other)]
+        scores = [_joined(each.scores) for each in (best, other)]
         (first, second), _ = blend_weights(scores, truth)
         pairs = zip(best.scores, other.scores, strict=True)
         total = [first * one + second * another for one, another in pairs]
@@ -155,17 +157,18 @@ class Comparison:
         is_better = trial.score > best.trial.score + LEAST_GAIN_OF_ANOTHER
         return [best.model, other.model] if is_better else [best.model]
 
-    def _scores(self, plan: Plan, part: Part) -> Floats:
+    def _scores(self, plan: Plan, part: Part) -> Any:
         self.run.stop.check(self.run.work.kept)
         model = build_model(plan.model, self.run.trust_remote_code)
         with seeded(plan, part.fold):
             model.fit(part.training, plan.new_loss, plan.training, self._context(part.rows))
-        return model.scores([], self.folded.encode(model, part.held_out))
+        scores = model.scores([], self.folded.encode(model, part.held_out))
+        return hide(scores, part.unknown)
 
-    def _evaluate(self, name: str, scores: list[Floats]) -> Trial:
+    def _evaluate(self, name: str, scores: list[Any]) -> Trial:
         parts = self.parts[: len(scores)]
         truth = sp.vstack([part.truth for part in parts], format="csr")
-        values = np.concatenate(scores)
+        values = _joined(scores)
         f1 = cross_validated_score(
             values,
             truth,
@@ -197,6 +200,10 @@ def describe(plan: Plan) -> str:
     default = type(plan.model)().to_dict()
     changed = {key: value for key, value in model.items() if value != default[key]}
     return ", ".join([str(plan.loss), *(f"{k}={to_plain(v)}" for k, v in changed.items())])
+
+
+def _joined(scores: list[Any]) -> Any:
+    return np.ma.concatenate(scores)  # type: ignore[no-untyped-call]
 
 
 def _spread(part: TextData, most: int) -> NDArray[np.int64]:

@@ -26,6 +26,7 @@ from longtail.data import TextData
 from longtail.errors import LongtailError, UnknownNameError
 from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
+from longtail.metrics.blocks import hide
 from longtail.models import build_model
 from longtail.models.base import FitContext, Floats, TextModel
 from longtail.progress import OnProgress, Progress, ignore
@@ -123,8 +124,8 @@ class _PlanFit:
                 return None
             trained = folded.data.select(np.flatnonzero(folded.fold_of != fold)).stats()
             held_out = folded.held_out_rows(fold)
-            Y = folded.data.select(held_out).Y
-            score = score_by_name(plan.training.early_stopping_metric, Y, trained)
+            truth = folded.data.select(held_out).truth
+            score = score_by_name(plan.training.early_stopping_metric, truth, trained)
             return Validation(folded.encode(model, held_out), score)
 
         def progress(progress: Progress) -> None:
@@ -147,13 +148,14 @@ class _PlanFit:
         )
 
     def held_out_scores(self, fold: int, model: TextModel, known: NDArray[np.bool_]) -> Any:
-        """Scores of the documents that a fold holds out; none for labels it does not know."""
+        """Scores of the documents that a fold holds out; none for labels it does not know, nor
+        where it is unknown whether the label applies."""
         rows = self.folded.held_out_rows(fold)
         is_shared = model.encoding_key is not None
         encoded = self.folded.encode(model, rows) if is_shared else None
-        texts = self.folded.data.select(rows).texts
+        data = self.folded.data.select(rows)
         n_scored = int((self.folded.fold_of >= 0).sum())
-        scores = Ensemble([model], known[None, :]).compact_scores(texts, n_scored, encoded)
+        scores = Ensemble([model], known[None, :]).compact_scores(data.texts, n_scored, encoded)
         values = scores.data if sp.issparse(scores) else scores
         # Also true for NaN.
         if values.size and not np.abs(values).max() < MAX_SCORE:
@@ -162,9 +164,9 @@ class _PlanFit:
                 f"the trained model gives scores such as {worst:.3g}: the training diverged. "
                 "Lower the learning rate, then start over (--overwrite)."
             )
-        if sp.issparse(scores):
-            return scores
-        return np.ma.array(scores, mask=np.broadcast_to(~known, scores.shape))
+        if not sp.issparse(scores):
+            scores = np.ma.array(scores, mask=np.broadcast_to(~known, scores.shape))
+        return hide(scores, data.unknown)
 
 
 @contextmanager

@@ -13,8 +13,9 @@ import typer
 
 from longtail.cli.flags import Chosen, check_resumed, takes_settings
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import TrustRemoteCode, print_notes, show_progress, stoppable
+from longtail.cli.show import TrustRemoteCode, print_notes, stoppable
 from longtail.errors import DataError, InputError
+from longtail.progress import show_progress
 from longtail.runs.model import check_out, finish_install, read_config, replace_model, whole_folder
 from longtail.runs.workspace import Workspace
 from longtail.training.settings import RUNTIME

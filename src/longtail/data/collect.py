@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+
+import numpy as np
 
 from longtail.data.documents import (
     MAX_EXAMPLES,
@@ -20,7 +23,7 @@ from longtail.data.documents import (
 )
 from longtail.data.files import READ_ERRORS, Tick, TooLargeError, reason, shown_names
 from longtail.data.formats import Format
-from longtail.data.textdata import TextData
+from longtail.data.textdata import TextData, unknown_pairs
 from longtail.errors import DataError, InputError, LongtailError, shown
 from longtail.labels import LabelEncoder
 from longtail.progress import OnProgress, Progress, ignore
@@ -94,6 +97,8 @@ def collect(
     ids: list[str] = []
     dates: list[str] = []
     parts: list[str] = []
+    known: list[Sequence[str] | None] = []
+    weights: list[float | None] = []
 
     def checked(record: Record) -> Record:
         if exact or not isinstance(record, Document):
@@ -113,6 +118,8 @@ def collect(
                 texts.append(record.text)
                 dates.append(record.date or "")
                 parts.append(record.part or "")
+                known.append(record.known)
+                weights.append(record.weight)
     if not texts and not exact:
         lines = " ".join(report.lines())
         raise DataError(f"{files[0][0]}: holds no documents. {lines}".rstrip())
@@ -123,7 +130,27 @@ def collect(
     matrix, names = labels.finish()
     # Ids and dates only where the source has them for some.
     some_ids, some_dates = tuple(ids) if known_ids else None, tuple(dates) if any(dates) else None
-    return TextData(texts, matrix, names, some_ids, some_dates), parts
+    unknown = unknown_pairs(known, matrix, names)
+    weighted = None
+    if any(weight is not None for weight in weights):
+        weighted = np.array([1.0 if weight is None else weight for weight in weights])
+    data = TextData(texts, matrix, names, some_ids, some_dates, unknown, weighted)
+    if not exact:
+        _note_unknown(data, options, report)
+    return data, parts
+
+
+def _note_unknown(data: TextData, options: ReadOptions, report: ReadReport) -> None:
+    if data.unknown is not None:
+        share = data.unknown.nnz / math.prod(data.Y.shape)
+        report.notes.append(
+            f"of {share:.1%} of the pairs of document and label it is unknown whether the label "
+            "applies: they are neither trained on nor evaluated."
+        )
+    fields = (options.known_field, data.unknown), (options.weight_field, data.weights)
+    for field, values in fields:
+        if field is not None and values is None:
+            report.notes.append(f"the field {field!r} makes no difference: check its name.")
 
 
 def _checked(document: Document, options: ReadOptions, known_ids: set[str]) -> Record:

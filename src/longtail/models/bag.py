@@ -89,12 +89,21 @@ class LinearBag(OnFeatures):
             from longtail.training.hinge import BIAS, solve_hinge
 
             each = module.label_weight
-            weight = solve_hinge(features, Y, C if each is None else C * each.numpy(), progress)
+            each_C = C if each is None else C * each.numpy()
+            weight = solve_hinge(features, Y, each_C, progress, data.unknown, data.weights)
             bias = np.full(Y.shape[1], BIAS, dtype=np.float32)
         else:
             device = device_of(training.device)
             head = solve_linear(
-                features, Y, module, C, device=device, progress=progress, chunks=checkpoints
+                features,
+                Y,
+                module,
+                C,
+                device=device,
+                progress=progress,
+                chunks=checkpoints,
+                unknown=data.unknown,
+                weights=data.weights,
             )
             weight, bias = sp.csr_matrix(head.weight.numpy()), head.bias.numpy()
         weight.data *= scale[weight.indices]

@@ -132,6 +132,8 @@ class NetworkModel(TextModel):
             data.Y,
             loss(data.stats()),
             self.resolved(training),
+            unknown=data.unknown,
+            sample_weight=data.weights,
             is_head=self.is_head,
             bf16=self.bf16,
             seed=context.seed,

@@ -59,6 +59,15 @@ def csr_tensors(matrix: sp.csr_matrix, device: torch.device | str = "cpu") -> li
     return [torch.from_numpy(part.astype(dtype)).to(device) for part, dtype in parts]
 
 
+def known_mask(unknown: sp.csr_matrix, device: torch.device) -> Tensor:
+    """The mask of the losses: True where it is known whether the label applies."""
+    return torch.from_numpy(~unknown.toarray()).to(device)
+
+
+def document_weights(weights: NDArray[np.float64] | None, device: torch.device) -> Tensor | None:
+    return None if weights is None else torch.from_numpy(weights.astype(np.float32)).to(device)
+
+
 @dataclass(frozen=True, eq=False)
 class EncodedTokens:
     """Token ids of all texts, concatenated; a batch is padded to its longest text only."""
@@ -124,10 +133,21 @@ def padded_width(length: int, longest: int) -> int:
 
 
 class HostFeed:
-    """Inputs and targets made on the host; targets are flat indices and offsets, never dense."""
+    """Inputs and targets made on the host; targets are flat indices and offsets, never dense.
 
-    def __init__(self, encoded: Encoded, Y: sp.csr_matrix, device: torch.device) -> None:
+    A batch is the arguments of the network, and those of the loss after the logits.
+    """
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        Y: sp.csr_matrix,
+        device: torch.device,
+        unknown: sp.csr_matrix | None = None,
+        weights: NDArray[np.float64] | None = None,
+    ) -> None:
         self._encoded, self._Y, self._device = encoded, Y, device
+        self._unknown, self._weights = unknown, weights
 
     def width(self, rows: IntArray) -> int | None:
         """The width that a batch is padded to; None: that of its longest text."""
@@ -136,7 +156,9 @@ class HostFeed:
     def batch(self, rows: IntArray, width: int | None) -> tuple[dict[str, Tensor], Any]:
         inputs = {k: v.to(self._device) for k, v in self._encoded.batch(rows).items()}
         indices, offsets, _ = csr_tensors(self._Y[rows], self._device)
-        return inputs, (indices, offsets)
+        mask = None if self._unknown is None else known_mask(self._unknown[rows], self._device)
+        weights = None if self._weights is None else self._weights[rows]
+        return inputs, ((indices, offsets), mask, document_weights(weights, self._device))
 
 
 class DeviceFeed:
@@ -145,17 +167,31 @@ class DeviceFeed:
     Nothing here waits for the host, so that a CUDA graph can record it.
     """
 
-    def __init__(self, encoded: EncodedTokens, Y: sp.csr_matrix, device: torch.device) -> None:
+    def __init__(
+        self,
+        encoded: EncodedTokens,
+        Y: sp.csr_matrix,
+        device: torch.device,
+        unknown: sp.csr_matrix | None = None,
+        weights: NDArray[np.float64] | None = None,
+    ) -> None:
         self._encoded, self._device, self._n_labels = encoded, device, int(Y.shape[1])
+        self._unknown = None
+        if unknown is not None:
+            self._unknown = torch.from_numpy(_label_table(unknown)).to(device)
+        self._weights = document_weights(weights, device)
         self._tokens, self._starts, self._lengths, self._labels = (
             torch.from_numpy(part).to(device)
             for part in (encoded.tokens, encoded.offsets[:-1], encoded.lengths, _label_table(Y))
         )
 
     @staticmethod
-    def n_bytes(encoded: EncodedTokens, Y: sp.csr_matrix) -> int:
-        """Memory on the device."""
-        most = int(np.diff(Y.indptr).max(initial=1))
+    def n_bytes(
+        encoded: EncodedTokens, Y: sp.csr_matrix, unknown: sp.csr_matrix | None = None
+    ) -> int:
+        """Memory on the device, but for weights."""
+        tables = (Y,) if unknown is None else (Y, unknown)
+        most = sum(int(np.diff(table.indptr).max(initial=1)) for table in tables)
         return int(encoded.tokens.nbytes + 16 * len(encoded) + 8 * most * len(encoded))
 
     def width(self, rows: IntArray) -> int | None:
@@ -169,22 +205,34 @@ class DeviceFeed:
         positions = (self._starts[rows].unsqueeze(1) + places).clamp(max=len(self._tokens) - 1)
         tokens = self._tokens[positions].long()
         input_ids = torch.where(mask, tokens, self._encoded.pad)
+        inputs = {"input_ids": input_ids, "attention_mask": mask.long()}
         # The extra column takes the padding of the label table.
         targets = torch.zeros((len(rows), self._n_labels + 1), device=self._device)
         targets.scatter_(1, self._labels[rows], 1.0)
-        return {"input_ids": input_ids, "attention_mask": mask.long()}, targets[:, :-1]
+        known = None
+        if self._unknown is not None:
+            known = torch.ones_like(targets, dtype=torch.bool)
+            known = known.scatter_(1, self._unknown[rows], False)[:, :-1]
+        weights = None if self._weights is None else self._weights[rows]
+        return inputs, (targets[:, :-1], known, weights)
 
 
 Feed = HostFeed | DeviceFeed
 
 
-def make_feed(encoded: Encoded, Y: sp.csr_matrix, device: torch.device) -> Feed:
+def make_feed(
+    encoded: Encoded,
+    Y: sp.csr_matrix,
+    device: torch.device,
+    unknown: sp.csr_matrix | None = None,
+    weights: NDArray[np.float64] | None = None,
+) -> Feed:
     """Keep tokens on a GPU with enough memory; otherwise make batches on the host."""
     if device.type == "cuda" and isinstance(encoded, EncodedTokens):
         free, _ = torch.cuda.mem_get_info(device)
-        if DeviceFeed.n_bytes(encoded, Y) < free // 4:
-            return DeviceFeed(encoded, Y, device)
-    return HostFeed(encoded, Y, device)
+        if DeviceFeed.n_bytes(encoded, Y, unknown) < free // 4:
+            return DeviceFeed(encoded, Y, device, unknown, weights)
+    return HostFeed(encoded, Y, device, unknown, weights)
 
 
 def _label_table(Y: sp.csr_matrix) -> IntArray:

@@ -59,15 +59,24 @@ def solve_hinge(
     Y: sp.csr_matrix,
     C: float | NDArray[np.float64],
     progress: OnProgress = ignore,
+    unknown: sp.csr_matrix | None = None,
+    weights: NDArray[np.float64] | None = None,
 ) -> sp.csr_matrix:
     """Weights, labels x features, that minimise C x summed squared hinge + half their squares.
 
-    `C`: one number, or one for each label; 0: nothing is learned. Scores are
+    `C`: one number, or one for each label; 0: nothing is learned. `unknown`: pairs of document and
+    label that are left out. `weights`: of documents, multiplied into C. Scores are
     `features @ weights.T + BIAS`. Exact, up to the tolerance, for small problems and labels of many
     documents; other labels see their documents, the nearest others and those found to be wrong.
     """
+    if weights is not None and not weights.all():
+        kept = weights > 0
+        hidden = None if unknown is None else unknown[kept]
+        return solve_hinge(features[kept], Y[kept], C, progress, hidden, weights[kept])
     X = Rows.of(features)
     norms = np.asarray(features.multiply(features).sum(axis=1), dtype=np.float32).ravel()
+    ridge = 0.5 / (np.ones(len(norms)) if weights is None else weights)
+    left_out = sp.csc_matrix(Y.shape if unknown is None else unknown, dtype=np.bool_)
     documents = sp.csc_matrix(Y)
     counts = np.diff(documents.indptr)
     n_labels, n_features = Y.shape[1], features.shape[1]
@@ -80,15 +89,18 @@ def solve_hinge(
     chunks = [order[k : k + size] for k in range(0, n_labels, size)]
 
     def solve(labels: NDArray[Any]) -> Any:
-        positives = documents[:, labels]
+        positives, hidden = documents[:, labels], left_out[:, labels]
         most = int(counts[labels].max(initial=0))
         limit = max(fewest, PER_POSITIVE * most)
         capacity = min(len(norms), most + (rounds + 1) * limit)
         return _solve_chunk(
             X,
             norms,
+            ridge,
             positives.indptr.astype(np.int64),
             positives.indices.astype(np.int32),
+            hidden.indptr.astype(np.int64),
+            hidden.indices.astype(np.int32),
             each_C[labels],
             fewest,
             rounds,
@@ -123,11 +135,24 @@ _jit = numba.njit(nogil=True, fastmath=True, cache=True)
 
 @_jit
 def _solve_chunk(  # type: ignore[no-untyped-def]
-    X, norms, starts, positives, C, fewest, rounds, documents, alpha, n_features
+    X,
+    norms,
+    ridge,
+    starts,
+    positives,
+    hidden_starts,
+    hidden,
+    C,
+    fewest,
+    rounds,
+    documents,
+    alpha,
+    n_features,
 ):
     """The columns and values of the weights of each label.
 
     `documents`, labels x capacity: the label's own in front; `alpha`: their dual variables.
+    `ridge`: 1 / (2 x weight) of each document.
     """
     n_documents, n_labels = len(norms), len(C)
     weights = np.zeros((n_labels, n_features), np.float32)
@@ -153,16 +178,22 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
         floor = np.float32(0.0 if step == 0 else VIOLATION)
         for k in range(n_labels):
             if is_open[k]:
+                # Below any floor: whether the label applies is unknown.
+                left_out = hidden[hidden_starts[k] : hidden_starts[k + 1]]
+                for i in left_out:
+                    scores[i, k] = -1.0
                 limit = max(fewest, PER_POSITIVE * n_positive[k])
                 before = n[k]
                 n[k] = _add_highest(scores[:, k], documents[k], n[k], limit, floor, seen)
                 is_open[k] = n[k] > before or step == 0
-                is_last = step == rounds or not is_open[k] or n[k] == n_documents
+                has_all = n[k] == n_documents - len(left_out)
+                is_last = step == rounds or not is_open[k] or has_all
                 if is_last:
                     is_open[k] = False
                 _descend(
                     X,
                     norms,
+                    ridge,
                     documents[k, : n[k]],
                     n_positive[k],
                     C[k],
@@ -214,14 +245,13 @@ def _add_highest(score, documents, n, limit, floor, seen):  # type: ignore[no-un
 
 
 @_jit
-def _descend(X, norms, documents, n_positive, C, alpha, weights, max_passes):  # type: ignore[no-untyped-def]
+def _descend(X, norms, ridge, documents, n_positive, C, alpha, weights, max_passes):  # type: ignore[no-untyped-def]
     """Dual coordinate descent with shrinking; changes alpha, and the weights accordingly.
 
     A positive wants w'x of at least 2, the others at most 0: margins of 1 around the bias.
     """
     order = np.arange(len(documents))
     n_active = len(documents)
-    ridge = 0.5 / C
     highest_before = np.inf
     state = np.uint64(88172645463325252)
     for _ in range(max_passes):
@@ -240,7 +270,8 @@ def _descend(X, norms, documents, n_positive, C, alpha, weights, max_passes):  #
             product = np.float32(0.0)
             for e in range(X.starts[i], X.starts[i + 1]):
                 product += weights[X.columns[e]] * X.values[e]
-            gradient = sign * product - margin + ridge * alpha[k]
+            diagonal = ridge[i] / C
+            gradient = sign * product - margin + diagonal * alpha[k]
             if alpha[k] == 0.0 and gradient > highest_before:
                 n_active -= 1
                 order[s], order[n_active] = order[n_active], order[s]
@@ -249,7 +280,7 @@ def _descend(X, norms, documents, n_positive, C, alpha, weights, max_passes):  #
             highest, lowest = max(highest, projected), min(lowest, projected)
             if projected != 0.0:
                 before = alpha[k]
-                alpha[k] = max(0.0, before - gradient / (norms[i] + ridge))
+                alpha[k] = max(0.0, before - gradient / (norms[i] + diagonal))
                 change = np.float32((alpha[k] - before) * sign)
                 for e in range(X.starts[i], X.starts[i + 1]):
                     weights[X.columns[e]] += change * X.values[e]

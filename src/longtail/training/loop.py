@@ -59,6 +59,7 @@ class Trainer:
 
     Args:
         training: without None among its fields.
+        unknown: pairs of document and label without a loss. sample_weight: of documents.
         is_head: whether a parameter, by name, belongs to the head.
         bf16: whether the network may compute in bf16.
         seed: of the batches. Dropout uses torch's random numbers, seeded by the caller.
@@ -71,6 +72,8 @@ class Trainer:
     loss: MultiLabelLoss
     training: Training
     _: KW_ONLY
+    unknown: sp.csr_matrix | None = None
+    sample_weight: NDArray[np.float64] | None = None
     is_head: Callable[[str], bool]
     bf16: bool = False
     seed: int = 0
@@ -97,7 +100,7 @@ class Trainer:
             network,
             self.weights,
             self.loss.to(self.device),
-            make_feed(self.encoded, self.Y, self.device),
+            make_feed(self.encoded, self.Y, self.device, self.unknown, self.sample_weight),
             training,
             processes=self.processes,
             autocast=half and not alone,
