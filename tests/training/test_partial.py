@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from longtail.labels import LabelStats
 from longtail.losses import build_loss
-from longtail.training.encoded import DeviceFeed, HostFeed
+from longtail.training.encoded import DeviceFeed, HostFeed, Partial
 from longtail.training.hinge import solve_hinge
 from longtail.training.linear import solve_linear
 
@@ -33,14 +33,18 @@ def hidden_pairs(seed: int, labels: sp.csr_matrix = Y) -> tuple[sp.csr_matrix, s
     return sp.csr_matrix(labels.toarray() * ~hidden), sp.csr_matrix(hidden)
 
 
-def head_of(loss: str, features: Any, labels: Any, **partial: Any) -> np.ndarray:
+def head_of(
+    loss: str, features: Any, labels: Any, unknown: Any = None, weights: Any = None
+) -> np.ndarray:
     """The logits of all documents by a head that some of them taught."""
-    labels = sp.csr_matrix(labels)
+    labels, partial = sp.csr_matrix(labels), Partial(unknown, weights)
     if loss == "hinge":
-        return np.asarray((X @ solve_hinge(features, labels, 1.0, **partial).T).toarray())
+        return np.asarray((X @ solve_hinge(features, labels, 1.0, partial=partial).T).toarray())
     stats = LabelStats.from_counts(np.full(labels.shape[1], 10), 100)
     criterion = build_loss(loss, stats, reduction="sum")
-    return logits_of(X, solve_linear(features, labels, criterion, 5.0, tolerance=1e-5, **partial))
+    return logits_of(
+        X, solve_linear(features, labels, criterion, 5.0, tolerance=1e-5, partial=partial)
+    )
 
 
 @settings(max_examples=8)
@@ -63,7 +67,7 @@ def test_rebalanced_weights_stay_those_of_the_whole_document(seed: int) -> None:
     labels, unknown = hidden_pairs(seed)
     stats = LabelStats.from_matrix(Y)
     criterion = build_loss("db", stats, reduction="sum")
-    head = solve_linear(X, labels, criterion, 5.0, tolerance=1e-5, unknown=unknown)
+    head = solve_linear(X, labels, criterion, 5.0, tolerance=1e-5, partial=Partial(unknown))
     logits = torch.from_numpy(logits_of(X, head)).float().requires_grad_()
     known = torch.from_numpy(~unknown.toarray())
     criterion(logits, torch.from_numpy(labels.toarray()), mask=known).backward()
@@ -97,7 +101,7 @@ def test_few_documents_of_many_still_leave_out_the_unknown() -> None:
     """The restricted problem, in which others are added round by round."""
     features, labels = problem(n_documents=4000, n_labels=600, seed=2)
     labels, unknown = hidden_pairs(1, labels)
-    weights = solve_hinge(features, labels, 1.0, unknown=unknown)
+    weights = solve_hinge(features, labels, 1.0, partial=Partial(unknown))
     for label in (0, 1, 2):
         known = unknown[:, [label]].toarray().ravel() == 0
         alone = solve_hinge(features[known], labels[known][:, [label]], 1.0)
@@ -111,14 +115,17 @@ def test_feeds_have_the_same_masks_and_weights() -> None:
     encoded, labels = documents()
     labels, unknown = hidden_pairs(5, labels)
     weights, rows = np.linspace(0, 2, labels.shape[0]), np.array([7, 0, 19])
-    host = HostFeed(encoded, labels, torch.device("cpu"), unknown, weights)
-    device = DeviceFeed(encoded, labels, torch.device("cpu"), unknown, weights)
+    host = HostFeed(encoded, labels, torch.device("cpu"), Partial(unknown, weights))
+    device = DeviceFeed(encoded, labels, torch.device("cpu"), Partial(unknown, weights))
     _, (_, *first) = host.batch(rows, None)
     _, (_, *second) = device.batch(torch.from_numpy(rows), device.width(rows))
     assert torch.equal(first[0], torch.from_numpy(~unknown[rows].toarray()))
     assert torch.equal(first[1], torch.from_numpy(weights[rows]).float())
     assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
-    sizes = DeviceFeed.n_bytes(encoded, labels), DeviceFeed.n_bytes(encoded, labels, unknown)
+    sizes = (
+        DeviceFeed.n_bytes(encoded, labels),
+        DeviceFeed.n_bytes(encoded, labels, Partial(unknown)),
+    )
     assert sizes[1] - sizes[0] == 8 * labels.shape[0] * np.diff(unknown.indptr).max()
 
 
@@ -128,7 +135,7 @@ def test_a_network_learns_nothing_about_a_label_that_is_unknown() -> None:
     hidden[:, 1] = True
     encoded, labels = documents()
     labels = sp.csr_matrix(labels.toarray() * ~hidden)
-    after = trained(data=(encoded, labels), unknown=sp.csr_matrix(hidden), weight_decay=0.0)
+    after = trained(data=(encoded, labels), partial=Partial(sp.csr_matrix(hidden)))
     moved = (after["head.weight"] - before.weight).abs().amax(dim=1) > 1e-4
     assert moved.tolist() == [True, False, True]
 
@@ -138,7 +145,7 @@ def test_a_network_counts_documents_by_their_weights() -> None:
     weights = np.arange(20) % 3.0
     rows = np.repeat(np.arange(20), weights.astype(int))
     options: dict[str, Any] = dict(batch_size=64, loss=build_loss("bce", reduction="sum"))
-    weighted = trained(data=(encoded, labels), sample_weight=weights, **options)
+    weighted = trained(data=(encoded, labels), partial=Partial(weights=weights), **options)
     repeated = trained(data=(encoded.select(rows), labels[rows]), **options)
     for name, value in weighted.items():
         torch.testing.assert_close(value, repeated[name], atol=1e-4, rtol=1e-3)
@@ -147,9 +154,9 @@ def test_a_network_counts_documents_by_their_weights() -> None:
 def test_fewer_documents_at_a_time_make_the_same_steps() -> None:
     encoded, labels = documents()
     labels, unknown = hidden_pairs(5, labels)
-    options: dict[str, Any] = dict(unknown=unknown, sample_weight=np.linspace(0.5, 2, 20))
+    partial = Partial(unknown, np.linspace(0.5, 2, 20))
     first, second = make_network(), make_network()
     for network, micro in ((first, 8), (second, 3)):
-        train_tiny(network, data=(encoded, labels), micro_batch=micro, **options)
+        train_tiny(network, data=(encoded, labels), micro_batch=micro, partial=partial)
     for name, value in first.state_dict().items():
         torch.testing.assert_close(value, second.state_dict()[name], atol=1e-4, rtol=1e-3)

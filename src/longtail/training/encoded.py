@@ -59,13 +59,27 @@ def csr_tensors(matrix: sp.csr_matrix, device: torch.device | str = "cpu") -> li
     return [torch.from_numpy(part.astype(dtype)).to(device) for part, dtype in parts]
 
 
-def known_mask(unknown: sp.csr_matrix, device: torch.device) -> Tensor:
-    """The mask of the losses: True where it is known whether the label applies."""
-    return torch.from_numpy(~unknown.toarray()).to(device)
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """What is not learned in full: pairs of document and label that are unknown, and the weights of
+    the documents; None: nothing is unknown, all weights are 1."""
+
+    unknown: sp.csr_matrix | None = None
+    weights: NDArray[np.float64] | None = None
+
+    def tensors(
+        self, device: torch.device, rows: Any = slice(None), labels: Any = slice(None)
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The mask and the sample weights of a loss, for some documents and labels."""
+        mask = weights = None
+        if self.unknown is not None:
+            mask = torch.from_numpy(~self.unknown[rows][:, labels].toarray()).to(device)
+        if self.weights is not None:
+            weights = torch.from_numpy(self.weights[rows].astype(np.float32)).to(device)
+        return mask, weights
 
 
-def document_weights(weights: NDArray[np.float64] | None, device: torch.device) -> Tensor | None:
-    return None if weights is None else torch.from_numpy(weights.astype(np.float32)).to(device)
+WHOLE = Partial()
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,15 +153,9 @@ class HostFeed:
     """
 
     def __init__(
-        self,
-        encoded: Encoded,
-        Y: sp.csr_matrix,
-        device: torch.device,
-        unknown: sp.csr_matrix | None = None,
-        weights: NDArray[np.float64] | None = None,
+        self, encoded: Encoded, Y: sp.csr_matrix, device: torch.device, partial: Partial = WHOLE
     ) -> None:
-        self._encoded, self._Y, self._device = encoded, Y, device
-        self._unknown, self._weights = unknown, weights
+        self._encoded, self._Y, self._device, self._partial = encoded, Y, device, partial
 
     def width(self, rows: IntArray) -> int | None:
         """The width that a batch is padded to; None: that of its longest text."""
@@ -156,9 +164,7 @@ class HostFeed:
     def batch(self, rows: IntArray, width: int | None) -> tuple[dict[str, Tensor], Any]:
         inputs = {k: v.to(self._device) for k, v in self._encoded.batch(rows).items()}
         indices, offsets, _ = csr_tensors(self._Y[rows], self._device)
-        mask = None if self._unknown is None else known_mask(self._unknown[rows], self._device)
-        weights = None if self._weights is None else self._weights[rows]
-        return inputs, ((indices, offsets), mask, document_weights(weights, self._device))
+        return inputs, ((indices, offsets), *self._partial.tensors(self._device, rows))
 
 
 class DeviceFeed:
@@ -172,25 +178,21 @@ class DeviceFeed:
         encoded: EncodedTokens,
         Y: sp.csr_matrix,
         device: torch.device,
-        unknown: sp.csr_matrix | None = None,
-        weights: NDArray[np.float64] | None = None,
+        partial: Partial = WHOLE,
     ) -> None:
         self._encoded, self._device, self._n_labels = encoded, device, int(Y.shape[1])
-        self._unknown = None
-        if unknown is not None:
-            self._unknown = torch.from_numpy(_label_table(unknown)).to(device)
-        self._weights = document_weights(weights, device)
+        self._unknown, self._weights = None, Partial(weights=partial.weights).tensors(device)[1]
+        if partial.unknown is not None:
+            self._unknown = torch.from_numpy(_label_table(partial.unknown)).to(device)
         self._tokens, self._starts, self._lengths, self._labels = (
             torch.from_numpy(part).to(device)
             for part in (encoded.tokens, encoded.offsets[:-1], encoded.lengths, _label_table(Y))
         )
 
     @staticmethod
-    def n_bytes(
-        encoded: EncodedTokens, Y: sp.csr_matrix, unknown: sp.csr_matrix | None = None
-    ) -> int:
+    def n_bytes(encoded: EncodedTokens, Y: sp.csr_matrix, partial: Partial = WHOLE) -> int:
         """Memory on the device, but for weights."""
-        tables = (Y,) if unknown is None else (Y, unknown)
+        tables = [table for table in (Y, partial.unknown) if table is not None]
         most = sum(int(np.diff(table.indptr).max(initial=1)) for table in tables)
         return int(encoded.tokens.nbytes + 16 * len(encoded) + 8 * most * len(encoded))
 
@@ -221,18 +223,14 @@ Feed = HostFeed | DeviceFeed
 
 
 def make_feed(
-    encoded: Encoded,
-    Y: sp.csr_matrix,
-    device: torch.device,
-    unknown: sp.csr_matrix | None = None,
-    weights: NDArray[np.float64] | None = None,
+    encoded: Encoded, Y: sp.csr_matrix, device: torch.device, partial: Partial = WHOLE
 ) -> Feed:
     """Keep tokens on a GPU with enough memory; otherwise make batches on the host."""
     if device.type == "cuda" and isinstance(encoded, EncodedTokens):
         free, _ = torch.cuda.mem_get_info(device)
-        if DeviceFeed.n_bytes(encoded, Y, unknown) < free // 4:
-            return DeviceFeed(encoded, Y, device, unknown, weights)
-    return HostFeed(encoded, Y, device, unknown, weights)
+        if DeviceFeed.n_bytes(encoded, Y, partial) < free // 4:
+            return DeviceFeed(encoded, Y, device, partial)
+    return HostFeed(encoded, Y, device, partial)
 
 
 def _label_table(Y: sp.csr_matrix) -> IntArray:

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.progress import OnProgress, Progress, ignore
+from longtail.training.encoded import WHOLE, Partial
 
 BIAS = -1.0
 # Other documents that a label starts with, and may add in each round: FEWEST, or PER_POSITIVE for
@@ -59,23 +60,23 @@ def solve_hinge(
     Y: sp.csr_matrix,
     C: float | NDArray[np.float64],
     progress: OnProgress = ignore,
-    unknown: sp.csr_matrix | None = None,
-    weights: NDArray[np.float64] | None = None,
+    partial: Partial = WHOLE,
 ) -> sp.csr_matrix:
     """Weights, labels x features, that minimise C x summed squared hinge + half their squares.
 
-    `C`: one number, or one for each label; 0: nothing is learned. `unknown`: pairs of document and
-    label that are left out. `weights`: of documents, multiplied into C. Scores are
-    `features @ weights.T + BIAS`. Exact, up to the tolerance, for small problems and labels of many
-    documents; other labels see their documents, the nearest others and those found to be wrong.
+    `C`: one number, or one for each label; 0: nothing is learned. Weights of documents are
+    multiplied into C. Scores are `features @ weights.T + BIAS`. Exact, up to the tolerance, for
+    small problems and labels of many documents; other labels see their documents, the nearest
+    others and those found to be wrong.
     """
-    if weights is not None and not weights.all():
-        kept = weights > 0
-        hidden = None if unknown is None else unknown[kept]
-        return solve_hinge(features[kept], Y[kept], C, progress, hidden, weights[kept])
+    unknown, importance = partial.unknown, partial.weights
+    if importance is not None and not importance.all():
+        kept = importance > 0
+        rest = Partial(None if unknown is None else unknown[kept], importance[kept])
+        return solve_hinge(features[kept], Y[kept], C, progress, rest)
     X = Rows.of(features)
     norms = np.asarray(features.multiply(features).sum(axis=1), dtype=np.float32).ravel()
-    ridge = 0.5 / (np.ones(len(norms)) if weights is None else weights)
+    ridge = 0.5 / (np.ones(len(norms)) if importance is None else importance)
     left_out = sp.csc_matrix(Y.shape if unknown is None else unknown, dtype=np.bool_)
     documents = sp.csc_matrix(Y)
     counts = np.diff(documents.indptr)

@@ -26,7 +26,7 @@ from longtail.losses.balanced import Batch, balanced_sum
 from longtail.losses.targets import read_targets
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
-from longtail.training.encoded import csr_tensors, document_weights, known_mask
+from longtail.training.encoded import WHOLE, Partial, csr_tensors
 from longtail.training.newton import Problem, minimise
 
 # Labels of a chunk: fewer share fewer steps, more fill the caches. Of many documents fewer labels,
@@ -54,8 +54,7 @@ def solve_linear(
     device: str | torch.device = "cpu",
     progress: OnProgress = ignore,
     chunks: Checkpoints | None = None,
-    unknown: sp.csr_matrix | None = None,
-    weights: NDArray[np.float64] | None = None,
+    partial: Partial = WHOLE,
 ) -> Linear:
     """The linear head that minimises C x loss + half the squared weights.
 
@@ -64,20 +63,19 @@ def solve_linear(
         loss: with reduction "sum".
         tolerance: norm of the final gradient relative to the first.
         chunks: keeps finished chunks, so that an interrupted solution resumes after them.
-        unknown: pairs of document and label without a loss. weights: of documents.
     """
     device = torch.device(device)
     loss = copy.deepcopy(loss).to(device)  # the caller's stays where it is
     X = _Products(features, device)
     if not isinstance(loss, BalancedLoss):
-        return _solve_whole(X, Y, loss, C, progress, unknown, weights)
+        return _solve_whole(X, Y, loss, C, progress, partial)
     n_documents, n_labels = Y.shape
     size = max(1, min(n_labels, CHUNK_LABELS, CHUNK_PAIRS // max(1, n_documents)))
     # Labels of similar frequency converge in a similar number of iterations.
     order = np.argsort(-np.bincount(Y.indices, minlength=n_labels), kind="stable")
     head = Linear(torch.empty(n_labels, X.n_features), torch.empty(n_labels))
     cuts = [(start, min(start + size, n_labels)) for start in range(0, n_labels, size)]
-    cost_of = _costs(loss, Y, order, C, X.device, unknown, weights)
+    cost_of = _costs(loss, Y, order, C, X.device, partial)
 
     def solve(cut: tuple[int, int]) -> tuple[Linear, float]:
         name = f"labels-{cut[0]}-{cut[1]}"
@@ -154,22 +152,19 @@ def _costs(
     order: NDArray[Any],
     C: float,
     device: torch.device,
-    unknown: sp.csr_matrix | None,
-    weights: NDArray[np.float64] | None,
+    partial: Partial,
 ) -> Callable[[int, int], Cost]:
     """The cost of the labels start..stop-1 in the order of solving."""
     outline = torch.empty(1, device=device).expand(*Y.shape)
     mass = loss.document_mass(outline, read_targets(outline, csr_tensors(Y, device)[:2]), None)
     by_label = sp.csc_matrix(Y)[:, order]
-    hidden = None if unknown is None else sp.csc_matrix(unknown)[:, order]
-    weight = document_weights(weights, device)
     positions = torch.from_numpy(order).to(device)
     terms = loss.terms(torch.float32).map(lambda values: values[positions])
 
     def cost_of(start: int, stop: int) -> Cost:
         labels = sp.csr_matrix(by_label[:, start:stop])
         targets = read_targets(outline[:, start:stop], csr_tensors(labels, device)[:2])
-        mask = None if hidden is None else known_mask(hidden[:, start:stop], device)
+        mask, weight = partial.tensors(device, labels=order[start:stop])
         batch = Batch(targets, weight, mask, mass)
         some_terms = terms.map(lambda values: values[start:stop])
 
@@ -190,8 +185,7 @@ def _solve_whole(
     loss: MultiLabelLoss,
     C: float,
     progress: OnProgress,
-    unknown: sp.csr_matrix | None,
-    weights: NDArray[np.float64] | None,
+    partial: Partial,
 ) -> Linear:
     """L-BFGS for losses that do not decompose into labels."""
     n_labels = int(Y.shape[1])
@@ -203,9 +197,7 @@ def _solve_whole(
         )
     weight = torch.zeros(X.n_features, n_labels, device=X.device, requires_grad=True)
     bias = torch.zeros(n_labels, device=X.device, requires_grad=True)
-    targets = csr_tensors(Y, X.device)[:2]
-    mask = None if unknown is None else known_mask(unknown, X.device)
-    weight_of = document_weights(weights, X.device)
+    targets, known = csr_tensors(Y, X.device)[:2], partial.tensors(X.device)
     optimizer = torch.optim.LBFGS(
         [weight, bias], max_iter=LBFGS_STEPS, history_size=10, tolerance_grad=0.0,
         tolerance_change=1e-9, line_search_fn="strong_wolfe",
@@ -216,7 +208,7 @@ def _solve_whole(
         with torch.no_grad():
             logits = X.times(weight) + bias
         logits.requires_grad_(True)
-        value = C * loss(logits, targets, mask, weight_of)
+        value = C * loss(logits, targets, *known)
         (slope,) = torch.autograd.grad(value, logits)
         with torch.no_grad():
             weight.grad = X.transposed(slope) + weight

@@ -23,7 +23,7 @@ from longtail.losses import MultiLabelLoss
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import Processes, device_of, gpu_stream, has_bf16, limited_threads
-from longtail.training.encoded import Encoded, IntArray, epoch_batches, make_feed
+from longtail.training.encoded import WHOLE, Encoded, IntArray, Partial, epoch_batches, make_feed
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.settings import Training
 from longtail.training.steps import Note, Steps, predict_logits
@@ -59,7 +59,6 @@ class Trainer:
 
     Args:
         training: without None among its fields.
-        unknown: pairs of document and label without a loss. sample_weight: of documents.
         is_head: whether a parameter, by name, belongs to the head.
         bf16: whether the network may compute in bf16.
         seed: of the batches. Dropout uses torch's random numbers, seeded by the caller.
@@ -72,8 +71,7 @@ class Trainer:
     loss: MultiLabelLoss
     training: Training
     _: KW_ONLY
-    unknown: sp.csr_matrix | None = None
-    sample_weight: NDArray[np.float64] | None = None
+    partial: Partial = WHOLE
     is_head: Callable[[str], bool]
     bf16: bool = False
     seed: int = 0
@@ -100,7 +98,7 @@ class Trainer:
             network,
             self.weights,
             self.loss.to(self.device),
-            make_feed(self.encoded, self.Y, self.device, self.unknown, self.sample_weight),
+            make_feed(self.encoded, self.Y, self.device, self.partial),
             training,
             processes=self.processes,
             autocast=half and not alone,
