@@ -49,6 +49,8 @@ class Run:
             return
         # Figures of other scores, or of the same on another scale, would be silently wrong.
         decided = self.evaluation.thresholds.apply(self.logits, "logit")
+        if self.evaluation.unknown is not None:
+            decided = decided - decided.multiply(self.evaluation.unknown)
         different = int((evaluated != decided).nnz)
         if different > ROUNDED * max(evaluated.nnz, decided.nnz):
             raise InputError(

@@ -22,9 +22,8 @@ from longtail.classifier.plan import Plan, to_plain
 from longtail.classifier.weights import blend_weights
 from longtail.data import TextData
 from longtail.metrics import average_precision
-from longtail.metrics.blocks import hide
 from longtail.models import ModelSettings, build_model
-from longtail.models.base import FitContext
+from longtail.models.base import FitContext, Floats
 from longtail.models.search import learn_alike
 from longtail.progress import Progress
 from longtail.thresholds import Objective, cross_validated_score
@@ -67,7 +66,10 @@ class Part(NamedTuple):
     rows: NDArray[np.int64]
     held_out: NDArray[np.int64]
     truth: sp.csr_matrix
-    unknown: sp.csr_matrix | None
+
+    @property
+    def n_positive(self) -> int:
+        return int((self.truth.data == 1).sum())
 
 
 class Compared(NamedTuple):
@@ -76,7 +78,7 @@ class Compared(NamedTuple):
     model: Any
     trial: Trial
     first: float
-    scores: list[Any]
+    scores: list[Floats]
 
 
 class Comparison:
@@ -94,9 +96,9 @@ class Comparison:
             chosen = {"label_weight": [weight[k] for k in labels]}
             self.plan = dataclasses.replace(plan, loss_settings={**plan.loss_settings, **chosen})
         for fold in range(folded.n_folds):
-            if sum(part.truth.nnz for part in self.parts) < ENOUGH:
+            if sum(part.n_positive for part in self.parts) < ENOUGH:
                 self.parts.append(self._part(fold, labels))
-        if sum(part.truth.nnz for part in self.parts) < TOO_FEW:
+        if sum(part.n_positive for part in self.parts) < TOO_FEW:
             self.parts = []
 
     @property
@@ -110,9 +112,8 @@ class Comparison:
         held_out = self.folded.held_out_rows(fold)
         names = [training.label_names[k] for k in labels]
         training, _ = training.select(kept).onto(names)
-        test, _ = self.folded.data.select(held_out).onto(names)
-        rows = self.folded.training_rows(fold)[kept]
-        return Part(fold, training, rows, held_out, test.Y, test.unknown)
+        truth = self.folded.data.select(held_out).truth[:, labels]
+        return Part(fold, training, self.folded.training_rows(fold)[kept], held_out, truth)
 
     def add(self, model: ModelSettings) -> None:
         """Fit and score a model that was not compared yet."""
@@ -147,7 +148,7 @@ class Comparison:
             return [best.model]
         other = max(different, key=lambda each: each.trial.score)
         truth = sp.vstack([part.truth for part in self.parts], format="csr")
-        scores = [_joined(each.scores) for each in (best, other)]
+        scores = [np.concatenate(each.scores) for each in (best, other)]
         (first, second), _ = blend_weights(scores, truth)
         pairs = zip(best.scores, other.scores, strict=True)
         total = [first * one + second * another for one, another in pairs]
@@ -157,18 +158,17 @@ class Comparison:
         is_better = trial.score > best.trial.score + LEAST_GAIN_OF_ANOTHER
         return [best.model, other.model] if is_better else [best.model]
 
-    def _scores(self, plan: Plan, part: Part) -> Any:
+    def _scores(self, plan: Plan, part: Part) -> Floats:
         self.run.stop.check(self.run.work.kept)
         model = build_model(plan.model, self.run.trust_remote_code)
         with seeded(plan, part.fold):
             model.fit(part.training, plan.new_loss, plan.training, self._context(part.rows))
-        scores = model.scores([], self.folded.encode(model, part.held_out))
-        return hide(scores, part.unknown)
+        return model.scores([], self.folded.encode(model, part.held_out))
 
-    def _evaluate(self, name: str, scores: list[Any]) -> Trial:
+    def _evaluate(self, name: str, scores: list[Floats]) -> Trial:
         parts = self.parts[: len(scores)]
         truth = sp.vstack([part.truth for part in parts], format="csr")
-        values = _joined(scores)
+        values = np.concatenate(scores)
         f1 = cross_validated_score(
             values,
             truth,
@@ -200,10 +200,6 @@ def describe(plan: Plan) -> str:
     default = type(plan.model)().to_dict()
     changed = {key: value for key, value in model.items() if value != default[key]}
     return ", ".join([str(plan.loss), *(f"{k}={to_plain(v)}" for k, v in changed.items())])
-
-
-def _joined(scores: list[Any]) -> Any:
-    return np.ma.concatenate(scores)  # type: ignore[no-untyped-call]
 
 
 def _spread(part: TextData, most: int) -> NDArray[np.int64]:

@@ -26,7 +26,6 @@ from longtail.data import TextData
 from longtail.errors import LongtailError, UnknownNameError
 from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
-from longtail.metrics.blocks import hide
 from longtail.models import build_model
 from longtail.models.base import FitContext, Floats, TextModel
 from longtail.progress import OnProgress, Progress, ignore
@@ -148,14 +147,13 @@ class _PlanFit:
         )
 
     def held_out_scores(self, fold: int, model: TextModel, known: NDArray[np.bool_]) -> Any:
-        """Scores of the documents that a fold holds out; none for labels it does not know, nor
-        where it is unknown whether the label applies."""
+        """Scores of the documents that a fold holds out; none for labels it does not know."""
         rows = self.folded.held_out_rows(fold)
         is_shared = model.encoding_key is not None
         encoded = self.folded.encode(model, rows) if is_shared else None
-        data = self.folded.data.select(rows)
+        texts = self.folded.data.select(rows).texts
         n_scored = int((self.folded.fold_of >= 0).sum())
-        scores = Ensemble([model], known[None, :]).compact_scores(data.texts, n_scored, encoded)
+        scores = Ensemble([model], known[None, :]).compact_scores(texts, n_scored, encoded)
         values = scores.data if sp.issparse(scores) else scores
         # Also true for NaN.
         if values.size and not np.abs(values).max() < MAX_SCORE:
@@ -164,9 +162,9 @@ class _PlanFit:
                 f"the trained model gives scores such as {worst:.3g}: the training diverged. "
                 "Lower the learning rate, then start over (--overwrite)."
             )
-        if not sp.issparse(scores):
-            scores = np.ma.array(scores, mask=np.broadcast_to(~known, scores.shape))
-        return hide(scores, data.unknown)
+        if sp.issparse(scores):
+            return scores
+        return np.ma.array(scores, mask=np.broadcast_to(~known, scores.shape))
 
 
 @contextmanager

@@ -32,7 +32,6 @@ from longtail.errors import InputError, NotFittedError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.metrics import count, top_k
-from longtail.metrics.blocks import hide
 from longtail.models import DEFAULT_MODEL, ModelSettings, nested_params, parse_model
 from longtail.progress import Watch, watching
 from longtail.runs.model import check_out, replace_model
@@ -305,7 +304,6 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if unseen.any() and not sp.issparse(scores):
             # The score of a label without a training document cannot be ranked.
             scores = np.ma.array(scores, mask=np.broadcast_to(unseen, scores.shape))
-        scores = hide(scores, known.unknown)
         return evaluate(known.truth, scores, self.thresholds_, self.label_stats_, unknown), scores
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -78,7 +78,7 @@ def choose_thresholds(
     }
     limits = {"top_k": params["max_labels"], "at_least_one": params["at_least_one"]}
     likely = likely_pairs(fitted)
-    thresholds = fit_thresholds(likely.scores, likely.held_out.Y, **rule, **limits)
+    thresholds = fit_thresholds(likely.scores, likely.held_out.truth, **rule, **limits)
     # The score of a label without a training document is a constant.
     known = fitted.ensemble.known.any(axis=0)
     thresholds = dataclasses.replace(thresholds, values=np.where(known, thresholds.values, np.inf))
@@ -117,7 +117,7 @@ def likely_pairs(fitted: Fitted) -> Fitted:
 
 
 def _by_group(fitted: Fitted, thresholds: Thresholds, data: TextData) -> dict[str, Scores]:
-    counts = count(fitted.held_out.Y, thresholds.apply(fitted.scores))
+    counts = count(fitted.held_out.truth, thresholds.apply(fitted.scores))
     n_documents = len(fitted.held_out)
     masks = label_groups(data.stats().label_counts)
     return {"all": Scores.of(counts, n_documents)} | {
@@ -135,4 +135,5 @@ def _cross_validated(
         return None if cross_validated is None else CrossValidatedF1(*cross_validated)
     if len(fitted.held_out) < 2:
         return None
-    return cross_validated_score(fitted.scores, fitted.held_out.Y, label_counts, method, **rule)
+    truth = fitted.held_out.truth
+    return cross_validated_score(fitted.scores, truth, label_counts, method, **rule)

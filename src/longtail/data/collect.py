@@ -130,7 +130,7 @@ def collect(
     matrix, names = labels.finish()
     # Ids and dates only where the source has them for some.
     some_ids, some_dates = tuple(ids) if known_ids else None, tuple(dates) if any(dates) else None
-    unknown = unknown_pairs(known, matrix, names)
+    unknown = unknown_pairs(known, names)
     weighted = None
     if any(weight is not None for weight in weights):
         weighted = np.array([1.0 if weight is None else weight for weight in weights])
@@ -144,8 +144,8 @@ def _note_unknown(data: TextData, options: ReadOptions, report: ReadReport) -> N
     if data.unknown is not None:
         share = data.unknown.nnz / math.prod(data.Y.shape)
         report.notes.append(
-            f"of {share:.1%} of the pairs of document and label it is unknown whether the label "
-            "applies: they are neither trained on nor evaluated."
+            f"{share:.1%} of all pairs of document and label are unknown: they are neither trained "
+            "on nor evaluated."
         )
     fields = (options.known_field, data.unknown), (options.weight_field, data.weights)
     for field, values in fields:

@@ -38,7 +38,7 @@ class TextData:
     """ISO 8601 as far as known (`1987`, `1987-02-26`), so that later ones sort later."""
     unknown: sp.csr_matrix | None = None
     """Pairs of document and label that neither train nor count, documents x labels; None: all are
-    known. `Y` has no label there."""
+    known. A label that applies is."""
     weights: NDArray[np.float64] | None = None
     """How much each document counts in training; None: 1."""
 
@@ -71,8 +71,7 @@ class TextData:
                     raise InputError(f"expected {len(self.texts)} {name}, got {len(values)}.")
         object.__setattr__(self, "unknown", _checked_unknown(self.unknown, matrix))
         if self.weights is not None:
-            weights = check_weights(self.weights, len(self.texts))
-            object.__setattr__(self, "weights", weights)
+            object.__setattr__(self, "weights", _checked_weights(self.weights, len(self.texts)))
 
     @classmethod
     def from_lists(
@@ -86,7 +85,7 @@ class TextData:
         """From texts and one list of label names per text; None: its labels are unknown."""
         lists = list(labels) if isinstance(labels, Iterator) else labels
         matrix, names = encode_labels(lists, label_names)
-        unknown = unknown_pairs([() if each is None else None for each in lists], matrix, names)
+        unknown = unknown_pairs([() if each is None else None for each in lists], names)
         return cls(list(texts), matrix, names, ids, dates, unknown)  # type: ignore[arg-type]
 
     @classmethod
@@ -263,12 +262,9 @@ def label_union(parts: Iterable[TextData]) -> tuple[str, ...]:
 
 
 def unknown_pairs(
-    known: Sequence[Iterable[str] | None], Y: sp.csr_matrix, label_names: Sequence[str]
+    known: Sequence[Iterable[str] | None], label_names: Sequence[str]
 ) -> sp.csr_matrix | None:
-    """The pairs whose label is not among those known of its document; None: all are known.
-
-    A label that applies is known, whether it is listed or not.
-    """
+    """The pairs whose label is not among those known of its document; None: all are known."""
     if all(names is None for names in known):
         return None
     column_of = {name: column for column, name in enumerate(label_names)}
@@ -277,43 +273,37 @@ def unknown_pairs(
         if names is not None:
             is_unknown = np.ones(len(label_names), dtype=np.bool_)
             is_unknown[[column_of[name] for name in names if name in column_of]] = False
-            is_unknown[Y.indices[Y.indptr[row] : Y.indptr[row + 1]]] = False
             columns.append(np.flatnonzero(is_unknown).astype(np.int32))
             sizes[row + 1] = len(columns[-1])
     indices = np.concatenate(columns)
     pairs = np.ones(len(indices), np.bool_), indices, np.cumsum(sizes)
-    return sp.csr_matrix(pairs, shape=Y.shape)
+    return sp.csr_matrix(pairs, shape=(len(known), len(label_names)))
 
 
 def _checked_unknown(unknown: Any, Y: sp.csr_matrix) -> sp.csr_matrix | None:
-    """The unknown pairs as a Boolean matrix with sorted columns; None if there are none."""
+    """As a Boolean matrix with sorted columns, without labels that apply: those are known; None if
+    nothing is unknown."""
     if unknown is None:
         return None
     if getattr(unknown, "shape", None) != Y.shape:
         got = getattr(unknown, "shape", type(unknown).__name__)
         raise InputError(f"unknown must be of the shape {Y.shape} of the labels, got {got}.")
-    matrix = sp.csr_matrix(unknown, dtype=np.bool_, copy=True)
-    matrix.sum_duplicates()
-    matrix.eliminate_zeros()
-    if Y.multiply(matrix).nnz:
-        raise InputError(
-            "a label that applies cannot be unknown: `Y` must be 0 where `unknown` is."
-        )
+    matrix = sp.csr_matrix(sp.csr_matrix(unknown, dtype=np.bool_) > Y.astype(np.bool_))
+    matrix.sort_indices()
     return matrix if matrix.nnz else None
 
 
-def check_weights(weights: Any, n_documents: int) -> NDArray[np.float64]:
-    """One weight per document, finite and not negative, as an array."""
+def _checked_weights(weights: Any, n_documents: int) -> NDArray[np.float64]:
     try:
         checked = np.array(weights, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"weights must be numbers, one per document, got {error}.") from error
-    if checked.shape != (n_documents,) or not (np.isfinite(checked) & (checked >= 0)).all():
-        raise InputError(
-            f"expected {n_documents} weights, one per document, finite and not negative, got "
-            f"{shown(weights)}."
-        )
-    return checked
+        if checked.shape == (n_documents,) and (np.isfinite(checked) & (checked >= 0)).all():
+            return checked
+    except (TypeError, ValueError):
+        pass
+    raise InputError(
+        f"expected {n_documents} weights, one per document, finite and not negative, got "
+        f"{shown(weights)}."
+    )
 
 
 def _strings(name: str, values: Any, kind: type[list[str]] | type[tuple[str, ...]]) -> Any:

@@ -31,7 +31,7 @@ from longtail.metrics import (
     ranking_scores,
 )
 from longtail.metrics.blocks import applies_to, row_blocks
-from longtail.metrics.inputs import known_labels, ratio
+from longtail.metrics.inputs import known_labels, ratio, without_pairs
 from longtail.thresholds import Thresholds
 from longtail.thresholds.scales import Scale, to_logits
 
@@ -72,8 +72,11 @@ def evaluate(
     check_integer("n_resamples", n_resamples, 0)
     masks = label_groups(stats.label_counts, cuts)
     scale = thresholds.scale if scale is None else scale
-    logits = to_logits(scores, scale, truth, unknown)
+    logits = to_logits(scores, scale, truth)
     decided = thresholds.apply(logits, "logit")
+    scored = without_pairs(logits, unknown)
+    if unknown is not None:
+        decided = decided - decided.multiply(unknown)
     counts = count(truth, decided)
     n_documents = int(truth.shape[0])
     by_group = {
@@ -98,12 +101,13 @@ def evaluate(
         },
         metrics=_metrics(truth if unknown is None else y_true, decided, logits, stats),
         labels=LabelTable(names, stats.label_counts, *counted, *label_precision_recall_f1(counts)),
-        calibration=None if scale == "margin" else calibration_of(truth, logits),
+        calibration=None if scale == "margin" else calibration_of(truth, scored),
         intervals=intervals,
         thresholds=thresholds,
         unknown_labels=dict(unknown_labels or {}),
         y_true=truth,
         y_pred=decided,
+        unknown=unknown,
         masks=masks,
         scale=scale,
     )

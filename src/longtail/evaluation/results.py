@@ -125,6 +125,9 @@ class Evaluation:
     thresholds: Thresholds
     y_true: sp.csr_matrix
     y_pred: sp.csr_matrix
+    """Only where it is known whether the label applies."""
+    unknown: sp.csr_matrix | None
+    """The other pairs, if there are any."""
     masks: Mapping[str, BoolArray]
     """The labels of head, medium and tail."""
     scale: Scale

@@ -25,19 +25,6 @@ def rows_of(matrix: sp.csr_matrix) -> NDArray[np.int64]:
     return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
 
 
-def hide(scores: Any, unknown: sp.csr_matrix | None) -> Any:
-    """Scores without those of unknown pairs: masked, or absent from CSR."""
-    if unknown is None:
-        return scores
-    if not sp.issparse(scores):
-        return np.ma.array(scores, mask=np.ma.getmaskarray(scores) | unknown.toarray())
-    scored = sp.csr_matrix(scores, copy=True)
-    scored.sort_indices()
-    kept = ~applies_to(unknown, scored)
-    pairs = scored.data[kept], (rows_of(scored)[kept], scored.indices[kept])
-    return sp.csr_matrix(pairs, shape=scored.shape)
-
-
 def positions_of(truth: Any, scored: Any) -> NDArray[np.integer]:
     """Positions of the positives among the stored scores; both CSR or both CSC, sorted."""
     # Counted from 1, since a product of 0 would not be stored.

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import InputError
-from longtail.metrics.blocks import hide
+from longtail.metrics.blocks import applies_to, rows_of
 
 FloatArray: TypeAlias = NDArray[np.float64]
 WithoutPositives: TypeAlias = Literal["zero", "skip"]
@@ -110,6 +110,17 @@ def score_matrix(scores: Any, *, finite: bool = False) -> Any:
     return matrix
 
 
+def without_pairs(scores: Any, unknown: sp.csr_matrix | None) -> Any:
+    """Checked scores; as CSR without those of unknown pairs, if there are any."""
+    if unknown is None:
+        return scores
+    if not sp.issparse(scores):
+        return score_matrix(np.ma.array(scores, mask=unknown.toarray()))
+    kept = ~applies_to(unknown, scores)
+    pairs = scores.data[kept], (rows_of(scores)[kept], scores.indices[kept])
+    return sp.csr_matrix(pairs, shape=scores.shape)
+
+
 def labels_and_scores(y_true: Any, scores: Any) -> tuple[sp.csr_matrix, Any]:
     """Both checked, of the same shape, and not empty; without unknown pairs, and without documents
     of which all are."""
@@ -118,7 +129,7 @@ def labels_and_scores(y_true: Any, scores: Any) -> tuple[sp.csr_matrix, Any]:
     check_same_shape(truth, checked, "scores")
     if unknown is not None:
         rows = known_documents(unknown)
-        truth, checked = truth[rows], score_matrix(hide(checked, unknown))[rows]
+        truth, checked = truth[rows], without_pairs(checked, unknown)[rows]
     check_not_empty(truth.shape)
     return truth, checked
 

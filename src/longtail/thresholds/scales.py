@@ -14,32 +14,24 @@ from numpy.typing import NDArray
 
 from longtail.checks import check_choice
 from longtail.errors import InputError
-from longtail.metrics.blocks import hide
 from longtail.metrics.inputs import check_same_shape, score_matrix
 
 Scale = Literal["logit", "probability", "margin"]
 """Margins, such as distances to a hyperplane, are any real numbers; logits give probabilities."""
 
 
-def to_logits(
-    scores: Any,
-    scale: Scale,
-    truth: sp.csr_matrix | None = None,
-    unknown: sp.csr_matrix | None = None,
-) -> Any:
+def to_logits(scores: Any, scale: Scale, truth: sp.csr_matrix | None = None) -> Any:
     """Checked scores as logits of float type: dense, or CSR where some pairs are not scored.
 
     Args:
         scores: documents x labels; in a masked array or a CSR matrix some pairs are not scored.
         scale: what the scores are.
-        truth: labels whose shape the scores must have. unknown: pairs to leave out.
+        truth: labels whose shape the scores must have.
     """
     check_choice("scale", scale, get_args(Scale))
     matrix = score_matrix(scores, finite=True)
     if truth is not None:
         check_same_shape(truth, matrix, "scores")
-    if unknown is not None:
-        matrix = score_matrix(hide(matrix, unknown))
     if matrix.dtype.kind != "f":  # unsigned numbers cannot be negated to sort them
         matrix = matrix.astype(np.float64)
     if scale != "probability":

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import InputError, shown
 from longtail.metrics.blocks import applies_to, rows_of
-from longtail.metrics.inputs import check_not_empty, known_labels
+from longtail.metrics.inputs import check_not_empty, known_labels, without_pairs
 from longtail.thresholds.scales import Scale, to_logits
 
 FloatArray = NDArray[np.float64]
@@ -111,7 +111,7 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
             f"expected {truth.shape[1]} finite training counts, one per label, got "
             f"{shown(label_counts)}. Take LabelStats.label_counts of the training part."
         )
-    logits = to_logits(scores, scale, truth, unknown)
+    logits = without_pairs(to_logits(scores, scale, truth), unknown)
     if np.ma.isMaskedArray(scores):
         truth = truth.multiply(~np.ma.getmaskarray(scores)).tocsr()
         truth.eliminate_zeros()
