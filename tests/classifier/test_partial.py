@@ -27,7 +27,7 @@ from longtail.thresholds import fit_thresholds, list_methods
 from .cases import DATA, LABELS, NAMES, TEXTS
 
 MATRIX = DATA.Y.toarray().astype(float)
-CPU_NETWORK = Training(device="cpu", epochs=15)
+CPU_NETWORK = Training(device="cpu", epochs=15, batch_size=4)
 KINDS: dict[str, Any] = {
     "auto": {},
     "hinge": {"model": Bag(min_df=1), "loss": "squared-hinge"},

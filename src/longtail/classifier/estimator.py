@@ -162,11 +162,10 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             texts: strings in a list, array, Series or generator; or a TextData with its labels.
             labels: a list of label names for each text; or 0 and 1 with a column for each label, as
-                a DataFrame, whose columns name them, or as a numpy array or scipy matrix. Unknown
-                labels neither train nor count: None in place of a list, NaN or -1 in a matrix.
-            sample_weight: how much each document counts in training, 0 as if it were absent. The
-                choice of thresholds and all metrics count documents alike.
-            label_names: of the columns of an array; default: "0", "1" and so on.
+                a DataFrame, whose columns name them, or as a numpy array or scipy matrix with
+                `label_names`, else "0", "1" and so on. Unknown labels neither train nor count: None
+                in place of a list, NaN or -1 in a matrix.
+            sample_weight: of the documents in training, not in thresholds and metrics; 0: absent.
             validation: documents to choose thresholds on; cross-fitting also trains on them.
             folder: where to keep checkpoints and finished folds. resume: continue an earlier fit.
             only_fold: train this fold alone, into the folder.
@@ -187,8 +186,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             data, validation = random_split(data, fraction, self.random_state)
         path = None if folder is None else Path(folder)
         joins = resume or only_fold is not None
-        documents = fingerprint(plans, data, validation)
-        with open_work(path, documents, joins, note) as work, FIT_LOCK, watching(progress) as watch:
+        same = fingerprint(plans, data, validation)
+        with open_work(path, same, joins, note) as work, FIT_LOCK, watching(progress) as watch:
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)
             run = Run(work, only_fold, watch, note, stop, trust_remote_code)

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from longtail.data.documents import (
     MAX_EXAMPLES,
     Document,
@@ -80,9 +78,7 @@ def collect(
     """
     if not files:
         raise InputError("expected at least one file to read, got none.")
-    (twice, count), *_ = Counter(str(p).removesuffix(".gz") for p, _ in files).most_common(1)
-    if count > 1:
-        raise DataError(f"{twice} would be read twice, by one name or with and without .gz.")
+    _check_once(files)
     total = sum(size_of(path) for path, _ in files)
     name = Path(files[0][0]).name if len(files) == 1 else f"{len(files)} files"
     done = 0
@@ -93,12 +89,8 @@ def collect(
         progress(Progress(f"reading {name}", min(done, total), total, "bytes"))
 
     labels, known_ids = LabelEncoder(), set[str]()
-    texts: list[str] = []
-    ids: list[str] = []
-    dates: list[str] = []
-    parts: list[str] = []
-    known: list[Sequence[str] | None] = []
-    weights: list[float | None] = []
+    texts, ids, dates, parts = (list[str]() for _ in range(4))
+    known, weights = list[Sequence[str] | None](), list[float | None]()
 
     def checked(record: Record) -> Record:
         if exact or not isinstance(record, Document):
@@ -123,24 +115,28 @@ def collect(
     if not texts and not exact:
         lines = " ".join(report.lines())
         raise DataError(f"{files[0][0]}: holds no documents. {lines}".rstrip())
-    if odd := [name for name in labels.index if name != name.strip()]:
-        what = "label names that begin or end with white space, other labels than those without"
-        report.notes.append(f"{what}: {len(odd)} ({shown_names(odd)}).")
     tick(total)
     matrix, names = labels.finish()
     # Ids and dates only where the source has them for some.
     some_ids, some_dates = tuple(ids) if known_ids else None, tuple(dates) if any(dates) else None
     unknown = unknown_pairs(known, names)
-    weighted = None
-    if any(weight is not None for weight in weights):
-        weighted = np.array([1.0 if weight is None else weight for weight in weights])
-    data = TextData(texts, matrix, names, some_ids, some_dates, unknown, weighted)
-    if not exact:
-        _note_unknown(data, options, report)
+    each = None if set(weights) <= {None} else [1 if value is None else value for value in weights]
+    data = TextData(texts, matrix, names, some_ids, some_dates, unknown, each)  # type: ignore[arg-type]
+    _note(data, options, report)
     return data, parts
 
 
-def _note_unknown(data: TextData, options: ReadOptions, report: ReadReport) -> None:
+def _check_once(files: Files) -> None:
+    (twice, count), *_ = Counter(str(p).removesuffix(".gz") for p, _ in files).most_common(1)
+    if count > 1:
+        raise DataError(f"{twice} would be read twice, by one name or with and without .gz.")
+
+
+def _note(data: TextData, options: ReadOptions, report: ReadReport) -> None:
+    """What may surprise in these labels."""
+    if odd := [name for name in data.label_names if name != name.strip()]:
+        what = "label names that begin or end with white space, other labels than those without"
+        report.notes.append(f"{what}: {len(odd)} ({shown_names(odd)}).")
     if data.unknown is not None:
         share = data.unknown.nnz / math.prod(data.Y.shape)
         report.notes.append(

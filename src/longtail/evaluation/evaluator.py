@@ -54,8 +54,7 @@ def evaluate(
     """Evaluate scores of documents that had no part in training or in choosing the thresholds.
 
     Args:
-        y_true: labels, documents x labels, of 0 and 1; NaN or -1 where it is unknown whether a
-            label applies: such a pair counts nowhere, as if the document were not there for it.
+        y_true: labels, documents x labels, of 0 and 1; NaN or -1: unknown, which counts nowhere.
         scores: documents x labels: dense, masked or CSR. A pair that is masked, or absent from
             the CSR matrix, is not scored: never predicted, never ranked, and in no bin of the
             calibration. If its label applies, it is missed, and counts against recall and F1.
@@ -73,16 +72,15 @@ def evaluate(
     masks = label_groups(stats.label_counts, cuts)
     scale = thresholds.scale if scale is None else scale
     logits = to_logits(scores, scale, truth)
-    decided = thresholds.apply(logits, "logit")
-    scored = without_pairs(logits, unknown)
-    if unknown is not None:
-        decided = decided - decided.multiply(unknown)
+    # Limits on the number of labels hold for unknown ones too.
+    decided = without_pairs(thresholds.apply(logits, "logit"), unknown)
     counts = count(truth, decided)
     n_documents = int(truth.shape[0])
     by_group = {
         name: Scores.of(Counts(*(part[masks[name]] for part in counts)), n_documents)
         for name in GROUP_NAMES
     }
+    known = without_pairs(logits, unknown)
     intervals: dict[str, dict[str, Interval]] = {}
     if n_resamples and n_documents > 1:
         (figures,) = resampled(truth, [decided], masks, n_resamples, random_state)
@@ -101,7 +99,7 @@ def evaluate(
         },
         metrics=_metrics(truth if unknown is None else y_true, decided, logits, stats),
         labels=LabelTable(names, stats.label_counts, *counted, *label_precision_recall_f1(counts)),
-        calibration=None if scale == "margin" else calibration_of(truth, scored),
+        calibration=None if scale == "margin" else calibration_of(truth, known),
         intervals=intervals,
         thresholds=thresholds,
         unknown_labels=dict(unknown_labels or {}),

@@ -43,7 +43,7 @@ MIN_CHUNK, MAX_CHUNK = 4, 32
 
 
 class Rows(NamedTuple):
-    """A sparse matrix by rows."""
+    """A sparse matrix by rows; by labels, for pairs of document and label."""
 
     starts: NDArray[Any]
     columns: NDArray[Any]
@@ -69,16 +69,15 @@ def solve_hinge(
     small problems and labels of many documents; other labels see their documents, the nearest
     others and those found to be wrong.
     """
-    unknown, importance = partial.unknown, partial.weights
-    if importance is not None and not importance.all():
+    importance = np.ones(Y.shape[0]) if partial.weights is None else partial.weights
+    left_out = sp.csr_matrix(Y.shape if partial.unknown is None else partial.unknown)
+    if not importance.all():
         kept = importance > 0
-        rest = Partial(None if unknown is None else unknown[kept], importance[kept])
+        rest = Partial(left_out[kept], importance[kept])
         return solve_hinge(features[kept], Y[kept], C, progress, rest)
     X = Rows.of(features)
     norms = np.asarray(features.multiply(features).sum(axis=1), dtype=np.float32).ravel()
-    ridge = 0.5 / (np.ones(len(norms)) if importance is None else importance)
-    left_out = sp.csc_matrix(Y.shape if unknown is None else unknown, dtype=np.bool_)
-    documents = sp.csc_matrix(Y)
+    documents, left_out = sp.csc_matrix(Y), sp.csc_matrix(left_out)
     counts = np.diff(documents.indptr)
     n_labels, n_features = Y.shape[1], features.shape[1]
     each_C = np.array(np.broadcast_to(np.asarray(C, dtype=np.float64), n_labels))
@@ -90,18 +89,15 @@ def solve_hinge(
     chunks = [order[k : k + size] for k in range(0, n_labels, size)]
 
     def solve(labels: NDArray[Any]) -> Any:
-        positives, hidden = documents[:, labels], left_out[:, labels]
         most = int(counts[labels].max(initial=0))
         limit = max(fewest, PER_POSITIVE * most)
         capacity = min(len(norms), most + (rounds + 1) * limit)
         return _solve_chunk(
             X,
             norms,
-            ridge,
-            positives.indptr.astype(np.int64),
-            positives.indices.astype(np.int32),
-            hidden.indptr.astype(np.int64),
-            hidden.indices.astype(np.int32),
+            0.5 / importance,
+            Rows.of(documents[:, labels].T),
+            Rows.of(left_out[:, labels].T),
             each_C[labels],
             fewest,
             rounds,
@@ -136,19 +132,7 @@ _jit = numba.njit(nogil=True, fastmath=True, cache=True)
 
 @_jit
 def _solve_chunk(  # type: ignore[no-untyped-def]
-    X,
-    norms,
-    ridge,
-    starts,
-    positives,
-    hidden_starts,
-    hidden,
-    C,
-    fewest,
-    rounds,
-    documents,
-    alpha,
-    n_features,
+    X, norms, ridge, positives, hidden, C, fewest, rounds, documents, alpha, n_features
 ):
     """The columns and values of the weights of each label.
 
@@ -160,12 +144,12 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
     by_feature = np.zeros((n_features, n_labels), np.float32)
     scores = np.zeros((n_documents, n_labels), np.float32)
     seen = np.zeros(n_documents, np.bool_)
-    n_positive = np.diff(starts)
+    n_positive = np.diff(positives.starts)
     n = np.zeros(n_labels, np.int64)
     is_open = np.zeros(n_labels, np.bool_)
     for k in range(n_labels):
         if n_positive[k] > 0 and C[k] > 0.0:
-            own = positives[starts[k] : starts[k + 1]]
+            own = positives.columns[positives.starts[k] : positives.starts[k + 1]]
             documents[k, : len(own)] = own
             n[k], is_open[k] = len(own), True
             # Nearness to the sum of the label's documents finds the first of the others.
@@ -180,7 +164,7 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
         for k in range(n_labels):
             if is_open[k]:
                 # Below any floor: whether the label applies is unknown.
-                left_out = hidden[hidden_starts[k] : hidden_starts[k + 1]]
+                left_out = hidden.columns[hidden.starts[k] : hidden.starts[k + 1]]
                 for i in left_out:
                     scores[i, k] = -1.0
                 limit = max(fewest, PER_POSITIVE * n_positive[k])
