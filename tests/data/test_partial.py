@@ -157,8 +157,8 @@ def test_a_field_that_is_not_there_is_noted(tmp_path: Path) -> None:
     line = '{"text": "x", "labels": ["a"]}'
     report = ReadReport()
     read(tmp_path / "a.jsonl", line, known_field="knwon", weight_field="w", report=report)
-    assert [note for note in report.notes if "check its name" in note] == [
-        f"the field '{name}' makes no difference: check its name." for name in ("knwon", "w")
+    assert [note for note in report.notes if "in no document" in note] == [
+        f"the field '{name}' is in no document, or changes nothing." for name in ("knwon", "w")
     ]
 
 

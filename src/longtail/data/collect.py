@@ -146,7 +146,7 @@ def _note(data: TextData, options: ReadOptions, report: ReadReport) -> None:
     fields = (options.known_field, data.unknown), (options.weight_field, data.weights)
     for field, values in fields:
         if field is not None and values is None:
-            report.notes.append(f"the field {field!r} makes no difference: check its name.")
+            report.notes.append(f"the field {field!r} is in no document, or changes nothing.")
 
 
 def _checked(document: Document, options: ReadOptions, known_ids: set[str]) -> Record:
