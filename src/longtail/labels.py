@@ -158,12 +158,11 @@ class LabelEncoder:
 
 
 def encode_labels(
-    labels: Iterable[Iterable[str] | None], label_names: Sequence[str] | None = None
+    labels: Iterable[Iterable[str]], label_names: Sequence[str] | None = None
 ) -> tuple[sp.csr_matrix, tuple[str, ...]]:
     """Label lists to a sparse indicator matrix and its column names, sorted unless given.
 
-    With names given, any other label is an error: nothing is dropped in silence. None is a document
-    whose labels are unknown: it has none.
+    With names given, any other label is an error: nothing is dropped in silence.
     """
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise InputError(
@@ -174,7 +173,7 @@ def encode_labels(
     known = check_unique(() if label_names is None else label_names)
     encoder.declare(known)
     for row, document_labels in enumerate(labels):
-        encoder.add(() if document_labels is None else document_labels)
+        encoder.add(document_labels)
         if label_names is not None and len(encoder.index) > len(known):
             raise InputError(
                 f"document {row}: label {[*encoder.index][len(known)]!r} is not one of the "

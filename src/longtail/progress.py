@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from multiprocessing import current_process
 from typing import Literal
 
 from longtail.errors import InputError
@@ -55,8 +56,11 @@ def ignore(progress: Progress) -> None:
 
 @contextmanager
 def watching(watch: Watch) -> Iterator[OnProgress]:
-    """The callback that was asked for."""
+    """The callback that was asked for; in a worker of joblib, whose bars would mix, no bar."""
     if watch == "auto" or watch is True:
+        if current_process().name != "MainProcess":
+            yield ignore
+            return
         with show_progress(every_seconds=None) as show:
             yield show
     elif callable(watch):

@@ -83,8 +83,8 @@ class TextData:
         dates: Sequence[str] | None = None,
     ) -> TextData:
         """From texts and one list of label names per text; None: its labels are unknown."""
-        lists = list(labels) if isinstance(labels, Iterator) else labels
-        matrix, names = encode_labels(lists, label_names)
+        lists = list(labels) if isinstance(labels, Iterable) else [labels]
+        matrix, names = encode_labels([() if each is None else each for each in lists], label_names)
         unknown = unknown_pairs([() if each is None else None for each in lists], names)
         return cls(list(texts), matrix, names, ids, dates, unknown)  # type: ignore[arg-type]
 
