@@ -21,12 +21,13 @@ class Settings:
 
     def __repr__(self) -> str:
         """The class with the fields that differ from their defaults."""
-        changed = [
-            f"{item.name}={value!r}"
-            for item in dataclasses.fields(self)
-            if (value := getattr(self, item.name)) != item.default
-        ]
-        return f"{type(self).__name__}({', '.join(changed)})"
+        changed = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.changed())
+        return f"{type(self).__name__}({changed})"
+
+    def changed(self) -> list[str]:
+        """The fields that differ from their defaults."""
+        fields = dataclasses.fields(self)
+        return [item.name for item in fields if getattr(self, item.name) != item.default]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the fields by name and, if `deep`, those of nested settings as `name__field`."""

@@ -15,8 +15,8 @@ from longtail.labels import LabelStats
 from longtail.metrics import blocks
 from longtail.thresholds import Thresholds
 
-STATS = LabelStats.from_counts([30, 20, 10, 5, 4, 1], 40)
-VALUES = np.array([0.25, 0.5, -0.25, 0.75, np.inf, 0.0])
+from .cases import STATS, VALUES, make
+
 RULES: tuple[dict[str, Any], ...] = (
     {},
     {"top_k": 2},
@@ -25,24 +25,6 @@ RULES: tuple[dict[str, Any], ...] = (
 )
 every_rule = pytest.mark.parametrize("rule", RULES, ids=str)
 every_kind = pytest.mark.parametrize("kind", ["dense", "sparse", "masked"])
-
-
-def make(kind: str, rule: dict[str, Any]) -> tuple[Run, np.ndarray]:
-    """A run with a threshold for each label, one of them never predicted; and its labels."""
-    rng = np.random.RandomState(3)
-    truth = (rng.rand(40, 6) < 0.3).astype(float)
-    dense = truth + rng.randn(40, 6)
-    scored = dense > -0.8 if kind != "dense" else np.ones(dense.shape, dtype=bool)
-    scored[7] &= kind == "dense"  # a document without any score
-    rows = scored.nonzero()
-    forms = {
-        "dense": dense,
-        # Absent pairs are not scored; stored zeros are.
-        "sparse": sp.csr_matrix((dense[rows], rows), dense.shape),
-        "masked": np.ma.masked_array(np.where(scored, dense, np.inf), ~scored),
-    }
-    result = evaluate(truth, forms[kind], Thresholds(VALUES, **rule), STATS, n_resamples=0)
-    return Run(result, scores=forms[kind]), truth
 
 
 def moved(run: Run, rule: dict[str, Any], shift: float) -> np.ndarray:
@@ -54,7 +36,7 @@ def moved(run: Run, rule: dict[str, Any], shift: float) -> np.ndarray:
 @every_rule
 @every_kind
 def test_precision_recall_is_that_of_moved_thresholds(kind: str, rule: dict[str, Any]) -> None:
-    run, truth = make(kind, rule)
+    run, truth, _ = make(kind, rule)
     expected: dict[str, list[tuple[float, float]]] = {name: [] for name in run.evaluation.masks}
     for shift in SHIFTS[::-1]:
         decided = moved(run, rule, shift) > 0

@@ -10,15 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.analysis.measures import conditional_means, rank_bins
-from longtail.data.textdata import TextData
+from longtail.labels import encode_labels
 
 NAMES = tuple("abcdefg")
 Lists = list[list[str]]
 label_lists = st.lists(st.lists(st.sampled_from(NAMES), unique=True), min_size=1, max_size=20)
-
-
-def from_labels(lists: Lists, names: tuple[str, ...] | None = NAMES) -> TextData:
-    return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists, names)
 
 
 def p_given(lists: Lists, i: str, j: str) -> float:
@@ -37,15 +33,15 @@ def test_bins_hold_the_mean_of_their_cells(lists: Lists, inner: set[int]) -> Non
         cells = [cell for cell in cells if not np.isnan(cell)]
         if cells:
             expected[row, column] = np.mean(cells)
-    means = conditional_means(from_labels(lists).Y, edges)
+    means = conditional_means(encode_labels(lists, NAMES)[0], edges)
     np.testing.assert_allclose(means, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [3, 6, 10, 49, 98])
 def test_what_rounding_leaves_of_zero_is_zero(n: int) -> None:
     # n times 1 / n is not 1 in binary; under a fourth root even 1e-16 would show.
-    data = from_labels([["a"], ["b"], ["c"]] * n, ("a", "b", "c"))
-    assert conditional_means(data.Y, np.array([0, 2, 3])).tolist()[0] == [0, 0]
+    Y = encode_labels([["a"], ["b"], ["c"]] * n, ("a", "b", "c"))[0]
+    assert conditional_means(Y, np.array([0, 2, 3])).tolist()[0] == [0, 0]
 
 
 @given(st.integers(1, 2_000_000), st.integers(1, 100))

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
+from scipy.stats import chi2_contingency
 
 from longtail.analysis import linked_pairs, measures, stats
 from longtail.analysis.measures import (
@@ -30,7 +31,7 @@ from longtail.data import TextData, load_data
 from longtail.errors import InputError
 
 ROOT = Path(__file__).parents[2]
-SHARED = Path(os.environ.get("LONGTAIL_SHARED", ROOT.parent / "shared"))
+REUTERS = Path(os.environ.get("LONGTAIL_SHARED", ROOT.parent / "shared"), "corpora", "reuters")
 NAMES = tuple("abcdef")
 Lists = list[list[str]]
 Documents = list[tuple[str, list[str]]]
@@ -52,11 +53,6 @@ def make(pairs: Documents, **more: Any) -> TextData:
 
 def from_labels(lists: Lists, names: tuple[str, ...] = NAMES) -> TextData:
     return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists, names)
-
-
-def needs(path: str) -> pytest.MarkDecorator:
-    reason = f"{path} is not there: set LONGTAIL_SHARED to a folder that has it"
-    return pytest.mark.skipif(not (SHARED / path).exists(), reason=reason)
 
 
 @given(documents)
@@ -110,17 +106,8 @@ def test_imbalance_is_that_of_charte_et_al(lists: Lists) -> None:
 
 
 def g2(both: int, a: int, b: int, n: int) -> float:
-    """Observed against expected, cell by cell."""
-    total = 0.0
-    for observed, row, column in (
-        (both, a, b),
-        (a - both, a, n - b),
-        (b - both, n - a, b),
-        (n - a - b + both, n - a, n - b),
-    ):
-        if observed:
-            total += 2 * observed * math.log(observed * n / (row * column))
-    return total
+    table = [[both, a - both], [b - both, n - a - b + both]]
+    return float(chi2_contingency(table, correction=False, lambda_="log-likelihood")[0])
 
 
 @given(label_lists, st.integers(0, 20), st.sampled_from([1, 3, 10**6]))
@@ -289,10 +276,10 @@ def test_a_random_split_has_the_distance_of_chance() -> None:
         lists = [[names[int(300 * rng.random() ** 3)]] for _ in range(1500)]
         first, second = from_labels(lists[:1200], names), from_labels(lists[1200:], names)
         drifts.append(stats({"train": first, "test": second})["drift"]["test"])
-    mean = {
-        key: np.mean([drift[key] for drift in drifts]) for key in ("js_distance", "js_by_chance")
-    }
-    assert mean["js_distance"] == pytest.approx(mean["js_by_chance"], rel=0.05)
+    seen, chance = (
+        np.mean([drift[key] for drift in drifts]) for key in ("js_distance", "js_by_chance")
+    )
+    assert seen == pytest.approx(chance, rel=0.05)
     # One in twenty such splits may show one label.
     assert sum(drift["changed"] for drift in drifts) <= 1
 
@@ -322,9 +309,9 @@ def test_unusable_parts_are_refused() -> None:
             stats(parts, cuts=cuts)
 
 
-@needs("corpora/reuters")
+@pytest.mark.skipif(not REUTERS.exists(), reason="set LONGTAIL_SHARED to where corpora/reuters is")
 def test_the_known_figures_of_reuters() -> None:
-    result = stats(load_data(SHARED / "corpora" / "reuters"))
+    result = stats(load_data(REUTERS))
     parts = result["parts"]
     assert [part["documents"] for part in parts.values()] == [6769, 1000, 3019]
     assert sum(part["assignments"] for part in parts.values()) == 13328

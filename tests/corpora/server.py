@@ -118,15 +118,12 @@ def chunked(content: bytes, size: int = 5000) -> bytes:
 
 
 def endless(kind: str) -> Reply:
-    header = {
-        "plain": "X: y",
-        "lying": f"{CHUNKED}\r\nContent-Length: 10",
-    }.get(kind, CHUNKED)
+    header = "X: y" if kind == "plain" else f"{CHUNKED}\r\nContent-Length: 10"
 
     def reply(client: Client) -> None:
         client.send(f"HTTP/1.1 200 OK\r\n{header}\r\n\r\n")
         piece = b"y" * (1 << 16)
-        client.flood(chunked(piece, len(piece)) if kind in ("chunked", "lying") else piece)
+        client.flood(chunked(piece, len(piece)) if kind == "lying" else piece)
 
     return reply
 

@@ -5,8 +5,6 @@ Downloads themselves, from good and hostile servers, are tested in test_hostile_
 
 from __future__ import annotations
 
-import errno
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -69,14 +67,6 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_importing_is_light() -> None:
     code = "import sys, longtail.corpora; sys.exit('requests' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_machine_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(*_: object, **__: object) -> None:
-        raise OSError(errno.ENETUNREACH, "Network is unreachable")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unreachable)
-    assert f"  {REFUSED}: [Errno 101] Network is unreachable\n" in failure()
 
 
 def test_a_target_that_is_no_file(path: Path) -> None:

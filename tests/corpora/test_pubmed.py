@@ -103,7 +103,6 @@ def test_years_and_major_topics(bioasq: Path, medline: Path) -> None:
         ({"n_test": 1.5}, "the setting n_test .* must be int"),
         ({"major_topics": 1}, "the setting major_topics .* must be bool"),
         ({"max_record_mb": "1"}, "the setting max_record_mb .* must be float"),
-        ({"on_error": "ignore"}, "on_error must be one of raise, skip"),
     ],
 )
 def test_wrong_settings(bioasq: Path, settings: dict[str, Any], message: str) -> None:

@@ -19,7 +19,7 @@ import pytest
 from longtail.data import read_data
 from longtail.errors import DataError
 
-from .cases import article, citation, read, sgml, skip, story, write_files, xml
+from .cases import article, citation, heading, read, sgml, skip, story, write_files, xml
 
 JSONL = [
     (b"{broken", "not valid JSON"),
@@ -71,14 +71,28 @@ BIOASQ: list[tuple[Any, str]] = [
 ]
 MEDLINE = [
     ("<PubmedArticle></PubmedArticle>", "expected a MedlineCitation with a PMID"),
-    ("<PMID>2<", "expected a MedlineCitation with a PMID"),
-    ("<DescriptorName> <", "a label is empty"),
+    (citation(2).replace(">2<", "><"), "expected a MedlineCitation with a PMID"),
+    (citation(2, headings=heading(" ")), "a label is empty"),
 ]
 REUTERS = [
-    ('NEWID=""', "expected a story with a NEWID"),
-    ("<D></D>", "a label is empty"),
-    ("<TEXT></TEXT>", "the text is empty"),
-    ("no end", r"the story has no end \(</REUTERS>\)"),
+    (story(2, ("",)), "a label is empty"),
+    (story(2, text=""), "the text is empty"),
+    *(
+        (story(2).replace(old, new, 1), message)
+        for old, new, message in (
+            ('NEWID="2"', 'NEWID=""', "expected a story with a NEWID"),
+            ("</REUTERS>", "", r"the story has no end \(</REUTERS>\)"),
+            ("<D>cocoa</D>", "<D>cocoa</X>", "expected topics as in <D>cocoa</D>, got '<D>cocoa"),
+            ("<D>cocoa</D>", "cocoa", "expected topics as in <D>cocoa</D>, got 'cocoa'"),
+            ("<BODY>", "<BODX>", "expected one <BODY> and </BODY>, got 0 and 1"),
+            ("</TITLE>", "", "expected one <TITLE> and </TITLE>, got 1 and 0"),
+            ("</TEXT>", "", "expected one <TEXT> and"),
+            ("</TOPICS>", "", "expected one <TOPICS> and"),
+            ("</TOPICS>", "</TOPICS><TOPICS><D>tin</D></TOPICS>", "got 2 and 2"),
+            ("</BODY>", "</BODY><BODY>more</BODY>", "got 2 and 2"),
+            ("</TEXT>", "</TEXT><TEXT><BODY>more</BODY></TEXT>", "got 2 and 2"),
+        )
+    ),
 ]
 NLTK = [
     (b"training/9 x", "expected a file 'training/9' beside cats.txt, got none"),
@@ -91,79 +105,51 @@ PARQUET: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def jsonl_with(bad: bytes) -> dict[str, bytes]:
-    good = [b'{"text": "t", "labels": ["x"], "id": %d}' % k for k in (1, 3)]
-    return {"a.jsonl": b"\n".join([good[0], bad, good[1]])}
-
-
-def csv_with(bad: bytes) -> dict[str, bytes]:
-    return {"a.csv": b'id,text,labels\n1,"t",x\n' + bad + b'\n3,"t",x\n'}
-
-
-def libmultilabel_with(bad: bytes) -> dict[str, bytes]:
-    return {"a.txt": b"1\tx\tt\n" + bad + b"\n3\tx\tt\n"}
-
-
-def bioasq_with(bad: Any) -> dict[str, bytes]:
+def bioasq_with(bad: Any) -> bytes:
     if isinstance(bad, dict):
         bad = {name: value for name, value in article(2, **bad).items() if value is not ...}
     articles = (article(1), bad, article(3))
     lines = ", ".join(json.dumps(item, ensure_ascii=False) for item in articles)
-    return {"a.json": f'{{"articles": [{lines}]}}'.encode("utf-8", errors="surrogateescape")}
+    return f'{{"articles": [{lines}]}}'.encode("utf-8", errors="surrogateescape")
 
 
-def medline_with(bad: str) -> dict[str, bytes]:
-    if not bad.startswith("<PubmedArticle>"):
-        tag = bad.partition(">")[0]
-        bad = re.sub(f"{tag}[^<]*<", f"{tag}><", citation(2))
-    return {"a.xml": xml(citation(1), bad, citation(3))}
-
-
-def reuters_with(bad: str) -> dict[str, bytes]:
-    damaged = story(2)
-    if bad == "no end":
-        damaged = damaged.replace("</REUTERS>", "")
-    else:
-        tag = re.match(r"<?\w+", bad)[0]  # type: ignore[index]
-        damaged = re.sub(f'{tag}(="2"|>.*?</{tag[1:]}>)', bad, damaged, count=1, flags=re.DOTALL)
-        assert bad in damaged
-    return {"a.sgm": sgml(story(1), damaged, story(3))}
-
-
-def nltk_with(bad: bytes) -> dict[str, bytes]:
-    files = {f"training/{name}": b"text" for name in "123"}
-    return files | {"cats.txt": b"training/1 x\n" + bad + b"\ntraining/3 x\n"}
-
-
-def parquet_with(bad: dict[str, Any]) -> dict[str, bytes]:
+def parquet_with(bad: dict[str, Any]) -> bytes:
     rows = [{"id": k, "text": "t", "labels": ["x"]} for k in "123"]
     rows[1] |= bad
     pq.write_table(pa.Table.from_pylist(rows), buffer := io.BytesIO())
-    return {"a.parquet": buffer.getvalue()}
+    return buffer.getvalue()
 
 
-MAKERS: list[tuple[Any, list[Any], str, str]] = [
-    (jsonl_with, JSONL, "a.jsonl", "line 2: "),
-    (csv_with, CSV, "a.csv", "line 3: "),
-    (libmultilabel_with, LIBMULTILABEL, "a.txt", "line 2: "),
-    (bioasq_with, BIOASQ, "a.json", "article 2: "),
-    (medline_with, MEDLINE, "a.xml", "citation 2: "),
-    (reuters_with, REUTERS, "a.sgm", r"a\.sgm, story 2: "),
-    (nltk_with, NLTK, "", r"cats\.txt, line 2: "),
-    (parquet_with, PARQUET, "a.parquet", "row 2: "),
+GOOD = b'{"text": "t", "labels": ["x"], "id": %d}'
+# Name of a file, its content with a gap for the bad record, those, and where the message puts them.
+FILES: list[tuple[str, Any, list[Any], str]] = [
+    ("a.jsonl", b"\n".join([GOOD % 1, b"%b", GOOD % 3]), JSONL, "line 2: "),
+    ("a.csv", b'id,text,labels\n1,"t",x\n%b\n3,"t",x\n', CSV, "line 3: "),
+    ("a.txt", b"1\tx\tt\n%b\n3\tx\tt\n", LIBMULTILABEL, "line 2: "),
+    ("a.json", bioasq_with, BIOASQ, "article 2: "),
+    ("a.xml", xml(citation(1), "%b", citation(3)), MEDLINE, "citation 2: "),
+    ("a.sgm", sgml(story(1), "%b", story(3)), REUTERS, r"a\.sgm, story 2: "),
+    ("cats.txt", b"training/1 x\n%b\ntraining/3 x\n", NLTK, r"cats\.txt, line 2: "),
+    ("a.parquet", parquet_with, PARQUET, "row 2: "),
 ]
 CASES = [
-    pytest.param(make, bad, name, f"{at}.*{message}", id=f"{make.__name__}-{number}")
-    for make, table, name, at in MAKERS
+    pytest.param(name, content, bad, f"{at}.*{message}", id=f"{name}-{number}")
+    for name, content, table, at in FILES
     for number, (bad, message) in enumerate(table)
 ]
 
 
-@pytest.mark.parametrize(("make", "bad", "name", "message"), CASES)
+@pytest.mark.parametrize(("name", "content", "bad", "message"), CASES)
 def test_one_bad_record_between_two_good_ones(
-    tmp_path: Path, make: Any, bad: Any, name: str, message: str
+    tmp_path: Path, name: str, content: Any, bad: Any, message: str
 ) -> None:
-    path = write_files(tmp_path, make(bad)) / name
+    if isinstance(content, bytes):
+        content = content % (bad if isinstance(bad, bytes) else bad.encode())
+    else:
+        content = content(bad)
+    texts = {f"training/{number}": "text" for number in "123"}
+    folder = write_files(tmp_path, {name: content, **texts})
+    path = folder if name == "cats.txt" else folder / name
     expected = f"^{re.escape(str(path))}, {message}"
     with pytest.raises(DataError, match=expected):
         read_data(path)

@@ -159,10 +159,11 @@ def test_reuters_stories(tmp_path: Path) -> None:
 
 def test_reuters_folder_and_archives(tmp_path: Path) -> None:
     files = {f"reut2-00{k}.sgm": sgml(*(story(10 * k + n) for n in (1, 2, 3))) for k in (0, 1)}
-    folder = write_files(tmp_path / "reuters", files | {"README.txt": b"about", "lewis.dtd": b"x"})
+    beside = dict.fromkeys(("README.txt", "lewis.dtd", "._reut2-000.sgm"), sgml(story(1)))
+    folder = write_files(tmp_path / "reuters", files | beside)
     expected = read_data(folder)
     assert expected.ids == tuple(f"training/{k}" for k in (1, 2, 3, 11, 12, 13))
-    members = {"./lewis.dtd": b"x", **{f"./{n}": c for n, c in files.items()}}
+    members = {f"./{name}": content for name, content in (beside | files).items()}
     for name, mode in (("a.tar.gz", "w:gz"), ("a.tgz", "w:gz"), ("a.tar", "w")):
         data = read(tmp_path / name, tar_of(members, mode))
         assert (data.texts, data.ids) == (expected.texts, expected.ids)
@@ -175,28 +176,6 @@ def test_reuters_folder_and_archives(tmp_path: Path) -> None:
         read_data(tmp_path / "empty", "reuters")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("<D>cocoa</D>", "<D>cocoa</X>", r"expected topics as in <D>cocoa</D>, got '<D>cocoa"),
-        ("<D>cocoa</D>", "cocoa", "expected topics as in <D>cocoa</D>, got 'cocoa'"),
-        ("<BODY>", "<BODX>", "expected one <BODY> and </BODY>, got 0 and 1"),
-        ("</TITLE>", "", "expected one <TITLE> and </TITLE>, got 1 and 0"),
-        ("</TEXT>", "", "expected one <TEXT> and"),
-        ("</TOPICS>", "", "expected one <TOPICS> and"),
-        ("</TOPICS>", "</TOPICS><TOPICS><D>tin</D></TOPICS>", ".* got 2 and 2"),
-        ("</BODY>", "</BODY><BODY>more</BODY>", ".* got 2 and 2"),
-        ("</TEXT>", "</TEXT><TEXT><BODY>more</BODY></TEXT>", ".* got 2 and 2"),
-    ],
-)
-def test_damaged_sgml(tmp_path: Path, old: str, new: str, message: str) -> None:
-    content = sgml(story(1).replace(old, new, 1), story(2))
-    with pytest.raises(DataError, match=f"story 1: {message}"):
-        read(tmp_path / "a.sgm", content)
-    data, report = skip(tmp_path / "a.sgm")
-    assert data.ids == ("training/2",) and report.skipped == 1
-
-
 def test_sgml_labels_and_stories_that_were_once_dropped(tmp_path: Path) -> None:
     content = sgml(story(1).replace("<D>cocoa", "<D>co\ncoa"), story(2))
     assert read(tmp_path / "a.sgm", content).label_names == ("co coa", "cocoa")
@@ -207,13 +186,6 @@ def test_sgml_labels_and_stories_that_were_once_dropped(tmp_path: Path) -> None:
             read(tmp_path / "a.sgm", sgml(*stories))
         data, report = skip(tmp_path / "a.sgm")
         assert len(data) == 2 and report.skipped == 1
-
-
-def test_files_beside_reuters(tmp_path: Path) -> None:
-    names = ("reut2-000.sgm", "README.txt", "lewis.dtd", "._reut2-000.sgm")
-    files = dict.fromkeys(names, sgml(story(1)))
-    assert read_data(write_files(tmp_path, files)).ids == ("training/1",)
-    assert read(tmp_path / "a.tar", tar_of(files)).ids == ("training/1",)
 
 
 NLTK = {

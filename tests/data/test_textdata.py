@@ -126,7 +126,7 @@ def test_stored_zeros_are_no_labels_and_the_callers_matrix_stays() -> None:
         ((["a", "b", 3], SMALL.Y, ("a", "b")), "texts must be strings.*got int"),
         ((["a", "b", None], SMALL.Y, ("a", "b")), "texts must be strings.*got NoneType"),
         (("abc", SMALL.Y, ("a", "b")), "texts must be strings.*got one string"),
-        ((SMALL.texts, SMALL.Y, ("a", 1)), "label_names must be strings"),
+        ((SMALL.texts, SMALL.Y, ("a", 1)), "a label must be a string, got 1"),
         ((SMALL.texts, SMALL.Y, ("a", "a")), "'a' is given twice"),
         ((SMALL.texts, SMALL.Y, ("a", "b"), (1, 2, 3)), "ids must be strings.*got int"),
     ],
@@ -151,13 +151,9 @@ def test_loading_what_others_wrote(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["one", "two"], "labels": [["b"], ["a"]]}), path)
     loaded = TextData.load(path)
     assert loaded.texts == ["one", "two"] and loaded.label_names == ("a", "b")
-    pq.write_table(pa.table({"text": ["one", None], "labels": [["b"], ["a"]]}), path)
-    with pytest.raises(DataError, match=r"row 2: expected a string in field 'text', got None"):
+    path.write_bytes(b"PAR1 but not Parquet")
+    with pytest.raises(DataError, match="not a valid Parquet file"):
         TextData.load(path)
-    for content in (b"", b"PAR1 but not Parquet"):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match="not a valid Parquet file"):
-            TextData.load(path)
     with pytest.raises(DataError, match="no such file"):
         TextData.load(tmp_path / "nothing.parquet")
 

@@ -48,9 +48,9 @@ def plain(differences: dict[str, Difference]) -> set[tuple[float, ...]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_resamples_by_hand(seed: int) -> None:
     one, two = evaluated(seed), evaluated(seed, at=0.8)
-    truth = one.decisions()[0]
+    truth = one.y_true
     dense, n_documents = truth.toarray(), truth.shape[0]
-    decided = [each.decisions()[1] for each in (one, two)]
+    decided = [each.y_pred for each in (one, two)]
     results = resampled(truth, decided, one.masks, 12, seed)
     documents = document_groups(truth)
     assert len(documents) == (5 if seed < 3 else 2)
@@ -76,7 +76,7 @@ def test_intervals_lie_around_the_figures_of_rare_labels_too() -> None:
     predicted[:, truth.sum(axis=0) < 5] = 0
     counts = LabelStats.from_counts(np.maximum(truth.sum(axis=0), 1), 400)
     whole = evaluate(truth, predicted, Thresholds(np.full(60, 0.5)), counts)
-    decided = whole.decisions()
+    decided = whole.y_true, whole.y_pred
     (figures,) = resampled(decided[0], [decided[1]], whole.masks, 300, 0)
     drawn = figures["all"]["macro_f1"]
     assert (drawn[1:] > drawn[0]).mean() > 0.9, "the resamples themselves are too high"
@@ -161,8 +161,8 @@ def test_empty_groups_have_neither_and_are_null_in_json() -> None:
 
 def test_given_groups_of_documents_and_decisions_one_by_one() -> None:
     result = evaluated(0)
-    truth, first = result.decisions()
-    second = evaluated(0, at=0.8).decisions()[1]
+    truth, first = result.y_true, result.y_pred
+    second = evaluated(0, at=0.8).y_pred
     many = np.diff(truth.indptr) > 2
     groups = {"many labels": many, "none of them": np.zeros(len(many), dtype=bool)}
     both = resampled(truth, [first, second], result.masks, 5, 1, groups)

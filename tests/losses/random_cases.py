@@ -1,6 +1,6 @@
 """Random valid batches for every loss: all forms of targets, extreme logits, masks, weights.
 
-`defect` compares loss and gradients with oracle.py (float64, by hand) within `rounding`, NaN
+`defect` compares loss and gradients with oracle.py (in float64) within `rounding`, NaN
 exactly where a NaN counts. The tests and the attack use the same cases.
 """
 

@@ -1,4 +1,4 @@
-"""Labels and scores that cannot be used, blocks of rows, memory, and that arguments stay as is."""
+"""Labels and scores that cannot be used, memory, and that arguments stay as they are."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
 from longtail.errors import InputError
 from longtail.metrics import (
@@ -24,9 +22,8 @@ from longtail.metrics import (
     ranking_scores,
     top_k,
 )
-from longtail.metrics.blocks import applies_to, positions_of, row_blocks, rows_of
 
-from .cases import backwards, block_size, scored, stored
+from .cases import backwards, block_size, stored
 
 LABELS = np.array([[1, 0], [0, 1]])
 
@@ -89,26 +86,6 @@ def test_arguments_are_not_changed() -> None:
     ranking_scores(labels, scores)
     average_precision(labels, scores, "macro")
     assert all((old == new).all() for old, new in zip(before, parts, strict=True))
-
-
-@given(scored())
-def test_rows_and_labels_of_stored_scores(case: Any) -> None:
-    labels, scores, where = case
-    rows, columns = where.nonzero()
-    np.testing.assert_array_equal(rows_of(stored(scores, where)), rows)
-    for name, order in (("tocsr", slice(None)), ("tocsc", np.lexsort((rows, columns)))):
-        truth, matrix = (getattr(m, name)() for m in (sp.csr_matrix(labels), stored(scores, where)))
-        expected = labels[rows, columns][order] > 0
-        np.testing.assert_array_equal(applies_to(truth, matrix), expected)
-        np.testing.assert_array_equal(positions_of(truth, matrix), np.flatnonzero(expected))
-
-
-@given(st.integers(0, 30), st.integers(0, 9), st.sampled_from([1, 4, 1000]))
-def test_blocks_cover_all_rows_once(n_rows: int, row_size: int, size: int) -> None:
-    with block_size(size):
-        blocks = list(row_blocks(n_rows, row_size))
-    assert [k for rows in blocks for k in range(n_rows)[rows]] == list(range(n_rows))
-    assert all(rows.stop - rows.start <= max(1, size // max(1, row_size)) for rows in blocks)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,33 +11,31 @@ from longtail.cli import main
 from longtail.report import FORMATS, format_of
 from longtail.report.page import SUFFIXES
 
-Refused = Callable[..., str]
 
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
-    """The message of a call that must fail; runs and data are not there to be read."""
-
-    def call(*arguments: object) -> str:
-        words = ["longtail", "report", *arguments, "--data", "nowhere.jsonl"]
-        monkeypatch.setattr(sys, "argv", list(map(str, words)))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code not in (0, None)
-        return " ".join(capsys.readouterr().err.split())
-
-    return call
-
-
-def test_arguments_that_are_refused(refused: Refused, tmp_path: Path) -> None:
-    message = refused("run", "--paper", "reuter")
-    assert "unknown corpus of the paper 'reuter'" in message and "pubmed, reuters" in message
-    for name, suffix in (("x.xyz", "'.xyz'"), ("x", "''")):
-        message = refused("run", "--out", name)
-        assert f"unknown format {suffix} of the file {name}" in message
-        assert all(known in message for known in (*SUFFIXES, *FORMATS))
-    message = refused("run", "--to", "pdf")
-    assert "unknown format 'pdf'" in message and all(known in message for known in FORMATS)
+@pytest.mark.parametrize(
+    ("flag", "value", "message", "known"),
+    [
+        ("--paper", "reuter", "unknown corpus of the paper 'reuter'", ("pubmed, reuters",)),
+        ("--out", "x.xyz", "unknown format '.xyz' of the file x.xyz", (*SUFFIXES, *FORMATS)),
+        ("--out", "x", "unknown format '' of the file x", (*SUFFIXES, *FORMATS)),
+        ("--to", "pdf", "unknown format 'pdf'", FORMATS),
+    ],
+)
+def test_arguments_that_are_refused(
+    flag: str,
+    value: str,
+    message: str,
+    known: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ["longtail", "report", "run", flag, value, "--data", "nowhere.jsonl"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code not in (0, None)
+    printed = " ".join(capsys.readouterr().err.split())
+    assert all(text in printed for text in (message, *known))
 
 
 def test_formats() -> None:

@@ -131,7 +131,6 @@ def test_pairs_are_counted_over_the_seeds(tmp_path: Path) -> None:
     parts, amounts = documents(), defaultdict[tuple[str, str], float](float)
     for cell in cells_of(networks("db"), tmp_path, 2):
         result = read_finished(cell)
-        assert result is not None
         names = parts["train"].label_names
         for missed, given, n in confused_pairs(parts["test"].Y, result["decisions"], names, 100):
             amounts[missed, given] += n / 2

@@ -41,14 +41,6 @@ def mean_f1_by_count(evaluation: Evaluation) -> Curve:
     return Curve(x, np.bincount(bins, weights=f1)[kept] / total[kept])
 
 
-class Pairs(NamedTuple):
-    """Pairs of a document and a label."""
-
-    margins: NDArray[Any]
-    labels: NDArray[Any]
-    applies: NDArray[Any]
-
-
 def precision_recall(run: Run) -> dict[str, Curve]:
     """Recall and precision of head, medium and tail as all thresholds move by SHIFTS.
 
@@ -72,8 +64,8 @@ def precision_recall(run: Run) -> dict[str, Curve]:
     return curves
 
 
-def _blocks(run: Run) -> Iterator[Pairs]:
-    """Pairs that some shift predicts, and whether their labels apply; see `Thresholds.margins`."""
+def _blocks(run: Run) -> Iterator[tuple[NDArray[Any], ...]]:
+    """Margin, label and whether it applies, of all pairs that some shift predicts."""
     truth, unknown, logits = run.evaluation.y_true, run.evaluation.unknown, run.logits
     n_documents, n_labels = logits.shape
     sparse = sp.issparse(logits)
@@ -84,9 +76,9 @@ def _blocks(run: Run) -> Iterator[Pairs]:
         elif unknown is not None:
             margins[unknown[rows].toarray()] = -np.inf
         if sparse:
-            block = Pairs(margins.data, margins.indices, applies_to(truth[rows], margins))
+            block = margins.data, margins.indices, applies_to(truth[rows], margins)
         else:
             labels = np.broadcast_to(np.arange(n_labels), margins.shape)
-            block = Pairs(margins, labels, truth[rows].toarray() > 0)
-        near = block.margins >= SHIFTS[0]
-        yield Pairs(*(part[near] for part in block))
+            block = margins, labels, truth[rows].toarray() > 0
+        near = block[0] >= SHIFTS[0]
+        yield tuple(part[near] for part in block)

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.analysis.runs import Run
 from longtail.evaluation import Evaluation
 from longtail.metrics.blocks import positions_of, rows_of
-from longtail.thresholds.scales import Scale, to_logits
 
 
 class ConfusedPair(NamedTuple):
@@ -59,32 +59,23 @@ def never_predicted(evaluation: Evaluation) -> list[NeverPredicted]:
     ]
 
 
-def worst_documents(
-    evaluation: Evaluation, scores: Any = None, most: int = 8, scale: Scale | None = None
-) -> list[WrongDocument]:
-    """The documents with the largest errors.
+def worst_documents(run: Run, most: int = 8) -> list[WrongDocument]:
+    """The documents with the largest errors, at most so many; those without errors are left out.
 
     The error of a document is the sum, over its wrong decisions, of the distance between the
     score, as a logit or a margin, and the label's threshold; without scores it is the number of
     wrong decisions. A score on the right side, where `top_k` or `at_least_one` decided, adds
     nothing. What is not scored counts as the lowest of all scores; a label that is never predicted
     as one with the highest as threshold.
-
-    Args:
-        evaluation: of `evaluate`.
-        scores: those that it evaluated: dense, masked or CSR.
-        most: how many documents at most; those without a wrong decision are left out.
-        scale: `logit`, `probability` or `margin`; default: as they were evaluated.
     """
-    truth, decided = evaluation.decisions()
+    evaluation, logits = run.evaluation, run.logits
+    truth, decided = evaluation.y_true, evaluation.y_pred
     missed, wrong = _errors(truth, decided, np.int8)
     sizes = np.ones(missed.nnz + wrong.nnz)
-    if scores is not None:
-        logits = to_logits(scores, evaluation.scale if scale is None else scale, truth)
-        if (logits.nnz if sp.issparse(logits) else logits.size) > 0:
-            values = evaluation.thresholds.values
-            below, above = (_margins(part, logits, values) for part in (missed, wrong))
-            sizes = np.maximum(0, np.concatenate([-below, above]))
+    if logits is not None and (logits.nnz if sp.issparse(logits) else logits.size) > 0:
+        values = evaluation.thresholds.values
+        below, above = (_margins(part, logits, values) for part in (missed, wrong))
+        sizes = np.maximum(0, np.concatenate([-below, above]))
     rows = np.concatenate([rows_of(missed), rows_of(wrong)])
     errors = np.bincount(rows, sizes, truth.shape[0])
     n_wrong = np.bincount(rows, minlength=truth.shape[0])

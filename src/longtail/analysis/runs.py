@@ -45,9 +45,9 @@ class Run:
         got = getattr(self.scores, "shape", type(self.scores).__name__)
         if self.scores is not None and got != expected:
             raise InputError(f"expected scores of shape {expected}, got {got}.")
-        evaluated = self.evaluation.y_pred
-        if self.logits is None or evaluated is None:
+        if self.logits is None:
             return
+        evaluated = self.evaluation.y_pred
         # Figures of other scores, or of the same on another scale, would be silently wrong.
         decided = self.evaluation.thresholds.apply(self.logits, "logit")
         decided = without_pairs(decided, self.evaluation.unknown)

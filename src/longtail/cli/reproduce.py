@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -144,9 +145,9 @@ def _progress(cells: list[Cell], jobs: int) -> Iterator[Callable[[Event], None]]
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console, counts = Console(stderr=True), Counts(cells, jobs)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    left = TextColumn("{task.fields[left]}")
-    with Progress(*columns, left, console=console, disable=not console.is_terminal) as bar:
+    texts = TextColumn("{task.description}"), TextColumn("{task.fields[left]}")
+    columns = texts[0], BarColumn(), MofNCompleteColumn(), texts[1]
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("starting", total=len(cells), left="")
 
         def show(event: Event) -> None:
@@ -154,10 +155,9 @@ def _progress(cells: list[Cell], jobs: int) -> Iterator[Callable[[Event], None]]
                 print_notes([f"{event.cell}: {event.message}"])
                 return
             line = counts.add(event)
-            if line and not console.is_terminal:
-                typer.echo(line, err=True)
-            elif event.kind == "failed":
-                console.print(line, highlight=False, markup=False, style="red")
+            if line and (event.kind == "failed" or not console.is_terminal):
+                style = "red" if event.kind == "failed" else None
+                console.print(line, highlight=False, markup=False, soft_wrap=True, style=style)
             done = counts.done + sum(last.share for last in counts.running.values())
             running = [f"{name} {e.message}".strip() for name, e in counts.running.items()]
             bar.update(task, completed=done, description=", ".join(running), left=counts.left())
@@ -170,12 +170,12 @@ class Counts:
 
     def __init__(self, cells: list[Cell], jobs: int) -> None:
         self.cells, self.jobs = cells, jobs
-        self.rest: dict[str, str] = {}
+        self.rest = dict[str, str]()
         """Cell -> row of cells that are not done."""
         self.running: dict[str, Event] = {}
         """Cell -> its last event."""
-        self.began: dict[str, float] = {}
-        self.seconds: dict[str, list[float]] = {}
+        self.began = dict[str, float]()
+        self.seconds = defaultdict[str, list[float]](list)
         """Row -> seconds of its cells that are done."""
 
     def add(self, event: Event) -> str:
@@ -183,22 +183,19 @@ class Counts:
         name, now = str(event.cell), time.monotonic()
         if not self.began:
             # Cells that were finished before, and are not trained again, have no events.
-            missing = [c for c in self.cells if not (c.folder / "finished.json").exists()]
-            self.rest = {str(cell): cell.row for cell in missing}
+            self.rest = {str(cell): cell.row for cell in self.cells if not cell.is_finished}
         self.running[name] = event
         if event.kind == "begins":
             self.began[name] = now
-            left = self.left()
-            line = f"{self.done} of {len(self.cells)} done; training {name}"
-            return f"{line}; {left}" if left else line
+            line = f"{self.done} of {len(self.cells)} done; training {name}; {self.left()}"
+            return line.removesuffix("; ")
         if event.kind == "progress":
             return ""
         del self.running[name], self.rest[name]
         if event.kind == "failed":
             return f"{name} failed: {event.message}"
-        seconds = now - self.began[name]
-        self.seconds.setdefault(event.cell.row, []).append(seconds)
-        return f"{name} done in {seconds:.0f} s"
+        self.seconds[event.cell.row].append(now - self.began[name])
+        return f"{name} done in {now - self.began[name]:.0f} s"
 
     @property
     def done(self) -> int:
@@ -209,10 +206,10 @@ class Counts:
         known = [seconds for row in self.seconds.values() for seconds in row]
         if not known or not self.rest:
             return ""
-        seconds = 0.0
-        for name, row in self.rest.items():
-            share = self.running[name].share if name in self.running else 0.0
-            seconds += (1 - share) * mean(self.seconds.get(row, known)) / self.jobs
-        return (
-            f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
+        begun = {name: event.share for name, event in self.running.items()}
+        expected = {name: mean(self.seconds.get(row, known)) for name, row in self.rest.items()}
+        seconds = (
+            sum((1 - begun.get(name, 0)) * each for name, each in expected.items()) / self.jobs
         )
+        amount = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+        return f"about {amount} left"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -32,11 +31,9 @@ class _FailedError(Exception):
 
 def cache_folder() -> Path:
     """The folder of downloaded corpora: LONGTAIL_CACHE, or `longtail` where caches are kept."""
-    chosen = os.environ.get("LONGTAIL_CACHE")
-    if not chosen:
-        import pooch
+    import pooch
 
-        return Path(pooch.os_cache("longtail")).absolute()
+    chosen = os.environ.get("LONGTAIL_CACHE") or pooch.os_cache("longtail")
     try:
         return Path(chosen).expanduser().absolute()
     except RuntimeError as error:  # ~name of an unknown user
@@ -73,15 +70,15 @@ def _download(url: str, file: RemoteFile, target: Path, progress: OnProgress) ->
 
     with whole_file(target) as path:
         with path.open("wb") as out:
-            for piece, total in _receive(url, file.size):
+            for piece in _receive(url, file.size):
                 out.write(piece)
-                progress(Progress(f"downloading {file.name}", out.tell(), total, "bytes"))
+                progress(Progress(f"downloading {file.name}", out.tell(), file.size, "bytes"))
         if pooch.file_hash(str(path), "sha256") != file.sha256:
             raise _FailedError("checksum differs")
 
 
-def _receive(url: str, limit: int) -> Iterator[tuple[bytes, int | None]]:
-    """The pieces of a body as they arrive, each with the size of the whole if it is known."""
+def _receive(url: str, limit: int) -> Iterator[bytes]:
+    """The pieces of a body as they arrive."""
     import requests  # type: ignore[import-untyped, unused-ignore]
 
     # As stored: a server that compresses, or calls a .gz file compressed, changes the checksum.
@@ -94,13 +91,11 @@ def _receive(url: str, limit: int) -> Iterator[tuple[bytes, int | None]]:
                 raise _FailedError("redirected from https to http, which is refused")
             if response.status_code != 200:
                 raise _FailedError(f"HTTP {response.status_code}")
-            length = response.headers.get("Content-Length", "")
-            total = int(length) if re.fullmatch("[0-9]{1,18}", length) else None
             while piece := response.raw.read(PIECE):
                 done += len(piece)
                 if done > limit:
                     raise _FailedError(f"sends more than the {limit} bytes that were expected")
-                yield piece, total
+                yield piece
     except _FailedError:
         raise
     except Exception as error:  # what requests, urllib3 and odd addresses raise

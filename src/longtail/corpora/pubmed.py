@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from longtail.corpora.download import cache_folder
-from longtail.data.collect import collect
-from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport
-from longtail.data.sources import frequent_labels, resolve, tell
+from longtail.data.documents import MAX_RECORD_MB, OnError, ReadReport
+from longtail.data.sources import frequent_labels, read_data, tell
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
 from longtail.progress import OnProgress, ignore
@@ -44,17 +43,17 @@ def load(
         years: of publication, as 2020 or 2020-2021; None or "all" for any.
         major_topics: MEDLINE only: headings that are a major topic of the article.
     """
-    options = ReadOptions(
+    total = report or ReadReport()
+    data = read_data(
+        _from_cache() if path is None else path,
+        report=total,
+        progress=progress,
         major_topics=major_topics,
         years=None if years is None or str(years) == "all" else str(years),
         encoding=encoding,
         on_error=on_error,
         max_record_mb=max_record_mb,
     )
-    if path is None:
-        path = _from_cache()
-    total = report or ReadReport()
-    data, _ = collect(resolve(path, None, total), options, total, progress)
     parts = frequent_labels(_paper_parts(data, n_validation, n_test), min_count, total)
     tell(total, report)
     return parts

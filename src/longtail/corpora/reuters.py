@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
-from longtail.data.collect import collect
-from longtail.data.documents import MAX_RECORD_MB, OnError, ReadOptions, ReadReport
-from longtail.data.sources import resolve, tell
+from longtail.data.documents import MAX_RECORD_MB, OnError, ReadReport
+from longtail.data.sources import read_data, tell
 from longtail.data.splits import paper_split
 from longtail.data.textdata import TextData
 from longtail.errors import DataError
@@ -49,11 +48,17 @@ def load(
         path = cache_folder() / "reuters" / NLTK_ARCHIVE
         if not path.is_file():
             path = fetch(ARCHIVE, "reuters", progress)
-    options = ReadOptions(encoding=encoding, on_error=on_error, max_record_mb=max_record_mb)
     total = report or ReadReport()
-    data, part_of = collect(resolve(path, None, total), options, total, progress)
+    data = read_data(
+        path,
+        report=total,
+        progress=progress,
+        encoding=encoding,
+        on_error=on_error,
+        max_record_mb=max_record_mb,
+    )
     ids = data.ids or ("",)
-    if "" in part_of or not all(map(NUMBERED.fullmatch, ids)):
+    if not all(map(NUMBERED.fullmatch, ids)):
         raise DataError(
             f"{path} is not Reuters-21578: expected the files reut2-000.sgm to reut2-021.sgm, or "
             "NLTK's cats.txt with the folders training and test."
@@ -62,7 +67,8 @@ def load(
     # The paper's split depends on the order of documents: by number, not by name.
     rows.sort(key=lambda row: int(ids[row].rpartition("/")[2]))
     train, test = (
-        data.select([row for row in rows if part_of[row] == part]) for part in ("train", "test")
+        data.select([row for row in rows if ids[row].startswith(part)])
+        for part in ("train", "test")
     )
     in_both = (train.stats().label_counts > 0) & (test.stats().label_counts > 0)
     names = list(compress(train.label_names, in_both))

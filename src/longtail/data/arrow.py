@@ -23,7 +23,7 @@ from longtail.data.documents import (
     Records,
     attempt,
 )
-from longtail.data.fields import check_columns, is_strings, label_columns, to_document
+from longtail.data.fields import check_columns, label_columns, to_document
 from longtail.data.files import Tick, TooLargeError, replacing
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, MissingExtraError, shown
@@ -46,15 +46,16 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
             used = check_columns(schema.names, options, path)
             names: tuple[str, ...] = tuple(label_columns(schema.names, options))
             if options.label_columns is None and options.labels_field == "labels":
-                names = _names_in(schema) or ()
+                names = tuple(json.loads((schema.metadata or {}).get(NAMES_KEY, b"[]")))
             yield LabelNames(names)
             for batch in _batches(file, used, size, options.max_record):
                 for row in batch.to_pylist():
                     number += 1
+                    at = f"row {number}"
                     if _size(row) > options.max_record:
-                        yield RecordError(str(TooLargeError("the row", options.max_record)), number)
+                        yield RecordError(str(TooLargeError("the row", options.max_record)), at)
                     else:
-                        yield attempt(to_document, number, row, options)
+                        yield attempt(to_document, at, row, options)
                 tick(round(size / max(1, n_rows) * batch.num_rows))
     except pa.ArrowException as error:
         raise EOFError(f"not a valid Parquet file: {shown(str(error))[1:-1]}") from error
@@ -76,15 +77,6 @@ def _size(row: dict[str, Any]) -> int:
     """Characters of all strings in a row."""
     values = (v if isinstance(v, list) else (v,) for v in row.values())
     return sum(len(item) for value in values for item in value if isinstance(item, str))
-
-
-def _names_in(schema: Any) -> tuple[str, ...] | None:
-    """The label names that `write_parquet` stored in the metadata."""
-    try:
-        names = json.loads((schema.metadata or {}).get(NAMES_KEY, b"null"))
-    except (ValueError, RecursionError):
-        return None
-    return tuple(names) if is_strings(names) else None
 
 
 def write_parquet(data: TextData, path: str | Path, progress: OnProgress = ignore) -> None:

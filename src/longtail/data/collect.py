@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -47,22 +47,30 @@ def our_errors(source: object) -> Iterator[None]:
 
 
 def usable(
-    records: Iterable[Record], source: object, unit: str, options: ReadOptions, report: ReadReport
+    path: Path | str,
+    entry: Format,
+    options: ReadOptions,
+    report: ReadReport,
+    tick: Tick,
+    check: Callable[[Document], Record] = lambda document: document,
 ) -> Iterator[Document | LabelNames]:
     """Documents and names of labels; a problem is raised or counted, as the options say."""
-    for record in records:
-        if isinstance(record, RecordError):
-            at = f"{unit} {record.at}" if isinstance(record.at, int) else record.at
-            message = f"{source}, {at}: {record}"
-            if options.on_error == "raise":
-                raise DataError(message)
-            report.skipped += 1
-            report.examples = [*report.examples, message][:MAX_EXAMPLES]
-        elif isinstance(record, Omitted):
-            getattr(report, record.counter)[record.what] += 1
-        else:
-            report.documents += isinstance(record, Document)
-            yield record
+    with closing(_records(path, entry, options, tick)) as records:
+        for record in records:
+            if isinstance(record, Document):
+                record = check(record)
+            if isinstance(record, RecordError):
+                at = f"line {record.at}" if isinstance(record.at, int) else record.at
+                message = f"{path}, {at}: {record}"
+                if options.on_error == "raise":
+                    raise DataError(message)
+                report.skipped += 1
+                report.examples = [*report.examples, message][:MAX_EXAMPLES]
+            elif isinstance(record, Omitted):
+                getattr(report, record.counter)[record.what] += 1
+            else:
+                report.documents += isinstance(record, Document)
+                yield record
 
 
 def collect(
@@ -92,26 +100,23 @@ def collect(
     texts, ids, dates, parts = (list[str]() for _ in range(4))
     known, weights = list[Sequence[str] | None](), list[float | None]()
 
-    def checked(record: Record) -> Record:
-        if exact or not isinstance(record, Document):
-            return record
-        return _checked(record, options, known_ids)
+    def check(document: Document) -> Record:
+        return document if exact else _checked(document, options, known_ids)
 
     for path, entry in files:
-        with closing(file_records(path, entry, options, tick)) as records:
-            for record in usable(map(checked, records), path, entry.unit, options, report):
-                if isinstance(record, LabelNames):
-                    labels.declare(record.names)
-                    continue
-                if record.id is not None:
-                    known_ids.add(record.id)
-                labels.add(record.labels)
-                ids.append(f"#{len(texts)}" if record.id is None else record.id)
-                texts.append(record.text)
-                dates.append(record.date or "")
-                parts.append(record.part or "")
-                known.append(record.known)
-                weights.append(record.weight)
+        for record in usable(path, entry, options, report, tick, check):
+            if isinstance(record, LabelNames):
+                labels.declare(record.names)
+                continue
+            if record.id is not None:
+                known_ids.add(record.id)
+            labels.add(record.labels)
+            ids.append(f"#{len(texts)}" if record.id is None else record.id)
+            texts.append(record.text)
+            dates.append(record.date or "")
+            parts.append(record.part or "")
+            known.append(record.known)
+            weights.append(record.weight)
     if not texts and not exact:
         lines = " ".join(report.lines())
         raise DataError(f"{files[0][0]}: holds no documents. {lines}".rstrip())
@@ -182,7 +187,7 @@ def size_of(path: Path | str) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def file_records(path: Path | str, entry: Format, options: ReadOptions, tick: Tick) -> Records:
+def _records(path: Path | str, entry: Format, options: ReadOptions, tick: Tick) -> Records:
     """The records of one file as they are read; the last is a problem if the rest cannot be."""
     n_records = 0
     try:

@@ -42,8 +42,6 @@ class Format:
     read: Callable[[Any, ReadOptions, Tick], Records]
     suffixes: tuple[str, ...] = ()
     write: Callable[[TextData, str | Path, OnProgress], None] | None = None
-    unit: str = "line"
-    """Name of what the number in a problem counts."""
     marks: tuple[str, ...] = ()
     """Patterns of files by which a whole folder is one source, divided into parts by itself."""
 
@@ -62,7 +60,7 @@ _TABLE = (
     Format("jsonl", read_jsonl, _packed(".jsonl", ".ndjson"), write_jsonl),
     Format("csv", tables.read_csv, _packed(".csv"), tables.write_csv),
     Format("tsv", tables.read_tsv, _packed(".tsv"), tables.write_tsv),
-    Format("parquet", read_parquet, (".parquet",), write_parquet, unit="row"),
+    Format("parquet", read_parquet, (".parquet",), write_parquet),
     Format("huggingface", read_hugging_face, marks=_SAVED),
     Format("libmultilabel", tables.read_libmultilabel, _packed(".txt")),
     Format("text", tables.read_text),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
+import io
 import re
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, BinaryIO, cast
 
 from longtail.data.documents import (
     Document,
@@ -65,38 +66,28 @@ def _sgml_files(path: Path, tick: Tick) -> Iterator[tuple[str, Read]]:
             yield path.name, opened.read
 
 
-class _Headers:
-    """A file for tarfile that reads only headers, of bounded length, and remembers the last."""
+class _TarFile(io.BufferedReader):
+    """A file for tarfile that reads only headers of bounded length."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file, self.last = file, b""
-        self.seek, self.tell = file.seek, file.tell
-
-    def read(self, size: int) -> bytes:
-        if size > LONGEST_HEADER:
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > LONGEST_HEADER:
             raise TooLargeError("a header of the tar archive", LONGEST_HEADER)
-        self.last = b""
-        # A gzipped file gives what it has unpacked, not always as much as is wanted.
-        while len(self.last) < size and (piece := self.file.read(size - len(self.last))):
-            self.last += piece
-        return self.last
+        return super().read(size)
 
 
-def _tar_members(file: IO[bytes]) -> Iterator[tuple[str, Read]]:
-    headers = _Headers(file)
+def _tar_members(file: BinaryIO) -> Iterator[tuple[str, Read]]:
     try:
-        tar: Any = tarfile.TarFile(fileobj=cast(IO[bytes], headers), encoding="utf-8")
-        while member := tar.next():
-            tar.members.clear()  # It would keep all of them.
-            name = Path(member.name).name
-            if member.isreg() and not member.issparse() and _is_sgml(name):
-                yield name, tar.extractfile(member).read
-        # tarfile ends at a damaged header as if it were the end.
-        rest = headers.last
-        while not rest.strip(b"\0") and (rest := file.read(PIECE)):
-            pass
-        if rest:
-            raise EOFError("a broken tar archive: a damaged header, or data after its end")
+        with _TarFile(cast(io.RawIOBase, file)) as opened:
+            tar: Any = tarfile.TarFile(fileobj=opened, encoding="utf-8")
+            while member := tar.next():
+                tar.members.clear()  # It would keep all of them.
+                name = Path(member.name).name
+                if member.isreg() and not member.issparse() and _is_sgml(name):
+                    yield name, tar.extractfile(member).read
+            # tarfile ends at a damaged header as if it were the end.
+            opened.seek(tar.offset)
+            if any(piece.strip(b"\0") for piece in iter(lambda: opened.read(PIECE), b"")):
+                raise EOFError("a broken tar archive: a damaged header, or data after its end")
     except tarfile.TarError as error:
         raise EOFError(f"a broken tar archive: {error}") from error
 

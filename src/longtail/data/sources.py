@@ -6,7 +6,6 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import chain, compress
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from longtail.data.arrow import PREFIX
-from longtail.data.collect import Files, collect, file_records, our_errors, usable
+from longtail.data.collect import Files, collect, our_errors, usable
 from longtail.data.documents import PART_NAMES, PARTS, Document, ReadOptions, ReadReport
 from longtail.data.files import STANDARD_INPUT, shown_names
 from longtail.data.formats import FORMATS, format_of_file, format_of_folder, get_format
@@ -73,9 +72,8 @@ def iter_texts(
 
     def documents() -> Iterator[Document]:
         for path, entry in files:
-            reading = file_records(path, entry, settings, lambda count: None)
-            with our_errors(path), closing(reading) as records:
-                for record in usable(records, path, entry.unit, settings, report):
+            with our_errors(path):
+                for record in usable(path, entry, settings, report, lambda count: None):
                     if isinstance(record, Document):
                         yield record
 

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -191,20 +190,17 @@ def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
 
 
 def assign_stratified(
-    Y: Any, shares: Shares, random_state: int, *, first_is_train: bool = True
+    Y: sp.csr_matrix, shares: Shares, random_state: int, *, first_is_train: bool = True
 ) -> IntArray:
     """The part of each document, such that every label is spread over the parts by their sizes.
 
     A label with fewer documents than there are parts goes to the first part before
     others, unless `first_is_train` is off.
     """
-    matrix = sp.csr_matrix(Y, copy=True)
-    matrix.sum_duplicates()
-    matrix.eliminate_zeros()
-    sizes = part_sizes(matrix.shape[0], shares)
+    sizes = part_sizes(Y.shape[0], shares)
     # In a random order of rows "the first document of a label" is a random one and needs no draw.
-    order = _generator(random_state).permutation(matrix.shape[0])
-    dealing = _Dealing(matrix[order], sizes, first_is_train)
+    order = _generator(random_state).permutation(Y.shape[0])
+    dealing = _Dealing(Y[order], sizes, first_is_train)
     rarest_first = np.argsort(dealing.left, kind="stable")
     if first_is_train:
         # Before all else: a label that no training document carries is lost.

@@ -44,7 +44,7 @@ class TextData:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "texts", _strings("texts", self.texts, list))
-        object.__setattr__(self, "label_names", _strings("label_names", self.label_names, tuple))
+        object.__setattr__(self, "label_names", check_unique(self.label_names))
         expected = (len(self.texts), len(self.label_names))
         shape = getattr(self.Y, "shape", None)
         if shape != expected:
@@ -52,7 +52,6 @@ class TextData:
                 f"expected a label matrix of shape {expected} for {expected[0]} texts and "
                 f"{expected[1]} label names, got {shape or type(self.Y).__name__}."
             )
-        check_unique(self.label_names)
         matrix = sp.csr_matrix(self.Y, copy=True)
         matrix.sum_duplicates()
         matrix.eliminate_zeros()

@@ -48,8 +48,8 @@ def compare(
     of labels as the first has them (the second may have been trained on other counts), and those
     of `document_groups`; a group without labels or documents is left out.
     """
-    truth, one = first.decisions()
-    other_truth, two = second.decisions()
+    truth, one = first.y_true, first.y_pred
+    other_truth, two = second.y_true, second.y_pred
     if truth.shape != other_truth.shape or (truth != other_truth).nnz:
         raise InputError(
             "two evaluations can be compared only on the same documents and labels, got others, of "

@@ -147,10 +147,6 @@ class Evaluation:
         """The label groups in the order of the paper's table."""
         return {"all": self.overall, "head": self.head, "medium": self.medium, "tail": self.tail}
 
-    def decisions(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """Labels and decisions."""
-        return self.y_true, self.y_pred
-
     def to_dict(self, per_label: bool = True) -> dict[str, Any]:
         """Plain numbers, for JSON."""
         by_documents = self.by_labels_per_document.items()

@@ -1,8 +1,8 @@
-"""The maths of the losses as pure functions of tensors: no state, no reduction, no checks.
+"""The maths that losses share or that needs care with digits, as pure functions of tensors.
 
 An element-wise loss is a pair: the cost of a logit where the label applies and where it does not.
-A set-wise loss compares whole rows (or columns) of logits and returns one value for each; its sums
-of exponentials are taken off the largest, so the gradient is a softmax without rounding.
+A set-wise loss compares whole rows (or columns) of logits with `log_sum`, whose exponentials are
+taken off the largest, so the gradient is a softmax without rounding.
 """
 
 from __future__ import annotations
@@ -30,12 +30,6 @@ def focal_softplus(wrongness: Tensor, gamma: float) -> Tensor:
         return cost
     # sigmoid^gamma through its logarithm: the gradient stays finite where the sigmoid is 0.
     return torch.exp(gamma * F.logsigmoid(wrongness)) * cost
-
-
-def balanced_negative(logits: Tensor, gamma: float, lambda_: float, scale: float) -> Tensor:
-    """-scale p^gamma log(1-p) with p = sigmoid(lambda z); the paper's scale is 1/lambda."""
-    cost = focal_softplus(logits * lambda_, gamma)
-    return cost if scale == 1.0 else cost * scale
 
 
 def negative_tolerant_shift(label_counts: Tensor, n_samples: int, kappa: float) -> Tensor:
@@ -83,17 +77,6 @@ def asymmetric_negative(logits: Tensor, gamma_negative: float, margin: float) ->
     return torch.where(free, 0.0, -(shifted**gamma_negative) * torch.log1p(-shifted))
 
 
-def hill_negative(logits: Tensor, peak: float) -> Tensor:
-    """(peak - p) p^2: falls again for very confident negatives, which may be missing labels."""
-    probability = torch.sigmoid(logits)
-    return (peak - probability) * probability**2
-
-
-def squared_hinge(margin: Tensor) -> Tensor:
-    """max(0, 1 - m)^2 with the margin m = z where the label applies, -z where it does not."""
-    return F.relu(1 - margin) ** 2
-
-
 def elementwise(input: Tensor, targets: Targets, positive: Cost, negative: Cost) -> Tensor:
     """y * positive(z) + (1 - y) * negative(z) for every element."""
     if targets.dense is not None:
@@ -106,51 +89,7 @@ def elementwise(input: Tensor, targets: Targets, positive: Cost, negative: Cost)
     return negative(input).index_put((rows, labels), mixed)
 
 
-def zlpr_with_logits(
-    input: Tensor, targets: Targets, element_weight: Tensor | None = None
-) -> Tensor:
-    """log(1 + sum over negatives of e^z) + log(1 + sum over positives of e^-z), per document."""
-    negatives, _ = _log_sum(targets, input, element_weight, 1, positive=False, plus_one=True)
-    positives, _ = _log_sum(targets, -input, element_weight, 1, positive=True, plus_one=True)
-    return negatives + positives
-
-
-def two_way_with_logits(
-    input: Tensor,
-    targets: Targets,
-    dim: int,
-    positive_temperature: float,
-    negative_temperature: float,
-    element_weight: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """softplus(T- lse over negatives of z/T-, plus T+ lse over positives of -z/T+) along `dim`.
-
-    `dim=1` gives one value per document, `dim=0` one per label, and beside it whether there is a
-    positive at all; the value is 0 where there is none.
-    """
-    scores = -input / positive_temperature, input / negative_temperature
-    positives, present = _log_sum(targets, scores[0], element_weight, dim, positive=True)
-    negatives, has_rest = _log_sum(targets, scores[1], element_weight, dim, positive=False)
-    joint = negative_temperature * negatives + positive_temperature * positives
-    # A NaN on one side shows, even where the other side is empty.
-    counts = (present & has_rest) | joint.isnan()
-    return torch.where(counts, F.softplus(joint), 0.0), present
-
-
-def dice_with_logits(
-    input: Tensor, targets: Targets, smooth: float, element_weight: Tensor | None = None
-) -> Tensor:
-    """1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s), per document."""
-    probability = torch.sigmoid(input)
-    weighted = probability if element_weight is None else probability * element_weight
-    overlap = targets.row_sum(weighted)
-    squares = (weighted * probability).sum(dim=1)
-    ones = probability.new_ones(1) if element_weight is None else element_weight
-    target_squares = targets.row_sum(ones.expand(probability.shape), squared=True)
-    return 1 - (2 * overlap + smooth) / (squares + target_squares + smooth)
-
-
-def _log_sum(
+def log_sum(
     targets: Targets,
     scores: Tensor,
     weight: Tensor | None,

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from longtail.checks import check_choice
@@ -23,6 +24,7 @@ from longtail.losses.base import (
     mean_of,
     number,
 )
+from longtail.losses.functional import log_sum
 from longtail.losses.targets import Targets
 
 __all__ = [
@@ -166,7 +168,8 @@ class BalancedLoss(ElementwiseLoss):
         return functional.focal_softplus(-logits, self.gamma)
 
     def _negative(self, logits: Tensor) -> Tensor:
-        return functional.balanced_negative(logits, self.gamma, self.lambda_, self.negative_scale)
+        cost = functional.focal_softplus(logits * self.lambda_, self.gamma)
+        return cost if self.negative_scale == 1.0 else cost * self.negative_scale
 
     def _elements(self, logits: Tensor, batch: Batch) -> Tensor:
         terms, targets = self.terms(logits.dtype), batch.targets
@@ -245,7 +248,8 @@ class HillLoss(ElementwiseLoss):
         return functional.focal_softplus(self.margin - logits, self.gamma)
 
     def _negative(self, logits: Tensor) -> Tensor:
-        return functional.hill_negative(logits, self.peak)
+        probability = torch.sigmoid(logits)
+        return (self.peak - probability) * probability**2
 
 
 class SquaredHingeLoss(ElementwiseLoss):
@@ -262,10 +266,10 @@ class SquaredHingeLoss(ElementwiseLoss):
     """
 
     def _positive(self, logits: Tensor) -> Tensor:
-        return functional.squared_hinge(logits)
+        return F.relu(1 - logits) ** 2
 
     def _negative(self, logits: Tensor) -> Tensor:
-        return functional.squared_hinge(-logits)
+        return F.relu(1 + logits) ** 2
 
 
 class ZLPRLoss(DocumentLoss):
@@ -280,7 +284,9 @@ class ZLPRLoss(DocumentLoss):
     """
 
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
-        return functional.zlpr_with_logits(logits, targets, weight)
+        negatives, _ = log_sum(targets, logits, weight, 1, positive=False, plus_one=True)
+        positives, _ = log_sum(targets, -logits, weight, 1, positive=True, plus_one=True)
+        return negatives + positives
 
 
 class DiceLoss(DocumentLoss):
@@ -302,7 +308,13 @@ class DiceLoss(DocumentLoss):
         self.smooth = number("smooth", smooth, SMALLEST)
 
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
-        return functional.dice_with_logits(logits, targets, self.smooth, weight)
+        probability = torch.sigmoid(logits)
+        weighted = probability if weight is None else probability * weight
+        overlap = targets.row_sum(weighted)
+        squares = (weighted * probability).sum(dim=1)
+        ones = probability.new_ones(1) if weight is None else weight
+        target_squares = targets.row_sum(ones.expand(probability.shape), squared=True)
+        return 1 - (2 * overlap + self.smooth) / (squares + target_squares + self.smooth)
 
 
 class TwoWayLoss(DocumentLoss):
@@ -334,13 +346,15 @@ class TwoWayLoss(DocumentLoss):
     def _reduce(self, logits: Tensor, batch: Batch) -> Tensor:
         terms, present = [], []
         outer = (self.label_weight, batch.sample_weight)
-        temperatures = self.positive_temperature, self.negative_temperature
         for dim in (1, 0):
-            inside = element_weight(logits, outer[1 - dim], dim, batch.mask)
-            values, has_positive = functional.two_way_with_logits(
-                logits, batch.targets, dim, *temperatures, inside
-            )
-            weight = outer[dim]
+            inside, weight = element_weight(logits, outer[1 - dim], dim, batch.mask), outer[dim]
+            above, below = -logits / self.positive_temperature, logits / self.negative_temperature
+            positives, has_positive = log_sum(batch.targets, above, inside, dim, positive=True)
+            negatives, has_rest = log_sum(batch.targets, below, inside, dim, positive=False)
+            joint = self.negative_temperature * negatives + self.positive_temperature * positives
+            # A NaN on one side shows, even where the other side is empty.
+            counts = (has_positive & has_rest) | joint.isnan()
+            values = torch.where(counts, F.softplus(joint), 0.0)
             terms.append(values if weight is None else values * weight.to(values.dtype))
             present.append(has_positive)
         if self.reduction == "none":

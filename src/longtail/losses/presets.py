@@ -1,7 +1,7 @@
 """LOSSES: every loss by name, as one table; `build_loss` makes the module of a row.
 
 The paper's eight rows are eight settings of one module. A new loss is one row here, plus one
-function in `functional` if its maths is new; the command, docs/losses.md and the tests follow.
+module in `modules` if its maths is new; the command, docs/losses.md and the tests follow.
 The table imports no torch, so that the command checks names at once.
 """
 
@@ -202,8 +202,8 @@ def build_loss(
                 f"the constants of {constants!r} are those of the paper's losses; {name!r} has "
                 "others. Leave constants out."
             )
-        switched_on = {key for key, value in settings.items() if value != 0}
-        settings |= {k: v for k, v in CONSTANTS[constants].items() if k in switched_on}
+        # Not those of what the row switches off.
+        settings |= {k: v for k, v in CONSTANTS[constants].items() if settings.get(k)}
     if name == "logit-adjusted" and "tau" in overrides:
         overrides["kappa"] = overrides.pop("tau")
     known = {

@@ -173,7 +173,7 @@ def check_used(training: Training, models: Sequence[ModelSettings]) -> None:
     for model in models:
         if model.loss is not None or model.loss_settings is not None:
             _check_takes_loss(kind_of(model))
-    changed = training.changed(ignored=RUNTIME)
+    changed = [name for name in training.changed() if name not in RUNTIME]
     if changed and models and not any(model.trains_in_steps for model in models):
         flags = ", ".join(f"{name} (--{name.replace('_', '-')})" for name in changed)
         kinds = " and ".join(dict.fromkeys(model.description for model in models))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from longtail.analysis.runs import Comparison, compare_runs, same_groups
 from longtail.evaluation import Difference, Evaluation, Scores
+from longtail.evaluation.bootstrap import MEASURES
 from longtail.metrics import count
 from longtail.report.paper import LAYOUTS, SOURCE, paper_document_groups, paper_rows, paper_sizes
 from longtail.report.table import (
@@ -25,7 +26,6 @@ from longtail.report.table import (
 
 Evaluations = Mapping[str, Evaluation]
 GROUPS = ("all", "head", "medium", "tail")
-MEASURES = ("micro_f1", "macro_f1")
 DIFFERENCES = (
     "Points of percent [95 % interval of a paired bootstrap over documents], two-sided p; bold "
     "where the interval leaves out 0. The p are not corrected for the number of comparisons."
@@ -55,8 +55,7 @@ def label_table(
         intervals: write the 95 % bootstrap interval behind every figure.
     """
     groups = {name: evaluation.groups() for name, evaluation in evaluations.items()}
-    caveats = (*not_evaluated(evaluations), *other_groups(evaluations))
-    return _layout("labels", evaluations, groups, corpus, intervals, caveats)
+    return _layout("labels", evaluations, groups, corpus, intervals)
 
 
 def document_table(
@@ -70,8 +69,7 @@ def document_table(
         name: {"all": each.overall, **_document_groups(each, corpus)}
         for name, each in evaluations.items()
     }
-    caveats = not_evaluated(evaluations)
-    return _layout("documents", evaluations, groups, corpus, intervals, caveats)
+    return _layout("documents", evaluations, groups, corpus, intervals)
 
 
 def difference_table(
@@ -136,7 +134,6 @@ def _layout(
     groups: Mapping[str, Mapping[str, Scores]],
     corpus: str | None,
     intervals: bool,
-    caveats: Sequence[str],
 ) -> Table:
     unit = "n_labels" if layout == "labels" else "n_documents"
     sizes: dict[str, set[int]] = defaultdict(set)
@@ -154,26 +151,28 @@ def _layout(
         pairs = [_percents(by_group.get(key)) for by_group in groups.values()]
         limits = [each.intervals.get(key, {}) if intervals else {} for each in evaluations.values()]
         for row, pair, limit in zip(rows, pairs, limits, strict=True):
-            after = _bracket(limit.get("micro_f1")), _bracket(limit.get("macro_f1"))
+            after = [_bracket(limit.get(measure)) for measure in MEASURES]
             row.append(pair_cell(pair, best_pair(pairs), after))
     if corpus is not None:
         for name, cells in paper_rows(corpus, layout).items():
             rows.append([f"{name.upper()} (paper)", *map(pair_cell, cells.values())])
-    title = "By frequency of the labels" if layout == "labels" else "By labels per document"
     return Table(
-        f"{title}, with intervals" if intervals else title,
+        f"{LAYOUTS[layout]}, with intervals" if intervals else LAYOUTS[layout],
         header,
         rows,
         _notes(layout, ours, paper, intervals),
         (len(groups),) if 0 < len(groups) < len(rows) else (),
-        caveats=caveats,
+        caveats=(
+            *not_evaluated(evaluations),
+            *(other_groups(evaluations) if layout == "labels" else ()),
+        ),
     )
 
 
 def _document_groups(evaluation: Evaluation, corpus: str | None) -> dict[str, Scores]:
-    if corpus != "pubmed" or evaluation.y_true is None:
+    if corpus != "pubmed":
         return evaluation.by_labels_per_document
-    truth, decided = evaluation.decisions()
+    truth, decided = evaluation.y_true, evaluation.y_pred
     return {
         key: Scores.of(count(truth[rows], decided[rows]), int(rows.sum()))
         for key, rows in paper_document_groups(np.diff(truth.indptr)).items()

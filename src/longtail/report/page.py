@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -26,13 +25,12 @@ from longtail.report.figures.evaluation import draw_figures
 from longtail.report.jinja import render_html, text_file, to_html
 from longtail.report.latex import to_latex
 from longtail.report.paper import LAYOUTS, paper_rows
-from longtail.report.table import shorten, to_markdown
+from longtail.report.table import by_text, shorten, to_markdown
 from longtail.runs.files import MADE_BY
 
 TITLE = "Multi-label classification by frequency of the labels"
 FORMATS = ("markdown", "latex", "json", "html")
 SUFFIXES = dict(zip((".md", ".tex", ".json", ".html"), FORMATS, strict=True))
-TEXT_LIMIT = 420
 MOST_ROWS = 2000
 
 
@@ -45,7 +43,6 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
         title: default: the names of the runs.
     """
     evaluations = {name: run.evaluation for name, run in runs.items()}
-    decided = {name: run for name, run in runs.items() if run.evaluation.y_true is not None}
     rows = label_rows(evaluations, MOST_ROWS)
     script = text_file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -60,7 +57,7 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
         style=Markup(text_file("page.css")),
         script=Markup(script),
         names=list(runs),
-        facts=_facts(evaluations),
+        facts=by_text((_sizes(each), name) for name, each in evaluations.items()),
         tables=[*report_tables(evaluations, corpus), *metric_tables(evaluations)],
         n_open=3 if len(runs) > 1 else 2,
         # Tables of one row per run show the colours of the runs.
@@ -76,8 +73,10 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
             if each.calibration is not None
         },
         confused={
-            name: confused_pairs(*run.evaluation.decisions(), run.evaluation.labels.names)
-            for name, run in decided.items()
+            name: confused_pairs(
+                run.evaluation.y_true, run.evaluation.y_pred, run.evaluation.labels.names
+            )
+            for name, run in runs.items()
         },
         never={
             name: (
@@ -86,48 +85,22 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
             )
             for name, each in evaluations.items()
         },
-        worst={name: _worst(run) for name, run in decided.items()},
+        worst={name: (run.data, worst_documents(run)) for name, run in runs.items()},
         groups=GROUP_NAMES,
         groups_differ=bool(other_groups(evaluations)),
-        measures=MEASURES,
         rows=rows,
         n_labels=len({name for each in evaluations.values() for name in each.labels.names}),
         label_data={
-            measure: [
-                [None if v is None else round(v, 4) for v in row["figures"][measure]]
-                for row in rows
-            ]
+            measure: [[v and round(v, 4) for v in row["figures"][measure]] for row in rows]
             for measure in MEASURES
         },
     )
 
 
-def _facts(evaluations: Mapping[str, Evaluation]) -> dict[str, list[str]]:
-    """How many documents and labels -> the runs that have them."""
-    runs_of: dict[str, list[str]] = {}
-    for name, evaluation in evaluations.items():
-        (_, overall), *groups = evaluation.groups().items()
-        sizes = ", ".join(f"{scores.n_labels} {group}" for group, scores in groups)
-        fact = f"{overall.n_documents} evaluated documents, {overall.n_labels} labels: {sizes}."
-        runs_of.setdefault(fact, []).append(name)
-    return runs_of
-
-
-def _worst(run: Run) -> list[dict[str, Any]]:
-    ids = None if run.data is None else run.data.ids
-    return [
-        {
-            "name": f"document {each.row}" if ids is None else ids[each.row],
-            "error": each.error,
-            "labels": [
-                ("missed", "missed", each.missed),
-                ("predicted wrongly", "wrong", each.wrong),
-                ("right", "right", each.right),
-            ],
-            "text": "" if run.data is None else shorten(run.data.texts[each.row], TEXT_LIMIT),
-        }
-        for each in worst_documents(run.evaluation, run.logits, scale="logit")
-    ]
+def _sizes(evaluation: Evaluation) -> str:
+    (_, overall), *groups = evaluation.groups().items()
+    sizes = ", ".join(f"{scores.n_labels} {group}" for group, scores in groups)
+    return f"{overall.n_documents} evaluated documents, {overall.n_labels} labels: {sizes}."
 
 
 def render(runs: Mapping[str, Run], format: str = "markdown", corpus: str | None = None) -> str:

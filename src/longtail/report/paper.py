@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from longtail.errors import UnknownNameError
 from longtail.report.table import Pair as Pair
 
-LAYOUTS = ("labels", "documents")
-CORPORA = ("reuters", "pubmed")
+LAYOUTS = {"labels": "By frequency of the labels", "documents": "By labels per document"}
+CORPORA = {"reuters": "Reuters-21578", "pubmed": "PubMed"}
 SOURCE = "Huang et al., EMNLP 2021"
 
 

@@ -68,9 +68,7 @@ def best_pair(pairs: Iterable[Pair | None]) -> Pair | None:
     return max(round(micro, 2) for micro, _ in known), max(round(macro, 2) for _, macro in known)
 
 
-def pair_cell(
-    pair: Pair | None, best: Pair | None = None, after: tuple[str, str] = ("", "")
-) -> Cell:
+def pair_cell(pair: Pair | None, best: Pair | None = None, after: Sequence[str] = ("", "")) -> Cell:
     """`micro / macro`, those that are the best of their column strong, each with its suffix."""
     if pair is None:
         return NONE
@@ -90,6 +88,14 @@ def heading(group: str) -> str:
 def plural(count: int, noun: str) -> str:
     """1 label, 2 labels, 1,000 labels."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Text -> the rows or runs that it is about, from pairs of both."""
+    names: dict[str, list[str]] = {}
+    for text, name in pairs:
+        names.setdefault(text, []).append(name)
+    return names
 
 
 def one_line(text: str) -> str:

@@ -32,8 +32,6 @@ from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.errors import DataError
 from longtail.models import MODELS
-from longtail.progress import OnProgress, ignore
-from longtail.reproduce.recipes import plans_of
 from longtail.runs.workspace import Workspace, differences
 from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER, Stop
@@ -61,6 +59,10 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.row} (seed {self.seed})"
 
+    @property
+    def is_finished(self) -> bool:
+        return (self.folder / FINISHED).exists()
+
     def fingerprint(self) -> dict[str, Any]:
         """What must be equal for a result to be reused."""
         recipe = {key: value for key, value in self.recipe.items() if key not in RUNTIME}
@@ -83,19 +85,17 @@ class Cell:
 def train_cell(
     cell: Cell,
     parts: Mapping[str, TextData],
-    *,
+    tell: Callable[..., None] = lambda *event: None,
     stop: Stop = NEVER,
-    progress: OnProgress = ignore,
-    note: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Train a cell, or resume it, evaluate it on the test part, and keep the result."""
+    """Train a cell, or resume it, evaluate it on the test part, and keep the result.
+
+    `tell` is called with the kind, the message and the share of events, see `run.Event`.
+    """
     space, classifier = cell.open(), LongTailClassifier.from_settings(cell.recipe)
-    begun = space.read_record(BEGUN) or {}
-    if begun.get("fingerprint") != cell.fingerprint():
-        space.clear(but=(LOG,))
-        begun = {"fingerprint": cell.fingerprint(), "spans": []}
+    begun = space.read_record(BEGUN) or {"fingerprint": cell.fingerprint(), "spans": []}
     # Start and end of each training session, in seconds since 1970; None: killed.
-    began, clock = time.time(), time.perf_counter()
+    began = time.time()
     begun["spans"].append([began, None])
     space.write_record(BEGUN, begun)
     try:
@@ -104,16 +104,16 @@ def train_cell(
             validation=parts["validation"],
             folder=cell.folder,
             resume=True,
-            progress=progress,
-            note=note,
+            progress=lambda progress: tell("progress", str(progress), progress.share),
+            note=lambda text: tell("note", text),
             stop=stop,
         )
     finally:
-        begun["spans"][-1] = [began, began + time.perf_counter() - clock]
+        begun["spans"][-1] = [began, time.time()]
         with contextlib.suppress(DataError):  # an error of the fit is more important
             space.write_record(BEGUN, begun)
     evaluation = classifier.evaluate(parts["test"])
-    packed, decided = io.BytesIO(), evaluation.decisions()[1]
+    packed, decided = io.BytesIO(), evaluation.y_pred
     np.savez_compressed(
         packed, indices=decided.indices, indptr=decided.indptr, shape=np.array(decided.shape)
     )
@@ -123,7 +123,7 @@ def train_cell(
         "seed": cell.seed,
         "recipe": dict(cell.recipe),
         **begun,
-        "hardware": hardware(plans_of(cell.row, cell.recipe)),
+        "hardware": hardware(classifier.plans()),
         "versions": {
             "python": platform.python_version(),
             "longtail": __version__,
@@ -138,21 +138,18 @@ def train_cell(
 
 
 def tidy(cell: Cell) -> None:
-    """Remove the checkpoints of a finished cell, unless that was done."""
+    """Remove checkpoints and output of a finished cell, unless that was done."""
     if (cell.folder / BEGUN).exists():
         space = cell.open()
-        space.clear(but=(FINISHED, DECISIONS, LOG, BEGUN))
+        space.clear(but=(FINISHED, DECISIONS, BEGUN))
         # Last, so that a cell that is killed on the way is tidied the next time.
         space.discard(BEGUN)
 
 
-def read_finished(cell: Cell) -> Finished | None:
-    """The result of a cell; None if it is not finished."""
-    path = cell.folder / FINISHED
-    if not path.exists():
-        return None
+def read_finished(cell: Cell) -> Finished:
+    """The result of a cell."""
     try:
-        result: Finished = json.loads(path.read_text("utf-8"))
+        result: Finished = json.loads((cell.folder / FINISHED).read_text("utf-8"))
         # From memory: numpy would leave a damaged file open.
         with np.load(io.BytesIO((cell.folder / DECISIONS).read_bytes())) as saved:
             indices, indptr, shape = (saved[name] for name in ("indices", "indptr", "shape"))

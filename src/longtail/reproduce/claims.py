@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from longtail.report import paper_rows
-from longtail.report.paper import CORPORA, LAYOUTS, Pair
+from longtail.report.paper import LAYOUTS, Pair
 from longtail.reproduce.recipes import BALANCED_SVM, LOSS_ROWS
 
 Figures = Mapping[str, Mapping[str, Pair | None]]
@@ -146,6 +146,7 @@ def both(*outcomes: Outcome) -> Outcome:
 
 
 REUTERS, PUBMED = ("reuters",), ("pubmed",)
+CORPORA = (*REUTERS, *PUBMED)
 FOCAL_KIN: Names = ("fl", "cb", "r-fl", "ntr-fl")
 WITH_NTR: Names = ("ntr-fl", "cb-ntr", "db")
 WITHOUT_NTR: Names = tuple(loss for loss in LOSSES if loss not in WITH_NTR)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longtail.report.figures.drawing import GROUP_COLOURS, check_target, new_figure, save_figure
+from longtail.report.figures.drawing import GROUP_COLOURS, new_figure, save_figure
+from longtail.report.paper import CORPORA
 from longtail.report.table import shorten
 from longtail.reproduce.claims import row_name
 
@@ -20,16 +21,14 @@ PAPER: dict[str, Any] = dict(
 )
 
 
-def plot_results(results: Mapping[str, Any], path: Path, *, title: str = "") -> None:
+def plot_results(results: Mapping[str, Any], path: Path) -> None:
     """Draw a panel for every group of labels and both averages, a line for every row, to a file.
 
-    Args:
-        results: of `Results.to_dict`; a row without figures stays empty.
-        path: a name that ends in .png, .svg or .pdf.
+    `results` are of `Results.to_dict`; a row without figures stays empty.
     """
     from matplotlib.lines import Line2D
 
-    target, rows = check_target(path), results["rows"]
+    rows, name = results["rows"], results["corpus"]["name"]
     paper = results["paper"]["labels"] if results["paper"] else {}
     sizes = results["corpus"]["sizes"]["labels"]
     height = 1.5 + 2 * (0.45 + 0.21 * len(rows))
@@ -37,7 +36,8 @@ def plot_results(results: Mapping[str, Any], path: Path, *, title: str = "") -> 
     panels = figure.subplots(2, len(COLOURS), sharey=True, squeeze=False)
     margins = dict(left=0.1, right=0.985, hspace=0.28, wspace=0.1)
     figure.subplots_adjust(top=1 - 0.72 / height, bottom=0.62 / height, **margins)
-    figure.text(0.012, 1 - 0.3 / height, shorten(title, 90), fontsize=13, parse_math=False)
+    title = shorten(f"{CORPORA.get(name, name)}: F1 on the test part", 90)
+    figure.text(0.012, 1 - 0.3 / height, title, fontsize=13, parse_math=False)
     for k, (line, measure) in enumerate(zip(panels, MEASURES, strict=True)):
         for (group, colour), axes in zip(COLOURS.items(), line, strict=True):
             _draw_panel(axes, group, measure, rows, {r: paper[r][group][k] for r in paper})
@@ -57,7 +57,7 @@ def plot_results(results: Mapping[str, Any], path: Path, *, title: str = "") -> 
     handles += [Line2D([], [], **PAPER, label="the paper")] if paper else []
     where: dict[str, Any] = dict(loc="upper right", bbox_to_anchor=(0.985, 1 - 0.1 / height))
     figure.legend(handles=handles, ncols=2, frameon=False, fontsize=9, **where)
-    save_figure(figure, target)
+    save_figure(figure, path)
 
 
 def _draw_panel(

@@ -7,18 +7,18 @@ cell; readers see the old one or the new one, complete.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from longtail.data import TextData
-from longtail.data.files import replacing, writing
+from longtail.data.files import writing
 from longtail.errors import InputError
 from longtail.evaluation.bootstrap import MEASURES
 from longtail.report import plot_labels
 from longtail.report.jinja import render_markdown
-from longtail.report.paper import LAYOUTS, SOURCE, Pair, paper_sizes
-from longtail.report.table import NONE, Cell, Strong, Table, best_pair, heading, pair_cell
+from longtail.report.paper import CORPORA, LAYOUTS, SOURCE, Pair, paper_sizes
+from longtail.report.table import NONE, Cell, Strong, Table, best_pair, by_text, heading, pair_cell
 from longtail.reproduce.claims import CONFUSED, row_name, signed
 from longtail.reproduce.figure import plot_results
 from longtail.reproduce.recipes import describe_model, is_random
@@ -26,8 +26,6 @@ from longtail.reproduce.results import N_RESAMPLES
 from longtail.runs.files import check_replaceable
 
 PAGE, JSON, FIGURE, LABELS = ".md", ".json", ".png", "-labels.png"
-TITLES = {"labels": "By frequency of the labels", "documents": "By labels per document"}
-CORPORA = {"reuters": "Reuters-21578", "pubmed": "PubMed"}
 RULES = {
     "global": "one threshold for all labels",
     "grid": "one for all labels, a probability of 0.40 to 0.60 (of an SVM a shift of -1 to 1)",
@@ -63,14 +61,12 @@ def publish_stem(publish: Path) -> Path:
 def write_results(results: Results, stems: Sequence[Path]) -> tuple[Path, ...]:
     """Write page, JSON and figure under each of several names; return all files."""
     ends = [PAGE, JSON, FIGURE, LABELS]
-    if any(row["mean"] for row in results["rows"].values()):
-        name = results["corpus"]["name"]
-        title = f"{CORPORA.get(name, name)}: F1 on the test part"
-        _draw(FIGURE, stems, lambda path: plot_results(results, path, title=title))
-    else:
+    if not any(row["mean"] for row in results["rows"].values()):
         ends.remove(FIGURE)
     plain = json.dumps(results, indent=1) + "\n"
     for stem in stems:
+        if FIGURE in ends:
+            plot_results(results, _named(stem, FIGURE))
         for end, text in ((PAGE, results_markdown(results, stem.name)), (JSON, plain)):
             with writing(_named(stem, end)) as file:
                 file.write(text)
@@ -81,53 +77,47 @@ def write_corpus_figure(train: TextData, corpus: str, stems: Sequence[Path]) -> 
     """The long tail of the training part over what its labels share."""
     sizes = f"{len(train)} training documents, {len(train.label_names)} labels"
     title = f"{CORPORA.get(corpus, corpus)}: {sizes}"
-    _draw(LABELS, stems, lambda path: plot_labels(train, path, title=title))
+    for stem in stems:
+        plot_labels(train, _named(stem, LABELS), title=title)
 
 
 def results_markdown(results: Results, stem: str) -> str:
     """The whole page; its figures lie beside it and are called by its own name."""
     corpus, rows = results["corpus"], results["rows"].items()
     models = {name: describe_model(name, row["recipe"]) for name, row in rows}
-    random = [name for name, row in rows if is_random(name, row["recipe"])]
     made = {(*row["hardware"], *row["commit"]) for _, row in rows if row["seeds"]}
-    versions = [(row["versions"], name) for name, row in rows if row["versions"]]
     n_labels = corpus["sizes"]["labels"]["all"]
     in_paper = paper_sizes(corpus["name"], "labels")["all"] if results["paper"] else n_labels
-    tables = [make(results, layout) for layout in LAYOUTS for make in (figure_table, paper_table)]
     first, *_, last = _groups(results, "labels")
     return render_markdown(
         "results.md.j2",
         name=CORPORA.get(corpus["name"], corpus["name"]),
         results=results,
-        sizes=", ".join(f"{n:,} {part}" for part, n in corpus["documents"].items()),
-        n_labels=f"{n_labels:,}",
-        paper_labels=None if in_paper in (None, n_labels) else f"{in_paper:,}",
+        stem=stem,
+        n_labels=n_labels,
+        paper_labels=in_paper or n_labels,
         rows={name: {**row, "model": models[name]} for name, row in rows},
-        models=_grouped((model, name) for name, model in models.items()),
-        rules=_grouped((_rule(row["recipe"]), name) for name, row in rows),
-        random=random,
-        once=len(random) < len(rows),
+        models=_grouped((model, row_name(name)) for name, model in models.items()),
+        rules=_grouped((_rule(row["recipe"]), row_name(name)) for name, row in rows),
+        random=[name for name, row in rows if is_random(name, row["recipe"])],
         busy=" and ".join(f"{t:,.0f} seconds of {name}" for name, t in results["busy"].items()),
-        failed=any(row["failed"] for _, row in rows),
         intervals=[(group, measure) for group in (first, last) for measure in MEASURES],
         n_resamples=N_RESAMPLES,
         pairs=CONFUSED[corpus["name"]] if results["paper"] else (),
         # What is the same everywhere stands above the tables already.
         origins=("hardware", "commit") if len(made) > 1 else (),
-        libraries=_by_text(
-            (", ".join(f"{library} {version}" for library, version in one.items()), name)
-            for several, name in versions
-            for one in several
+        libraries=by_text(
+            (", ".join(f"{library} {version}" for library, version in one.items()), row_name(name))
+            for name, row in rows
+            for one in row["versions"]
         ),
-        by_labels=[table for table in tables[:2] if table],
-        has_figure=any(row["mean"] for _, row in rows),
-        figure=stem + FIGURE,
-        labels_figure=stem + LABELS,
-        tables=[table for table in tables[2:] if table],
+        tables={
+            layout: [figure_table(results, layout), *paper_tables(results, layout)]
+            for layout in LAYOUTS
+        },
         row_name=row_name,
         group_name=_group,
         heading=heading,
-        answers={True: "seen", False: "not seen", None: NONE},
         dash=NONE,
     )
 
@@ -148,13 +138,13 @@ def figure_table(results: Results, layout: str, spread: bool = True) -> Table:
         pairs = [pair_cell(pair) for pair in _papers_best(results, layout).values()]
         cells.append(["the paper's best", *pairs, NONE])
     header = ("row", *_headings(results, layout), "n")
-    return Table(TITLES[layout], header, cells, _figure_notes(results, layout))
+    return Table(LAYOUTS[layout], header, cells, _figure_notes(results, layout))
 
 
-def paper_table(results: Results, layout: str) -> Table | None:
-    """Ours minus the paper's, and the paper's; None where the paper has no such corpus."""
+def paper_tables(results: Results, layout: str) -> list[Table]:
+    """Ours minus the paper's, and the paper's; none where the paper has no such corpus."""
     if not results["paper"]:
-        return None
+        return []
     paper, best = results["paper"][layout], _papers_best(results, layout)
     # A row that the paper lacks is measured by the best that it has.
     rows = [
@@ -166,7 +156,7 @@ def paper_table(results: Results, layout: str) -> Table | None:
     if others:
         notes.append(f"The paper's best figures of each column for {', '.join(others)}.")
     header = ("row", *_headings(results, layout))
-    return Table(f"{TITLES[layout]}: ours minus the paper's", header, rows, notes)
+    return [Table(f"{LAYOUTS[layout]}: ours minus the paper's", header, rows, notes)]
 
 
 def _figure_notes(results: Results, layout: str) -> list[str]:
@@ -198,17 +188,9 @@ def _rule(recipe: Mapping[str, Any]) -> str:
     return f"{RULES.get(method, f'thresholds `{method}`')}, chosen {where} for {AIMS.get(aim, aim)}"
 
 
-def _by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Text -> the rows that it is about, from pairs of both."""
-    rows: dict[str, list[str]] = {}
-    for text, row in pairs:
-        rows.setdefault(text, []).append(row_name(row))
-    return rows
-
-
 def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
     """One text for all, or each with the rows that it is about."""
-    rows = _by_text(pairs)
+    rows = by_text(pairs)
     if len(rows) == 1:
         return next(iter(rows))
     return "; ".join(f"{text} ({', '.join(names)})" for text, names in rows.items())
@@ -241,7 +223,7 @@ def _papers_best(results: Results, layout: str) -> dict[str, Pair | None]:
     return {group: best_pair(row[group] for row in rows) for group in _groups(results, layout)}
 
 
-def _suffixes(row: Mapping[str, Any], group: str) -> tuple[str, str]:
+def _suffixes(row: Mapping[str, Any], group: str) -> list[str]:
     """Stars and standard deviation of micro- and of macro-F1."""
     suffixes = []
     for measure in MEASURES:
@@ -249,7 +231,7 @@ def _suffixes(row: Mapping[str, Any], group: str) -> tuple[str, str]:
         p = difference["p"] if difference and difference["value"] else 1.0
         spread = f" ± {row['std'][group][measure]:.2f}" if group in row["std"] else ""
         suffixes.append(f"{'**' if p < 0.01 else '*' if p < 0.05 else ''}{spread}")
-    return suffixes[0], suffixes[1]
+    return suffixes
 
 
 def _minus(ours: Pair | None, paper: Pair | None) -> Cell:
@@ -267,12 +249,3 @@ def _minus(ours: Pair | None, paper: Pair | None) -> Cell:
 def _named(stem: Path, end: str) -> Path:
     """Not by `with_suffix`: a name such as minilm-1.5 has none."""
     return stem.with_name(stem.name + end)
-
-
-def _draw(end: str, stems: Sequence[Path], draw: Callable[[Path], None]) -> None:
-    """Draw once; the others are copies."""
-    first, *others = (_named(stem, end) for stem in stems)
-    draw(first)
-    for copy in others:
-        with replacing(copy) as temporary:
-            temporary.write_bytes(first.read_bytes())

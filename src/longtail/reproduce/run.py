@@ -23,7 +23,6 @@ import torch
 from longtail.checks import check_integer
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError, UnknownNameError
-from longtail.progress import Progress
 from longtail.reproduce.cells import (
     FAILED,
     FINISHED,
@@ -141,13 +140,11 @@ def reproduce(
 
         def handle(event: Event) -> None:
             nonlocal reproduced
-            if event.kind == "done":
-                result = read_finished(event.cell)
-                assert result is not None
-                results.add(result)
-            elif event.kind == "failed":
-                results.failed[event.cell.row][event.cell.seed] = event.message
             watch(event)
+            if event.kind == "failed":
+                results.failed[event.cell.row][event.cell.seed] = event.message
+            elif event.kind == "done":
+                results.add(read_finished(event.cell))
             if event.kind in ("done", "failed"):
                 reproduced = write()
 
@@ -185,7 +182,7 @@ def _finished(cells: list[Cell], overwrite: bool) -> dict[str, Finished]:
     """The finished cells; raises if they were trained with other settings or documents."""
     finished, changed = {}, []
     for cell in cells:
-        done = read_finished(cell)
+        done = read_finished(cell) if cell.is_finished else None
         before = done["fingerprint"] if done else begun_with(cell)
         changes = [] if before is None else cell.changes(before)
         # The checkpoints of a failed cell may be the reason of the failure.
@@ -214,11 +211,9 @@ def _finished(cells: list[Cell], overwrite: bool) -> dict[str, Finished]:
 def _exclusive(out: Path) -> Iterator[None]:
     """Hold the folder: of two commands each would leave out the cells of the other."""
     space = Workspace.open(out) if Workspace.is_one(out) else Workspace.begin(out, {})
-    try:
+    with contextlib.closing(space):
         space.own()
         yield
-    finally:
-        space.close()
 
 
 def _run_here(
@@ -227,16 +222,13 @@ def _run_here(
     """One cell after the other in this process."""
     for cell in cells:
         stop.check(KEPT)
-        watch(Event("begins", cell))
 
-        def progress(progress: Progress, cell: Cell = cell) -> None:
-            watch(Event("progress", cell, str(progress), progress.share))
+        def tell(kind: str, message: str = "", share: float = 0.0, cell: Cell = cell) -> None:
+            watch(Event(kind, cell, message, share))
 
-        def note(text: str, cell: Cell = cell) -> None:
-            watch(Event("note", cell, text))
-
+        tell("begins")
         try:
-            train_cell(cell, parts, stop=stop, progress=progress, note=note)
+            train_cell(cell, parts, tell, stop)
         except StoppedError:
             raise
         # Out of memory or a bug: the other cells continue.
@@ -247,10 +239,9 @@ def _run_here(
             # Not possible in a folder that is not ours, or on a full disk.
             with contextlib.suppress(LongtailError, OSError):
                 cell.open().write_record(FAILED, failure)
-            watch(Event("failed", cell, message))
+            tell("failed", message)
         else:
-            cell.open().discard(LOG)
-            watch(Event("done", cell))
+            tell("done")
         finally:
             # Free the GPU memory of the last model.
             gc.collect()

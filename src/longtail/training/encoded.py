@@ -107,15 +107,22 @@ class EncodedTokens:
         return EncodedTokens(tokens, offsets, self.pad, self.max_length)
 
     def batch(self, rows: IntArray) -> dict[str, Tensor]:
-        starts, lengths = self.offsets[rows], self.lengths[rows]
-        places = np.arange(max(1, int(lengths.max(initial=0))))
-        mask = places < lengths[:, None]
-        input_ids = np.full(mask.shape, self.pad, dtype=np.int64)
-        input_ids[mask] = self.tokens[(starts[:, None] + places)[mask]]
+        input_ids, mask = _padded(self.tokens, self.offsets[rows], self.lengths[rows], self.pad)
         return {
             "input_ids": torch.from_numpy(input_ids),
             "attention_mask": torch.from_numpy(mask.astype(np.int64)),
         }
+
+
+def _padded(
+    flat: NDArray[Any], starts: IntArray, lengths: IntArray, pad: int
+) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Runs of a flat array as rows of one matrix, and where it is not padding."""
+    places = np.arange(max(1, int(lengths.max(initial=0))))
+    mask = places < lengths[:, None]
+    matrix = np.full(mask.shape, pad, dtype=np.int64)
+    matrix[mask] = flat[(starts[:, None] + places)[mask]]
+    return matrix, mask
 
 
 def epoch_batches(lengths: IntArray, size: int, seed: int, epoch: int) -> list[IntArray]:
@@ -235,8 +242,5 @@ def make_feed(
 
 def _label_table(Y: sp.csr_matrix) -> IntArray:
     """The labels of each document in a row, padded with the number of labels."""
-    counts = np.diff(Y.indptr)
-    table = np.full((Y.shape[0], max(1, int(counts.max(initial=0)))), Y.shape[1], dtype=np.int64)
-    places = np.arange(len(Y.indices)) - np.repeat(Y.indptr[:-1], counts)
-    table[np.repeat(np.arange(Y.shape[0]), counts), places] = Y.indices
+    table, _ = _padded(Y.indices, Y.indptr[:-1], np.diff(Y.indptr), Y.shape[1])
     return table

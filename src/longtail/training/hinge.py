@@ -72,9 +72,8 @@ def solve_hinge(
     importance = np.ones(Y.shape[0]) if partial.weights is None else partial.weights
     left_out = sp.csr_matrix(Y.shape if partial.unknown is None else partial.unknown)
     if not importance.all():
-        kept = importance > 0
-        rest = Partial(left_out[kept], importance[kept])
-        return solve_hinge(features[kept], Y[kept], C, progress, rest)
+        k = importance > 0
+        return solve_hinge(features[k], Y[k], C, progress, Partial(left_out[k], importance[k]))
     X = Rows.of(features)
     norms = np.asarray(features.multiply(features).sum(axis=1), dtype=np.float32).ravel()
     documents, left_out = sp.csc_matrix(Y), sp.csc_matrix(left_out)
@@ -143,7 +142,6 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
     weights = np.zeros((n_labels, n_features), np.float32)
     by_feature = np.zeros((n_features, n_labels), np.float32)
     scores = np.zeros((n_documents, n_labels), np.float32)
-    seen = np.zeros(n_documents, np.bool_)
     n_positive = np.diff(positives.starts)
     n = np.zeros(n_labels, np.int64)
     is_open = np.zeros(n_labels, np.bool_)
@@ -169,7 +167,7 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
                     scores[i, k] = -1.0
                 limit = max(fewest, PER_POSITIVE * n_positive[k])
                 before = n[k]
-                n[k] = _add_highest(scores[:, k], documents[k], n[k], limit, floor, seen)
+                n[k] = _add_highest(scores[:, k], documents[k], n[k], limit, floor)
                 is_open[k] = n[k] > before or step == 0
                 has_all = n[k] == n_documents - len(left_out)
                 is_last = step == rounds or not is_open[k] or has_all
@@ -186,14 +184,8 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
                     weights[k],
                     MAX_PASSES if is_last else EARLY_PASSES,
                 )
-        for k in range(n_labels):
-            for j in range(n_features):
-                by_feature[j, k] = weights[k, j]
-    used, mark = np.zeros(n_features, np.int32), np.zeros(n_features, np.bool_)
-    return [
-        _take_weights(X, documents[k, : n[k]], alpha[k, : n[k]], weights[k], used, mark)
-        for k in range(n_labels)
-    ]
+        by_feature[:] = weights.T
+    return [_without_small(weights[k]) for k in range(n_labels)]
 
 
 @numba.njit(
@@ -212,21 +204,17 @@ def _score(X, by_feature, scores):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _add_highest(score, documents, n, limit, floor, seen):  # type: ignore[no-untyped-def]
+def _add_highest(score, documents, n, limit, floor):  # type: ignore[no-untyped-def]
     """Append up to `limit` documents that have the highest scores above a floor."""
-    for k in range(n):
-        seen[documents[k]] = True
-    above = np.flatnonzero((score > floor) & ~seen)
-    for k in range(n):
-        seen[documents[k]] = False
+    is_above = score > floor
+    is_above[documents[:n]] = False
+    above = np.flatnonzero(is_above)
     if len(above) > limit:
         values = score[above]
         least = np.partition(values, len(above) - limit)[len(above) - limit]
         above = above[values >= least][:limit]
-    for i in above:
-        documents[n] = i
-        n += 1
-    return n
+    documents[n : n + len(above)] = above
+    return n + len(above)
 
 
 @_jit
@@ -279,26 +267,8 @@ def _descend(X, norms, ridge, documents, n_positive, C, alpha, weights, max_pass
 
 
 @_jit
-def _take_weights(X, documents, alpha, weights, used, mark):  # type: ignore[no-untyped-def]
+def _without_small(weights):  # type: ignore[no-untyped-def]
     """The columns and values of the weights that are not negligible."""
-    n_used = 0
-    largest = np.float32(0.0)
-    for k in range(len(documents)):
-        if alpha[k] > 0.0:
-            i = documents[k]
-            for e in range(X.starts[i], X.starts[i + 1]):
-                j = X.columns[e]
-                if not mark[j]:
-                    mark[j] = True
-                    used[n_used] = j
-                    n_used += 1
-                    largest = max(largest, abs(weights[j]))
-    n_kept = 0
-    for j in used[:n_used]:
-        mark[j] = False
-        if abs(weights[j]) > SMALLEST * largest:
-            used[n_kept] = j
-            n_kept += 1
-    kept = used[:n_kept].copy()
-    kept.sort()
-    return kept, weights[kept]
+    size = np.abs(weights)
+    kept = np.flatnonzero(size > SMALLEST * size.max())
+    return kept.astype(np.int32), weights[kept]

@@ -84,14 +84,6 @@ class Training(Settings):
         missing = {key: value for key, value in defaults.items() if getattr(self, key) is None}
         return dataclasses.replace(self, **missing)
 
-    def changed(self, ignored: tuple[str, ...] = ()) -> list[str]:
-        """The fields that differ from their defaults."""
-        return [
-            item.name
-            for item in dataclasses.fields(self)
-            if getattr(self, item.name) != item.default and item.name not in ignored
-        ]
-
     def rate(self, step: int, total: int) -> float:
         """The learning rate of a step, counted from 0, as a share of the peak."""
         warmup = max(1, round(self.warmup_ratio * total)) if self.warmup_ratio else 0

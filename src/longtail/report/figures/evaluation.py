@@ -121,16 +121,11 @@ def _reliability(panels: Panels, runs: Runs) -> None:
     axes.set(xlabel="probability given", ylabel="share that applies", xlim=UNIT, ylim=UNIT)
 
 
-def _has_scores(run: Run) -> bool:
-    evaluation = run.evaluation
-    return run.scores is not None and evaluation.y_true is not None and len(evaluation.masks) > 0
-
-
 # How to draw it, panels, width, and which runs have it.
 FIGURES: dict[str, tuple[Callable[[Panels, Runs], None], int, float, Callable[[Run], bool]]] = {
     "f1-by-count": (_f1_by_count, 1, HALF, lambda run: True),
     "thresholds": (_thresholds, 1, HALF, lambda run: True),
-    "precision-recall": (_precision_recall, 3, FULL, _has_scores),
+    "precision-recall": (_precision_recall, 3, FULL, lambda run: run.scores is not None),
     "reliability": (_reliability, 1, HALF, lambda run: run.evaluation.calibration is not None),
 }
 

@@ -1,0 +1,1 @@
+"""Tests of the analysis; a package so that they can share `cases`."""
