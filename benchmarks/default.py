@@ -61,6 +61,19 @@ LISTED = ("scikit-learn", "omikuji", "libmultilabel", "liblinear-multicore")
 COSTS = ("seconds", "CPU s", "peak MiB", "MB on disk", "predict, s")
 TITLE = "Without a GPU and without flags"
 POLL_SECONDS = 0.1
+SPEED = """
+import json, sys, time
+from longtail import LongTailClassifier
+start = time.perf_counter()
+classifier = LongTailClassifier.from_pretrained(sys.argv[1])
+loaded = time.perf_counter()
+texts = [json.loads(line)["text"] for line in open(sys.argv[2], encoding="utf-8")]
+classifier.predict(texts[:100])
+start_of_texts = time.perf_counter()
+classifier.predict(texts)
+rate = len(texts) / (time.perf_counter() - start_of_texts)
+print(f"longtail: loaded in {loaded - start:.1f} s, then {rate:,.0f} documents/s.")
+"""
 
 
 @dataclass
@@ -72,6 +85,7 @@ class Row:
     figures: dict[str, float] = field(default_factory=dict)
     trouble: str = ""
     """Why there are no figures."""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -201,6 +215,10 @@ def run(system: str, corpus: Corpus, work: Path, peers: Path, limit: float) -> R
         else:
             counts = count(corpus.truth, sp.load_npz(model.with_suffix(".npz")))
         row.figures = corpus.figures(counts)
+    if system == "longtail" and not row.trouble:
+        command = (sys.executable, "-c", SPEED, str(model), str(work / "test.jsonl"))
+        _, row.trouble = measure(command, work, limit)
+        row.note = (work / "output.txt").read_text("utf-8").strip()
     shutil.rmtree(model, ignore_errors=True)
     return row
 
@@ -230,8 +248,9 @@ def table_of(corpus: Corpus, rows: Sequence[Row]) -> Table:
         cells.append([row.system, row.trouble or costs[0], *costs[1:], *(figures or [NONE] * 5)])
     sizes = ", ".join(f"{n:,} {name}" for name, n in corpus.sizes.items())
     note = f"{sizes} documents; {plural(len(corpus.names), 'label')} of train."
+    notes = [note, *(row.note for row in rows if row.note)]
     header = ("system", *COSTS, "micro-F1", "macro-F1", *(f"{name}, macro" for name in GROUP_NAMES))
-    return Table(corpus.folder.name, header, cells, notes=(note,))
+    return Table(corpus.folder.name, header, cells, notes=tuple(notes))
 
 
 def make_environment(folder: Path) -> Path:

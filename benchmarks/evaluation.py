@@ -126,7 +126,7 @@ def evaluate_here(n_documents: int, n_labels: int) -> None:
     Y = draw_labels(rng, n_documents, n_labels)
     counts = np.asarray(Y.sum(axis=0)).ravel()
     scores = draw_scores(rng, Y)
-    thresholds = Thresholds(np.linspace(-0.5, -1.0, n_labels), top_k=20, at_least_one=True)
+    thresholds = Thresholds(np.linspace(-0.5, -1.0, n_labels), min_labels=1, max_labels=20)
     answer = {"scored": scores.nnz / n_documents, "making_gib": peak_gib()}
     answer["apply_seconds"], decided = timed(lambda: thresholds.apply(scores))
     del decided

@@ -133,15 +133,15 @@ def _where(progress: Progress) -> str:
 
 
 def _figures(progress: Progress) -> str:
-    if progress.total is None:
+    done, total = progress.done, progress.total
+    if total is None and not done:
         return ""
     from rich.filesize import decimal
 
-    done, total = progress.done, progress.total
     if progress.unit == "bytes":
-        figures = f"{decimal(done)} of {decimal(total)}"
+        figures = decimal(done) + ("" if total is None else f" of {decimal(total)}")
     else:
-        figures = f"{done:,} of {total:,} {progress.unit}"
+        figures = f"{done:,}" + ("" if total is None else f" of {total:,}") + f" {progress.unit}"
     if progress.loss is not None:
         figures += f", loss {progress.loss:.4g}"
     if progress.documents_per_second:

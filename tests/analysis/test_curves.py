@@ -1,4 +1,4 @@
-"""Curves against plain loops: every form of scores, top_k and at_least_one, any size."""
+"""Curves against plain loops: every form of scores, min_labels and max_labels, any size."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .cases import STATS, VALUES, make
 
 RULES: tuple[dict[str, Any], ...] = (
     {},
-    {"top_k": 2},
-    {"at_least_one": True},
-    {"top_k": 1, "at_least_one": True},
+    {"max_labels": 2},
+    {"min_labels": 1},
+    {"min_labels": 1, "max_labels": 1},
 )
 every_rule = pytest.mark.parametrize("rule", RULES, ids=str)
 every_kind = pytest.mark.parametrize("kind", ["dense", "sparse", "masked"])

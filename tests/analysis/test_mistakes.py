@@ -25,7 +25,7 @@ def by_hand(truth: np.ndarray, plain: np.ndarray, decided: np.ndarray) -> np.nda
     return total
 
 
-@pytest.mark.parametrize("rule", [{}, {"top_k": 1}, {"at_least_one": True}], ids=str)
+@pytest.mark.parametrize("rule", [{}, {"max_labels": 1}, {"min_labels": 1}], ids=str)
 @pytest.mark.parametrize("kind", ["dense", "sparse", "masked"])
 def test_worst_documents_by_distance(kind: str, rule: dict[str, Any]) -> None:
     run, truth, plain = make(kind, rule)

@@ -36,7 +36,7 @@ def evaluated(scores: Any, **rule: Any) -> Evaluation:
 
 @pytest.mark.parametrize(
     ("form", "rule"),
-    [("dense", {}), ("masked", {"top_k": 1}), ("sparse", {"at_least_one": True})],
+    [("dense", {}), ("masked", {"max_labels": 1}), ("sparse", {"min_labels": 1})],
     ids=str,
 )
 def test_probabilities_become_the_logits_of_their_run(form: str, rule: dict[str, Any]) -> None:

@@ -101,8 +101,9 @@ def test_too_few_documents(method: str, make: Make) -> None:
 
 def test_limits_and_labels_without_documents(make: Make) -> None:
     data = TextData.from_lists(TEXTS, LABELS, [*NAMES, "tin"])
-    card = model_card(make(epochs=1, max_labels=2, at_least_one=True).fit(data))
-    assert "nearest to its threshold" in card and "Without the limits on the number of" in card
+    card = model_card(make(epochs=1, min_labels=1, max_labels=2).fit(data))
+    assert "at least 1: those nearest to their thresholds" in card and "at most 2: those" in card
+    assert "Without the limits on the number of" in card
     assert "| without a document | 1 |" in card and "tin (" not in card
     assert "1 label had no training document: never predicted" in card
 

@@ -226,7 +226,8 @@ def test_values_that_cannot_be_saved(value: dict[str, Any], message: str) -> Non
         (STOPPING | {"early_stopping_metric": "mikro_f1"}, "Did you mean 'micro_f1'"),
         *(({"validation_fraction": odd}, "a number above 0 and at") for odd in (0, 1, "x", True)),
         *(({"max_labels": odd}, "max_labels must be a whole number") for odd in (0, 1.5, True)),
-        ({"at_least_one": 1}, "at_least_one must be true or false"),
+        ({"min_labels": -1}, "min_labels must be a whole number of at least 0"),
+        ({"min_labels": 3, "max_labels": 2}, "min_labels is 3, more than max_labels, which is 2"),
     ],
 )
 def test_errors_before_training(params: dict[str, Any], message: str, make: Make) -> None:
@@ -252,16 +253,22 @@ def test_a_wrong_loss_is_detected_before_the_encoder_is_read() -> None:
 
 def test_parameters_of_numpy_train_and_are_saved(make: Make, tmp_path: Path) -> None:
     """As a search over np.arange or scipy's distributions passes them."""
-    integers = {"epochs": 1, "max_length": 7, "folds": 2, "random_state": 4, "max_labels": 2}
+    integers = {
+        "epochs": 1,
+        "max_length": 7,
+        "folds": 2,
+        "random_state": 4,
+        "min_labels": 1,
+        "max_labels": 2,
+    }
     classifier = make(
         **{name: np.int64(value) for name, value in integers.items()},
         learning_rate=np.float64(1e-3),
-        at_least_one=np.bool_(True),
         validation_fraction=np.float32(0.2),
         loss_settings={"gamma": np.float32(1.0)},
     ).fit(TEXTS, LABELS)
     loaded = reload(classifier, tmp_path / "run")
-    assert loaded.thresholds_.top_k == 2 and loaded.thresholds_.at_least_one is True
+    assert (loaded.thresholds_.min_labels, loaded.thresholds_.max_labels) == (1, 2)
     assert loaded.loss_settings == {"gamma": 1.0} and loaded.plans_ == classifier.plans_
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,16 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 
 import longtail.classifier.estimator as module
 from longtail import LongTailClassifier
+from longtail.classifier.ensemble import Ensemble
+from longtail.classifier.saving import model_card
 from longtail.data import TextData
-from longtail.errors import InputError
+from longtail.errors import InputError, MissingExtraError, NotFittedError
 
-from .cases import DATA, LABELS, NAMES, TEXTS
+from .cases import DATA, LABELS, NAMES, TEXTS, reload
 from .conftest import Make
 
 
@@ -48,7 +53,14 @@ def test_all_methods_agree(cross_fitted: LongTailClassifier, texts: list[str], k
     assert np.array_equal(decisions.toarray(), logits >= cross_fitted.thresholds_.values)
     names = [[NAMES[n] for n in np.flatnonzero(row)] for row in decisions.toarray()]
     assert cross_fitted.predict_labels(texts) == names
+    frame = cross_fitted.predict_frame(texts)
+    for row, labels in enumerate(names):
+        assert sorted(frame.label[frame.document == row]) == labels
+    assert len(frame) == decisions.nnz and frame.predicted.all()
+    assert (frame.probability >= frame.threshold).all()
     for row, best in enumerate(cross_fitted.top_k(texts, k)):
+        shown = cross_fitted.predict_frame(texts, top_k=k)
+        assert shown.label[shown.document == row].tolist()[:k] == [name for name, _ in best]
         order = np.argsort(-logits[row], kind="stable")[:k]
         assert [name for name, _ in best] == [NAMES[n] for n in order]
         assert [value for _, value in best] == logits[row, order].tolist()
@@ -79,10 +91,71 @@ def test_unknown_labels_are_counted_and_not_evaluated(encoder: LongTailClassifie
     assert evaluation.overall.n_labels == 3 and evaluation.overall.n_positive == 1
 
 
-def test_max_labels_and_at_least_one(make: Make) -> None:
-    classifier = make(epochs=1, thresholds="global", max_labels=1, at_least_one=True)
+def test_limits_of_the_number_of_labels(make: Make) -> None:
+    classifier = make(epochs=1, thresholds="global", min_labels=1, max_labels=1)
     names = classifier.fit(TEXTS, LABELS).predict_labels(TEXTS)
     assert names == [[best[0][0]] for best in classifier.top_k(TEXTS, 1)]
+
+
+def test_a_frame_of_predictions(encoder: LongTailClassifier) -> None:
+    texts = ["wheat fell", "copper and nickel rose"]
+    frame = encoder.predict_frame(texts)
+    assert list(frame) == ["document", "label", "probability", "threshold", "predicted"]
+    proba, columns = encoder.predict_proba(texts), {name: k for k, name in enumerate(NAMES)}
+    for row in frame.itertuples():
+        column = columns[row.label]
+        assert row.probability == pytest.approx(proba[row.document, column], abs=1e-6)
+        assert row.threshold == pytest.approx(expit(encoder.thresholds_.values[column]))
+    every = encoder.predict_frame(texts, top_k=9, threshold=1.0, min_labels=1)
+    assert every.document.tolist() == [0, 0, 0, 1, 1, 1] and (every.threshold > 0.99).all()
+    assert every.predicted.tolist() == [True, False, False] * 2
+    assert every.probability[:3].is_monotonic_decreasing
+    limited = encoder.predict_frame(texts, threshold=1e-6, max_labels=2)
+    assert limited.document.tolist() == [0, 0, 1, 1]
+    nothing = encoder.predict_frame([])
+    assert len(nothing) == 0 and list(nothing) == list(frame)
+    assert nothing.dtypes.tolist() == frame.dtypes.tolist()
+
+
+def test_frames_that_cannot_be_made(
+    encoder: LongTailClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for k in (0, 1.5, "2"):
+        with pytest.raises(InputError, match="top_k must be a whole number"):
+            encoder.predict_frame(TEXTS, top_k=k)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="threshold must be a number above 0"):
+        encoder.predict_frame(TEXTS, threshold=2.0)
+    with pytest.raises(NotFittedError):
+        LongTailClassifier().predict_frame(TEXTS)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    # Before anything is computed, which may take hours.
+    monkeypatch.setattr(Ensemble, "blocks", lambda *args: 1 / 0)
+    with pytest.raises(MissingExtraError, match=r"pip install 'longtail\[pandas\]'"):
+        encoder.predict_frame(TEXTS)
+
+
+def test_limits_change_after_the_fit(make: Make, tmp_path: Path) -> None:
+    classifier = make(epochs=1, thresholds="global").fit(TEXTS, LABELS)
+    held_out = classifier.held_out_
+    classifier.set_params(min_labels=2, max_labels=2)
+    assert {len(labels) for labels in classifier.predict_labels(TEXTS)} == {2}
+    assert classifier.held_out_ is not held_out and "from before max_labels and min_labels" in (
+        model_card(classifier)
+    )
+    loaded = reload(classifier, tmp_path / "run")
+    assert loaded.set_params(max_labels=None).thresholds_.max_labels is None
+    with pytest.raises(InputError, match="min_labels is 2, more than max_labels, which is 1"):
+        classifier.set_params(max_labels=1)
+    assert classifier.max_labels == classifier.thresholds_.max_labels == 2
+    assert "from before" not in model_card(classifier.fit(TEXTS, LABELS))
+
+
+def test_evaluation_of_texts_and_labels(encoder: LongTailClassifier) -> None:
+    expected = encoder.evaluate(DATA).to_dict()
+    assert encoder.evaluate(TEXTS, LABELS).to_dict() == expected
+    assert encoder.evaluate(TEXTS, DATA.Y).to_dict() == expected
+    with pytest.raises(InputError, match="labels are missing"):
+        encoder.evaluate(TEXTS)
 
 
 def test_margins_become_logits_unless_thresholds_are_shifts_of_margins() -> None:
@@ -92,6 +165,8 @@ def test_margins_become_logits_unless_thresholds_are_shifts_of_margins() -> None
     with pytest.raises(InputError, match=r"'svm' has no probabilities. Use decision_function"):
         svm.predict_proba(TEXTS)
     assert svm.thresholds_.scale == "margin"
+    frame = svm.predict_frame(TEXTS)
+    assert "score" in frame and (frame.score >= frame.threshold).all()
     assert svm.score(TEXTS, LABELS) > 0.9
 
 

@@ -64,13 +64,13 @@ def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Pat
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("model: bag\nloss: fl\nhidden: 4\nngrams: 2\nfolds: 1\n")
     flags = ("--hidden", 6, "--epochs", 2, "--loss-set", "gamma=1", "--thresholds", "global")
-    flags = (*flags, "--max-labels", 3, "--at-least-one")
+    flags = (*flags, "--min-labels", 1, "--max-labels", 3)
     longtail.ok("train", folder, "--config", recipe, "--out", tmp_path / "run", *flags)
     got = LongTailClassifier.from_pretrained(tmp_path / "run").get_params()
     assert got["loss"] == "fl" and got["training__epochs"] == 2 and got["folds"] == 1
     assert got["model"] == Bag(hidden=6, ngrams=2)
     assert got["loss_settings"] == {"gamma": 1}
-    assert got["thresholds"] == "global" and got["max_labels"] == 3 and got["at_least_one"] is True
+    assert got["thresholds"] == "global" and (got["min_labels"], got["max_labels"]) == (1, 3)
 
 
 @pytest.mark.parametrize(

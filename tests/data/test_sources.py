@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from longtail.data import ReadReport, TextData, load_data, read_data, write_data
+from longtail.data import ReadReport, TextData, iter_texts, load_data, read_data, write_data
 from longtail.errors import DataError, InputError
 from longtail.progress import Progress
 
-from .cases import sgml, sizes, story, write_files
+from .cases import citation, sgml, sizes, story, write_files
 
 
 def numbered(n_documents: int, first: int = 0, label: str = "a") -> TextData:
@@ -270,3 +270,28 @@ def test_data_files_beside_the_parts(tmp_path: Path) -> None:
     write_files(tmp_path / "lines", lines)
     with pytest.warns(UserWarning, match=r"1 left out: data file beside .*'extra\.txt'"):
         load_data(tmp_path / "lines")
+
+
+def test_texts_need_no_labels(tmp_path: Path) -> None:
+    """Whatever the options say of labels, as those of a trained run do."""
+    article = {"pmid": 7, "title": "On copper", "abstractText": "It rose."}
+    sources = {
+        "a.json": (json.dumps({"articles": [article]}), {}),
+        "a.xml": (
+            f"<PubmedArticleSet>{citation(7, headings='')}</PubmedArticleSet>",
+            {"major_topics": True},
+        ),
+        "a.sgm": (sgml(story(7, ())).decode(), {}),
+        "a.csv": ("id,text\n7,On copper\n", {"label_columns": "copper,tin"}),
+        "b.csv": ("id,text,labels\n7,On copper,a;b\n", {"labels_field": "tags"}),
+        "a.jsonl": ('{"id": 7, "text": "On copper", "labels": 3}', {"label_separator": ";"}),
+        "a.txt": ("7\t\tOn copper\n", {"label_separator": ";"}),
+    }
+    for name, (content, options) in sources.items():
+        (tmp_path / name).write_text(content)
+        n_bytes: list[int] = []
+        report = ReadReport()
+        documents = iter_texts(tmp_path / name, report=report, tick=n_bytes.append, **options)
+        (document,) = documents
+        assert document.id is not None and document.id.endswith("7"), name
+        assert report.lines() == [] and sum(n_bytes) == len(content), name

@@ -24,7 +24,7 @@ from longtail.thresholds import Thresholds
 
 from .cases import STATS, ZERO, draw
 
-RULES: list[dict[str, Any]] = [{}, {"top_k": 1}, {"at_least_one": True}]
+RULES: list[dict[str, Any]] = [{}, {"max_labels": 1}, {"min_labels": 1}]
 
 
 @given(st.integers(0, 500))
@@ -159,4 +159,4 @@ def test_evaluate_cannot_tune() -> None:
     """No leak by signature: it receives thresholds, and nothing to choose them by."""
     parameters = inspect.signature(evaluate).parameters
     assert parameters["thresholds"].default is inspect.Parameter.empty
-    assert not {"method", "objective", "folds", "top_k", "at_least_one"} & set(parameters)
+    assert not {"method", "objective", "folds", "min_labels", "max_labels"} & set(parameters)

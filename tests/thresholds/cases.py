@@ -102,7 +102,7 @@ def predicted_at(case: Case, rule: Thresholds, shift: float) -> np.ndarray:
         }
         ranked = sorted(margins, key=lambda label: (-margins[label], label))
         passed = [label for label in ranked if margins[label] >= shift]
-        if rule.at_least_one and not passed:
-            passed = ranked[:1]
-        decided[row, passed[: rule.top_k]] = True
+        if len(passed) < rule.min_labels:
+            passed = ranked[: rule.min_labels]
+        decided[row, passed[: rule.max_labels]] = True
     return decided

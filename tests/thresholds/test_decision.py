@@ -33,18 +33,18 @@ def dense(margins: Any) -> np.ndarray:
 
 @given(
     cases(),
-    st.sampled_from([None, 1, 2, 9]),
-    st.booleans(),
+    st.sampled_from([(0, None), (1, None), (2, None), (9, None), (0, 1), (1, 1), (0, 2), (2, 9)]),
     st.lists(st.sampled_from([-3.0, 0.0, 0.5, 3.0, np.inf]), min_size=5, max_size=5),
     st.sampled_from([np.float16, np.float32, np.float64]),
     st.sampled_from([1, 7, 1 << 24]),
 )
 def test_decisions_and_margins_by_hand(
-    case: Case, top_k: int | None, at_least_one: bool, values: list[float], dtype: Any, block: int
+    case: Case, limits: tuple[int, int | None], values: list[float], dtype: Any, block: int
 ) -> None:
     case = case._replace(scores=case.scores.astype(dtype))
+    min_labels, max_labels = limits
     thresholds = Thresholds(
-        np.array(values[: case.labels.shape[1]]), top_k=top_k, at_least_one=at_least_one
+        np.array(values[: case.labels.shape[1]]), min_labels=min_labels, max_labels=max_labels
     )
     again = Thresholds.from_dict(json.loads(json.dumps(thresholds.to_dict(), allow_nan=False)))
     with pytest.MonkeyPatch.context() as patch:
@@ -61,8 +61,8 @@ def test_column_order_in_memory_does_not_matter() -> None:
     backwards = sp.csr_matrix(([1.0, 1.0, 2.0], [2, 0, 1], [0, 3]), shape=(1, 3))
     assert not backwards.has_sorted_indices
     rows = np.array([[1.0, 2.0, 1.0], [0.5, -1.0, 3.0]])
-    for top_k, expected in ((1, [0, 1, 0]), (2, [1, 1, 0])):
-        thresholds = Thresholds(np.zeros(3), top_k=top_k)
+    for max_labels, expected in ((1, [0, 1, 0]), (2, [1, 1, 0])):
+        thresholds = Thresholds(np.zeros(3), max_labels=max_labels)
         for scores in (backwards, backwards.toarray()):
             assert thresholds.apply(scores).toarray().tolist() == [expected]
         of_columns = thresholds.apply(np.asfortranarray(rows))
@@ -72,11 +72,11 @@ def test_column_order_in_memory_does_not_matter() -> None:
 @pytest.mark.parametrize("method", list_methods())
 def test_fitted_thresholds_survive_json(method: str) -> None:
     scores, labels, counts = long_tail(120, 9, 2)
-    thresholds = fit_thresholds(scores, labels, counts, method, top_k=3, at_least_one=True)
+    thresholds = fit_thresholds(scores, labels, counts, method, min_labels=1, max_labels=3)
     again = Thresholds.from_dict(json.loads(json.dumps(thresholds.to_dict(), allow_nan=False)))
     assert (again.values == thresholds.values).all() and again.to_dict() == thresholds.to_dict()
-    assert (again.method, again.objective, again.top_k) == (thresholds.method, "mean", 3)
-    assert again.at_least_one and again.scale == "logit"
+    assert (again.method, again.objective) == (thresholds.method, "mean")
+    assert (again.min_labels, again.max_labels, again.scale) == (1, 3, "logit")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_values_are_copied_and_frozen() -> None:
 
 def test_damaged_json_is_refused() -> None:
     saved = Thresholds(np.array([1.0, 2.0])).to_dict()
-    changes = ({"n_labels": 3}, {"values": ["a", 1]}, {"top_k": "3"}, {"values": [np.nan, 1]})
+    changes = ({"n_labels": 3}, {"values": ["a", 1]}, {"max_labels": "3"}, {"values": [np.nan, 1]})
     missing = [{key: saved[key] for key in saved if key != name} for name in saved]
     for damaged in (*missing, *(saved | change for change in changes)):
         with pytest.raises(DataError, match="no saved thresholds"):
@@ -117,16 +117,46 @@ def test_unusable_thresholds_are_refused() -> None:
     for values in ([[0.0]], [np.nan], [-np.inf]):
         with pytest.raises(InputError, match="one number per label"):
             Thresholds(np.array(values))
-    for top_k in (0, -1, 1.5, True):
-        with pytest.raises(InputError, match="top_k"):
-            Thresholds(np.zeros(2), top_k=top_k)  # type: ignore[arg-type]
+    for limit in (0, -1, 1.5, True):
+        with pytest.raises(InputError, match="max_labels"):
+            Thresholds(np.zeros(2), max_labels=limit)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="min_labels is 3, more than max_labels, which is 2"):
+        Thresholds(np.zeros(2), min_labels=3, max_labels=2)
     with pytest.raises(InputError, match="for 2 labels, got scores of 3"):
         Thresholds(np.zeros(2)).apply(np.zeros((1, 3)))
 
 
+def test_overridden_decisions() -> None:
+    fitted = Thresholds(np.array([0.0, 2.0, np.inf]), "per-label", max_labels=2, details={"a": 1})
+    scores = np.array([[-0.5, 1.0, 9.0], [-3.0, -2.0, 9.0], [1.0, 3.0, 9.0]])
+    assert fitted.override() is fitted
+    assert fitted.apply(scores).toarray().tolist() == [[0, 0, 0], [0, 0, 0], [1, 1, 0]]
+    # A label that is never predicted stays so, whatever the cut and the number of labels.
+    changed = fitted.override(threshold=0.5, min_labels=1)
+    assert changed.apply(scores).toarray().tolist() == [[0, 1, 0], [0, 1, 0], [1, 1, 0]]
+    assert changed.values.tolist() == [0.0, 0.0, np.inf] and changed.max_labels == 2
+    again = changed.override(max_labels=1)
+    assert again.apply(scores).toarray().tolist() == [[0, 1, 0], [0, 1, 0], [0, 1, 0]]
+    assert again.details == {"a": 1, "overridden": ["max_labels", "min_labels", "threshold"]}
+    assert fitted.details == {"a": 1} and fitted.values.tolist() == [0.0, 2.0, np.inf]
+    low = fitted.override(threshold=0.05)
+    assert low.apply(scores).toarray().tolist() == [[1, 1, 0], [0, 1, 0], [1, 1, 0]]
+
+
+def test_overrides_that_make_no_sense_are_refused() -> None:
+    fitted = Thresholds(np.zeros(2), max_labels=2)
+    for threshold in (0, -0.1, 1.1, np.nan, True, "0.5"):
+        with pytest.raises(InputError, match="threshold must be a number above 0 and at most 1"):
+            fitted.override(threshold=threshold)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="min_labels is 3, more than max_labels, which is 2"):
+        fitted.override(min_labels=3)
+    with pytest.raises(InputError, match="a threshold is a probability, and margins have none"):
+        Thresholds(np.zeros(2), scale="margin").override(threshold=0.5)
+
+
 def test_no_documents_or_labels_no_decisions() -> None:
     for empty in (np.zeros((0, 2)), sp.csr_matrix((0, 2)), np.zeros((2, 0)), sp.csr_matrix((2, 0))):
-        decided = Thresholds(np.zeros(empty.shape[1]), top_k=1, at_least_one=True).apply(empty)
+        decided = Thresholds(np.zeros(empty.shape[1]), min_labels=1, max_labels=1).apply(empty)
         assert decided.shape == empty.shape and decided.nnz == 0
 
 
@@ -161,7 +191,7 @@ def test_arguments_are_not_changed() -> None:
     before = [part.copy() for part in parts]
     for method in list_methods():
         for form in (scores, np.ma.MaskedArray(scores, scores < -1), sparse):
-            fit_thresholds(form, truth, counts, method, top_k=1, at_least_one=True).apply(form)
+            fit_thresholds(form, truth, counts, method, min_labels=1, max_labels=1).apply(form)
     for part, old in zip(parts, before, strict=True):
         np.testing.assert_array_equal(part, old)
 

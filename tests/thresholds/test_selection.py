@@ -31,7 +31,7 @@ def parameters(function: Any) -> set[str]:
 def test_no_function_that_tunes_can_see_test_data() -> None:
     known = {"scores", "y_true", "label_counts", "method", "objective", "scale", "folds"}
     known.add("random_state")
-    assert parameters(fit_thresholds) == known | {"top_k", "at_least_one"}
+    assert parameters(fit_thresholds) == known | {"min_labels", "max_labels"}
     assert parameters(cross_validated_score) == known
     for method in METHODS.values():
         assert parameters(method) - {"shrinkage"} == {"tuning", "objective", "folds"}

@@ -45,7 +45,7 @@ def precision_recall(run: Run) -> dict[str, Curve]:
     """Recall and precision of head, medium and tail as all thresholds move by SHIFTS.
 
     The curves go through the decisions of the evaluation, whose thresholds may differ by label;
-    `top_k` and `at_least_one` hold at every point, as they do there.
+    `min_labels` and `max_labels` hold at every point, as they do there.
     """
     groups = run.evaluation.masks
     reached = {name: np.zeros((2, len(SHIFTS) + 1)) for name in groups}

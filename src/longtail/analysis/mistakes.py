@@ -64,7 +64,7 @@ def worst_documents(run: Run, most: int = 8) -> list[WrongDocument]:
 
     The error of a document is the sum, over its wrong decisions, of the distance between the
     score, as a logit or a margin, and the label's threshold; without scores it is the number of
-    wrong decisions. A score on the right side, where `top_k` or `at_least_one` decided, adds
+    wrong decisions. A score on the right side, where `min_labels` or `max_labels` decided, adds
     nothing. What is not scored counts as the lowest of all scores; a label that is never predicted
     as one with the highest as threshold.
     """

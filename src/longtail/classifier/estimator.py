@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,17 +25,18 @@ from longtail.classifier.hub import find_model, push_classifier
 from longtail.classifier.inputs import as_text_data, check_texts, on_classes, validation_part
 from longtail.classifier.loading import load_classifier
 from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params
+from longtail.classifier.predictions import Predictions, as_frame
 from longtail.classifier.saving import write_files
 from longtail.classifier.work import open_work
 from longtail.data import TextData, random_split
 from longtail.errors import InputError, NotFittedError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
-from longtail.metrics import count, top_k
+from longtail.metrics import count
 from longtail.models import DEFAULT_MODEL, ModelSettings, nested_params, parse_model
 from longtail.progress import Watch, watching
 from longtail.runs.model import check_out, replace_model
-from longtail.thresholds import Objective, Thresholds
+from longtail.thresholds import Objective, Overrides, Thresholds
 from longtail.training import Training
 from longtail.training.interrupt import NEVER, Stop
 
@@ -44,6 +45,7 @@ Texts = Iterable[str]
 FIT_LOCK = threading.RLock()
 # Pairs of document and label up to which `held_out_` is available: 100 million took 40 s.
 EVALUATED_PAIRS = 20_000_000
+LIMITS = {"min_labels", "max_labels"}  # parameters that are part of the thresholds
 
 
 class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -63,7 +65,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             part for the thresholds. None: the default of the model, 5 for a blend.
         label_texts: "names", or a dict of label names and descriptions: rare labels also learn from
             these texts.
-        max_labels, at_least_one: limits of the number of predicted labels per text.
+        min_labels, max_labels: limits of the number of predicted labels per text: the labels
+            nearest to their thresholds are added, or those furthest above them kept.
         validation_fraction: with folds=1, the share of documents held out for the thresholds if
             `fit` gets no validation part.
         random_state: seed; the same seed on the same machine gives the same model.
@@ -85,6 +88,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         [['copper', 'nickel'], ['wheat']]
     """
 
+    thresholds_: Thresholds
+
     def __init__(
         self,
         model: str | ModelSettings | Sequence[str | ModelSettings] = DEFAULT_MODEL,
@@ -96,8 +101,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         objective: Objective = "mean",
         folds: int | None = None,
         label_texts: str | Mapping[str, str] | None = None,
+        min_labels: int = 0,
         max_labels: int | None = None,
-        at_least_one: bool = False,
         validation_fraction: float = 0.1,
         random_state: int = 0,
     ) -> None:
@@ -109,8 +114,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.objective = objective
         self.folds = folds
         self.label_texts = label_texts
+        self.min_labels = min_labels
         self.max_labels = max_labels
-        self.at_least_one = at_least_one
         self.validation_fraction = validation_fraction
         self.random_state = random_state
 
@@ -120,7 +125,11 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return cls(**nested_params(settings, set(cls._get_param_names())))
 
     def set_params(self, **params: Any) -> LongTailClassifier:
-        """Set parameters; `model__C` and `training__epochs` set those of model and training."""
+        """Set parameters; `model__C` and `training__epochs` set those of model and training.
+
+        On a fitted classifier `min_labels` and `max_labels` take effect at once, all others with
+        the next `fit`.
+        """
         # Names and None become objects; objects are copied, as others may share them.
         nested = {key.partition("__")[0] for key in params if "__" in key}
         if "model" in nested:
@@ -131,7 +140,13 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if "training" in nested:
             training = params.get("training", self.training) or Training()
             params["training"] = dataclasses.replace(training)
+        limits: Any = plain_params({name: params[name] for name in LIMITS & params.keys()})
+        is_limited = bool(limits) and self.__sklearn_is_fitted__()
+        thresholds = self.thresholds_.override(**limits) if is_limited else None
         super().set_params(**params)
+        if thresholds is not None:
+            self.thresholds_ = thresholds
+            self.__dict__.pop("held_out_", None)
         return self
 
     def plans(self, n_documents: int | None = None) -> tuple[Plan, ...]:
@@ -211,7 +226,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = np.asarray(data.label_names, dtype=object)
         self.label_stats_: LabelStats = data.stats()
         self.plans_ = tuple(plan.resolved() for plan in plans)
-        self.thresholds_: Thresholds = thresholds
+        self.thresholds_ = thresholds
         self.facts_: Facts = facts
         self.ensemble_: Ensemble = fitted.ensemble
         is_small = len(fitted.held_out) * len(self.classes_) <= EVALUATED_PAIRS
@@ -239,37 +254,58 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"the model {kind!r} has no probabilities. Use decision_function.")
         return np.asarray(expit(self.decision_function(texts)), dtype=np.float32)
 
+    def predict_blocks(self, texts: Texts, **overrides: Unpack[Overrides]) -> Iterator[Predictions]:
+        """Scores and decisions of some thousand texts at a time, in bounded memory.
+
+        All other predictions are made of these. `overrides`: as in `predict_frame`.
+        """
+        self._check_fitted()
+        thresholds = self.thresholds_.override(**overrides)
+        known = np.flatnonzero(self.ensemble_.known.any(axis=0))
+        for rows, scores in self.ensemble_.blocks(check_texts(texts)):
+            yield Predictions(rows.start, scores, thresholds, known)
+
     def predict(self, texts: Texts) -> sp.csr_matrix:
         """The decisions as a sparse indicator matrix, columns in the order of `classes_`."""
-        self._check_fitted()
-        blocks = self.ensemble_.blocks(check_texts(texts))
-        decisions = [self.thresholds_.apply(scores) for _, scores in blocks]
+        decisions = [block.decisions for block in self.predict_blocks(texts)]
         if not decisions:
             return sp.csr_matrix((0, len(self.classes_)), dtype=np.float32)
         return sp.vstack(decisions, format="csr")
 
     def predict_labels(self, texts: Texts) -> list[list[str]]:
-        """The names of the labels of each text."""
+        """The names of the labels of each text, in the order of `classes_`."""
         decisions = self.predict(texts)
         edges = zip(decisions.indptr[:-1], decisions.indptr[1:], strict=True)
         return [[str(self.classes_[k]) for k in decisions.indices[a:b]] for a, b in edges]
 
+    def predict_frame(
+        self, texts: Texts, top_k: int | None = None, **overrides: Unpack[Overrides]
+    ) -> Any:
+        """A pandas DataFrame with a row for each predicted label of each text, the best first.
+
+        Its columns: `document`, the position of the text; `label`; `probability` (`score` where the
+        model has no probabilities); `threshold` of the label, on the same scale; `predicted`. A
+        text without labels has no rows. Needs the extra `pandas`.
+
+        Args:
+            top_k: also a row for each of the k best labels that are not predicted.
+            overrides: `threshold`, one probability for all labels; `min_labels`, `max_labels`.
+        """
+        self._check_fitted()
+        check_integer("top_k", top_k, 1, optional=True)
+        pairs = (block.pairs(top_k) for block in self.predict_blocks(texts, **overrides))
+        return as_frame(pairs, self.classes_, self.thresholds_)
+
     def top_k(self, texts: Texts, k: int = 5) -> list[list[tuple[str, float]]]:
         """The k labels with the highest scores for each text, best first, with their scores.
 
-        The scores are those of `decision_function`. Labels without a training document are left
-        out.
+        Scores are those of `decision_function`; labels without a training document are left out.
         """
-        self._check_fitted()
-        columns = np.flatnonzero(self.ensemble_.known.any(axis=0))
-        names = self.classes_[columns].tolist()
         check_integer("k", k, 1)
-        most = min(k, len(names))
         best: list[list[tuple[str, float]]] = []
-        for _, scores in self.ensemble_.blocks(check_texts(texts)):
-            known = scores if len(columns) == scores.shape[1] else scores[:, columns]
-            for row, labels in zip(known, top_k(known, most), strict=True):
-                best.append([(names[k], float(row[k])) for k in labels])
+        for block in self.predict_blocks(texts):
+            for row, labels in zip(block.scores, block.best(k), strict=True):
+                best.append([(str(self.classes_[n]), float(row[n])) for n in labels])
         return best
 
     def score(self, texts: Texts | TextData, labels: Any = None) -> float:

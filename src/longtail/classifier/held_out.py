@@ -76,7 +76,7 @@ def choose_thresholds(
         "folds": fitted.fold_of,
         "random_state": params["random_state"],
     }
-    limits = {"top_k": params["max_labels"], "at_least_one": params["at_least_one"]}
+    limits = {name: params[name] for name in ("min_labels", "max_labels")}
     likely = likely_pairs(fitted)
     thresholds = fit_thresholds(likely.scores, likely.held_out.truth, **rule, **limits)
     # The score of a label without a training document is a constant.

@@ -66,7 +66,7 @@ def _read_config(root: Path) -> bytes | None:
     """The content of the configuration; None if there is none."""
     try:
         return read_regular(root / CONFIG_FILE, _links_within(root))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise DataError(f"{root / CONFIG_FILE} cannot be read ({error}). {AGAIN}") from error
@@ -83,10 +83,12 @@ def _parse_config(content: bytes | None, root: Path, folder: Path) -> dict[str, 
     """The configuration; raises if it is damaged or if this version cannot read it."""
     path = root / CONFIG_FILE
     if content is None:
-        what = "has no such file" if folder.is_dir() else "does not exist"
+        what = "is no folder" if folder.exists() else "does not exist"
+        what = "has no such file" if folder.is_dir() else what
+        where = "FOLDER" if folder.is_file() else folder
         raise DataError(
             f"{folder} holds no longtail model: expected a {CONFIG_FILE} there, but it {what}. "
-            f"Train one with: longtail train DATA --out {folder}"
+            f"Train one with: longtail train DATA --out {where}"
         )
     try:
         config: Any = json.loads(content)

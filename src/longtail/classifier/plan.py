@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import Any
 
-from longtail.checks import check_bool, check_integer, check_number
+import numpy as np
+
+from longtail.checks import check_integer, check_number
 from longtail.classifier.label_texts import check_label_texts
 from longtail.data import TextData
 from longtail.errors import InputError, UnknownNameError
@@ -28,7 +30,7 @@ from longtail.models import (
     parse_models,
 )
 from longtail.settings import Settings
-from longtail.thresholds import OBJECTIVES, list_methods
+from longtail.thresholds import OBJECTIVES, Thresholds, list_methods
 from longtail.training import Training
 from longtail.training.settings import RUNTIME
 
@@ -175,8 +177,8 @@ def _check(params: Mapping[str, Any]) -> None:
         raise UnknownNameError("threshold method", params["thresholds"], list_methods())
     if params["objective"] not in OBJECTIVES:
         raise UnknownNameError("objective", params["objective"], OBJECTIVES)
-    check_integer("max_labels", params["max_labels"], 1, optional=True)
-    check_bool("at_least_one", params["at_least_one"])
+    # Raises if they do not fit together.
+    Thresholds(np.zeros(0), min_labels=params["min_labels"], max_labels=params["max_labels"])
     check_number("validation_fraction", params["validation_fraction"], 0, 0.999, exclusive=True)
 
 

@@ -25,7 +25,7 @@ from longtail.thresholds import Thresholds
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-FORMAT = 5
+FORMAT = 6
 """Of the folder: raised when an older longtail could no longer read it."""
 WEIGHTS_AND_TOKENIZER = (
     "*.safetensors", "*.model", "tokenizer*", "vocab*", "merges*", "special_tokens_map.json",

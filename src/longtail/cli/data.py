@@ -14,7 +14,7 @@ from longtail.cli.reading import Source, reads_data
 from longtail.cli.show import AsJson, Overwrite
 from longtail.errors import DataError, InputError
 from longtail.progress import show_progress
-from longtail.runs.files import check_replaceable, read_small
+from longtail.runs.files import check_new, check_not_read, check_replaceable, read_small
 
 if TYPE_CHECKING:
     from longtail.data import TextData
@@ -164,12 +164,8 @@ def corpus_convert(
     ] = False,
 ) -> None:
     """Read documents in any format and write them in another."""
-    data = Path(source.data)
-    # Other columns of the source, or another file, would be lost.
-    if out.exists() and data.exists() and (data.samefile(out) or data in out.parents):
-        raise InputError(f"{out} is what is being read. Choose another name for what is written.")
-    if out.is_file() and not overwrite:
-        raise InputError(f"{out} is there already. Replace it with --overwrite.")
+    check_not_read(out, source.data)
+    check_new(out, overwrite)
     documents = source.whole()
     _write(documents, out)
     typer.echo(f"{out}: {len(documents)} documents")

@@ -162,8 +162,8 @@ ARGUMENTS: dict[str, tuple[Any, str]] = {
         str,
         "names, or a JSON file of label descriptions: rare labels learn from them too.",
     ),
+    "min_labels": (int, "Minimum number of labels per text. Default: 0."),
     "max_labels": (int, "Maximum number of labels per text."),
-    "at_least_one": (bool, "Predict at least one label for each text."),
     "random_state": (int, "Seed: the same seed gives the same model. Default: 0."),
 }
 

@@ -1,13 +1,18 @@
-"""`longtail predict`: texts in, JSON Lines out, as they come and in constant memory."""
+"""`longtail predict`: texts in, their labels out, in the order of the input and in bounded memory.
+
+To the standard output as JSON Lines; with --out to a file, which can be resumed until it is whole.
+"""
 
 from __future__ import annotations
 
 import io
-import json
-import queue
+import shlex
 import sys
-import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,94 +20,215 @@ import typer
 from longtail.cli.flags import takes
 from longtail.cli.reading import OPTIONS
 from longtail.cli.show import Run, TrustRemoteCode, print_notes
-from longtail.data.documents import ReadReport
+from longtail.cli.texts import Texts
+from longtail.errors import InputError
+from longtail.progress import OnProgress, ignore, show_progress
+from longtail.runs.files import check_new, check_not_read
+from longtail.runs.model import read_config, whole_folder
+from longtail.runs.parts import Parts
 
 if TYPE_CHECKING:
-    from longtail.data import Document
+    from longtail.classifier import LongTailClassifier
 
-BATCH = 256
-# Documents read ahead of the model, so that reading and computing overlap.
-AHEAD = 4 * BATCH
-# The options that do not concern labels, nor the parts of data.
+# Options that a resumed prediction may change: a bad record stopped it, and is now left out.
+CHANGEABLE = ("on_error",)
+# The options that do not concern labels, nor the parts of data; and what is between labels in CSV.
 READING = ("format", "text_field", "id_field", "delimiter", "quote", "encoding", "on_error")
-FLAGS = [flag for flag in OPTIONS if flag.name in (*READING, "max_record_mb")]
+NAMES = (*READING, "max_record_mb", "label_separator")
+# Without a default, as that is the run's own.
+FLAGS = [flag.replace(default=None) for flag in OPTIONS if flag.name in NAMES]
 
 
 @takes("reading", FLAGS, dict)
 def predict(
     run: Run,
     reading: dict[str, Any],
-    file: Annotated[
+    data: Annotated[
         str,
         typer.Argument(
-            help="A file that `longtail train` reads, with or without labels; .txt: one text per "
-            "line; -: the standard input, one text per line or what --format says."
+            help="What `longtail train` reads, with or without labels, in the columns that the run "
+            "was trained on; .txt: one text per line; -: the standard input, one text per line or "
+            "what --format says."
         ),
     ] = "-",
-    top_k: Annotated[
-        int | None, typer.Option(min=1, help="Also the k best labels with their scores.")
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write: .csv, .tsv, .jsonl (each also .gz) or .parquet."),
     ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option("--split", "--part", help="Only this part of DATA: train, validation, test."),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Also the k best labels, predicted or not.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="One probability for all labels, not the fitted ones.")
+    ] = None,
+    min_labels: Annotated[
+        int | None, typer.Option(min=0, help="Minimum number of labels per text.")
+    ] = None,
+    max_labels: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of labels per text.")
+    ] = None,
+    with_text: Annotated[
+        bool | None,
+        typer.Option(
+            "--with-text/--without-text", help="Write the texts too; default: not into files."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the interrupted prediction into --out.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace --out; the old file stays until then.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, or as it was trained.")] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Predict the labels of texts; writes one JSON object per line, in the order of the input."""
-    from longtail.classifier import LongTailClassifier
-    from longtail.data import iter_texts
+    """Predict the labels of texts, in the order of DATA: to the standard output, or into a file.
 
-    if reading["format"] is None and (file == "-" or file.endswith((".txt", ".txt.gz"))):
-        reading["format"] = "text"
-    report = ReadReport()
-    documents = iter_texts(file, report=report, **reading)
-    classifier = LongTailClassifier.from_pretrained(
-        run, device=device, trust_remote_code=trust_remote_code
-    )
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
-    for number, batch in enumerate(_batches(documents)):
-        if number == 0 and reading["format"] == "text" and batch[0].text.lstrip()[:1] == "{":
-            print_notes(["the first line looks like JSON: is --format jsonl missing?"])
-        for document, labels in zip(batch, _answers(classifier, batch, top_k), strict=True):
-            shown: dict[str, Any] = {} if document.id is None else {"id": document.id}
-            shown |= {"text": document.text, **labels}
-            sys.stdout.write(json.dumps(shown, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
-    print_notes(report.lines())
+    One document per line or row: its id, or its number in DATA, its labels, their probabilities
+    and the thresholds of these.
+    """
+    overrides = {"threshold": threshold, "min_labels": min_labels, "max_labels": max_labels}
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    _check_flags(data, out, split, overrides, resume=resume, overwrite=overwrite)
+    config = read_config(whole_folder(run))
 
+    def load() -> LongTailClassifier:
+        from longtail.classifier import LongTailClassifier
 
-def _answers(classifier: Any, batch: list[Document], top_k: int | None) -> list[dict[str, Any]]:
-    texts = [document.text for document in batch]
-    labels = classifier.predict_labels(texts)
-    if top_k is None:
-        return [{"labels": names} for names in labels]
-    best = classifier.top_k(texts, top_k)
-    return [
-        {"labels": names, "top": [{"label": name, "score": score} for name, score in pairs]}
-        for names, pairs in zip(labels, best, strict=True)
-    ]
+        return LongTailClassifier.from_pretrained(
+            run, device=device, trust_remote_code=trust_remote_code
+        )
 
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """What has arrived, up to a batch: a slow producer is answered line by line."""
-    arrived: queue.Queue[Document | BaseException | None] = queue.Queue(maxsize=AHEAD)
-
-    def read() -> None:
-        try:
-            for document in documents:
-                arrived.put(document)
-            arrived.put(None)
-        except BaseException as error:
-            arrived.put(error)
-
-    threading.Thread(target=read, daemon=True).start()
-    batch: list[Document] = []
-    while True:
-        item = arrived.get()
-        if isinstance(item, tuple):
-            batch.append(item)
-        if batch and (not isinstance(item, tuple) or len(batch) == BATCH or arrived.empty()):
-            yield batch
-            batch = []
-        if isinstance(item, BaseException):
-            raise item
-        if item is None:
+    if config is None:
+        load()  # says what is wrong
+    given = {name: value for name, value in reading.items() if value is not None}
+    layout = given.pop("format", None)
+    request = Request(overrides, top_k, out is None if with_text is None else with_text)
+    texts = Texts(data, layout, given, split, run)
+    if out is None:
+        request.print(texts, load())
+    else:
+        settings = {"checksum of the model": config and config["checksum"]} | request.settings()
+        parts = Parts.open(
+            out,
+            lambda: settings | texts.settings(),
+            resume=resume,
+            overwrite=overwrite,
+            ignored=CHANGEABLE,
+        )
+        if parts is None:
+            typer.echo(f"{out} is finished already.")
             return
+        request.write(texts, load, parts)
+        typer.echo(f"{out}: {parts.kept} documents")
+    print_notes(texts.report.lines())
+
+
+def _check_flags(
+    data: str,
+    out: Path | None,
+    split: str | None,
+    overrides: dict[str, Any],
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    """Raise for flags that make no sense, before anything is read."""
+    import numpy as np
+
+    from longtail.data.records import record_format
+    from longtail.thresholds import Thresholds
+
+    Thresholds(np.zeros(0)).override(**overrides)
+    if resume and overwrite:
+        raise InputError("--overwrite starts over, --resume continues: not both.")
+    if out is None and (resume or overwrite):
+        raise InputError("--resume and --overwrite are about a file. Name it with --out.")
+    if data == "-" and resume:
+        raise InputError("the standard input cannot be read again: --resume needs a file.")
+    if data == "-" and split is not None:
+        raise InputError("the standard input has no parts. Leave out --split.")
+    if out is not None:
+        record_format(out)
+        check_not_read(out, data)
+        if not resume:
+            check_new(out, overwrite)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted of each document."""
+
+    overrides: dict[str, Any]
+    top_k: int | None
+    with_text: bool
+
+    def settings(self) -> dict[str, Any]:
+        """What the records depend on."""
+        return {**self.overrides, "top_k": self.top_k, "with_text": self.with_text}
+
+    def records(
+        self,
+        texts: Texts,
+        classifier: LongTailClassifier,
+        progress: OnProgress,
+        n_before: int = 0,
+    ) -> Iterator[list[dict[str, Any]]]:
+        """The records of the documents after the first `n_before`, batch by batch."""
+        start, n_done = time.monotonic(), 0
+        for batch in texts.batches(n_before):
+            predicted: list[dict[str, Any]] = []
+            documents = [document.text for document in batch]
+            for block in classifier.predict_blocks(documents, **self.overrides):
+                predicted += block.records(classifier.classes_, self.top_k)
+            n_done += len(batch)
+            yield [
+                {"id": one.id} | ({"text": one.text} if self.with_text else {}) | record
+                for one, record in zip(batch, predicted, strict=True)
+            ]
+            rate = n_done / (time.monotonic() - start)
+            progress(texts.progress(n_before + n_done, rate))
+
+    def print(self, texts: Texts, classifier: LongTailClassifier) -> None:
+        """JSON Lines on the standard output."""
+        from longtail.data.records import json_line
+
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        # A bar among the lines would make both unreadable.
+        with nullcontext(ignore) if sys.stdout.isatty() else show_progress() as progress:
+            for records in self.records(texts, classifier, progress):
+                sys.stdout.writelines(map(json_line, records))
+                sys.stdout.flush()
+
+    def write(self, texts: Texts, load: Callable[[], LongTailClassifier], parts: Parts) -> None:
+        """A file, by way of parts that survive whatever ends the process."""
+        from longtail.classifier.predictions import record_columns
+        from longtail.data.records import check_separator, write_records
+        from longtail.training.interrupt import stopping
+
+        words = [word for word in sys.argv[1:] if word not in ("--overwrite", "--resume")]
+        command = shlex.join(["longtail", *words, "--resume"])
+        try:
+            classifier = load()
+            check_separator(parts.out, classifier.classes_, texts.separator)
+            columns = {"id": str} | ({"text": str} if self.with_text else {})
+            columns |= record_columns(classifier.thresholds_, self.top_k)
+            with stopping() as stop, show_progress() as progress:
+                for records in self.records(texts, classifier, progress, parts.kept):
+                    parts.add(records)
+                    stop.check("What was predicted is kept.")
+                parts.finish(
+                    lambda path, records: write_records(
+                        path, parts.out, columns, records, texts.separator
+                    )
+                )
+        finally:
+            # What came by a pipe does not come again.
+            parts.close(keep=not texts.is_stream)
+            if parts.kept and not parts.is_finished and not texts.is_stream:
+                print_notes([f"{parts.kept} documents are kept. Resume with: {command}"])

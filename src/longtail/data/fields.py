@@ -69,12 +69,17 @@ def check_columns(columns: Sequence[str], options: ReadOptions, source: object) 
     there, required = set(columns), [*options.text_fields, *label_columns(columns, options)]
     if options.label_columns is None and options.labels_field is not None:
         required.append(options.labels_field)
+    yours = "text_field (--text-field)."
+    if options.label_columns is not None or options.labels_field is not None:
+        yours = (
+            "text_field and labels_field (--text-field, --labels-field), or, if every label has "
+            "its own column, with label_columns (--label-columns '*')."
+        )
     for name in required:
         if name not in there:
             raise DataError(
                 f"{source}: expected a column {name!r}, the columns are: {shown_names(columns)}. "
-                "Name yours with text_field and labels_field (--text-field, --labels-field), or, "
-                "if every label has its own column, with label_columns (--label-columns '*')."
+                f"Name yours with {yours}"
             )
     if len(there) < len(columns):
         (twice, _), *_ = Counter(columns).most_common(1)

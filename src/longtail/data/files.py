@@ -186,9 +186,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
 @contextmanager
 def writing(path: str | Path) -> Iterator[TextIO]:
     """A text file in UTF-8 that replaces `path`, gzipped if the name ends in .gz."""
-    with replacing(path) as temporary, ExitStack() as stack:
-        file: IO[bytes] = stack.enter_context(temporary.open("wb"))
-        if str(path).lower().endswith(".gz"):
+    with replacing(path) as temporary, text_file(temporary, path) as file:
+        yield file
+
+
+@contextmanager
+def text_file(path: Path, name: str | Path) -> Iterator[TextIO]:
+    """A text file in UTF-8 to write, gzipped if the name that it will have ends in .gz."""
+    with ExitStack() as stack:
+        file: IO[bytes] = stack.enter_context(path.open("wb"))
+        if str(name).lower().endswith(".gz"):
             # No time stamp inside: the same documents give the same bytes.
             packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
             file = cast(IO[bytes], packed)

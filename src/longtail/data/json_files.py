@@ -39,6 +39,7 @@ from longtail.errors import DataError, InputError, shown
 HEAD = re.compile(r'\s*\{\s*"articles"\s*:\s*\[')
 TAIL = re.compile(r"\]\s*\}\s*$")
 FIELDS = ReadOptions("abstractText", "meshMajor", "pmid", "year")
+FIELDS_NEEDED = ("abstractText", "meshMajor", "pmid")
 
 
 def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
@@ -138,13 +139,14 @@ def _whole_file(lines: Iterator[str], options: ReadOptions) -> Iterator[Record]:
 
 def _article(at: int | str, value: Any, options: ReadOptions) -> Record:
     article = _object(value)
-    for field in ("abstractText", "meshMajor", "pmid"):
+    needed = ("abstractText", "pmid") if options.labels_field is None else FIELDS_NEEDED
+    for field in needed:
         if field not in article:
             raise RecordError(f"no field {field!r}, the fields are: {shown_names(article)}.")
     title, abstract = article.get("title") or "", article["abstractText"] or ""
     if not isinstance(title, str) or not isinstance(abstract, str):
         raise RecordError("expected strings in 'title' and 'abstractText'.")
-    text, labels = f"{title} {abstract}".strip(), article["meshMajor"] or []
+    text, labels = f"{title} {abstract}".strip(), article.get("meshMajor") or []
     document = fields.to_document(
         at, {**article, "abstractText": text, "meshMajor": labels}, FIELDS
     )

@@ -15,7 +15,7 @@ import numpy as np
 from longtail.data.arrow import PREFIX
 from longtail.data.collect import Files, collect, our_errors, usable
 from longtail.data.documents import PART_NAMES, PARTS, Document, ReadOptions, ReadReport
-from longtail.data.files import STANDARD_INPUT, shown_names
+from longtail.data.files import STANDARD_INPUT, Tick, shown_names
 from longtail.data.formats import FORMATS, format_of_file, format_of_folder, get_format
 from longtail.data.splits import split
 from longtail.data.textdata import TextData, label_union
@@ -31,6 +31,10 @@ ABOUT = ("readme", "license", "licence", "changelog", "citation", "notice")
 # train, train.csv, train-00001-of-00005.parquet, ...
 PART_FILE = re.compile(r"([a-z]+)([-_]\d[^.]*)?(\..*)?", re.DOTALL)
 Source = str | Path | Sequence[str | Path]
+WITHOUT_LABELS: dict[str, Any] = {
+    "labels_field": None, "label_separator": None, "label_columns": None, "keep_unlabelled": True,
+    "major_topics": False,
+}  # fmt: skip
 
 
 def read_data(
@@ -60,20 +64,26 @@ def read_data(
 
 
 def iter_texts(
-    source: Source, format: str | None = None, *, report: ReadReport, **options: Any
+    source: Source,
+    format: str | None = None,
+    *,
+    report: ReadReport,
+    tick: Tick = lambda count: None,
+    **options: Any,
 ) -> Iterator[Document]:
     """Documents one by one in constant memory, their labels not read: what `predict` is for.
 
-    `source` may be "-", the standard input. Arguments as for `read_data`.
+    `source` may be "-", the standard input. `tick`: called with the number of bytes just read. The
+    other arguments as for `read_data`; of `options` those that concern labels do nothing.
     """
-    settings = ReadOptions(**{"labels_field": None, **options})
+    settings = ReadOptions(**{**options, **WITHOUT_LABELS})
     with our_errors(source):  # now, before a model is loaded
         files = resolve(source, format, report)
 
     def documents() -> Iterator[Document]:
         for path, entry in files:
             with our_errors(path):
-                for record in usable(path, entry, settings, report, lambda count: None):
+                for record in usable(path, entry, settings, report, tick):
                     if isinstance(record, Document):
                         yield record
 
@@ -188,7 +198,7 @@ def resolve(source: Source, format: str | None, report: ReadReport) -> Files:
     if len(parts) > 1:
         raise DataError(
             f"{source}: a folder of parts ({', '.join(parts)}) is not one set of documents. "
-            "Name one of its files, or read the parts with load_data."
+            "Name one of its files, or one part (--split), or read the parts with load_data."
         )
     return [file for of_part in parts.values() for file in of_part]
 

@@ -191,6 +191,22 @@ def use_usual_modes(private: Path) -> None:
             path.chmod(usual)
 
 
+def check_new(path: Path, overwrite: bool) -> None:
+    """Raise unless nothing is in a file's place, or the user asked to replace it."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: expected the name of a file to write.")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} is there already. Replace it with --overwrite.")
+
+
+def check_not_read(path: Path, source: str | Path) -> None:
+    """Raise if writing to a file would change what is being read."""
+    read = Path(source)
+    # Other columns of the source, or another file, would be lost.
+    if path.exists() and read.exists() and (read.samefile(path) or read in path.parents):
+        raise InputError(f"{path} is what is being read. Choose another name for what is written.")
+
+
 def check_replaceable(path: Path, overwrite: bool) -> None:
     """Raise if writing to a file would lose something: it is there, and longtail did not make it.
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.checks import check_integer
+from longtail.checks import check_integer, check_number
 from longtail.errors import DataError, InputError
 from longtail.metrics.blocks import row_blocks
 from longtail.metrics.ranking import top_entries, top_k
-from longtail.thresholds.scales import Scale, to_logits
+from longtail.thresholds.scales import Scale, logit, to_logits
 
-SAVED = ("method", "objective", "top_k", "at_least_one", "scale", "details")
+SAVED = ("method", "objective", "min_labels", "max_labels", "scale", "details")
+
+
+class Overrides(TypedDict, total=False):
+    """What `Thresholds.override` changes."""
+
+    threshold: float
+    """One probability for all labels; an infinite threshold stays so."""
+    min_labels: int
+    max_labels: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +39,11 @@ class Thresholds:
     """As logits; infinity: never predicted."""
     method: str = "given"
     objective: str = "given"
-    top_k: int | None = None
-    """Maximum number of labels per document: those furthest above their thresholds."""
-    at_least_one: bool = False
-    """A document without any label gets the one nearest to its threshold; none if all its scored
-    labels have infinite thresholds, as those are never predicted."""
+    min_labels: int = 0
+    """A document with fewer labels also gets those nearest to their thresholds; fewer if the others
+    are not scored or have infinite thresholds, as those are never predicted."""
+    max_labels: int | None = None
+    """Of a document with more labels those furthest above their thresholds are predicted."""
     scale: Scale = "logit"
     """Of the scores that they were fitted on, and that they expect."""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -46,13 +55,37 @@ class Thresholds:
             raise InputError(
                 "thresholds must be one number per label, none of them NaN or minus infinity."
             )
-        check_integer("top_k", self.top_k, 1, optional=True)
+        check_integer("min_labels", self.min_labels, 0)
+        check_integer("max_labels", self.max_labels, 1, optional=True)
+        if self.max_labels is not None and self.min_labels > self.max_labels:
+            raise InputError(
+                f"min_labels is {self.min_labels}, more than max_labels, which is "
+                f"{self.max_labels}. Lower one or raise the other."
+            )
         values.setflags(write=False)
         object.__setattr__(self, "values", values)
 
     @property
     def n_labels(self) -> int:
         return len(self.values)
+
+    def override(self, **changes: Unpack[Overrides]) -> Thresholds:
+        """The same with other decisions, which `details["overridden"]` names."""
+        if not changes:
+            return self
+        changed: dict[str, Any] = dict(changes)
+        overridden = sorted({*self.details.get("overridden", ()), *changed})
+        if "threshold" in changed:
+            threshold = changed.pop("threshold")
+            check_number("threshold", threshold, 0, 1, exclusive=True)
+            if self.scale == "margin":
+                raise InputError(
+                    "a threshold is a probability, and margins have none. Fit with another method "
+                    "than 'grid', which gives probabilities."
+                )
+            changed["values"] = np.where(np.isinf(self.values), np.inf, logit(float(threshold)))
+            changed["method"] = "given"
+        return replace(self, **changed, details={**self.details, "overridden": overridden})
 
     def apply(self, scores: Any, scale: Scale | None = None) -> sp.csr_matrix:
         """Decisions, documents x labels, as a sparse matrix of ones."""
@@ -71,15 +104,15 @@ class Thresholds:
         return decided
 
     def margins(self, logits: Any) -> Any:
-        """How far scores lie above the thresholds, with `top_k` and `at_least_one` applied.
+        """How far scores lie above the thresholds, within `min_labels` and `max_labels`.
 
         Of checked scores of `to_logits`, in float64, and CSR where those are. A label is predicted
         where its margin is at least 0; if all thresholds were higher by s, where it is at least s.
-        Minus infinity: never predicted, because the threshold is infinite, or `top_k` other labels
-        of the document lie higher. Infinity: always predicted, as the highest of its document under
-        `at_least_one`. Of equal margins the lower column is the higher.
+        Minus infinity: never predicted, because the threshold is infinite, or `max_labels` others
+        of the document lie higher. Infinity: always predicted, as one of the `min_labels` highest.
+        Of equal margins the lower column is the higher.
         """
-        depth = min(self.top_k or 1, self.n_labels)
+        depth = min(self.max_labels or self.min_labels, self.n_labels)
         margins: Any
         if sp.issparse(logits):
             flat = np.subtract(logits.data, self.values[logits.indices], dtype=np.float64)
@@ -87,21 +120,21 @@ class Thresholds:
         else:
             margins = np.subtract(logits, self.values, dtype=np.float64, order="C")
             flat = margins.reshape(-1)
-        if (self.top_k is None and not self.at_least_one) or not len(flat):
+        if not depth or not len(flat):
             return margins
         # Positions of the best of each document; -1 where it has fewer.
         if sp.issparse(logits):
             best = top_entries(margins, min(depth, int(np.diff(margins.indptr).max())))
         else:
             best = top_k(margins, depth) + np.arange(len(margins))[:, np.newaxis] * self.n_labels
-        first = best[:, 0][best[:, 0] >= 0]
+        first = best[:, : self.min_labels]
+        first = first[first >= 0]
         first = first[np.isfinite(flat[first])]
-        if self.top_k is not None:
+        if self.max_labels is not None:
             dropped = np.ones(len(flat), dtype=np.bool_)
             dropped[best[best >= 0]] = False
             flat[dropped] = -np.inf
-        if self.at_least_one:
-            flat[first] = np.inf
+        flat[first] = np.inf
         return margins
 
     def to_dict(self) -> dict[str, Any]:

@@ -47,8 +47,8 @@ def fit_thresholds(
     objective: Objective = "mean",
     scale: Scale = "logit",
     folds: Any = None,
-    top_k: int | None = None,
-    at_least_one: bool = False,
+    min_labels: int = 0,
+    max_labels: int | None = None,
     random_state: int = 0,
 ) -> Thresholds:
     """Choose thresholds on documents that the model has not trained on.
@@ -63,13 +63,14 @@ def fit_thresholds(
         scale: whether the scores are logits, probabilities, or margins: any other real numbers.
         folds: the fold of each document, if the scores are out of fold; default: five random
             folds by `random_state`.
-        top_k, at_least_one: see `Thresholds`.
+        min_labels, max_labels: see `Thresholds`.
     """
     tuning = make_tuning(scores, y_true, label_counts, scale)
     groups = _folds(tuning, method, objective, folds, random_state)
     chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
     values, fitted = fit(chosen, tuning, objective, groups)
-    return Thresholds(values, chosen, objective, top_k, at_least_one, scale, details | fitted)
+    found = details | fitted
+    return Thresholds(values, chosen, objective, min_labels, max_labels, scale, found)
 
 
 def list_methods() -> list[str]:

@@ -1,0 +1,133 @@
+"""What a classifier predicts for a block of texts: decided and ranked from scores computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from longtail.errors import MissingExtraError
+from longtail.metrics import top_k
+from longtail.metrics.blocks import rows_of
+from longtail.models.base import Floats
+from longtail.thresholds import Thresholds
+
+
+class Pairs(NamedTuple):
+    """Pairs of a document and a label: document by document, the best label first."""
+
+    documents: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    """Columns of the scores."""
+    values: NDArray[np.float64]
+    """Probabilities; the scores themselves if they are margins."""
+    thresholds: NDArray[np.float64]
+    """Of the labels, on the same scale."""
+    predicted: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """The scores of some documents, and what the thresholds make of them."""
+
+    first: int
+    """Position of the first of these documents among all."""
+    scores: Floats
+    thresholds: Thresholds
+    known: NDArray[np.int64]
+    """Columns of the labels with a training document: the scores of others cannot be ranked."""
+
+    @cached_property
+    def decisions(self) -> sp.csr_matrix:
+        """Decisions, documents x labels."""
+        return self.thresholds.apply(self.scores)
+
+    def best(self, k: int) -> NDArray[np.int64]:
+        """Columns of the k best known labels of each document; all of them if there are fewer."""
+        every = len(self.known) == self.scores.shape[1]
+        known = self.scores if every else self.scores[:, self.known]
+        return np.asarray(self.known[top_k(known, min(k, len(self.known)))], dtype=np.int64)
+
+    def pairs(self, k: int | None = None) -> Pairs:
+        """The predicted labels of each document and, of those with the k best scores, the others.
+
+        The first k pairs of a document are then those of its k best labels.
+        """
+        marked = 2 * self.decisions
+        if k is not None:
+            best = self.best(k)
+            starts = np.arange(len(best) + 1) * best.shape[1]
+            ones = np.ones(best.size, dtype=np.float32)
+            marked = marked + sp.csr_matrix((ones, best.ravel(), starts), marked.shape)
+        rows, labels = rows_of(marked), marked.indices.astype(np.int64)
+        scores = self.scores[rows, labels]
+        order = np.lexsort((labels, -scores, rows))
+        rows, labels, scores = rows[order], labels[order], scores[order]
+        thresholds = self.thresholds.values[labels]
+        is_logit = self.thresholds.scale == "logit"
+        values, limits = (
+            np.asarray(expit(each) if is_logit else each, dtype=np.float64)
+            for each in (scores.astype(np.float64), thresholds)
+        )
+        return Pairs(self.first + rows, labels, values, limits, marked.data[order] >= 2)
+
+    def records(self, classes: NDArray[Any], k: int | None = None) -> list[dict[str, Any]]:
+        """A dict of lists for each document, with the fields of `record_columns`."""
+        pairs = self.pairs(k)
+        positions = np.arange(self.first, self.first + len(self.scores) + 1)
+        ends = np.searchsorted(pairs.documents, positions).tolist()
+        names = classes[pairs.labels].tolist()
+        values, thresholds = (_short(part) for part in (pairs.values, pairs.thresholds))
+        predicted = np.flatnonzero(pairs.predicted)
+        inner = np.searchsorted(predicted, ends).tolist()
+        fields = list(record_columns(self.thresholds, k))
+        records = []
+        for row in range(len(self.scores)):
+            chosen = predicted[inner[row] : inner[row + 1]].tolist()
+            best = range(ends[row], ends[row + 1])[:k]
+            lists = [[part[n] for n in chosen] for part in (names, values, thresholds)]
+            if k is not None:
+                lists += [[part[n] for n in best] for part in (names, values)]
+            records.append(dict(zip(fields, lists, strict=True)))
+        return records
+
+
+def record_columns(thresholds: Thresholds, k: int | None = None) -> dict[str, Any]:
+    """The fields of records and their types: predicted labels, then the k best, the best first."""
+    values = "probabilities" if thresholds.scale == "logit" else "scores"
+    columns: dict[str, Any] = {"labels": list[str], values: list[float], "thresholds": list[float]}
+    return (
+        columns if k is None else columns | {"top_labels": list[str], f"top_{values}": list[float]}
+    )
+
+
+def _short(values: NDArray[np.float64]) -> list[float]:
+    """Six digits, as of a float32; the order stays."""
+    return [float(f"{value:.6g}") for value in values.tolist()]
+
+
+def as_frame(pairs: Iterable[Pairs], classes: NDArray[Any], thresholds: Thresholds) -> Any:
+    """Pairs as a pandas DataFrame, a row for each; raises before they are computed."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise MissingExtraError("predict_frame", "pandas", "pandas") from error
+    empty = Pairs(*(np.zeros(0, dtype) for dtype in (int, int, float, float, bool)))
+    documents, labels, values, limits, predicted = map(
+        np.concatenate, zip(empty, *pairs, strict=True)
+    )
+    return pd.DataFrame(
+        {
+            "document": documents,
+            "label": pd.Series(classes[labels], dtype="str"),
+            "probability" if thresholds.scale == "logit" else "score": values,
+            "threshold": limits,
+            "predicted": predicted,
+        }
+    )
