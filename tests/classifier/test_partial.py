@@ -148,7 +148,7 @@ def classifier_data(truth: np.ndarray) -> TextData:
     return TextData(TEXTS, known, tuple(NAMES), unknown=sp.csr_matrix(np.isnan(truth)))
 
 
-@pytest.mark.parametrize("limits", [{}, {"at_least_one": True, "max_labels": 1}])
+@pytest.mark.parametrize("limits", [{}, {"min_labels": 1, "max_labels": 1}])
 def test_reports_of_partial_labels(limits: dict[str, Any]) -> None:
     """Limits on the number of labels hold for all labels of a document, known or not."""
     classifier = LongTailClassifier(**KINDS["db"], **limits).fit(TEXTS, LABELS)
