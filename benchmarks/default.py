@@ -198,7 +198,9 @@ def run(system: str, corpus: Corpus, work: Path, peers: Path, limit: float) -> R
     if system == "longtail":
         own = (sys.executable, "-m", "longtail")
         fit = (*own, "train", *data, "--out", str(model))
-        predict = (*own, "evaluate", str(model), *data, "--split", "test", "--json")
+        # All of the test part, as the others predict it: a few texts are in the training part too.
+        flags = ("--split", "test", "--include-trained", "--json")
+        predict = (*own, "evaluate", str(model), *data, *flags)
     else:
         script = str(HERE.absolute() / "peers.py")
         fit, predict = (

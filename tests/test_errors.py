@@ -20,6 +20,7 @@ from longtail.errors import (
     MissingExtraError,
     NotFittedError,
     UnknownNameError,
+    known_name,
     printable,
 )
 
@@ -123,3 +124,11 @@ def test_pickled_and_copied(error: LongtailError) -> None:
         assert again.__notes__ == ["while reading"]
         assert getattr(again, "exit_code", None) == getattr(error, "exit_code", None)
     del error.__notes__
+
+
+def test_a_known_name_in_any_case() -> None:
+    assert known_name("loss", "DB", ["bce", "db"]) == "db"
+    assert known_name("model", "bag", ["Bag"]) == "Bag"
+    for wrong in ("dbb", "db ", "", None, 3):
+        with pytest.raises(UnknownNameError, match="unknown loss"):
+            known_name("loss", wrong, ["bce", "db"])

@@ -83,6 +83,16 @@ class UnknownNameError(LongtailError, ValueError):
         super().__init__(f"unknown {kind} {shown(name)}. {hint}Known: {listed}.")
 
 
+def known_name(kind: str, name: object, known: Iterable[str]) -> str:
+    """The known name that this is, in whatever case it is written."""
+    names = list(known)
+    written = name.lower() if isinstance(name, str) else name
+    for each in names:
+        if each.lower() == written:
+            return each
+    raise UnknownNameError(kind, name, names)
+
+
 class DataError(LongtailError, ValueError):
     """A file or record that cannot be read as documents with labels."""
 

@@ -10,9 +10,12 @@ from typing import Any, Self
 from longtail.errors import InputError, UnknownNameError
 
 
-def setting(default: Any, text: str) -> Any:
-    """A field with the sentence that documents it everywhere."""
-    return field(default=default, metadata={"help": text})
+def setting(default: Any, text: str, *, common: bool = False) -> Any:
+    """A field with the sentence that documents it everywhere.
+
+    `common`: `--help` shows its flag, and not only `--help-all`.
+    """
+    return field(default=default, metadata={"help": text, "common": common})
 
 
 @dataclass(repr=False)

@@ -136,7 +136,8 @@ def edit_tensors(path: Path, draw: random.Random) -> None:
         "repeated": lambda: np.repeat(tensor, 2, axis=0),
     }
     how = draw.choice(list(edits))
-    tensors[f"{name}x" if how == "renamed" else name] = edits[how]()
+    with np.errstate(over="ignore", invalid="ignore"):
+        tensors[f"{name}x" if how == "renamed" else name] = edits[how]()
     save_file(tensors, path)
 
 

@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from huggingface_hub.utils import close_session
 
 from longtail import LongTailClassifier
-from longtail.classifier.saving import CONFIG_FILE
+from longtail.classifier.saving import CONFIG_FILE, HASHES_FILE
 from longtail.errors import LIMIT, DataError, InputError, LongtailError, NotFittedError
 
 from .cases import TEXTS
@@ -65,6 +65,18 @@ def test_upload_and_download(hub: Hub, encoder: Classifier, tmp_path: Path) -> N
     hub.failing = 503
     again = LongTailClassifier.from_pretrained("somebody/news")
     assert np.array_equal(again.decision_function(TEXTS), encoder.decision_function(TEXTS))
+
+
+def test_hashes_of_training_documents_are_uploaded_on_request(
+    hub: Hub, encoder: Classifier
+) -> None:
+    encoder.push_to_hub("somebody/news", token=TOKEN, include_hashes=True)
+    files = hub.repositories["somebody/news"].branches["main"]
+    assert HASHES_FILE in files and HASHES_FILE in files["README.md"].decode()
+    assert LongTailClassifier.from_pretrained("somebody/news").trained_on(TEXTS).all()
+    encoder.push_to_hub("somebody/news", token=TOKEN)
+    assert HASHES_FILE not in files and "were not published" in files["README.md"].decode()
+    assert LongTailClassifier.from_pretrained("somebody/news").document_hashes_ is None
 
 
 def test_a_folder_takes_precedence(

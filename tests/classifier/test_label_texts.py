@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -80,15 +81,44 @@ def test_unknown_labels_are_reported() -> None:
     notes: list[str] = []
     texts = {"castor-oil": "an oil of beans", "x": "one", "y": "two"}
     fit_plans([plan(2, texts)], documents(), None, Run(note=notes.append))
-    expected = "label_texts: 2 of 3 texts are not used, as the data has no such label: 'x', 'y'."
-    assert notes == [expected]
+    first = "label_texts: 2 of 3 texts are not used, as the data has no such label: 'x', 'y'."
+    assert notes == [f"{first} It has, for example, 'castor-oil'."]
+
+
+def test_texts_of_no_label_are_reported_and_change_nothing() -> None:
+    notes: list[str] = []
+    run = Run(note=notes.append)
+    each: list[Any] = [None, {"x": "y"}]
+    plain, other = (fit_plans([plan(2, texts)], documents(), None, run) for texts in each)
+    assert len(notes) == 1 and "1 of 1 texts are not used" in notes[0]
+    assert plain is not None and other is not None
+    np.testing.assert_array_equal(plain.scores, other.scores)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("E11.9", "B-12", "Z79", "vitamin B12"), ["vitamin B12"]),
+        (("体育", "12", "C0012", "né e"), ["体育", "né e"]),
+    ],
+)
+def test_names_that_are_codes_are_left_out(names: tuple[str, ...], expected: list[str]) -> None:
+    data = TextData.from_lists(["a", "b"], [[names[0]], [names[1]]], names)
+    assert label_documents(data, "names").texts == expected * COPIES
+
+
+def test_names_of_which_none_is_words_are_reported() -> None:
+    codes = [f"E{k}" for k in range(4)]
+    data = TextData.from_lists([f"d{k}" for k in range(8)], [[codes[k % 4]] for k in range(8)])
+    notes: list[str] = []
+    fit_plans([plan(2, "names")], data, None, Run(note=notes.append))
+    assert notes == ["label_texts: no label name is words, see 'E0': nothing is learned from them."]
 
 
 def test_descriptions_of_some_labels() -> None:
     texts = {"castor-oil": "an oil of beans", "earn": "earnings", "lin_oil": "  ", "other": "x"}
     assert label_documents(documents(), texts).texts == ["an oil of beans"] * COPIES
-    with pytest.raises(InputError, match=r"describes none of the 4 labels.*such as 'castor-oil'"):
-        label_documents(documents(), {"Castor oil": "an oil of beans"})
+    assert len(label_documents(documents(), {"Castor oil": "an oil of beans"})) == 0
     # All described labels are frequent: nothing to add.
     assert len(label_documents(documents(), {"earn": "earnings"})) == 0
 

@@ -124,7 +124,7 @@ def test_fit_and_load(case: str, make_any: Make, tmp_path: Path) -> None:
     assert np.isfinite(classifier.decision_function(TEXTS)).all()
     assert not np.isnan(classifier.thresholds_.values).any()
     decisions = reload(classifier, tmp_path / "run").predict(TEXTS).toarray()
-    if "every" in classifier.classes_:
+    if "every" in classifier.classes_ and classifier.plans_[0].folds > 1:
         assert decisions[:, classifier.classes_.tolist().index("every")].all()
     if case.startswith("all"):
         assert decisions.all()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import shlex
 import signal
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 from typer.main import get_command
 
-from longtail import Bag, LongTailClassifier
+from longtail import Bag, Encoder, LongTailClassifier
 from longtail.cli import app
 from longtail.models import MODELS, ModelSettings
 from longtail.settings import field_names
@@ -65,7 +67,7 @@ def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Pat
     recipe.write_text("model: bag\nloss: fl\nhidden: 4\nngrams: 2\nfolds: 1\n")
     flags = ("--hidden", 6, "--epochs", 2, "--loss-set", "gamma=1", "--thresholds", "global")
     flags = (*flags, "--min-labels", 1, "--max-labels", 3)
-    longtail.ok("train", folder, "--config", recipe, "--out", tmp_path / "run", *flags)
+    longtail.ok("train", folder, "--recipe", recipe, "--out", tmp_path / "run", *flags)
     got = LongTailClassifier.from_pretrained(tmp_path / "run").get_params()
     assert got["loss"] == "fl" and got["training__epochs"] == 2 and got["folds"] == 1
     assert got["model"] == Bag(hidden=6, ngrams=2)
@@ -98,6 +100,9 @@ def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Pat
         ("--label-texts nothing-there.json", "(--label-texts): expected names, or a JSON file"),
         ("--label-texts .", "(--label-texts): expected names, or a JSON file"),
         ("--label-texts /dev/zero", "larger than 64 MB"),
+        ("--recipe bst", "no file is called so): 'bst'. Did you mean 'best'"),
+        ("--recipe best --min-df 2", "Set min_df in the model that it is meant for"),
+        ("--recipe fast --encoder x", "encoder is a setting of the model encoder"),
     ],
 )
 def test_contradictions_name_the_flags(
@@ -105,6 +110,101 @@ def test_contradictions_name_the_flags(
 ) -> None:
     longtail.fails(message, "train", folder, "--out", tmp_path / "run", *flags.split())
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--model encoder --encoder ./nothing", "the encoder './nothing' was not found"),
+        ("--model encoder --encoder .", "is not an encoder: it lacks"),
+        ("--recipe paper --early-stopping-metric f2", "unknown early stopping metric 'f2'"),
+        ("--loss db --loss-set gama=1", "Did you mean 'gamma'"),
+        ("--device cuda:99", "cuda:99"),
+        ("--recipe paper --folds 2", "early_stopping_patience needs a validation part"),
+    ],
+)
+def test_mistakes_are_answered_before_data_is_read(
+    longtail: Command, tmp_path: Path, flags: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.jsonl").write_text("this cannot be read")
+    longtail.fails(message, "train", "data.jsonl", "--out", "run", *flags.split())
+
+
+def test_names_in_any_case(longtail: Command, folder: Path, tmp_path: Path) -> None:
+    names = ("--model", "Bag", "--loss", "BCE", "--thresholds", "Global", "--objective", "MICRO")
+    longtail.ok("train", folder, "--out", tmp_path / "run", "--folds", 1, "--C", 1, *names)
+    saved = json.loads((tmp_path / "run" / "longtail.json").read_text())
+    assert saved["plans"][0]["loss"] == "bce"
+    assert (saved["thresholds"]["method"], saved["thresholds"]["objective"]) == ("global", "micro")
+
+
+def test_what_is_said_at_the_end_is_short_and_honest(
+    longtail: Command, folder: Path, tmp_path: Path
+) -> None:
+    out = longtail.ok("train", folder, "--out", tmp_path / "run", "--recipe", "fast").out
+    facts = LongTailClassifier.from_pretrained(tmp_path / "run").facts_
+    assert len(out.splitlines()) <= 15 and facts.cross_validated is not None
+    for name, scores in facts.cross_validated.items():
+        assert f"{name} ({scores.n_labels})" in out
+        assert f"{100 * scores.micro_f1:.2f} / {100 * scores.macro_f1:.2f}" in out
+    assert f"Chosen of {len(facts.trials)} settings" in out
+    assert f"{tmp_path / 'run' / 'README.md'}" in out.replace("\n", "")
+    for sentence in facts.sentences():
+        assert sentence in out
+
+
+def test_the_best_recipe_with_another_encoder(
+    longtail: Command, folder: Path, tmp_path: Path, tiny_bert: Path
+) -> None:
+    flags = ("--recipe", "best", "--encoder", tiny_bert, "--epochs", 1, "--folds", 2)
+    done = longtail.ok("train", folder, "--out", tmp_path / "run", *flags, "--device", "cpu")
+    assert "without a GPU may take hours" in done.err and "micro-F1 / macro-F1" in done.out
+    loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
+    kinds = [plan.kind for plan in loaded.plans_]
+    assert kinds == ["encoder", "bag"] and loaded.facts_.trials and loaded.facts_.half is None
+    assert loaded.plans_[0].training.epochs == 1 and loaded.plans_[0].label_texts == "names"
+
+
+def test_the_best_recipe_is_named_where_a_gpu_and_its_encoder_are(
+    longtail: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, name = tmp_path / "cache", Encoder().encoder
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    train = ("train", folder, *QUICK, "--overwrite", "--out", tmp_path / "run")
+    assert "--recipe best" not in longtail.ok(*train).out
+    repository = cache / f"models--{name.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("abc")
+    (repository / "snapshots" / "abc").mkdir(parents=True)
+    (repository / "snapshots" / "abc" / "model.safetensors").write_text("")
+    line = longtail.ok(*train).out.splitlines()[-1]
+    assert name in line and "--recipe best would train 5 encoders for 30 epochs" in line
+    assert "--recipe best" not in longtail.ok(*train, "--recipe", "fast").out
+
+
+def test_help_shows_the_common_flags_and_help_all_every_flag(longtail: Command) -> None:
+    def flags(*arguments: object) -> set[str]:
+        return set(re.findall(r"^│[ *]*(--[\w-]+)", longtail.ok(*arguments).out, re.MULTILINE))
+
+    short, whole = flags("train", "--help"), flags("train", "--help-all")
+    assert len(short) <= 26 and short < whole and len(whole) > 50
+    assert {"--recipe", "--model", "--encoder", "--label-separator", "--device"} <= short
+    assert {"--warmup-ratio", "--fold", "--max-record-mb"} <= whole - short
+    for verb in ("evaluate", "stats"):
+        assert "--max-record-mb" in flags(verb, "--help-all") - flags(verb, "--help")
+
+
+def test_defaults_in_the_help_are_those_of_the_code(longtail: Command) -> None:
+    text = " ".join(longtail.ok("train", "--help-all").out.replace("│", " ").split())
+    defaults = inspect.signature(LongTailClassifier).parameters
+    for name in ("thresholds", "objective", "random_state", "model"):
+        shown = text.split(f"--{name.replace('_', '-')} ")[1]
+        assert f"Default: {defaults[name].default}." in shown[:400], name
+    assert f"encoder {Encoder.training_defaults['learning_rate']}" in text
+    assert "Default: bag 2, svm 1." in text and "Default: 200000." in text
 
 
 def test_a_training_that_diverged_is_said_to(
@@ -188,7 +288,7 @@ def test_a_blend_by_recipe(longtail: Command, folder: Path, tmp_path: Path) -> N
         "folds: 2\ndevice: cpu\nlabel_texts: names\nthresholds: global\n"
         "model:\n  - kind: svm\n  - kind: bag\n    min_df: 1\n"
     )
-    train = ("train", folder, "--config", recipe, "--out")
+    train = ("train", folder, "--recipe", recipe, "--out")
     longtail.ok(*train, tmp_path / "run")
     assert (tmp_path / "run" / "member-0" / "fold-1").is_dir()
     done = longtail("evaluate", tmp_path / "run", folder, "--json")
@@ -201,14 +301,14 @@ def test_rare_labels_left_out_by_flag(longtail: Command, folder: Path, tmp_path:
     run = tmp_path / "run"
     done = longtail.ok("train", folder, "--min-count", 8, *QUICK, "--out", run)
     assert "labels with fewer than 8 training documents were left out" in done.out + done.err
-    assert "--min-count 8" in done.out
     assert min(json.loads((run / "longtail.json").read_text())["label_counts"]) >= 8
-    done = longtail.ok("evaluate", run, folder, "--min-count", 8, "--json")
-    assert json.loads(done.out)["overall"]["n_labels"] > 0
+    done = longtail.ok("evaluate", run, folder, "--json")
+    assert json.loads(done.out)["unknown_labels"]
     message = "newswire has no use for --min-count"
     longtail.fails(message, "train", "newswire", "--min-count", 8, "--out", tmp_path / "no")
-    message = "--min-count counts training documents"
-    longtail.fails(message, "evaluate", run, folder / "test.jsonl", "--min-count", 3)
+    message, out = "--min-count counts training documents", tmp_path / "out.jsonl"
+    convert = ("corpus", "convert", folder / "test.jsonl", "--out", out)
+    longtail.fails(message, *convert, "--min-count", 3)
 
 
 @pytest.mark.parametrize(
@@ -225,6 +325,6 @@ def test_a_recipe_that_is_none(
     longtail: Command, folder: Path, tmp_path: Path, recipe: str
 ) -> None:
     (tmp_path / "recipe.yaml").write_text(recipe)
-    flags = ("--config", tmp_path / "recipe.yaml", "--out", tmp_path / "run")
+    flags = ("--recipe", tmp_path / "recipe.yaml", "--out", tmp_path / "run")
     err = longtail.fails("cannot be read as a recipe", "train", folder, *flags)
     assert len(err) < 5000 and not Path("RAN").exists()

@@ -141,6 +141,12 @@ def test_csv_cells_without_a_separator(tmp_path: Path, cell: str, labels: list[s
     assert labels_of(data) == [labels]
 
 
+def test_a_list_is_one_beside_a_separator_too(tmp_path: Path) -> None:
+    content = """text,labels\nt,"[""a;b"", ""c""]"\nu,"['d']"\nv,[e];[f]\n"""
+    data = read(tmp_path / "a.csv", content, label_separator=";")
+    assert labels_of(data) == [["a;b", "c"], ["d"], ["[e]", "[f]"]]
+
+
 @pytest.mark.parametrize(
     "cell",
     ["a;b", "a,b", "a|b", "a\tb", "a\nb", "['a' 'b']", "['a'\n 'b']", "[a]", "[1]", "['\\d']"],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longtail.data import ReadReport, TextData, iter_texts, load_data, read_data, write_data
+from longtail.data import ReadReport, TextData, iter_texts, load_data, read_data, split, write_data
 from longtail.errors import DataError, InputError
 from longtail.progress import Progress
 
@@ -117,6 +117,8 @@ def test_one_file_is_split(tmp_path: Path) -> None:
     ids = [int(identity) for part in parts.values() for identity in part.ids or ()]
     assert sorted(ids) == list(range(50))
     assert load_data(tmp_path / "all.jsonl")["test"].ids == parts["test"].ids
+    stratified = split(read_data(tmp_path / "all.jsonl"), (0.7, 0.1, 0.2), "stratified")
+    assert [part.ids for part in parts.values()] == [part.ids for part in stratified]
     by_time = TextData.from_lists(["t"] * 10, [["a"]] * 10, dates=[f"20{k:02d}" for k in range(10)])
     write_data(by_time[::-1], tmp_path / "dated.csv")
     parts = load_data(tmp_path / "dated.csv", split_method="time")

@@ -25,7 +25,6 @@ from longtail.data.splits import (
     folds_by_ids,
     paper_split,
     part_sizes,
-    random_split,
     split,
     split_by_ids,
 )
@@ -99,7 +98,9 @@ def test_assignments_are_the_same_in_every_release() -> None:
     assert second.tolist() == [0, 1, 0, 0, 1, 2, 1, 2, 2, 0, 0, 0]
     as_folds = assign_stratified(DATA.Y, (4, 4, 4), 0, first_is_train=False)
     assert as_folds.tolist() == [1, 1, 2, 1, 0, 0, 2, 0, 2, 2, 1, 0]
-    assert rows_of(random_split(DATA, 0.25)[1]) == [4, 6, 11]
+    assert [rows_of(part) for part in split(DATA, (0.5, 0.25, 0.25))] == [
+        np.flatnonzero(first == part).tolist() for part in range(3)
+    ], "stratified by default"
     # Integers only, so that the matrix itself is the same everywhere.
     generator = np.random.RandomState(0)
     rows = np.repeat(np.arange(3000), generator.randint(0, 10, 3000, dtype=np.int64))
@@ -283,11 +284,6 @@ def test_split_and_folds_by_ids_keep_the_order_of_the_data() -> None:
     assert all(sorted(train + held_out) == list(range(12)) for train, held_out in pairs)
 
 
-@pytest.mark.parametrize(("fraction", "size"), [(0.01, 1), (0.25, 3), (0.99, 11), (0.5, 6)])
-def test_random_split(fraction: float, size: int) -> None:
-    assert [len(part) for part in random_split(DATA, fraction, random_state=2)] == [12 - size, size]
-
-
 @pytest.mark.parametrize("n_held_out", [1, 5, 11])
 @pytest.mark.parametrize("random_state", [0, 123, 2**32 - 1])
 def test_paper_split_is_that_of_scikit_learn(n_held_out: int, random_state: int) -> None:
@@ -345,10 +341,6 @@ BAD_INPUT: list[tuple[str, list[Callable[[], Any]]]] = [
             *((NO_SHARE, shares) for shares in ((1.0,), ())),
         )
     ),
-    (
-        "split off must lie between 0 and 1, got ",
-        [partial(random_split, DATA, f) for f in (0, 1, -0.1, 1.5, float("nan"))],
-    ),
     ("hold out", [partial(paper_split, DATA, n) for n in (0, 12, -1, 0.1, True)]),
     ("whole number of at least 2", [partial(folds, DATA, k) for k in (1, 0, -2, 2.0, True)]),
     ("expected a list of ids, got 'd1'", [lambda: split_by_ids(DATA, "d1")]),
@@ -360,7 +352,6 @@ BAD_DATA: list[tuple[str, list[Callable[[], Any]]]] = [
         "cannot split 2 documents into 3 parts",
         [partial(split, DATA[:2], method=method) for method in SPLITS],
     ),
-    ("cannot split 1 document: at least two", [lambda: random_split(DATA[:1], 0.5)]),
     ("cannot cut 6 different dates into 7 parts", [lambda: folds(DATA, 6, "time")]),
     (
         "not one in ISO 8601",

@@ -213,7 +213,7 @@ SETTINGS: dict[tuple[str, str], tuple[Any, ...]] = {
     ("constants", "unknown set of constants"): ("reuter", 3, nan),
     ("stats", "stats must be a LabelStats, got"): (5, "stats", [1, 2], {"a": 1}, LabelStats),
     ("name", "unknown loss"): (
-        None, 3, "", "DB", "BCE", "bce ", "focal", "ntr", "r_fl", object(), nan, b"db",
+        None, 3, "", "bce ", "focal", "ntr", "r_fl", object(), nan, b"db",
     ),
 }  # fmt: skip
 

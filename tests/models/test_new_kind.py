@@ -113,9 +113,10 @@ def test_it_is_trained_and_used_by_the_command(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("model: centroid\nfolds: 2\nsharpness: 2\n")
     (tmp_path / "texts.txt").write_text("copper rose\nwheat fell\n")
     run = str(tmp_path / "run")
-    flags = ["--config", str(tmp_path / "recipe.yaml"), "--sharpness", "5"]
+    flags = ["--recipe", str(tmp_path / "recipe.yaml"), "--sharpness", "5"]
+    flags += ["--split-method", "random"]
     commands = [
-        ["longtail", "train", "--help"],
+        ["longtail", "train", "--help-all"],
         ["longtail", "train", str(tmp_path / "data.jsonl"), "--out", run, *flags],
         ["longtail", "predict", run, str(tmp_path / "texts.txt")],
     ]

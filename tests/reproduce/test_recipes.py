@@ -10,10 +10,19 @@ from typing import Any
 
 import pytest
 
+from longtail import Encoder, LongTailClassifier
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.losses import LOSSES, build_loss
-from longtail.reproduce import find_recipes, list_recipes, read_recipe, read_recipes, with_encoder
+from longtail.reproduce import (
+    find_recipe,
+    find_recipes,
+    list_recipes,
+    read_recipe,
+    read_recipes,
+    with_encoder,
+    with_settings,
+)
 from longtail.reproduce.cells import read_finished, train_cell
 from longtail.reproduce.recipes import describe_model, is_random, plans_of
 from longtail.reproduce.run import cells_of
@@ -21,16 +30,18 @@ from longtail.reproduce.run import cells_of
 from .cases import documents, run
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted((ROOT / "recipes").rglob("*.yaml"))
+ROW_FILES = sorted((ROOT / "recipes").glob("*/*.yaml"))
+GENERIC = sorted((ROOT / "recipes").glob("*.yaml"))
+FILES = [*GENERIC, *ROW_FILES]
 ROWS = ["svm", "bce", "fl", "cb", "r-fl", "ntr-fl", "db-0fl", "cb-ntr", "db"]
 
 
 def named(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
+    return path.relative_to(ROOT / "recipes").with_suffix("").as_posix()
 
 
 def test_there_are_recipes_for_the_papers_rows_in_its_order() -> None:
-    assert set(list_recipes()) == {path.parent.name for path in FILES}
+    assert set(list_recipes()) == {path.parent.name for path in ROW_FILES}
     for name in ("newswire", "pubmed", "reuters", "reuters-bag"):
         rows = list(read_recipes(find_recipes(name)))
         assert [row for row in rows if row not in ("svm-balanced", "best")] == ROWS
@@ -162,6 +173,51 @@ def test_recipes_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the recipe of db cannot be used: .*'dbb'"):
         run({"db": {"loss": "dbb"}}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_recipes_for_any_data_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [path.stem for path in GENERIC] == ["best", "fast", "paper"]
+    for path in GENERIC:
+        assert find_recipe(path.stem) == find_recipe(path.stem.upper()) == path
+    with pytest.raises(UnknownNameError, match=r"no file is called so.*Did you mean 'best'"):
+        find_recipe("bes")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("model: svm\n")
+    assert read_recipe(find_recipe("mine.yaml")) == {"model": "svm"}
+    # The default, and the paper's: one threshold, its own head, its training.
+    (fast,) = plans_of("fast", read_recipe(find_recipe("fast")))
+    assert fast == LongTailClassifier().plans()[0]
+    (paper,) = plans_of("paper", read_recipe(find_recipe("paper")))
+    assert isinstance(paper.model, Encoder) and paper.model.pooling == "cls"
+    assert (paper.loss, paper.folds, paper.training.early_stopping_patience) == ("db", 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("n_documents", "epochs"), [(6_769, 24), (10_647, 15), (100, 30), (1_000_000, 3)]
+)
+def test_the_number_of_documents_decides_the_epochs_of_best(n_documents: int, epochs: int) -> None:
+    """Those of Reuters and PubMed lie within what docs/log.md found good."""
+    recipe = read_recipe(find_recipe("best"))
+    encoder, linear = LongTailClassifier.from_settings(recipe).plans(n_documents)
+    assert encoder.training.epochs == epochs and linear.training.epochs is None
+    given = LongTailClassifier.from_settings({**recipe, "epochs": 2}).plans(n_documents)[0]
+    assert given.training.epochs == 2
+
+
+def test_settings_reach_the_members_of_the_kind_that_has_them() -> None:
+    recipe = {"model": ["encoder", {"kind": "bag", "C": 1.0}, "svm"], "folds": 2}
+    changed = with_settings(recipe, {"max_length": 9, "class_weight": "balanced", "folds": 3})
+    assert changed == {
+        "model": [
+            {"kind": "encoder", "max_length": 9},
+            {"kind": "bag", "C": 1.0},
+            {"kind": "svm", "class_weight": "balanced"},
+        ],
+        "folds": 3,
+    }
+    with pytest.raises(InputError, match="--min-df: the recipe blends several models"):
+        with_settings(recipe, {"min_df": 3})
+    assert with_settings(recipe, {"model": "bag", "C": 3}) == {"model": "bag", "C": 3, "folds": 2}
 
 
 def test_the_wheel_brings_the_recipes(tmp_path: Path) -> None:

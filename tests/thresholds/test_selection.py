@@ -14,6 +14,7 @@ from longtail.thresholds import (
     METHODS,
     OBJECTIVES,
     Thresholds,
+    cross_validated_decisions,
     cross_validated_score,
     fit_thresholds,
     list_methods,
@@ -32,7 +33,7 @@ def test_no_function_that_tunes_can_see_test_data() -> None:
     known = {"scores", "y_true", "label_counts", "method", "objective", "scale", "folds"}
     known.add("random_state")
     assert parameters(fit_thresholds) == known | {"min_labels", "max_labels"}
-    assert parameters(cross_validated_score) == known
+    assert parameters(cross_validated_score) == parameters(cross_validated_decisions) == known
     for method in METHODS.values():
         assert parameters(method) - {"shrinkage"} == {"tuning", "objective", "folds"}
     assert not hasattr(Thresholds, "fit")
@@ -50,6 +51,8 @@ def test_cross_validation_by_hand(method: str, kind: str) -> None:
         rest, held_out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
         fitted = fit_thresholds(case.form[rest], labels[rest], counts, method, folds=folds[rest])
         decided[held_out] = fitted.apply(case.form[held_out]).toarray()
+    decisions = cross_validated_decisions(case.form, labels, counts, method.upper(), folds=folds)
+    np.testing.assert_array_equal(decisions.toarray() > 0, decided > 0)
     result = cross_validated_score(case.form, labels, counts, method, folds=folds)
     for objective in OBJECTIVES:
         assert result.of(objective) == pytest.approx(f1_of(case.truth, decided, objective))
@@ -90,9 +93,7 @@ def test_folds_are_checked() -> None:
 
 def test_folds_by_random_state() -> None:
     tuning = make_tuning(np.zeros((103, 1)), np.zeros((103, 1)), [1])
-    first, again, other = (
-        selection._folds(tuning, "auto", "mean", None, seed) for seed in (0, 0, 1)
-    )
+    first, again, other = (selection._folds(tuning, None, seed) for seed in (0, 0, 1))
     assert (first == again).all() and (first != other).any()
     assert sorted(np.bincount(first)) == [20, 20, 21, 21, 21]
 

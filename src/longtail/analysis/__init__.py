@@ -1,5 +1,6 @@
 """Numbers for people: statistics of data, mistakes, curves, runs side by side. Nothing is drawn."""
 
+from longtail.analysis.label_warnings import label_warnings
 from longtail.analysis.measures import LinkedPair, linked_pairs
 from longtail.analysis.mistakes import (
     ConfusedPair,
@@ -16,6 +17,7 @@ __all__ = [
     "Run",
     "compare_runs",
     "confused_pairs",
+    "label_warnings",
     "linked_pairs",
     "never_predicted",
     "stats",

@@ -6,7 +6,6 @@ training part.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import pairwise
@@ -27,6 +26,7 @@ from longtail.analysis.measures import (
     proportion_z,
     scumble,
 )
+from longtail.data.hashes import text_hashes
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
 from longtail.labels import label_groups
@@ -99,8 +99,8 @@ class _Part(NamedTuple):
     """A part on the labels of all parts."""
 
     matrix: sp.csr_matrix
-    digests: list[bytes]
-    """Of every text, without its white space and case."""
+    hashes: list[int]
+    """Of every text."""
     label_keys: list[bytes]
     ids: tuple[str, ...] | None
 
@@ -111,17 +111,12 @@ class _Part(NamedTuple):
 def _read(data: TextData, names: tuple[str, ...]) -> tuple[_Part, IntArray]:
     """The part, and the number of words of every text."""
     matrix = data.onto(names)[0].Y
-    lengths, digests = [], []
-    for text in data.texts:
-        words = text.split()
-        lengths.append(len(words))
-        # JSON may hold half of a surrogate pair, which plain UTF-8 refuses.
-        folded = " ".join(words).casefold().encode("utf-8", "surrogatepass")
-        digests.append(hashlib.blake2b(folded, digest_size=16).digest())
+    lengths = [len(text.split()) for text in data.texts]
+    hashes = text_hashes(data.texts).tolist()
     # The columns of every row are sorted: equal bytes, equal labels.
     raw = matrix.indices.astype(np.int32).tobytes()
     label_keys = [raw[start:stop] for start, stop in pairwise((matrix.indptr * 4).tolist())]
-    return _Part(matrix, digests, label_keys, data.ids), np.array(lengths, dtype=np.int64)
+    return _Part(matrix, hashes, label_keys, data.ids), np.array(lengths, dtype=np.int64)
 
 
 def _part_stats(part: _Part, words: IntArray) -> dict[str, Any]:
@@ -191,19 +186,19 @@ def _duplicates(part: _Part, train: _Part | None) -> dict[str, Any]:
     examples = []
     if train is not None:
         # The first of several copies in training is the one to name: later ones come first here.
-        row_of = {digest: row for row, digest in reversed(list(enumerate(train.digests)))}
-        pairs = set(zip(train.digests, train.label_keys, strict=True))
-        leaked = [row for row, digest in enumerate(part.digests) if digest in row_of]
-        equal = [(part.digests[row], part.label_keys[row]) in pairs for row in leaked]
+        row_of = {text: row for row, text in reversed(list(enumerate(train.hashes)))}
+        pairs = set(zip(train.hashes, train.label_keys, strict=True))
+        leaked = [row for row, text in enumerate(part.hashes) if text in row_of]
+        equal = [(part.hashes[row], part.label_keys[row]) in pairs for row in leaked]
         in_train, same = len(leaked), sum(equal)
         for row, same_labels in list(zip(leaked, equal, strict=True))[:MAX_EXAMPLES]:
-            names = part.name(row), train.name(row_of[part.digests[row]])
+            names = part.name(row), train.name(row_of[part.hashes[row]])
             example = {"document": names[0], "train_document": names[1]}
             examples.append({**example, "same_labels": same_labels})
         if part.ids is not None and train.ids is not None:
             ids_in_train = sum(map(set(train.ids).__contains__, part.ids))
     return dict(
-        copies=len(part.digests) - len(set(part.digests)),
+        copies=len(part.hashes) - len(set(part.hashes)),
         in_train=in_train,
         in_train_same_labels=same,
         examples=examples,

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.classifier.choice import settle
-from longtail.classifier.crossfit import Fitted, Run, fit_plan
+from longtail.classifier.crossfit import Fitted, Half, Run, fit_half, fit_plan
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.folds import FoldedData
 from longtail.classifier.label_texts import note_unknown_labels
@@ -23,6 +23,9 @@ from longtail.classifier.weights import blend_weights
 from longtail.data import TextData
 from longtail.progress import Progress
 from longtail.thresholds import Objective
+
+# Documents that half of the training documents must be: figures of fewer are chance.
+LEAST_DOCUMENTS = 100
 
 
 def fit_plans(
@@ -56,9 +59,27 @@ def fit_plans(
     members = [item for item in fitted if item is not None]
     if not members:
         return None
-    if len(members) > 1 or (as_logits and members[0].ensemble.scale == "margin"):
-        members = [blend(members)]
-    return dataclasses.replace(members[0], trials=tuple(trials))
+    whole = members[0]
+    if len(members) > 1 or (as_logits and whole.ensemble.scale == "margin"):
+        whole = blend(members)
+    return dataclasses.replace(whole, trials=tuple(trials), half=_half(whole, folded, run))
+
+
+def _half(whole: Fitted, folded: FoldedData, run: Run) -> Half | None:
+    """What half of the documents give, which costs half a fold; it decides nothing.
+
+    Only of models that are solved for, as a network would take long.
+    """
+    if folded.n_folds == 1 or any(plan.model.trains_in_steps for plan in whole.plans):
+        return None
+    halved = folded.halved(whole.plans[0].random_state)
+    n_documents = int((halved.fold_of > 0).sum())
+    if n_documents < LEAST_DOCUMENTS:
+        return None
+    run.progress(Progress("comparing with half of the documents"))
+    scores = [fit_half(plan, halved, run) for plan in whole.plans]
+    ensemble = whole.ensemble
+    return Half(_weighted_sum(scores, ensemble.weights, ensemble.intercept), n_documents)
 
 
 def _run_of(run: Run, number: int, n_members: int) -> Run:

@@ -70,6 +70,15 @@ class Trial(NamedTuple):
     """The mean over labels, which needs no thresholds."""
 
 
+class Half(NamedTuple):
+    """What models give that were fitted on half of the training documents of the first fold."""
+
+    scores: Any
+    """Of the documents that this fold holds out."""
+    n_documents: int
+    """That these models were fitted on."""
+
+
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """Models, and scores of documents that they were not trained on, to choose thresholds with."""
@@ -85,6 +94,8 @@ class Fitted:
     """Of each member, with what the data decided."""
     trials: tuple[Trial, ...] = ()
     """The settings that were compared for that."""
+    half: Half | None = None
+    """Of cross-fitted linear models, which show cheaply what more documents may give."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,8 @@ class _PlanFit:
     plan: Plan
     folded: FoldedData
     run: Run
+    keeps: bool = True
+    """Whether a finished fold is kept in the folder."""
 
     def fit_fold(self, fold: int) -> tuple[TextModel, NDArray[np.bool_]]:
         """The model of a fold, and the labels that have a training document."""
@@ -111,7 +124,8 @@ class _PlanFit:
 
         load = partial(model.load, n_labels=len(known), device=device)
         minutes = plan.training.checkpoint_minutes
-        run.work.fit_fold(fold, model, fit, load, minutes, run.stop)
+        work = run.work if self.keeps else Work()
+        work.fit_fold(fold, model, fit, load, minutes, run.stop)
         return model, known
 
     def _context(self, fold: int, checkpoints: Checkpoints | None) -> FitContext:
@@ -199,6 +213,12 @@ def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
     ensemble = Ensemble(models, np.stack(knowns), scale=models[0].scale).merged()
     held_out, fold_of = folded.data.select(rows[order]), folded.fold_of
     return Fitted(ensemble, scores, held_out, fold_of if plan.folds > 1 else None, (plan,))
+
+
+def fit_half(plan: Plan, halved: FoldedData, run: Run) -> Any:
+    """Scores of the documents of the first fold by a model that has seen half of the others."""
+    fit = _PlanFit(plan, halved, dataclasses.replace(run, progress=ignore), keeps=False)
+    return fit.held_out_scores(0, *fit.fit_fold(0))
 
 
 def score_by_name(name: str, Y: sp.csr_matrix, stats: LabelStats) -> Callable[[Floats], float]:

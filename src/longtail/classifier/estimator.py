@@ -16,19 +16,27 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from longtail.arguments import Arguments
 from longtail.checks import check_integer
 from longtail.classifier.blend import fit_plans
 from longtail.classifier.crossfit import Fitted, Run
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.held_out import Facts, choose_thresholds
 from longtail.classifier.hub import find_model, push_classifier
-from longtail.classifier.inputs import as_text_data, check_texts, on_classes, validation_part
+from longtail.classifier.inputs import (
+    as_text_data,
+    check_evaluable,
+    check_texts,
+    on_classes,
+    validation_part,
+)
 from longtail.classifier.loading import load_classifier
 from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params
 from longtail.classifier.predictions import Predictions, as_frame
 from longtail.classifier.saving import write_files
 from longtail.classifier.work import open_work
-from longtail.data import TextData, random_split
+from longtail.data import TextData, split
+from longtail.data.hashes import text_hashes
 from longtail.errors import InputError, NotFittedError
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
@@ -73,6 +81,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes after fit:
         classes_: label names. label_stats_: label counts of the training documents.
+        document_hashes_: of all documents that a model learned from or that chose the thresholds;
+            None if the model came without them, as from the hub.
         thresholds_: the minimum score of each label. ensemble_: the fitted models.
         plans_: all settings, with defaults filled in, of each model of the blend.
         facts_: the figures of the model card; `facts_.trials`: what was compared to choose.
@@ -93,18 +103,18 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         model: str | ModelSettings | Sequence[str | ModelSettings] = DEFAULT_MODEL,
-        loss: str | None = None,
+        loss: str | None = Arguments.loss,
         *,
         loss_settings: Mapping[str, Any] | None = None,
         training: Training | None = None,
-        thresholds: str = "auto",
-        objective: Objective = "mean",
-        folds: int | None = None,
-        label_texts: str | Mapping[str, str] | None = None,
-        min_labels: int = 0,
-        max_labels: int | None = None,
+        thresholds: str = Arguments.thresholds,
+        objective: Objective = Arguments.objective,
+        folds: int | None = Arguments.folds,
+        label_texts: str | Mapping[str, str] | None = Arguments.label_texts,
+        min_labels: int = Arguments.min_labels,
+        max_labels: int | None = Arguments.max_labels,
         validation_fraction: float = 0.1,
-        random_state: int = 0,
+        random_state: int = Arguments.random_state,
     ) -> None:
         self.model = model
         self.loss = loss
@@ -152,7 +162,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def plans(self, n_documents: int | None = None) -> tuple[Plan, ...]:
         """The parameters as checked plans, one for each model of a blend.
 
-        `n_documents`: few documents make fewer folds than the default.
+        `n_documents`: decides folds, and epochs of an encoder, that are not given.
         """
         return make_plans(plain_params(self.get_params(deep=False)), n_documents)
 
@@ -190,15 +200,17 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             trust_remote_code: run the code that an encoder brings along; see `from_pretrained`.
         """
         data = as_text_data(texts, labels, label_names, sample_weight, note)
-        plans = self.plans(len(data))
+        params = plain_params(self.get_params(deep=False))
+        plans = make_plans(params, len(data))
         for plan in plans:
             # Wrong label weights are detected now rather than after all texts are encoded.
             plan.new_loss(data.stats())
         if validation is not None:
             validation = validation_part(validation, data, note)
         elif plans[0].folds == 1:
-            fraction = float(self.validation_fraction)
-            data, validation = random_split(data, fraction, self.random_state)
+            share = float(self.validation_fraction)
+            shares = (1 - share, share)
+            data, validation = split(data, shares, random_state=self.random_state)
         path = None if folder is None else Path(folder)
         joins = resume or only_fold is not None
         same = fingerprint(plans, data, validation)
@@ -211,8 +223,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 data,
                 validation,
                 run,
-                objective=self.objective,
-                as_logits=self.thresholds != "grid",  # whose shifts are of margins
+                objective=params["objective"],
+                as_logits=params["thresholds"] != "grid",  # whose shifts are of margins
             )
         if fitted is not None:
             self._set_fitted(data, fitted)
@@ -225,6 +237,10 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         thresholds, facts = choose_thresholds(data, fitted, params, base_model)
         self.classes_ = np.asarray(data.label_names, dtype=object)
         self.label_stats_: LabelStats = data.stats()
+        # The held-out documents of cross-fitting are all documents.
+        used = [fitted.held_out] if fitted.fold_of is not None else [data, fitted.held_out]
+        hashes = [text_hashes(part.texts) for part in used]
+        self.document_hashes_: NDArray[np.uint64] | None = np.unique(np.concatenate(hashes))
         self.plans_ = tuple(plan.resolved() for plan in plans)
         self.thresholds_ = thresholds
         self.facts_: Facts = facts
@@ -321,10 +337,24 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         total = predicted + actual + sum(unknown.values())
         return float(2 * hits / total) if total else 0.0
 
+    def trained_on(self, texts: Texts | TextData) -> NDArray[np.bool_]:
+        """Whether each text is one that a model learned from or that chose the thresholds.
+
+        Case and white space do not matter.
+        """
+        self._check_fitted()
+        if self.document_hashes_ is None:
+            raise InputError(
+                "this model came without the hashes of its training documents, so it cannot "
+                "recognise them. Load it from the folder that it was saved to after training."
+            )
+        return np.isin(text_hashes(check_texts(texts)), self.document_hashes_)
+
     def evaluate(self, texts: Texts | TextData, labels: Any = None) -> Evaluation:
         """Overall, head, medium and tail scores at the fitted thresholds; arguments as in `score`.
 
-        Labels that the model was not trained on are left out; `unknown_labels` counts them.
+        Labels that the model was not trained on are left out; `unknown_labels` counts them. To
+        leave out documents that it was trained on: `data[~classifier.trained_on(data.texts)]`.
         """
         return self.evaluate_scores(texts, labels)[0]
 
@@ -334,6 +364,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The evaluation of documents, and their scores: dense, masked or CSR."""
         self._check_fitted()
         known, unknown = on_classes(texts, labels, self.classes_.tolist())
+        check_evaluable(known, unknown)
         scores = self.ensemble_.compact_scores(known.texts)
         unseen = ~self.ensemble_.known.any(axis=0)
         if unseen.any() and not sp.issparse(scores):
@@ -380,15 +411,20 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         token: str | None = None,
         revision: str | None = None,
         commit_message: str = "Upload a longtail model",
+        include_hashes: bool = False,
     ) -> str:
         """Upload to the Hugging Face hub; returns the address of the model.
 
         Args:
             repo_id: owner/name; created if needed. private: whether a new one is.
             token: default: that of `hf auth login`. revision: a branch, created if needed.
+            include_hashes: also upload the hashes of the training documents, which `trained_on`
+                needs. Whoever can read them can test whether a text that they know is among them.
         """
         self._check_fitted()
-        return push_classifier(self, repo_id, private, token, revision, commit_message)
+        return push_classifier(
+            self, repo_id, private, token, revision, commit_message, include_hashes
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

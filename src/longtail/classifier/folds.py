@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ from longtail.errors import InputError
 from longtail.models.base import TextModel
 
 IntArray = NDArray[np.int64]
+LEFT_OUT = -2
 # Characters from which tokens are cached: fewer are tokenized in a second or two.
 CACHED_CHARACTERS = 2_000_000
 
@@ -29,7 +31,7 @@ class FoldedData:
     data: TextData
     """The documents, and after them texts of labels, which every fold trains on."""
     fold_of: IntArray
-    """The fold that holds each document out; -1: none."""
+    """The fold that holds each document out; -1: none; LEFT_OUT: it takes no part."""
     n_folds: int
     _encoded: dict[Any, tuple[TextModel, Any]] = field(default_factory=dict)
 
@@ -49,15 +51,26 @@ class FoldedData:
 
     def training_rows(self, fold: int) -> IntArray:
         texts_of_labels = np.arange(len(self.fold_of), len(self.data))
-        return np.concatenate([np.flatnonzero(self.fold_of != fold), texts_of_labels])
+        return np.concatenate([np.flatnonzero(self._trains(fold)), texts_of_labels])
+
+    def _trains(self, fold: int) -> NDArray[np.bool_]:
+        return np.asarray((self.fold_of != fold) & (self.fold_of != LEFT_OUT))
 
     def held_out_rows(self, fold: int) -> IntArray:
         return np.flatnonzero(self.fold_of == fold)
 
     def training_part(self, fold: int) -> TextData:
         """The documents of the training rows, with the labels that texts of labels imply."""
-        n_documents = int((self.fold_of != fold).sum())
+        n_documents = int(self._trains(fold).sum())
         return add_cooccurring(self.data.select(self.training_rows(fold)), n_documents)
+
+    def halved(self, random_state: int) -> FoldedData:
+        """The same without half of the training documents of the first fold."""
+        training = np.flatnonzero(self.fold_of != 0)
+        order = np.random.RandomState(random_state).permutation(training)
+        fold_of = self.fold_of.copy()
+        fold_of[order[: len(order) // 2]] = LEFT_OUT
+        return dataclasses.replace(self, fold_of=fold_of)
 
     @cached_property
     def _learning_rows(self) -> IntArray:

@@ -9,18 +9,48 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.classifier.crossfit import Fitted, Trial
 from longtail.classifier.ensemble import highest
 from longtail.data import TextData
 from longtail.evaluation import Scores
-from longtail.labels import label_groups
-from longtail.metrics import Counts, count
-from longtail.thresholds import CrossValidatedF1, Thresholds, cross_validated_score, fit_thresholds
+from longtail.labels import LabelStats, label_groups
+from longtail.metrics import Counts, count, precision_recall_f1
+from longtail.report.table import plural
+from longtail.thresholds import (
+    CrossValidatedF1,
+    Thresholds,
+    cross_validated_decisions,
+    fit_thresholds,
+)
 
+# Training documents below which a label is said to have few, and labels that are named of a group.
+FEW, N_EXAMPLES = 10, 3
 # Pairs of document and label up to which all of them choose thresholds: `auto` takes about 5 s and
 # 1 GB for 10 million.
 TUNING_PAIRS, ROWS = 10_000_000, 4096
+
+
+@dataclass(frozen=True)
+class NeverPredicted:
+    """Labels that are not predicted, for one reason."""
+
+    why: str
+    n_labels: int
+    examples: tuple[str, ...]
+    """The most frequent of them."""
+
+
+@dataclass(frozen=True)
+class HalfScore:
+    """Cross-validated F1 on the documents of one fold: of models that were trained on half of the
+    other documents, and on all of them."""
+
+    n_half: int
+    n_all: int
+    half: CrossValidatedF1
+    all: CrossValidatedF1
 
 
 @dataclass(frozen=True)
@@ -36,29 +66,60 @@ class Facts:
     cross_fitted: bool
     """Whether the held-out documents are the training documents, each scored by a model that was
     trained without it; otherwise they are a validation part."""
-    held_out: Mapping[str, Scores]
-    """`all`, `head`, `medium` and `tail`, at the thresholds chosen on these documents."""
-    cross_validated: CrossValidatedF1 | None
-    """Cross-validated scores of the thresholds; None if there are too few documents."""
+    n_held_out: int
+    cross_validated: Mapping[str, Scores] | None
+    """`all`, `head`, `medium` and `tail` of the held-out documents, each decided by thresholds that
+    were chosen on the others; None if there are too few. Without limits of labels per text."""
+    never_predicted: tuple[NeverPredicted, ...] = ()
+    half: HalfScore | None = None
+    """What half of the documents give, of cross-fitted linear models."""
     base_model: str | None = None
     """The pretrained model on the Hugging Face hub, if any."""
     trials: tuple[Trial, ...] = ()
     """The settings that were compared on held-out documents, in this order."""
 
+    def sentences(self) -> list[str]:
+        """Which labels are never predicted, and what more documents may give, for people."""
+        lines = [
+            f"{plural(each.n_labels, 'label')} {each.why}: {', '.join(each.examples)}"
+            f"{', ...' * (each.n_labels > len(each.examples))}."
+            for each in self.never_predicted
+        ]
+        if self.half is not None:
+            before, after = (
+                f"{100 * f1.micro_f1:.2f} / {100 * f1.macro_f1:.2f}"
+                for f1 in (self.half.half, self.half.all)
+            )
+            documents = f"{self.half.n_all:,} instead of {self.half.n_half:,}"
+            lines.append(
+                f"Twice the training documents ({documents}) took micro-F1 / macro-F1 on one fold "
+                f"from {before} to {after}."
+            )
+        return lines
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self) | {
-            "cross_validated": self.cross_validated and self.cross_validated._asdict(),
-            "trials": [trial._asdict() for trial in self.trials],
-        }
+        return asdict(self) | {"trials": [trial._asdict() for trial in self.trials]}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Facts:
         """Restore what `to_dict` returned."""
-        held_out = {str(name): Scores(**scores) for name, scores in saved["held_out"].items()}
-        cross_validated = saved["cross_validated"] and CrossValidatedF1(**saved["cross_validated"])
-        trials = tuple(Trial(**trial) for trial in saved["trials"])
-        read = {"held_out": held_out, "cross_validated": cross_validated, "trials": trials}
+        groups, half = saved["cross_validated"], saved["half"]
+        read = {
+            "cross_validated": groups and {str(k): Scores(**each) for k, each in groups.items()},
+            "never_predicted": tuple(
+                NeverPredicted(each["why"], each["n_labels"], tuple(each["examples"]))
+                for each in saved["never_predicted"]
+            ),
+            "half": half
+            and HalfScore(
+                half["n_half"],
+                half["n_all"],
+                CrossValidatedF1(*half["half"]),
+                CrossValidatedF1(*half["all"]),
+            ),
+            "trials": tuple(Trial(**trial) for trial in saved["trials"]),
+        }
         return cls(**{**saved, **read})
 
 
@@ -68,28 +129,37 @@ def choose_thresholds(
     """Choose thresholds as the estimator's parameters say, and evaluate them."""
     # Cross-fitting trains on the validation part too.
     trained = data.stats() if fitted.fold_of is None else fitted.held_out.stats()
-    rule = {
+    rule: dict[str, Any] = {
         "label_counts": trained.label_counts,
-        "method": params["thresholds"],
         "objective": params["objective"],
         "scale": fitted.ensemble.scale,
-        "folds": fitted.fold_of,
         "random_state": params["random_state"],
     }
     limits = {name: params[name] for name in ("min_labels", "max_labels")}
     likely = likely_pairs(fitted)
-    thresholds = fit_thresholds(likely.scores, likely.held_out.truth, **rule, **limits)
+    folds: dict[str, Any] = {"folds": fitted.fold_of}
+    scores, truth = likely.scores, likely.held_out.truth
+    method = params["thresholds"]
+    thresholds = fit_thresholds(scores, truth, method=method, **rule, **folds, **limits)
     # The score of a label without a training document is a constant.
-    known = fitted.ensemble.known.any(axis=0)
+    known = np.asarray(fitted.ensemble.known.any(axis=0))
     thresholds = dataclasses.replace(thresholds, values=np.where(known, thresholds.values, np.inf))
+    rule["method"] = thresholds.method
+    cross_validated = None
+    if len(fitted.held_out) > 1:
+        decisions = cross_validated_decisions(scores, truth, **rule, **folds)
+        # All labels of a document count, also one that the models of its fold could not know.
+        cross_validated = _by_group(fitted.held_out.truth, decisions, data)
     per_document = np.diff(data.Y.indptr)
     facts = Facts(
         int((per_document == 0).sum()),
         int(per_document.max(initial=0)),
         0 if fitted.fold_of is None else len(fitted.held_out) - len(data),
         fitted.fold_of is not None,
-        _by_group(likely, thresholds, data),
-        _cross_validated(likely, thresholds, **rule),
+        len(fitted.held_out),
+        cross_validated,
+        _never_predicted(likely, thresholds, known, trained),
+        _half_score(fitted, rule),
         base_model,
         fitted.trials,
     )
@@ -116,9 +186,8 @@ def likely_pairs(fitted: Fitted) -> Fitted:
     return dataclasses.replace(fitted, scores=sp.vstack(blocks, format="csr"), held_out=reduced)
 
 
-def _by_group(fitted: Fitted, thresholds: Thresholds, data: TextData) -> dict[str, Scores]:
-    counts = count(fitted.held_out.truth, thresholds.apply(fitted.scores))
-    n_documents = len(fitted.held_out)
+def _by_group(truth: Any, decisions: Any, data: TextData) -> dict[str, Scores]:
+    counts, n_documents = count(truth, decisions), truth.shape[0]
     masks = label_groups(data.stats().label_counts)
     return {"all": Scores.of(counts, n_documents)} | {
         name: Scores.of(Counts(*(part[mask] for part in counts)), n_documents)
@@ -126,14 +195,42 @@ def _by_group(fitted: Fitted, thresholds: Thresholds, data: TextData) -> dict[st
     }
 
 
-def _cross_validated(
-    fitted: Fitted, thresholds: Thresholds, label_counts: Any, method: str, **rule: Any
-) -> CrossValidatedF1 | None:
-    """Scores of the chosen method; `auto` has computed them already, in order to choose."""
-    if method == "auto":
-        cross_validated = thresholds.details["cross_validated_f1"].get(thresholds.method)
-        return None if cross_validated is None else CrossValidatedF1(*cross_validated)
-    if len(fitted.held_out) < 2:
+def _never_predicted(
+    likely: Fitted, thresholds: Thresholds, known: NDArray[np.bool_], trained: LabelStats
+) -> tuple[NeverPredicted, ...]:
+    """Labels that cannot be predicted, and those that no held-out document gets."""
+    counts, finite = trained.label_counts, np.isfinite(thresholds.values)
+    found = count(likely.held_out.Y, thresholds.apply(likely.scores)).predicted > 0
+    unreached = known & finite & ~found
+    n_few = int((counts[unreached] < FEW).sum())
+    reasons = {
+        "never predicted, for want of training documents": ~known,
+        "never predicted, as no threshold would gain": known & ~finite,
+        f"predicted for no held-out document, {n_few:,} of them with fewer than {FEW} training "
+        "documents": unreached,
+    }
+    names = likely.held_out.label_names
+    result = []
+    for why, labels in reasons.items():
+        if labels.any():
+            columns = np.flatnonzero(labels)
+            first = columns[np.argsort(-counts[columns], kind="stable")][:N_EXAMPLES]
+            examples = tuple(names[k] for k in first)
+            result.append(NeverPredicted(why, len(columns), examples))
+    return tuple(result)
+
+
+def _half_score(fitted: Fitted, rule: Mapping[str, Any]) -> HalfScore | None:
+    """Thresholds are cross-validated within the fold, of both alike."""
+    if fitted.half is None or fitted.fold_of is None:
         return None
-    truth = fitted.held_out.truth
-    return cross_validated_score(fitted.scores, truth, label_counts, method, **rule)
+    rows = np.flatnonzero(fitted.fold_of == 0)
+    held_out = fitted.held_out.select(rows)
+    scores = []
+    for each in (fitted.half.scores, fitted.scores[rows]):
+        part = likely_pairs(dataclasses.replace(fitted, scores=each, held_out=held_out))
+        decisions = cross_validated_decisions(part.scores, part.held_out.truth, **rule)
+        counts = count(held_out.truth, decisions)
+        f1 = [precision_recall_f1(counts, average).f1 for average in ("micro", "macro")]
+        scores.append(CrossValidatedF1(*f1))
+    return HalfScore(fitted.half.n_documents, len(fitted.fold_of) - len(rows), *scores)

@@ -50,6 +50,7 @@ def push_classifier(
     token: str | None,
     revision: str | None,
     commit_message: str,
+    include_hashes: bool,
 ) -> str:
     """Upload to a repository, created if needed; return its address."""
     api = _api(token)
@@ -59,7 +60,7 @@ def push_classifier(
         if revision is not None and not revision.startswith("refs/pr/"):
             api.create_branch(name, branch=revision, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="longtail-") as folder:
-            write_files(classifier, Path(folder), name)
+            write_files(classifier, Path(folder), name, include_hashes=include_hashes)
             api.upload_folder(
                 repo_id=name,
                 folder_path=folder,

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from longtail.checks import has_surrogate, replace_surrogates
 from longtail.data import TextData
-from longtail.errors import InputError
+from longtail.errors import InputError, shown
 from longtail.metrics.inputs import known_labels
 
 
@@ -68,6 +68,27 @@ def on_classes(texts: Any, labels: Any, classes: Sequence[str]) -> tuple[TextDat
             f"{len(data.label_names)}."
         )
     return dataclasses.replace(data, label_names=tuple(classes)), {}
+
+
+def check_evaluable(known: TextData, unknown: Mapping[str, int]) -> None:
+    """Raise if no document has a label that the classifier knows: all figures would be 0."""
+    if known.Y.nnz:
+        return
+    if not unknown:
+        raise InputError(
+            f"there is nothing to evaluate: none of {len(known)} documents has a label. Check "
+            "that labels_field (--labels-field) names the field of the labels."
+        )
+    theirs, ours = (
+        ", ".join(shown(name, 60) for name in [*names][:3])
+        for names in (unknown, known.label_names)
+    )
+    raise InputError(
+        f"there is nothing to evaluate: the model knows none of the labels of these {len(known)} "
+        f"documents. They have {theirs}; it knows {ours}. Check the field of the labels and the "
+        "separator between them (--labels-field, --label-separator), and how the labels are "
+        "written."
+    )
 
 
 def _read(

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from longtail import __version__
 from longtail.classifier.ensemble import Ensemble, is_failure
 from longtail.classifier.held_out import Facts
 from longtail.classifier.plan import Plan
-from longtail.classifier.saving import FORMAT, WEIGHTS_AND_TOKENIZER
+from longtail.classifier.saving import FORMAT, HASHES_FILE, WEIGHTS_AND_TOKENIZER
 from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.models import build_model, parse_model
@@ -156,6 +158,7 @@ def _restore(
     classifier.thresholds_ = Thresholds.from_dict(config["thresholds"])
     classifier.plans_ = tuple(map(Plan.from_dict, config["plans"]))
     classifier.facts_ = Facts.from_dict(config["facts"])
+    classifier.document_hashes_ = _hashes(root, config["files"])
     classifier._tuning_ = None
     unknown, n_files = config["unknown"], len(config["files"])
     weights = tuple(float(weight) for weight in config["weights"])
@@ -186,6 +189,16 @@ def _restore(
     ensemble.load(root, _device(device, classifier.plans_[0].training.device))
     classifier.ensemble_ = ensemble
     return classifier
+
+
+def _hashes(root: Path, files: Mapping[str, Any]) -> NDArray[np.uint64] | None:
+    """The hashes of the training documents; None: a model from the hub may come without them."""
+    if HASHES_FILE not in files:
+        return None
+    hashes = load_file(root / HASHES_FILE)["hashes"]
+    if hashes.dtype != np.uint64 or hashes.ndim != 1:
+        raise ValueError(f"hashes of the type {hashes.dtype} and the shape {hashes.shape}")
+    return hashes
 
 
 def _parameters(saved: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

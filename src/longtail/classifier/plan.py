@@ -15,9 +15,9 @@ import numpy as np
 from longtail.checks import check_integer, check_number
 from longtail.classifier.label_texts import check_label_texts
 from longtail.data import TextData
-from longtail.errors import InputError, UnknownNameError
+from longtail.errors import InputError, UnknownNameError, known_name
 from longtail.labels import LabelStats
-from longtail.losses import MultiLabelLoss, build_loss
+from longtail.losses import LOSSES, MultiLabelLoss, build_loss
 from longtail.models import (
     KIND,
     MODELS,
@@ -120,7 +120,7 @@ def fingerprint(
 def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan, ...]:
     """The parameters of the estimator as plans, one for each model of a blend.
 
-    `n_documents`: few documents make fewer folds than the default.
+    `n_documents`: decides folds, and epochs of an encoder, that are not given.
     """
     _check(params)
     models = parse_models(params["model"])
@@ -128,6 +128,9 @@ def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan
     if not isinstance(training, Training):
         raise InputError(f"training must be a Training(...), got {training!r}.")
     trainings = [_training_of(model, training) for model in models]
+    if n_documents is not None:
+        pairs = zip(models, trainings, strict=True)
+        trainings = [model.training_for(each, n_documents) for model, each in pairs]
     folds = params["folds"]
     if folds is None:
         folds = MODELS[kind_of(models[0])].folds if len(models) == 1 else BLEND_FOLDS
@@ -142,7 +145,7 @@ def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan
     return tuple(
         Plan(
             model=dataclasses.replace(model, loss=None, loss_settings=None, training=None),
-            loss=model.loss or params["loss"] or model.default_loss,
+            loss=_loss(model, params),
             loss_settings=_loss_settings(model, params),
             training=each,
             folds=folds,
@@ -161,6 +164,11 @@ def _training_of(model: ModelSettings, shared: Training) -> Training:
     return dataclasses.replace(model.training, **{name: getattr(shared, name) for name in unset})
 
 
+def _loss(model: ModelSettings, params: Mapping[str, Any]) -> str | None:
+    name = model.loss or params["loss"] or model.default_loss
+    return None if name is None else known_name("loss", name, LOSSES)
+
+
 def _loss_settings(model: ModelSettings, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Those of the model, or of the classifier unless the model has another loss."""
     shared = None if model.loss else params["loss_settings"]
@@ -173,10 +181,6 @@ def _loss_settings(model: ModelSettings, params: Mapping[str, Any]) -> Mapping[s
 
 def _check(params: Mapping[str, Any]) -> None:
     """Check the parameters that no plan has."""
-    if params["thresholds"] not in list_methods():
-        raise UnknownNameError("threshold method", params["thresholds"], list_methods())
-    if params["objective"] not in OBJECTIVES:
-        raise UnknownNameError("objective", params["objective"], OBJECTIVES)
     # Raises if they do not fit together.
     Thresholds(np.zeros(0), min_labels=params["min_labels"], max_labels=params["max_labels"])
     check_number("validation_fraction", params["validation_fraction"], 0, 0.999, exclusive=True)
@@ -185,7 +189,10 @@ def _check(params: Mapping[str, Any]) -> None:
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of the estimator as plain values, except for model and training."""
     objects = ("model", "training")
-    return {k: v if k in objects else to_plain(v, k) for k, v in params.items()}
+    plain = {k: v if k in objects else to_plain(v, k) for k, v in params.items()}
+    plain["thresholds"] = known_name("threshold method", plain["thresholds"], list_methods())
+    plain["objective"] = known_name("objective", plain["objective"], OBJECTIVES)
+    return plain
 
 
 def to_plain(value: Any, name: str = "") -> Any:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 from markupsafe import Markup
+from safetensors.numpy import save_file
 from scipy.special import expit
 
 from longtail import __version__
+from longtail.classifier.held_out import FEW
 from longtail.classifier.plan import Plan, to_plain
-from longtail.labels import GROUP_NAMES, label_groups
+from longtail.labels import label_groups
 from longtail.losses import LOSSES
 from longtail.models import MODELS, ModelSettings
 from longtail.report.jinja import render_markdown
@@ -32,7 +34,9 @@ WEIGHTS_AND_TOKENIZER = (
     "added_tokens.json", "chat_template*",
 )  # fmt: skip
 """Files of an encoder beside its configuration."""
-N_RAREST, FEW = 10, 10
+HASHES_FILE = "documents.safetensors"
+"""Hashes of the documents that the model was trained on."""
+N_RAREST = 10
 
 
 def write_files(
@@ -40,6 +44,8 @@ def write_files(
     folder: Path,
     name: str | None = None,
     run: Mapping[str, Any] | None = None,
+    *,
+    include_hashes: bool = True,
 ) -> None:
     """Write the files of a classifier, beside those that are in the folder already.
 
@@ -47,8 +53,11 @@ def write_files(
     """
     stats, ensemble = classifier.label_stats_, classifier.ensemble_
     ensemble.save(folder)
+    hashes = classifier.document_hashes_ if include_hashes else None
+    if hashes is not None:
+        save_file({"hashes": hashes}, folder / HASHES_FILE)
     # The same line ends on all systems, as checksums require.
-    card = model_card(classifier, name)
+    card = model_card(classifier, name, has_hashes=hashes is not None)
     (folder / CARD_FILE).write_text(card, "utf-8", newline="\n")
     config = {
         "format": FORMAT,
@@ -71,7 +80,9 @@ def write_files(
     (folder / CONFIG_FILE).write_text(text, "utf-8", newline="\n")
 
 
-def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
+def model_card(
+    classifier: LongTailClassifier, name: str | None = None, *, has_hashes: bool = True
+) -> str:
     """The card as Markdown; `name`: the folder or the repository of the model.
 
     Label names and settings come from data and from users: the template escapes all of them.
@@ -94,14 +105,13 @@ def model_card(classifier: LongTailClassifier, name: str | None = None) -> str:
         pipeline=len(models) == 1 and models[0].works_in_pipeline,
         stats=classifier.label_stats_,
         facts=facts,
+        hashes_file=HASHES_FILE if has_hashes else None,
         per_document=counts.sum() / classifier.label_stats_.n_samples,
         groups={name: counts[mask] for name, mask in label_groups(counts).items()},
         rarest=[(classifier.classes_[k], counts[k]) for k in rarest[counts[rarest] > 0][:N_RAREST]],
-        results={name: facts.held_out[name] for name in ("all", *GROUP_NAMES)},
         few=int(((counts > 0) & (counts < FEW)).sum()),
         few_limit=FEW,
         n_unseen=int((counts == 0).sum()),
-        n_unknown=int((~classifier.ensemble_.known.any(axis=0)).sum()),
     )
 
 

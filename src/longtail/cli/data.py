@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import AsJson, Overwrite
+from longtail.cli.show import AsJson, Overwrite, print_notes
 from longtail.errors import DataError, InputError
 from longtail.progress import show_progress
 from longtail.runs.files import check_new, check_not_read, check_replaceable, read_small
@@ -43,6 +43,7 @@ def stats(
     """Describe the data: sizes, the long tail, linked labels, duplicates, drift, and mu."""
     from rich.console import Console
 
+    from longtail.analysis import label_warnings
     from longtail.analysis import stats as describe
     from longtail.report import plot_documents, plot_labels, stats_tables, to_terminal
 
@@ -51,6 +52,7 @@ def stats(
     for path in figures:
         check_replaceable(path, overwrite)
     parts, title = source.parts(), Path(source.data).name
+    print_notes(label_warnings(parts["train"]))
     with show_progress() as progress:
         result = describe(parts, cuts=limits, n_pairs=pairs, progress=progress)
         if plot is not None:

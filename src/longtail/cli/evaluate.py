@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import AsJson, Run, TrustRemoteCode, print_table
+from longtail.cli.reading import Source, evaluates_data
+from longtail.cli.show import AsJson, Run, TrustRemoteCode, print_notes, print_table
+from longtail.errors import InputError
+
+if TYPE_CHECKING:
+    from longtail.classifier import LongTailClassifier
+    from longtail.data import TextData
+
+Split = Annotated[
+    str | None,
+    typer.Option(
+        "--split", "--part", help="train, validation or test, of data with parts; default: test."
+    ),
+]
+IncludeTrained = Annotated[
+    bool,
+    typer.Option("--include-trained", help="Evaluate also documents that were trained on."),
+]
 
 
-@reads_data
+@evaluates_data
 def evaluate(
     run: Run,
     source: Source,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            "--split", "--part", help="train, validation or test; default: test, or a whole file."
-        ),
-    ] = None,
+    split: Split = None,
+    include_trained: IncludeTrained = False,
     as_json: AsJson = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Evaluate a trained model on the test part of the data, or on all of a file."""
+    """Evaluate a trained model on the test part, or on all documents it was not trained on."""
     from longtail.classifier import LongTailClassifier
 
-    documents = source.part(split, run)
+    documents = source.read_as(run).part(split)
     classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
-    result = classifier.evaluate(documents)
+    kept = leave_out_trained(documents, source.data, [(run, classifier)], include_trained)
+    result = classifier.evaluate(kept.documents)
     if as_json:
-        typer.echo(json.dumps(result.to_dict(), indent=2))
+        typer.echo(json.dumps({"documents": kept.counts} | result.to_dict(), indent=2))
         return
+    n_documents = len(kept.documents)
     print_table(
-        {str(run): result}, f"micro-F1 / macro-F1 on {len(documents)} documents of {source.data}"
+        {str(run): result}, f"micro-F1 / macro-F1 on {n_documents} documents of {source.data}"
     )
     if result.unknown_labels:
         count = sum(result.unknown_labels.values())
@@ -42,3 +58,51 @@ def evaluate(
             f"Not evaluated: {count} assignments of {len(result.unknown_labels)} labels that the "
             f"model was not trained on, such as {next(iter(result.unknown_labels))!r}."
         )
+        emptied = (result.y_true.getnnz(axis=1) == 0) & (kept.documents.Y.getnnz(axis=1) > 0)
+        if emptied.any():
+            typer.echo(
+                f"{emptied.sum()} documents have no other labels: whatever is predicted for them "
+                "counts as wrong."
+            )
+
+
+class Kept(NamedTuple):
+    """The documents to evaluate on, and how many there were and are."""
+
+    documents: TextData
+    counts: dict[str, int | None]
+    """`read`; `trained_on`, None if no run could tell; `evaluated`."""
+
+
+def leave_out_trained(
+    documents: TextData,
+    data: str,
+    runs: Iterable[tuple[Path, LongTailClassifier]],
+    include_trained: bool,
+) -> Kept:
+    """The documents that no run was trained on, with a note of how many that leaves out."""
+    import numpy as np
+
+    names, is_trained = [], np.zeros(len(documents), dtype=bool)
+    for run, classifier in runs:
+        if classifier.document_hashes_ is None:
+            note = f"{run} came without the hashes of its training documents: if some of them are"
+            print_notes([f"{note} in {data}, they are evaluated too, and the figures too good."])
+            continue
+        names.append(str(run))
+        is_trained |= classifier.trained_on(documents.texts)
+    n_trained, read = int(is_trained.sum()), len(documents)
+    counts: dict[str, int | None] = {"read": read, "trained_on": n_trained if names else None}
+    whom = names[0] if len(names) == 1 else "one of these models"
+    what = f"{n_trained} of {read} documents of {data} are documents that {whom} was trained on"
+    if n_trained and include_trained:
+        print_notes([f"{what}: they are evaluated too, and the figures are too good."])
+    elif n_trained == read > 0:
+        raise InputError(
+            f"there is nothing to evaluate: {what}. Name documents that were held out or are new, "
+            "or see how well the model fits these with --include-trained."
+        )
+    elif n_trained:
+        print_notes([f"{what}: they are left out (--include-trained keeps them)."])
+        documents = documents.select(~is_trained)
+    return Kept(documents, counts | {"evaluated": len(documents)})

@@ -1,6 +1,7 @@
 """DATA for every verb: one argument, one set of options, and the `Source` that they make.
 
-The options are the fields of `ReadOptions`, so that a new one is a flag of every verb at once.
+The options are the fields of `ReadOptions`, so that a new one is a flag of every verb at once. What
+is evaluated by a trained model is read as its training data was, unless a flag says otherwise.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import dataclasses
 import difflib
 import inspect
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -29,11 +31,15 @@ if TYPE_CHECKING:
     from longtail.data import TextData
 
 HELP = "A corpus name, a file, a folder of parts (train, validation, test), or hf:NAME."
-PANEL = "Reading the data"
-SPLIT_NAMES = ("random", "stratified", "time")
+PANEL = "Data"
+SPLIT_NAMES = ("stratified", "random", "time")
 MEMORY = "data.json"
-# The default method and seed of a split.
-DEFAULT_SPLIT = ("random", 0)
+# Options that decide what is trained on; what is evaluated does not depend on them.
+OF_TRAINING = ("split_method", "split_seed", "min_count")
+# Only one of them may be given.
+EXCLUSIVE = {"label_separator", "label_columns"}
+# Options that another kind of file does not share: a copy in JSON Lines has another encoding.
+OF_FILES = {"encoding", "delimiter", "quote"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +48,12 @@ class Source:
 
     data: str
     format: str | None
-    split_method: str
-    split_seed: int
     path: Path | None
     settings: dict[str, Any]
-    options: ReadOptions
+    options: dict[str, Any]
+    """Fields of ReadOptions; those that are absent have their defaults."""
+    split_method: str = "random"
+    split_seed: int = 0
     min_count: int = 0
 
     def parts(self, needed: tuple[str, ...] = ()) -> dict[str, TextData]:
@@ -62,7 +69,7 @@ class Source:
                 split_method=self.split_method,
                 random_state=self.split_seed,
                 min_count=self.min_count,
-                **asdict(self.options),
+                **self.options,
             )
         for part in needed:
             if part not in parts:
@@ -79,7 +86,7 @@ class Source:
                     f"--min-count counts training documents, and {self.data} is taken whole here. "
                     "Leave it out, or divide the data first with `longtail corpus split`."
                 )
-            documents: TextData = self._read(read_data, self.format, **asdict(self.options))
+            documents: TextData = self._read(read_data, self.format, **self.options)
             return documents
         whole = TextData.concat(self.parts().values())
         # Parts may share ids; one file of all of them could not be read back.
@@ -92,99 +99,58 @@ class Source:
                 )
         return whole
 
-    def part(self, name: str | None = None, run: Path | None = None) -> TextData:
-        """One part to evaluate on.
-
-        By default the test part; a source without parts is taken whole, unless it is the very one
-        that the run was trained on: then it is split as it was then, so that what was held out
-        for testing is evaluated.
-        """
-        source, wanted = self, name or "test"
-        if not self._has_parts():
-            trained = None if run is None else self.as_trained(run)
-            if trained is None and name is None:
-                return self.whole()
-            if trained is not None:
-                self._check_same_split(trained, run)
-                source = trained
-                print_notes(
-                    [f"{self.data} was split to train {run}: evaluating its {wanted} part."]
-                )
-        return source.parts(needed=(wanted,))[wanted]
-
-    def part_for(self, runs: list[Path]) -> TextData:
-        """What several runs can be evaluated on: what all of them held out for testing."""
-        splits = [source and source._test_key() for source in map(self.as_trained, runs)]
-        for run, split in zip(runs, splits, strict=True):
-            if split != splits[0]:
-                raise InputError(
-                    f"{runs[0]} and {run} cannot be compared on {self.data}: they were not trained "
-                    "on the same split of it, so that one would be evaluated on documents that it "
-                    "has seen. Train them with the same --split-method and --split-seed, or on "
-                    "a folder of parts made by `longtail corpus split`."
-                )
-        return self.part(run=runs[0])
+    def part(self, name: str | None = None) -> TextData:
+        """One part, by default for testing; a source without parts as a whole."""
+        if self._has_parts():
+            wanted = name or "test"
+            return self.parts(needed=(wanted,))[wanted]
+        if name is not None:
+            raise InputError(
+                f"{self.data} has no parts, so --split {name} cannot choose one. Leave it out: the "
+                "whole file is read."
+            )
+        return self.whole()
 
     def check_split_is_used(self) -> None:
         """Raise if a split is requested of data that are divided already."""
-        if (self.split_method, self.split_seed) != DEFAULT_SPLIT and self._has_parts():
+        split = (self.split_method, self.split_seed)
+        if split != (DEFAULTS["split_method"], DEFAULTS["split_seed"]) and self._has_parts():
             raise InputError(
                 f"{self.data} is divided into parts already, so --split-method and --split-seed "
                 "would do nothing. Leave them out, or split again with `longtail corpus split`."
             )
 
-    def _check_same_split(self, trained: Source, run: Path | None) -> None:
-        then = (trained.split_method, trained.split_seed)
-        if (self.split_method, self.split_seed) not in (DEFAULT_SPLIT, then):
-            raise InputError(
-                f"{run} was trained on {self.data} split by --split-method {then[0]} --split-seed "
-                f"{then[1]}: another split would evaluate documents that it has seen. Leave these "
-                "flags out."
-            )
-
-    def _test_key(self) -> tuple[Any, ...]:
-        """What decides which documents are for testing."""
-        return self.data, self.format, self.split_method, self.split_seed
-
     def remember(self, run: Path) -> None:
-        """Write down in the run's folder what it was trained on, and how that was split."""
-        saved = {**asdict(self), "data": self._address(), "path": str(self.path or "")}
-        write_text(run / MEMORY, json.dumps(saved, indent=2, default=str))
+        """Write down in the run's folder what it was trained on, and how that was read."""
+        write_text(run / MEMORY, json.dumps(asdict(self), indent=2, default=str))
 
-    def as_trained(self, run: Path) -> Source | None:
-        """This source as the run read and split it; None if it was trained on another one."""
-        try:
-            saved = json.loads(read_regular(whole_folder(run) / MEMORY))
-            if saved["data"] != self._address():
-                return None
-            options = remembered_options(run) or ReadOptions()
-            return dataclasses.replace(
-                self,
-                format=self.format or saved["format"],
-                split_method=saved["split_method"],
-                split_seed=saved["split_seed"],
-                options=options if self.options == ReadOptions() else self.options,
-                min_count=self.min_count or saved.get("min_count", 0),
-            )
-        except (OSError, KeyError, TypeError, ValueError):
-            return None
+    def read_as(self, run: Path) -> Source:
+        """The same, with the options of the training of a run where no flag sets them."""
+        from longtail.corpora import corpus_settings
+
+        remembered = asdict(remembered_options(run, self.data) or ReadOptions())
+        known = corpus_settings(self.data) if self._is_corpus() else remembered
+        given = {*self.options, *(EXCLUSIVE if EXCLUSIVE & self.options.keys() else ())}
+        added = {k: v for k, v in remembered.items() if k in known and k not in given}
+        words = as_words(added, DEFAULTS)
+        if words:
+            print_notes([f"reading {self.data} as {run} was trained: {shlex.join(words)}"])
+        return dataclasses.replace(self, options={**added, **self.options})
 
     def arguments(self, with_split: bool = False) -> list[str]:
         """DATA and the options that differ from their defaults, as on the command line.
 
-        `with_split`: also those that say how one file is split, which a trained run remembers.
+        `with_split`: for another training; without, for a verb that knows what a run remembers.
         """
         values: dict[str, Any] = {"format": self.format, "path": self.path}
         if with_split:
-            values |= {"split_method": self.split_method, "split_seed": self.split_seed}
-        values |= {"min_count": self.min_count, **asdict(self.options)}
+            values |= {name: getattr(self, name) for name in OF_TRAINING} | self.options
         words = [self.data, *as_words(values, DEFAULTS)]
-        for key, value in self.settings.items():
+        of_corpus = self.min_count and not with_split and self._is_corpus()
+        settings = self.settings | ({"min_count": self.min_count} if of_corpus else {})
+        for key, value in settings.items():
             words += ["--set", f"{key}={value}"]
         return words
-
-    def _address(self) -> str:
-        return self.data if self._is_corpus() else str(Path(self.data).resolve())
 
     def _is_corpus(self) -> bool:
         from longtail.corpora import list_corpora
@@ -228,7 +194,7 @@ class Source:
             if key not in known:
                 raise UnknownNameError(f"setting of the corpus {self.data}", key, known)
         # A corpus that reads files takes the options that it has; the others would do nothing.
-        options = {"format": self.format, "min_count": self.min_count, **asdict(self.options)}
+        options = {"format": self.format, "min_count": self.min_count, **self.options}
         for name, value in options.items():
             if value != DEFAULTS[name]:
                 if name not in known:
@@ -238,59 +204,78 @@ class Source:
         return parts
 
 
-def remembered_options(run: Path) -> ReadOptions | None:
-    """How the data of a trained run were read: columns, separators, encoding; None: not known."""
+def remembered_options(run: Path, data: str | None = None) -> ReadOptions | None:
+    """How the data of a trained run were read: columns, separators, encoding; None: not known.
+
+    `data`: what is to be read; options of a kind of file hold only for the same suffix.
+    """
     try:
-        saved = json.loads(read_regular(whole_folder(run) / MEMORY))["options"]
-        known = asdict(ReadOptions())
-        return ReadOptions(**{name: value for name, value in saved.items() if name in known})
+        saved = json.loads(read_regular(whole_folder(run) / MEMORY))
+        is_alike = data is None or Path(data).suffix == Path(saved["data"]).suffix
+        known = asdict(ReadOptions()).keys() - (set() if is_alike else OF_FILES)
+        return ReadOptions(**{k: v for k, v in saved["options"].items() if k in known})
     except (OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _options() -> list[inspect.Parameter]:
-    """--format and the others, then one flag per field of ReadOptions."""
-    rows: list[tuple[str, Any, str, Any]] = [
-        ("format", str, "A name of `longtail corpus formats`; default: by suffix.", None),
-        ("split_method", str, f"How one file is split: {', '.join(SPLIT_NAMES)}.", "random"),
-        ("split_seed", int, "Seed of that split.", 0),
-        ("min_count", int, "Leave out labels with fewer training documents.", 0),
-        ("path", Path, "For a named corpus: a local copy of its source.", None),
-        ("set", list[str], "For a named corpus: KEY=VALUE, repeatable.", None),
+def _options(panel: str = PANEL, of_run: bool = False) -> list[inspect.Parameter]:
+    """--format and the others, then one flag per field of ReadOptions; the last: whether common.
+
+    `of_run`: those of a verb that reads what it evaluates; a run knows their defaults.
+    """
+    methods = ", ".join(SPLIT_NAMES)
+    rows: list[tuple[str, Any, str, Any, bool]] = [
+        ("format", str, "A name of `longtail corpus formats`, if not by suffix.", None, True),
+        ("split_method", str, f"How one file is split: {methods}.", SPLIT_NAMES[0], True),
+        ("split_seed", int, "Seed of that split.", 0, False),
+        ("min_count", int, "Leave out labels with fewer training documents.", 0, True),
+        ("path", Path, "For a named corpus: a local copy of its source.", None, False),
+        ("set", list[str], "For a named corpus: KEY=VALUE, repeatable.", None, False),
     ]
     for field in dataclasses.fields(ReadOptions):
         kind = type(field.default) if isinstance(field.default, bool | float) else str
-        rows.append((field.name, kind, field.metadata["help"], field.default))
-    return [option(name, kind, text, PANEL, default) for name, kind, text, default in rows]
+        text, common = field.metadata["help"], field.metadata["common"]
+        rows.append((field.name, kind, text, field.default, common))
+    return [
+        option(name, kind, text, panel, None if of_run else default, common=common)
+        for name, kind, text, default, common in rows
+        if not (of_run and name in OF_TRAINING)
+    ]
 
 
 def _source(
     data: str,
     format: str | None,
-    split_method: str,
-    split_seed: int,
-    min_count: int,
     path: Path | None,
     set: list[str] | None,
+    split_method: str = "random",
+    split_seed: int = 0,
+    min_count: int = 0,
     **options: Any,
 ) -> Source:
     if split_method not in SPLIT_NAMES:
         raise UnknownNameError("split method", split_method, SPLIT_NAMES)
     if min_count < 0:
         raise InputError(f"--min-count must be at least 0, got {min_count}.")
-    settings, read = parse_settings(set or []), ReadOptions(**options)
-    return Source(data, format, split_method, split_seed, path, settings, read, min_count)
+    given = {name: value for name, value in options.items() if value is not None}
+    # A wrong value is an error now rather than after a corpus was downloaded.
+    ReadOptions(**given)
+    settings = parse_settings(set or [])
+    return Source(data, format, path, settings, given, split_method, split_seed, min_count)
 
 
-def _takes_source(kind: Any) -> Callable[[Verb], Verb]:
+def _takes_source(kind: Any, options: list[inspect.Parameter]) -> Callable[[Verb], Verb]:
     keyword = inspect.Parameter.KEYWORD_ONLY
     data = inspect.Parameter("data", keyword, annotation=Annotated[str, kind])
-    return takes("source", [data, *OPTIONS], _source)
+    return takes("source", [data, *options], _source)
 
 
 OPTIONS = _options()
 DEFAULTS = {parameter.name: parameter.default for parameter in OPTIONS}
-reads_data = _takes_source(typer.Argument(help=HELP))
+OF_RUN = _options("Data; default: as the training data of the run", of_run=True)
+reads_data = _takes_source(typer.Argument(help=HELP), OPTIONS)
 """Gives a verb the argument DATA and the reading options in place of its `source`."""
-reads_data_option = _takes_source(typer.Option(help=HELP))
+evaluates_data = _takes_source(typer.Argument(help=HELP), OF_RUN)
+"""The same for a verb that reads DATA as the training data of a run was read."""
+evaluates_data_option = _takes_source(typer.Option(help=HELP), OF_RUN)
 """The same with --data, for a verb whose arguments are something else."""

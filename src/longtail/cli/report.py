@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from longtail.cli.reading import Source, reads_data_option
+from longtail.cli.evaluate import IncludeTrained, Split, leave_out_trained
+from longtail.cli.reading import Source, evaluates_data_option
 from longtail.cli.show import Overwrite, TrustRemoteCode
 from longtail.errors import InputError
 from longtail.runs.files import MADE_BY, check_replaceable, write_text
@@ -22,10 +24,12 @@ MARKS = {
 }
 
 
-@reads_data_option
+@evaluates_data_option
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders written by `longtail train`.")],
     source: Source,
+    split: Split = None,
+    include_trained: IncludeTrained = False,
     to: Annotated[
         str | None, typer.Option(help="markdown, latex, json or html; default: as --out is called.")
     ] = None,
@@ -36,7 +40,7 @@ def report(
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Compare trained models on the test part, or on all of a file: a table, or a whole page."""
+    """Compare trained models on the test part, or on what none was trained on: a table or page."""
     from longtail.report import Run as ReportRun
     from longtail.report import (
         check_corpus,
@@ -53,10 +57,14 @@ def report(
         check_corpus(paper)
     from longtail.classifier import LongTailClassifier
 
-    test = source.part_for(runs)
+    load = partial(LongTailClassifier.from_pretrained, trust_remote_code=trust_remote_code)
+    read = source.read_as(runs[0]).part(split)
+    # One model at a time: all together may not fit in memory.
+    loaded = ((run, load(run)) for run in runs)
+    test = leave_out_trained(read, source.data, loaded, include_trained).documents
     evaluated = {}
     for run in runs:
-        classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
+        classifier = load(run)
         evaluation, scores = classifier.evaluate_scores(test)
         known = test.onto([str(name) for name in classifier.classes_])[0]
         evaluated[str(run)] = ReportRun(evaluation, known, scores)

@@ -20,6 +20,7 @@ TrustRemoteCode = Annotated[
     typer.Option(
         "--trust-remote-code",
         help="Run the code that an encoder's folder brings along. Only for sources you trust.",
+        rich_help_panel="Run",
     ),
 ]
 Overwrite = Annotated[

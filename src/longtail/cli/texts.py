@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longtail.cli.reading import DEFAULT_SPLIT, Source, remembered_options
+from longtail.cli.reading import Source, remembered_options
 from longtail.cli.show import print_notes
 from longtail.data.documents import ReadOptions, ReadReport
 from longtail.errors import DataError, InputError
@@ -42,28 +42,27 @@ class Texts:
         self.report, self.is_stream = ReadReport(), data == STANDARD_INPUT
         is_text = split is None and (self.is_stream or data.endswith((".txt", ".txt.gz")))
         self.format = "text" if format is None and is_text else format
-        remembered = remembered_options(run) or ReadOptions()
+        remembered = remembered_options(run, data) or ReadOptions()
         self.separator = given.get("label_separator") or remembered.label_separator or SEPARATOR
         """Between the labels of one string, in what is written too."""
         if remembered.label_columns is not None:
             given = {name: value for name, value in given.items() if name != "label_separator"}
         # How tables were read says nothing of plain text, nor of a corpus.
         is_other = self.format == "text" or self.is_corpus
-        self.options = dataclasses.replace(ReadOptions() if is_other else remembered, **given)
+        self.options = replace(ReadOptions() if is_other else remembered, **given)
         self._n_bytes = self._total_bytes = 0
         self._total: int | None = None
         self._contents: Callable[[], dict[str, str | None]] = dict
-        documents = self._read() if split is None else self._part(split, run)
+        documents = self._read() if split is None else self._part(split)
         # What is wrong with the columns is said now; but nobody waits for the standard input.
         first = [] if self.is_stream else list(islice(documents, 1))
         if not (first or self.is_stream):
             raise DataError(f"{data}: holds no documents. {' '.join(self.report.lines())}".rstrip())
         self._documents = chain(first, documents)
 
-    def _part(self, split: str, run: Path) -> Iterator[Document]:
-        """A part of DATA, which train may have split itself: this needs labels, and the memory."""
-        source = Source(self.data, self.format, *DEFAULT_SPLIT, None, {}, self.options)
-        part = source.part(split, run)
+    def _part(self, split: str) -> Iterator[Document]:
+        """A part of DATA, which is read whole, with its labels."""
+        part = Source(self.data, self.format, None, {}, asdict(self.options)).part(split)
         self._total = len(part)
         self._contents = lambda: {f"the {split} part": part.fingerprint()}
         numbered = enumerate(part, start=1)
@@ -83,7 +82,7 @@ class Texts:
         def tick(count: int) -> None:
             self._n_bytes += count
 
-        options, report = dataclasses.asdict(self.options), self.report
+        options, report = asdict(self.options), self.report
         documents = iter_texts(self.data, self.format, report=report, tick=tick, **options)
         return (
             # Those that were skipped before it are counted.
@@ -94,7 +93,7 @@ class Texts:
     def settings(self) -> dict[str, Any]:
         """What decides which documents these are, with digests of their content."""
         named = {"data": self.data, "format": self.format, "split": self.split}
-        return {**named, **dataclasses.asdict(self.options), **self._contents()}
+        return {**named, **asdict(self.options), **self._contents()}
 
     def progress(self, n_done: int, documents_per_second: float) -> Progress:
         """In bytes where these are known, as documents are not counted beforehand."""

@@ -11,12 +11,21 @@ from typing import Annotated, Any
 
 import typer
 
-from longtail.cli.flags import Chosen, check_resumed, takes_settings
+from longtail.cli.chosen import Chosen, check_resumed, takes_settings
+from longtail.cli.flags import RUN
 from longtail.cli.reading import Source, reads_data
 from longtail.cli.show import TrustRemoteCode, print_notes, stoppable
+from longtail.cli.trained import check_plans, print_result, suggest_best
 from longtail.errors import DataError, InputError
 from longtail.progress import show_progress
-from longtail.runs.model import check_out, finish_install, read_config, replace_model, whole_folder
+from longtail.runs.model import (
+    CARD_FILE,
+    check_out,
+    finish_install,
+    read_config,
+    replace_model,
+    whole_folder,
+)
 from longtail.runs.workspace import Workspace
 from longtail.training.settings import RUNTIME
 
@@ -31,28 +40,40 @@ RECORD = "run.json"
 def train(
     source: Source,
     chosen: Chosen,
-    out: Annotated[Path, typer.Option(help="Folder to write the model to.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the model to.", rich_help_panel=RUN)],
     resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the interrupted training in --out.")
+        bool,
+        typer.Option(
+            "--resume", help="Resume the interrupted training in --out.", rich_help_panel=RUN
+        ),
     ] = False,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace the model in --out; other files there stay."),
+        typer.Option(
+            "--overwrite",
+            help="Replace the model in --out; other files there stay.",
+            rich_help_panel=RUN,
+        ),
     ] = False,
     fold: Annotated[
         int | None,
-        typer.Option(help="Train this fold alone (from 0), as one of several processes."),
+        typer.Option(
+            help="Train this fold alone (from 0), as one of several processes.",
+            rich_help_panel=RUN,
+            hidden=True,
+        ),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Train a model, choose its thresholds on held-out documents, and save it."""
     joins = resume or fold is not None
     settings = chosen.resolved(partial=joins)
+    from longtail.analysis import label_warnings
     from longtail.classifier import LongTailClassifier
     from longtail.training.interrupt import StoppedError
 
     if not joins:
-        LongTailClassifier.from_settings(settings).plans()
+        check_plans(LongTailClassifier.from_settings(settings).plans())
     source.check_split_is_used()
     if overwrite and joins:
         raise InputError(
@@ -71,6 +92,7 @@ def train(
         classifier = LongTailClassifier.from_settings(record["settings"])
         _check_fold(fold, classifier.plans()[0].folds)
         parts = source.parts()
+        print_notes(label_warnings(parts["train"]))
         with stoppable(command) as stop, show_progress() as progress:
             classifier.fit(
                 parts["train"],
@@ -92,24 +114,10 @@ def train(
         typer.echo(f"Fold {fold} is finished. When all are, combine them with: {command}")
         return
     _finish(classifier, source, out, work, record, command)
-    _report(classifier)
-    typer.echo(f"Saved to {out}. {_next(source, out)}")
-
-
-def _report(classifier: Any) -> None:
-    """What was compared, what was chosen, and what to expect of new documents."""
-    from longtail.classifier.choice import describe
-
-    facts = classifier.facts_
-    if facts.trials:
-        typer.echo("Compared on held-out documents (micro-F1 / macro-F1):")
-        for trial in facts.trials:
-            typer.echo(f"  {100 * trial.micro_f1:5.2f} / {100 * trial.macro_f1:5.2f}  {trial[0]}")
-        chosen = " and ".join(describe(plan) for plan in classifier.plans_)
-        typer.echo(f"Chosen: {chosen}.")
-    if facts.cross_validated is not None:
-        micro, macro = (100 * value for value in facts.cross_validated)
-        typer.echo(f"Expect of new documents: micro-F1 {micro:.2f}, macro-F1 {macro:.2f}.")
+    print_result(classifier)
+    typer.echo(f"Saved to {out}, with the model card {out / CARD_FILE}. {_next(source, out)}")
+    if not joins and chosen.is_plain:
+        suggest_best(classifier)
 
 
 def _check_fold(fold: int | None, folds: int) -> None:

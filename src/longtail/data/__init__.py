@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from longtail.data.splits import folds as folds
     from longtail.data.splits import folds_by_ids as folds_by_ids
     from longtail.data.splits import paper_split as paper_split
-    from longtail.data.splits import random_split as random_split
     from longtail.data.splits import split as split
     from longtail.data.splits import split_by_ids as split_by_ids
     from longtail.data.textdata import TextData as TextData
@@ -29,7 +28,7 @@ _NAMES = {
     "documents": ("Document", "ReadOptions", "ReadReport"),
     "formats": ("FORMATS", "write_data"),
     "sources": ("iter_texts", "load_data", "read_data"),
-    "splits": ("folds", "folds_by_ids", "paper_split", "random_split", "split", "split_by_ids"),
+    "splits": ("folds", "folds_by_ids", "paper_split", "split", "split_by_ids"),
     "textdata": ("TextData",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -86,8 +86,9 @@ class ReadOptions:
     text_field: str = setting(
         "text",
         "Field or column of the text; several, as in `title,abstract`, are joined by a newline.",
+        common=True,
     )
-    labels_field: str | None = setting("labels", "Field or column of the labels.")
+    labels_field: str | None = setting("labels", "Field or column of the labels.", common=True)
     id_field: str = setting("id", "Field or column of the id; it may be absent.")
     date_field: str = setting("date", "Field or column of the date; it may be absent.")
     known_field: str | None = setting(
@@ -98,11 +99,14 @@ class ReadOptions:
     weight_field: str | None = setting(
         None, "Field or column of a document's weight in training; a document without it: 1."
     )
-    label_separator: str | None = setting(None, "Between the labels of one string, such as `;`.")
+    label_separator: str | None = setting(
+        None, "Between the labels of one string, such as `;`.", common=True
+    )
     label_columns: str | None = setting(
         None,
         "One column per label, holding 0 and 1 (unknown: -1, NA, nan, ?): their names with commas, "
         "or `*` for all others.",
+        common=True,
     )
     delimiter: str | None = setting(None, "Between cells; default a comma, in .tsv files a tab.")
     quote: str = setting(

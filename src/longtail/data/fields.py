@@ -122,7 +122,11 @@ def _labels(record: Mapping[str, Any], field: str | None, options: ReadOptions) 
         return []
     labels = record.get(field)
     if isinstance(labels, str):
-        labels = cell_labels(labels) if separator is None else split_labels(labels, separator)
+        # A list is one beside a separator as well: what `write_data` writes into tables.
+        if separator is None or PYTHON_LIST.fullmatch(labels.strip()):
+            labels = cell_labels(labels)
+        else:
+            labels = split_labels(labels, separator)
     if not is_strings(labels):
         raise RecordError(
             f"expected a list of strings in field {field!r}, got {shown(labels)}. The fields are: "

@@ -17,7 +17,7 @@ from longtail.data.collect import Files, collect, our_errors, usable
 from longtail.data.documents import PART_NAMES, PARTS, Document, ReadOptions, ReadReport
 from longtail.data.files import STANDARD_INPUT, Tick, shown_names
 from longtail.data.formats import FORMATS, format_of_file, format_of_folder, get_format
-from longtail.data.splits import split
+from longtail.data.splits import DEFAULT_SPLIT, split
 from longtail.data.textdata import TextData, label_union
 from longtail.errors import DataError, InputError, shown
 from longtail.progress import OnProgress, ignore
@@ -94,7 +94,7 @@ def load_data(
     source: str | Path,
     format: str | None = None,
     *,
-    split_method: str = "random",
+    split_method: str = DEFAULT_SPLIT,
     random_state: int = 0,
     min_count: int = 0,
     report: ReadReport | None = None,

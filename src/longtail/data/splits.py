@@ -1,4 +1,4 @@
-"""Dividing documents into parts: at random, with every label in every part, by time, by ids.
+"""Dividing documents into parts: with every label in every part, at random, by time, by ids.
 
 The same random_state gives the same parts on every platform. `stratified` is iterative
 stratification (Sechidis et al. 2011) on sparse labels, which deals out the rarest label first,
@@ -27,29 +27,21 @@ IntArray = NDArray[np.int64]
 ISO_DATE = re.compile(r"\d{4}(-\d{2}(-\d{2}(\D.*)?)?)?$")
 Shares = Sequence[float]
 """Positive shares that sum to 1, (0.7, 0.1, 0.2), or whole numbers of documents, (6769, 1000)."""
+DEFAULT_SPLIT = "stratified"
 # Documents of a label that are compared for a part without it: more take longer and add little.
 CANDIDATES = 64
 Pairs = Iterator[tuple[TextData, TextData]]
 
 
 def split(
-    data: TextData, shares: Shares = (0.7, 0.1, 0.2), method: str = "random", random_state: int = 0
+    data: TextData,
+    shares: Shares = (0.7, 0.1, 0.2),
+    method: str = DEFAULT_SPLIT,
+    random_state: int = 0,
 ) -> tuple[TextData, ...]:
     """One part per share, documents in their old order; see SPLITS for the methods."""
     parts = _assign(data, shares, method, random_state)
     return tuple(data.select(parts == part) for part in range(len(shares)))
-
-
-def random_split(
-    data: TextData, fraction: float, random_state: int = 0
-) -> tuple[TextData, TextData]:
-    """Two parts, the second with about `fraction` of the documents and at least one."""
-    if not 0 < fraction < 1:
-        raise InputError(f"the fraction to split off must lie between 0 and 1, got {fraction}.")
-    if len(data) < 2:
-        raise DataError(f"cannot split {len(data)} document: at least two are needed.")
-    n_second = min(len(data) - 1, max(1, round(len(data) * fraction)))
-    return paper_split(data, n_second, random_state)
 
 
 def paper_split(
@@ -90,7 +82,7 @@ def split_by_ids(data: TextData, ids: Iterable[str]) -> tuple[TextData, TextData
     return data.select(~chosen), data.select(chosen)
 
 
-def folds(data: TextData, k: int, method: str = "random", random_state: int = 0) -> Pairs:
+def folds(data: TextData, k: int, method: str = DEFAULT_SPLIT, random_state: int = 0) -> Pairs:
     """k times a training part and a held-out part.
 
     `random` and `stratified` hold out every document once. `time` cuts k + 1 blocks and holds out

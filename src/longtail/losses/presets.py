@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from longtail.errors import InputError, UnknownNameError
+from longtail.errors import InputError, UnknownNameError, known_name
 
 if TYPE_CHECKING:
     from longtail.labels import LabelStats
@@ -165,7 +165,7 @@ def build_loss(
     """Make a loss by name.
 
     Args:
-        name: a name of `list_losses()`.
+        name: a name of `list_losses()`, in any case.
         stats: LabelStats of the training documents; needed by every loss that balances.
         constants: "reuters" or "pubmed" for the paper's exact constants. By default they are the
             same, with mu from the data: (mean(r) + median(r)) / 2 over all positive pairs of a
@@ -185,8 +185,7 @@ def build_loss(
     from longtail.labels import LabelStats
     from longtail.losses.base import MultiLabelLoss
 
-    if name not in LOSSES:
-        raise UnknownNameError("loss", name, LOSSES)
+    name = known_name("loss", name, LOSSES)
     row = LOSSES[name]
     if stats is not None and not isinstance(stats, LabelStats):
         raise InputError(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from longtail.errors import InputError, UnknownNameError
+from longtail.errors import InputError, UnknownNameError, known_name
 from longtail.models.settings import Auto, Bag, Encoder, ModelSettings, Svm
 from longtail.settings import field_names
 from longtail.training.settings import RUNTIME, Training
@@ -96,9 +96,7 @@ def parse_model(value: Any) -> ModelSettings:
             f"model must be one of {', '.join(MODELS)}, or settings such as Bag() or "
             f"Encoder('bert-base-cased'), got {value!r}."
         )
-    name = params.get(KIND, DEFAULT_MODEL)
-    if not isinstance(name, str) or name not in MODELS:
-        raise UnknownNameError("model", name, MODELS)
+    name = known_name("model", params.get(KIND, DEFAULT_MODEL), MODELS)
     kind = MODELS[name].settings
     known, of_training = field_names(kind), field_names(Training)
     for key in params:
@@ -133,10 +131,10 @@ def nested_params(flat: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     of_model = {k: v for k, v in flat.items() if k not in params and k not in training}
     model = params.get("model", DEFAULT_MODEL)
     if isinstance(model, str):
-        if model in MODELS:
-            _check_flat(model, of_model, known)
-            if "loss" in flat:
-                _check_takes_loss(model)
+        model = known_name("model", model, MODELS)
+        _check_flat(model, of_model, known)
+        if "loss" in flat:
+            _check_takes_loss(model)
         params["model"] = parse_model({KIND: model, **of_model})
     elif of_model:
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -179,13 +179,7 @@ def _without_small(weight: sp.csr_matrix) -> sp.csr_matrix:
 class BagOfUnits(OnFeatures, NetworkModel):
     """TF-IDF into a hidden layer, trained in steps."""
 
-    defaults: ClassVar = {
-        "epochs": 20,
-        "batch_size": 64,
-        "learning_rate": 5e-3,
-        "head_learning_rate": 5e-3,
-        "weight_decay": 0.0,
-    }
+    defaults = Bag.training_defaults
 
     def __init__(self, settings: Bag) -> None:
         self.settings: Bag = settings

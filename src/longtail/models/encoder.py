@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -35,13 +35,7 @@ class EncoderModel(NetworkModel):
     """A Hugging Face encoder with a linear head, or with its own classification head."""
 
     bf16 = True
-    defaults: ClassVar = {
-        "epochs": 30,
-        "batch_size": 32,
-        "learning_rate": 1e-4,
-        "head_learning_rate": 1e-3,
-        "weight_decay": 0.01,
-    }
+    defaults = Encoder.training_defaults
 
     def __init__(self, settings: Encoder) -> None:
         self.settings: Encoder = settings
@@ -212,6 +206,35 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def is_at_hand(source: str) -> bool:
+    """Whether it is a folder, or in the cache of the hub; the network is not asked."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if Path(source).expanduser().is_dir():
+        return True
+    names = ("model.safetensors", "model.safetensors.index.json")
+    try:
+        return any(isinstance(try_to_load_from_cache(source, name), str) for name in names)
+    except ValueError:
+        return False  # not a name that the hub could have
+
+
+def check_source(source: str) -> None:
+    """Raise if the path of a folder is meant and no encoder is there."""
+    folder = Path(source).expanduser()
+    is_path = source.startswith((".", "/", "~")) or source.count("/") > 1
+    if _lacking(folder) if folder.is_dir() else is_path:
+        raise DataError(_not_found(source, FileNotFoundError("no such folder")))
+
+
+def _lacking(folder: Path) -> list[str]:
+    return [
+        name
+        for name, patterns in NEEDED.items()
+        if not any(any(folder.glob(pattern)) for pattern in patterns)
+    ]
+
+
 def _not_found(source: str, error: Exception) -> str:
     """What is missing, where it was searched, and how to use a local folder."""
     folder = Path(source)
@@ -221,11 +244,7 @@ def _not_found(source: str, error: Exception) -> str:
         "files (tokenizer.json), as --encoder FOLDER."
     )
     if folder.is_dir():
-        lacking = [
-            name
-            for name, patterns in NEEDED.items()
-            if not any(any(folder.glob(pattern)) for pattern in patterns)
-        ]
+        lacking = _lacking(folder)
         what = f"it lacks {', '.join(lacking)}" if lacking else f"it could not be read ({reason})"
         return f"the folder {source} is not an encoder: {what}. {how}"
     from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE

@@ -1,7 +1,7 @@
 """Everything that shows: one Table with four renderers, all figures, the page, the templates."""
 
 from longtail.analysis.runs import Run
-from longtail.report.evaluation_tables import document_table, label_table
+from longtail.report.evaluation_tables import document_table, group_table, label_table
 from longtail.report.figures.corpus import plot_documents, plot_labels
 from longtail.report.jinja import to_html
 from longtail.report.latex import to_latex
@@ -18,6 +18,7 @@ __all__ = [
     "check_corpus",
     "document_table",
     "format_of",
+    "group_table",
     "label_table",
     "paper_rows",
     "plot_documents",

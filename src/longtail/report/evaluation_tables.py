@@ -58,6 +58,11 @@ def label_table(
     return _layout("labels", evaluations, groups, corpus, intervals)
 
 
+def group_table(groups: Mapping[str, Mapping[str, Scores]]) -> Table:
+    """The table of `label_table` from scores of groups of labels alone."""
+    return _layout("labels", {}, groups, None, False)
+
+
 def document_table(
     evaluations: Evaluations, corpus: str | None = None, intervals: bool = False
 ) -> Table:
@@ -149,7 +154,7 @@ def _layout(
         size = ours.get(key, paper.get(key))
         header.append(heading(key) if size is None else f"{heading(key)} ({size})")
         pairs = [_percents(by_group.get(key)) for by_group in groups.values()]
-        limits = [each.intervals.get(key, {}) if intervals else {} for each in evaluations.values()]
+        limits = [evaluations[name].intervals.get(key, {}) if intervals else {} for name in groups]
         for row, pair, limit in zip(rows, pairs, limits, strict=True):
             after = [_bracket(limit.get(measure)) for measure in MEASURES]
             row.append(pair_cell(pair, best_pair(pairs), after))

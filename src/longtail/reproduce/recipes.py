@@ -1,6 +1,6 @@
-"""Recipes: YAML files of flat settings, one for each row of a table.
+"""Recipes: YAML files of flat settings, for any data or one for each row of a table.
 
-They come with the package, or from a folder of the user.
+They come with the package, or from a file or a folder of the user.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from longtail.classifier import LongTailClassifier
 from longtail.classifier.label_texts import read_label_texts
 from longtail.classifier.plan import Plan
-from longtail.errors import DataError, InputError, UnknownNameError
-from longtail.models import DEFAULT_MODEL, KIND, MODELS
+from longtail.errors import DataError, InputError, UnknownNameError, known_name
+from longtail.models import DEFAULT_MODEL, KIND, MODELS, ModelSettings
 from longtail.report import paper_rows
 from longtail.runs.files import read_small
 from longtail.settings import field_names
@@ -43,6 +43,14 @@ def find_recipes(name: str) -> Path:
     if not folder.exists() and name not in known:
         raise UnknownNameError("recipes (and no folder is called so):", name, known)
     return known.get(name, folder)
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a recipe for any data by its name, or else of a path."""
+    known = {path.stem: path for place in PLACES for path in sorted(place.glob("*.yaml"))}
+    if Path(name).is_file():
+        return Path(name)
+    return known[known_name("recipe (and no file is called so):", name, known)]
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -91,13 +99,44 @@ def with_encoder(
     recipes: Mapping[str, Mapping[str, Any]], encoder: str
 ) -> dict[str, dict[str, Any]]:
     """The recipes with another encoder wherever one is used, members of a blend included."""
-    changed = {row: _with_encoder(recipe, encoder) for row, recipe in recipes.items()}
-    if changed == recipes:
+    changed = {
+        row: with_settings(recipe, {"encoder": encoder} if _has_encoder(recipe) else {})
+        for row, recipe in recipes.items()
+    }
+    if not any(map(_has_encoder, recipes.values())):
         raise InputError(
             f"--encoder {encoder} has no effect: none of the rows {', '.join(recipes)} has an "
             "encoder. Leave it out, or choose other recipes."
         )
     return changed
+
+
+def with_settings(recipe: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe with other settings; those of one kind of model reach its members of a blend."""
+    models = recipe.get("model")
+    if not isinstance(models, list) or "model" in settings:
+        return {**recipe, **settings}
+    members = [dict(each) if isinstance(each, Mapping) else {KIND: each} for each in models]
+    changed = {**recipe, "model": members}
+    for name, value in settings.items():
+        users = [each for each in members if name in _model_fields(each)]
+        if len({each[KIND] for each in users}) == 1:
+            for member in users:
+                member[name] = value
+        elif any(name in _model_fields({KIND: kind}) for kind in MODELS):
+            raise InputError(
+                f"--{name.replace('_', '-')}: the recipe blends several models. Set {name} in the "
+                "model that it is meant for."
+            )
+        else:
+            changed[name] = value
+    return changed
+
+
+def _model_fields(member: Mapping[str, Any]) -> set[str]:
+    """The settings that a member has, beside those that any model has."""
+    kind = known_name("model", member.get(KIND, DEFAULT_MODEL), MODELS)
+    return field_names(MODELS[kind].settings) - field_names(ModelSettings)
 
 
 def plans_of(row: str, recipe: Mapping[str, Any]) -> tuple[Plan, ...]:
@@ -120,10 +159,8 @@ def describe_model(row: str, recipe: Mapping[str, Any]) -> str:
     return " + ".join(dict.fromkeys(plan.model.description for plan in plans_of(row, recipe)))
 
 
-def _with_encoder(settings: Mapping[str, Any], encoder: str, key: str = "model") -> dict[str, Any]:
-    model = settings.get(key, DEFAULT_MODEL)
-    if isinstance(model, list):
-        members = [item if isinstance(item, dict) else {KIND: item} for item in model]
-        return {**settings, "model": [_with_encoder(item, encoder, KIND) for item in members]}
-    has_encoder = model in MODELS and "encoder" in field_names(MODELS[model].settings)
-    return {**settings, "encoder": encoder} if has_encoder else dict(settings)
+def _has_encoder(recipe: Mapping[str, Any]) -> bool:
+    models = recipe.get("model", DEFAULT_MODEL)
+    members = models if isinstance(models, list) else [models]
+    dicts = [each if isinstance(each, Mapping) else {KIND: each} for each in members]
+    return any("encoder" in _model_fields(each) for each in dicts)

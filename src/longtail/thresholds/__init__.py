@@ -5,6 +5,7 @@ from longtail.thresholds.decision import Overrides, Thresholds
 from longtail.thresholds.methods import METHODS
 from longtail.thresholds.selection import (
     CrossValidatedF1,
+    cross_validated_decisions,
     cross_validated_score,
     fit_thresholds,
     list_methods,
@@ -17,6 +18,7 @@ __all__ = [
     "Objective",
     "Overrides",
     "Thresholds",
+    "cross_validated_decisions",
     "cross_validated_score",
     "fit_thresholds",
     "list_methods",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.errors import InputError, UnknownNameError
+from longtail.errors import InputError, known_name
 from longtail.metrics import count, precision_recall_f1
 from longtail.metrics.blocks import row_blocks
 from longtail.thresholds.cuts import OBJECTIVES, Objective, combine
@@ -65,8 +65,9 @@ def fit_thresholds(
             folds by `random_state`.
         min_labels, max_labels: see `Thresholds`.
     """
+    method, objective = _known_names(method, objective)
     tuning = make_tuning(scores, y_true, label_counts, scale)
-    groups = _folds(tuning, method, objective, folds, random_state)
+    groups = _folds(tuning, folds, random_state)
     chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
     values, fitted = fit(chosen, tuning, objective, groups)
     found = details | fitted
@@ -91,12 +92,48 @@ def cross_validated_score(
 ) -> CrossValidatedF1:
     """F1 of a method on documents that its thresholds were not fitted on.
 
-    For each fold the thresholds are fitted on the other folds; micro- and macro-F1 are then taken
-    over all documents at once, as a rare label is in few folds. Arguments as in `fit_thresholds`.
+    Micro- and macro-F1 are taken over all documents at once, as a rare label is in few folds.
+    Arguments as in `fit_thresholds`.
     """
+    rule: dict[str, Any] = {"scale": scale, "folds": folds, "random_state": random_state}
+    tuning, decided = _cross_validate(scores, y_true, label_counts, method, objective, **rule)
+    return _score(tuning, decided)
+
+
+def cross_validated_decisions(
+    scores: Any,
+    y_true: Any,
+    label_counts: Any,
+    method: str = AUTO,
+    *,
+    objective: Objective = "mean",
+    scale: Scale = "logit",
+    folds: Any = None,
+    random_state: int = 0,
+) -> sp.csr_matrix:
+    """The decisions for every document by thresholds that were fitted on the other folds.
+
+    Arguments as in `fit_thresholds`.
+    """
+    rule: dict[str, Any] = {"scale": scale, "folds": folds, "random_state": random_state}
+    return _cross_validate(scores, y_true, label_counts, method, objective, **rule)[1]
+
+
+def _cross_validate(
+    scores: Any,
+    y_true: Any,
+    label_counts: Any,
+    method: str,
+    objective: Objective,
+    *,
+    scale: Scale,
+    folds: Any,
+    random_state: int,
+) -> tuple[Tuning, sp.csr_matrix]:
+    method, objective = _known_names(method, objective)
     tuning = make_tuning(scores, y_true, label_counts, scale)
-    groups = _folds(tuning, method, objective, folds, random_state)
-    return _score(tuning, _out_of_fold(tuning, [method], objective, groups)[method])
+    groups = _folds(tuning, folds, random_state)
+    return tuning, _out_of_fold(tuning, [method], objective, groups)[method]
 
 
 def _out_of_fold(
@@ -176,12 +213,13 @@ def _score(tuning: Tuning, decided: sp.csr_matrix) -> CrossValidatedF1:
     return CrossValidatedF1(*(precision_recall_f1(counts, each).f1 for each in ("micro", "macro")))
 
 
-def _folds(tuning: Tuning, method: str, objective: str, folds: Any, random_state: int) -> IntArray:
+def _known_names(method: str, objective: str) -> tuple[str, Objective]:
+    chosen: Any = known_name("objective", objective, OBJECTIVES)
+    return known_name("threshold method", method, list_methods()), chosen
+
+
+def _folds(tuning: Tuning, folds: Any, random_state: int) -> IntArray:
     """The fold of each document, if these arguments can be used."""
-    if method not in list_methods():
-        raise UnknownNameError("threshold method", method, list_methods())
-    if objective not in OBJECTIVES:
-        raise UnknownNameError("objective", objective, OBJECTIVES)
     n_documents = tuning.n_documents
     if folds is None:
         order = np.random.RandomState(random_state).permutation(n_documents)

@@ -27,7 +27,11 @@ class Training(Settings):
     Models that are solved to convergence use `device` and `checkpoint_minutes` alone.
     """
 
-    epochs: int | None = setting(None, "Passes over the training documents.")
+    epochs: int | None = setting(
+        None,
+        "Passes over the training documents; an encoder: fewer if they are many.",
+        common=True,
+    )
     batch_size: int | None = setting(None, "Documents per step.")
     micro_batch: int | None = setting(
         None, "Documents in memory at a time; fewer than batch_size accumulates gradients."
@@ -50,7 +54,7 @@ class Training(Settings):
     deterministic: bool = setting(
         True, "On a GPU, use deterministic kernels only: about 10 % slower."
     )
-    device: str = setting("auto", "cpu, cuda, cuda:1, or auto: a GPU if there is one.")
+    device: str = setting("auto", "cpu, cuda, cuda:1, or auto: a GPU if there is one.", common=True)
     checkpoint_minutes: float = setting(
         5.0, "Minutes between checkpoints of a run with a folder; 0: after every step."
     )

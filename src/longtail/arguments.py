@@ -1,0 +1,40 @@
+"""The arguments of the estimator beside model and training: defaults and help of the flags.
+
+No torch here, so that `--help` is fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from longtail.settings import Settings, setting
+
+
+@dataclass(repr=False)
+class Arguments(Settings):
+    """See `LongTailClassifier`, which has them as its own."""
+
+    loss: str | None = setting(
+        None, "A loss of docs/losses.md, such as db; if not given, that of the model.", common=True
+    )
+    folds: int | None = setting(None, "Models to cross-fit; 1: one, and a validation part.")
+    label_texts: str | Mapping[str, str] | None = setting(
+        None,
+        "names, or a JSON file of label descriptions: rare labels learn from them too.",
+        common=True,
+    )
+    random_state: int = setting(0, "Seed: the same seed gives the same model.", common=True)
+    thresholds: str = setting(
+        "auto", "A method of docs/evaluation.md, such as global.", common=True
+    )
+    objective: Literal["micro", "macro", "mean"] = setting(
+        "mean",
+        "What the thresholds maximise: micro- or macro-F1, or the mean of both.",
+        common=True,
+    )
+    min_labels: int = setting(0, "Minimum number of labels per text.", common=True)
+    max_labels: int | None = setting(
+        None, "Maximum number of labels per text; if not given, any number.", common=True
+    )

@@ -1,0 +1,90 @@
+"""Labels that were read wrongly are reported; labels of real corpora are not."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from longtail.analysis import label_warnings
+from longtail.corpora.newswire import load
+from longtail.data import TextData, load_data
+
+
+def with_labels(labels: list[list[str]]) -> TextData:
+    return TextData.from_lists(["text"] * len(labels), labels)
+
+
+def joined(data: TextData, separator: str) -> TextData:
+    """The labels of each document as one string, as a wrong separator leaves them."""
+    return with_labels([[separator.join(document.labels)] for document in data])
+
+
+def test_the_synthetic_newswire_has_none() -> None:
+    assert label_warnings(load(n_documents=2000)["train"]) == []
+
+
+@pytest.mark.parametrize("separator", [";", "|", ",", "\t", "; ", " | "])
+def test_a_wrong_separator(separator: str) -> None:
+    data = joined(load(n_documents=600, n_labels=30)["train"], separator)
+    (warning,) = label_warnings(data)
+    shown = repr(separator.strip(" "))
+    assert warning.startswith(f"{sum(separator in name for name in data.label_names)} of ")
+    assert f"hold {shown} before what is a label elsewhere" in warning
+    assert f"--label-separator {'$' * (separator == chr(9))}{shown})" in warning
+    examples = re.findall(r"'(\w[^']*)'", warning)
+    assert len(examples) == 3 and all(repr(separator)[1:-1] in name for name in examples)
+
+
+def test_names_with_separators_of_their_own() -> None:
+    names = ["Mice, Inbred C57BL", "Mice, Knockout", "Mice", "Education, Nursing", "Nursing"]
+    names += ["Education", "Europe|Politics", "Asia|Politics", "Europe|Economy", ";", ",", "a;"]
+    assert label_warnings(with_labels([names, names])) == []
+    # Of few names, one with several labels is enough: nobody names a label so.
+    (warning,) = label_warnings(with_labels([["drama;comedy"], ["comedy"], ["drama"]]))
+    assert "1 of 3 label names hold ';'" in warning and "'drama;comedy'" in warning
+
+
+def test_a_column_of_ids_or_of_free_text() -> None:
+    (warning,) = label_warnings(with_labels([[f"doc-{k}"] for k in range(50)]))
+    assert warning.startswith("50 of 50 labels have one document each ('doc-0', 'doc-1', 'doc-10')")
+    assert "--labels-field" in warning and "--label-separator" in warning
+    assert label_warnings(with_labels([[f"doc-{k % 25}"] for k in range(50)])) == []
+    assert label_warnings(with_labels([["a"], ["b"], ["c"]])) == []
+
+
+def test_names_that_are_nearly_equal() -> None:
+    names = ["Sci-Fi", "sci fi", "sci_fi", "caf\u00e9", "cafe\u0301", "Drama", " drama", "News"]
+    (warning,) = label_warnings(with_labels([names]))
+    assert warning.startswith(
+        "7 label names differ from another only in case, white space or punct"
+    )
+    assert "'Sci-Fi' and 'sci fi' and 'sci_fi'" in warning and "' drama' and 'Drama'" in warning
+    codes = ["1.11", "11.1", "1 11", "-1", "1", "E1.11", "E11.1", "C", "C++", "C#", "A-", "A+"]
+    assert label_warnings(with_labels([codes, codes])) == []
+
+
+def test_a_hundred_thousand_labels_take_seconds() -> None:
+    names = [f"Label {k}; x{k}" if k % 2 else f"label-{k}, y{k}" for k in range(100_000)]
+    start = time.perf_counter()
+    assert label_warnings(with_labels([names, names])) == []
+    assert time.perf_counter() - start < 20
+
+
+def test_long_names_are_shortened() -> None:
+    warnings = label_warnings(with_labels([[f"{k} {'x' * 10_000}"] for k in range(50)]))
+    assert len(warnings) == 1 and len(warnings[0]) < 1000
+
+
+@pytest.mark.parametrize("corpus", ["reuters", "pubmed_mesh", "eurlex57k"])
+def test_real_corpora(shared: Path, corpus: str) -> None:
+    """MeSH headings hold commas ("Mice, Inbred C57BL"); both have labels with one document."""
+    train = load_data(shared / corpus)["train"][:5000]
+    assert label_warnings(train) == []
+    assert label_warnings(train[:100]) == []
+    codes = {name: str(k) for k, name in enumerate(train.label_names)}
+    assert label_warnings(with_labels([[codes[name] for name in d.labels] for d in train])) == []
+    for separator in ";,":
+        assert label_warnings(joined(train[:600], separator))

@@ -1,0 +1,112 @@
+"""What the held-out documents say: labels that are never predicted, and what half of them gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from longtail import Bag, LabelStats, LongTailClassifier, Svm, Thresholds
+from longtail.classifier import blend
+from longtail.classifier import held_out as held_out_module
+from longtail.classifier.crossfit import Fitted
+from longtail.classifier.folds import FoldedData
+from longtail.classifier.saving import model_card
+from longtail.corpora.newswire import load
+from longtail.data import TextData, split
+
+from .cases import CPU, remembering
+from .conftest import Make, Patch
+
+NEWS = load(n_documents=800, n_labels=20)["train"]
+
+
+def fit(model: Any, **settings: Any) -> LongTailClassifier:
+    return LongTailClassifier(model, training=CPU, folds=2, **settings).fit(NEWS)
+
+
+@pytest.fixture(scope="module")
+def svm() -> LongTailClassifier:
+    return fit("svm")
+
+
+def test_half_of_the_training_documents_of_a_fold() -> None:
+    plan = remembering(3, label_texts={NEWS.label_names[0]: "a text"})
+    folded = FoldedData.split(plan, NEWS, None, None)
+    halved = folded.halved(7)
+    np.testing.assert_array_equal(halved.held_out_rows(0), folded.held_out_rows(0))
+    some, whole = (set(each.training_rows(0).tolist()) for each in (halved, folded))
+    n_texts = len(folded.data) - len(NEWS)
+    assert some < whole and len(some) - n_texts == (len(whole) - n_texts + 1) // 2
+    assert len(halved.training_part(0)) == len(some)
+    again = folded.halved(7).training_rows(0)
+    assert set(again.tolist()) == some != set(folded.halved(8).training_rows(0).tolist())
+
+
+@pytest.mark.parametrize("model", [Svm(), Bag(C=1.0, loss="squared-hinge"), ["svm", Bag(C=10.0)]])
+def test_half_of_the_documents_gives_less_and_decides_nothing(
+    model: Any, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    classifier = fit(model)
+    half = classifier.facts_.half
+    assert half is not None and half.n_all == len(NEWS) // 2
+    assert half.n_half == (half.n_all + 1) // 2
+    assert 0 < half.half.micro_f1 < half.all.micro_f1 < 1
+    assert fit(model).facts_ == classifier.facts_, "the same each time"
+    classifier.save_pretrained(tmp_path / "run")
+    assert LongTailClassifier.from_pretrained(tmp_path / "run").facts_ == classifier.facts_
+    monkeypatch.setattr(blend, "LEAST_DOCUMENTS", len(NEWS))
+    without = fit(model)
+    assert without.facts_.half is None
+    np.testing.assert_array_equal(without.thresholds_.values, classifier.thresholds_.values)
+    assert (without.predict(NEWS.texts) != classifier.predict(NEWS.texts)).nnz == 0
+
+
+def test_half_is_not_fitted_of_what_trains_in_steps_or_has_one_fold(make: Make) -> None:
+    assert make(epochs=1, folds=2).fit(NEWS[:250]).facts_.half is None
+    one = LongTailClassifier("svm", training=CPU, folds=1).fit(NEWS)
+    assert one.facts_.half is None
+
+
+def test_a_validation_part_that_is_split_off_is_stratified() -> None:
+    classifier = LongTailClassifier("svm", training=CPU, folds=1, random_state=3).fit(NEWS)
+    train, validation = split(NEWS, (0.9, 0.1), "stratified", random_state=3)
+    assert classifier.facts_.n_held_out == len(validation)
+    np.testing.assert_array_equal(classifier.label_stats_.label_counts, train.stats().label_counts)
+
+
+def test_the_sentence_has_both_figures(svm: LongTailClassifier) -> None:
+    half = svm.facts_.half
+    assert half is not None
+    sentence = svm.facts_.sentences()[-1]
+    assert f"({half.n_all} instead of {half.n_half})" in sentence
+    pairs = (f"{100 * f1.micro_f1:.2f} / {100 * f1.macro_f1:.2f}" for f1 in (half.half, half.all))
+    assert sentence.endswith(f"from {next(pairs)} to {next(pairs)}.")
+    assert sentence.split(" (")[0] in model_card(svm)
+
+
+def test_labels_that_are_never_predicted() -> None:
+    names = ("seen", "unknown", "useless", "rare", "frequent")
+    counts = np.array([50.0, 0.0, 5.0, 3.0, 40.0])
+    scores = np.full((6, 5), 1.0, dtype=np.float32)
+    held_out = TextData([str(k) for k in range(6)], sp.csr_matrix(scores > 0), names)
+    thresholds = Thresholds(np.array([0.0, np.inf, np.inf, 2.0, 2.0]), "per-label", "mean")
+    unused: Any = None
+    fitted = Fitted(unused, scores, held_out, None, ())
+    known = np.array([True, False, True, True, True])
+    stats = LabelStats.from_counts(counts, n_samples=100)
+    unknown, useless, unreached = held_out_module._never_predicted(fitted, thresholds, known, stats)
+    assert (unknown.n_labels, unknown.examples) == (1, ("unknown",))
+    assert (useless.n_labels, useless.examples) == (1, ("useless",))
+    assert (unreached.n_labels, unreached.examples) == (2, ("frequent", "rare"))
+    assert "1 of them with fewer than 10 training documents" in unreached.why
+
+
+def test_a_label_without_documents_is_named(svm: LongTailClassifier) -> None:
+    data = TextData.concat([NEWS, TextData.from_lists(["x"], [[]], ["tin"])])
+    facts = LongTailClassifier("svm", training=CPU, folds=2).fit(data).facts_
+    first = facts.sentences()[0]
+    assert first == "1 label never predicted, for want of training documents: tin."
