@@ -31,7 +31,7 @@ from longtail.classifier.inputs import (
     validation_part,
 )
 from longtail.classifier.loading import load_classifier
-from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params
+from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params, to_plain
 from longtail.classifier.predictions import Predictions, as_frame
 from longtail.classifier.saving import write_files
 from longtail.classifier.work import open_work
@@ -150,7 +150,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if "training" in nested:
             training = params.get("training", self.training) or Training()
             params["training"] = dataclasses.replace(training)
-        limits: Any = plain_params({name: params[name] for name in LIMITS & params.keys()})
+        limits: Any = {name: to_plain(params[name], name) for name in LIMITS & params.keys()}
         is_limited = bool(limits) and self.__sklearn_is_fitted__()
         thresholds = self.thresholds_.override(**limits) if is_limited else None
         super().set_params(**params)
