@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import joblib
 import pytest
 
-from longtail.cli.show import show_progress
-from longtail.progress import Progress
+from longtail.errors import InputError
+from longtail.progress import Progress, ignore, show_progress, watching
 
 
 @pytest.mark.parametrize(
@@ -57,3 +60,36 @@ def test_a_terminal_has_a_bar_that_names_the_stage(
             )
     shown = capsys.readouterr().err
     assert "training with db, fold 2/2 epoch 1/2" in shown and "1 of 4 steps" in shown
+
+
+@pytest.mark.parametrize("watch", [None, False, "auto", True])
+def test_without_a_terminal_nothing_is_shown(
+    watch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with watching(watch) as show:
+        show(Progress("solving", 1, 1, "labels", loss=0.5))
+    assert capsys.readouterr().err == ""
+
+
+def test_who_watches(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    moments: list[Progress] = []
+    with watching(moments.append) as show:
+        show(Progress("solving"))
+    assert moments == [Progress("solving")]
+    with pytest.raises(InputError, match="must be a function, 'auto' or None, got 3"):
+        watching(3).__enter__()  # type: ignore[arg-type]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with watching("auto") as show:
+        show(Progress("solving", 1, 4, "labels"))
+    assert "1 of 4 labels" in capsys.readouterr().err
+
+
+def test_workers_show_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    (shown,) = joblib.Parallel(n_jobs=2)(joblib.delayed(_is_watched)() for _ in range(1))
+    assert not shown
+
+
+def _is_watched() -> bool:
+    with watching("auto") as show:
+        return show is not ignore

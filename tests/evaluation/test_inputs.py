@@ -26,7 +26,7 @@ GOOD = {
     ("name", "value", "message"),
     [
         ("y_true", [["a"], ["b", "c"], []], r"labels must be .* shape \(3,\)\. Encode label names"),
-        ("y_true", SCORES, r"labels must be 0 or 1, got -1\."),
+        ("y_true", SCORES, "labels are 1 and -1 without any 0, and -1 means .* unknown"),
         ("y_true", TRUTH[:, :2], "labels of the training statistics, 3 of them, got 2 columns"),
         ("scores", np.where(TRUTH, np.nan, 0), "scores must be finite, got NaN"),
         ("scores", SCORES[:2], r"labels of shape \(3, 3\) and scores of shape \(2, 3\) differ"),

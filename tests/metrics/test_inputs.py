@@ -32,8 +32,8 @@ def test_scores_are_not_accepted_as_decisions() -> None:
     for scores in (np.array([[0.9, 0.1]]), sp.csr_matrix([[0.9, 0.0]]), np.array([[3, -1]])):
         with pytest.raises(InputError, match=r"predictions must be 0 or 1, got .*threshold"):
             count(LABELS[:1], scores)
-    with pytest.raises(InputError, match="labels must be 0 or 1, got nan"):
-        count(np.array([[np.nan, 0]]), LABELS[:1])
+    with pytest.raises(InputError, match="predictions must be 0 or 1, got nan"):
+        count(LABELS[:1], np.array([[np.nan, 0]]))
     twice = sp.csr_matrix(([1, 1], [0, 0], [0, 2]), shape=(1, 2))
     with pytest.raises(InputError, match="labels must be 0 or 1, got 2"):
         count(twice, LABELS[:1])

@@ -94,8 +94,8 @@ def test_device_feed_equals_host_feed(data: st.DataObject, labels: list[list[int
 
     width = device.width(rows)
     assert host.width(rows) is None and width is not None
-    gathered, dense = device.batch(torch.from_numpy(rows), width)
-    inputs, (indices, offsets) = host.batch(rows, None)
+    gathered, (dense, *_) = device.batch(torch.from_numpy(rows), width)
+    inputs, ((indices, offsets), *_) = host.batch(rows, None)
     longest = inputs["input_ids"].shape[1]
     assert gathered["input_ids"].shape == gathered["attention_mask"].shape == (len(rows), width)
     for name, value in inputs.items():

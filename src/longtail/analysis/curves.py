@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from longtail.analysis.runs import Run
 from longtail.evaluation import Evaluation
 from longtail.metrics.blocks import applies_to, row_blocks
-from longtail.metrics.inputs import ratio
+from longtail.metrics.inputs import ratio, without_pairs
 
 FloatArray = NDArray[np.float64]
 N_BINS = 12
@@ -66,11 +66,15 @@ def precision_recall(run: Run) -> dict[str, Curve]:
 
 def _blocks(run: Run) -> Iterator[tuple[NDArray[Any], ...]]:
     """Margin, label and whether it applies, of all pairs that some shift predicts."""
-    truth, logits = run.evaluation.y_true, run.logits
+    truth, unknown, logits = run.evaluation.y_true, run.evaluation.unknown, run.logits
     n_documents, n_labels = logits.shape
     sparse = sp.issparse(logits)
     for rows in row_blocks(n_documents, logits.nnz // n_documents if sparse else n_labels):
         margins = run.evaluation.thresholds.margins(logits[rows])
+        if unknown is not None and sparse:
+            margins = without_pairs(margins, unknown[rows])
+        elif unknown is not None:
+            margins[unknown[rows].toarray()] = -np.inf
         if sparse:
             block = margins.data, margins.indices, applies_to(truth[rows], margins)
         else:

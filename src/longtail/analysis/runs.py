@@ -13,6 +13,7 @@ import numpy as np
 from longtail.data import TextData
 from longtail.errors import InputError
 from longtail.evaluation import Difference, Evaluation, compare
+from longtail.metrics.inputs import without_pairs
 from longtail.thresholds.scales import Scale, to_logits
 
 N_RESAMPLES = 1000
@@ -49,6 +50,7 @@ class Run:
         evaluated = self.evaluation.y_pred
         # Figures of other scores, or of the same on another scale, would be silently wrong.
         decided = self.evaluation.thresholds.apply(self.logits, "logit")
+        decided = without_pairs(decided, self.evaluation.unknown)
         different = int((evaluated != decided).nnz)
         if different > ROUNDED * max(evaluated.nnz, decided.nnz):
             raise InputError(

@@ -98,7 +98,7 @@ def blend(members: Sequence[Fitted]) -> Fitted:
     """Several models, fitted on the same folds, as one."""
     first = members[0]
     scores = [member.scores for member in members]
-    weights, intercept = blend_weights(scores, first.held_out.Y)
+    weights, intercept = blend_weights(scores, first.held_out.truth)
     models = [model for member in members for model in member.ensemble.models]
     known = np.concatenate([member.ensemble.known for member in members])
     sizes = tuple(len(member.ensemble.models) for member in members)

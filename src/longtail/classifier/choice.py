@@ -67,6 +67,10 @@ class Part(NamedTuple):
     held_out: NDArray[np.int64]
     truth: sp.csr_matrix
 
+    @property
+    def n_positive(self) -> int:
+        return int((self.truth.data == 1).sum())
+
 
 class Compared(NamedTuple):
     """A model, and its scores of the parts it was compared on: all of them, or the first."""
@@ -92,9 +96,9 @@ class Comparison:
             chosen = {"label_weight": [weight[k] for k in labels]}
             self.plan = dataclasses.replace(plan, loss_settings={**plan.loss_settings, **chosen})
         for fold in range(folded.n_folds):
-            if sum(part.truth.nnz for part in self.parts) < ENOUGH:
+            if sum(part.n_positive for part in self.parts) < ENOUGH:
                 self.parts.append(self._part(fold, labels))
-        if sum(part.truth.nnz for part in self.parts) < TOO_FEW:
+        if sum(part.n_positive for part in self.parts) < TOO_FEW:
             self.parts = []
 
     @property
@@ -106,10 +110,9 @@ class Comparison:
         rng = np.random.default_rng(self.plan.random_state)
         kept = np.sort(rng.permutation(len(training))[:MAX_DOCUMENTS])
         held_out = self.folded.held_out_rows(fold)
-        names = tuple(training.label_names[k] for k in labels)
-        training = training.select(kept)
-        training = dataclasses.replace(training, Y=training.Y[:, labels], label_names=names)
-        truth = self.folded.data.select(held_out).Y[:, labels]
+        names = [training.label_names[k] for k in labels]
+        training, _ = training.select(kept).onto(names)
+        truth = self.folded.data.select(held_out).truth[:, labels]
         return Part(fold, training, self.folded.training_rows(fold)[kept], held_out, truth)
 
     def add(self, model: ModelSettings) -> None:

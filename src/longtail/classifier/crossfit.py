@@ -137,8 +137,8 @@ class _PlanFit:
                 return None
             trained = folded.data.select(np.flatnonzero(folded.fold_of != fold)).stats()
             held_out = folded.held_out_rows(fold)
-            Y = folded.data.select(held_out).Y
-            score = score_by_name(plan.training.early_stopping_metric, Y, trained)
+            truth = folded.data.select(held_out).truth
+            score = score_by_name(plan.training.early_stopping_metric, truth, trained)
             return Validation(folded.encode(model, held_out), score)
 
         def progress(progress: Progress) -> None:

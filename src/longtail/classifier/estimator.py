@@ -42,7 +42,7 @@ from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
 from longtail.metrics import count
 from longtail.models import DEFAULT_MODEL, ModelSettings, nested_params, parse_model
-from longtail.progress import OnProgress, ignore
+from longtail.progress import Watch, watching
 from longtail.runs.model import check_out, replace_model
 from longtail.thresholds import Objective, Overrides, Thresholds
 from longtail.training import Training
@@ -170,12 +170,14 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         texts: Texts | TextData,
         labels: Any = None,
+        sample_weight: Any = None,
         *,
+        label_names: Sequence[str] | None = None,
         validation: TextData | None = None,
         folder: str | Path | None = None,
         resume: bool = False,
         only_fold: int | None = None,
-        progress: OnProgress = ignore,
+        progress: Watch = "auto",
         note: Callable[[str], None] = warnings.warn,
         stop: Stop = NEVER,
         trust_remote_code: bool = False,
@@ -185,16 +187,19 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             texts: strings in a list, array, Series or generator; or a TextData with its labels.
             labels: a list of label names for each text; or 0 and 1 with a column for each label, as
-                a numpy array or scipy matrix, whose labels are then called "0", "1" and so on, or
-                as a DataFrame, whose columns name them.
+                a DataFrame, whose columns name them, or as a numpy array or scipy matrix with
+                `label_names`, else "0", "1" and so on. Unknown labels neither train nor count: None
+                in place of a list, NaN or -1 in a matrix.
+            sample_weight: of the documents in training, not in thresholds and metrics; 0: absent.
             validation: documents to choose thresholds on; cross-fitting also trains on them.
             folder: where to keep checkpoints and finished folds. resume: continue an earlier fit.
             only_fold: train this fold alone, into the folder.
-            progress: called with a `longtail.progress.Progress`. note: called with warnings.
+            progress: called with a `longtail.progress.Progress`; "auto": a bar in a terminal or a
+                notebook; None: nothing. note: called with warnings.
             stop: checked after every step; see `longtail.training.interrupt.stopping`.
             trust_remote_code: run the code that an encoder brings along; see `from_pretrained`.
         """
-        data = as_text_data(texts, labels)
+        data = as_text_data(texts, labels, label_names, sample_weight, note)
         params = plain_params(self.get_params(deep=False))
         plans = make_plans(params, len(data))
         for plan in plans:
@@ -208,10 +213,11 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             data, validation = split(data, shares, random_state=self.random_state)
         path = None if folder is None else Path(folder)
         joins = resume or only_fold is not None
-        with open_work(path, fingerprint(plans, data, validation), joins, note) as work, FIT_LOCK:
+        same = fingerprint(plans, data, validation)
+        with open_work(path, same, joins, note) as work, FIT_LOCK, watching(progress) as watch:
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)
-            run = Run(work, only_fold, progress, note, stop, trust_remote_code)
+            run = Run(work, only_fold, watch, note, stop, trust_remote_code)
             fitted = fit_plans(
                 plans,
                 data,
@@ -240,7 +246,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.facts_: Facts = facts
         self.ensemble_: Ensemble = fitted.ensemble
         is_small = len(fitted.held_out) * len(self.classes_) <= EVALUATED_PAIRS
-        self._tuning_ = (fitted.held_out.Y, fitted.scores) if is_small else None
+        self._tuning_ = (fitted.held_out.truth, fitted.scores) if is_small else None
 
     @cached_property
     def held_out_(self) -> Evaluation | None:
@@ -248,8 +254,8 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_fitted()
         if self._tuning_ is None:
             return None
-        Y, scores = self._tuning_
-        return evaluate(Y, scores, self.thresholds_, self.label_stats_, n_resamples=0)
+        truth, scores = self._tuning_
+        return evaluate(truth, scores, self.thresholds_, self.label_stats_, n_resamples=0)
 
     def decision_function(self, texts: Texts) -> NDArray[np.float32]:
         """Scores, (documents, labels): logits, or signed distances to a hyperplane."""
@@ -319,10 +325,15 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return best
 
     def score(self, texts: Texts | TextData, labels: Any = None) -> float:
-        """Micro-F1; a label that the classifier does not know counts as missed."""
+        """Micro-F1; a label that the classifier does not know counts as missed.
+
+        The columns of a matrix without names are those of `classes_`.
+        """
         self._check_fitted()
         data, unknown = on_classes(texts, labels, self.classes_.tolist())
-        hits, predicted, actual = (part.sum() for part in count(data.Y, self.predict(data.texts)))
+        hits, predicted, actual = (
+            part.sum() for part in count(data.truth, self.predict(data.texts))
+        )
         total = predicted + actual + sum(unknown.values())
         return float(2 * hits / total) if total else 0.0
 
@@ -340,7 +351,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.isin(text_hashes(check_texts(texts)), self.document_hashes_)
 
     def evaluate(self, texts: Texts | TextData, labels: Any = None) -> Evaluation:
-        """Overall, head, medium and tail scores at the fitted thresholds; arguments as in `fit`.
+        """Overall, head, medium and tail scores at the fitted thresholds; arguments as in `score`.
 
         Labels that the model was not trained on are left out; `unknown_labels` counts them. To
         leave out documents that it was trained on: `data[~classifier.trained_on(data.texts)]`.
@@ -359,7 +370,7 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if unseen.any() and not sp.issparse(scores):
             # The score of a label without a training document cannot be ranked.
             scores = np.ma.array(scores, mask=np.broadcast_to(unseen, scores.shape))
-        return evaluate(known.Y, scores, self.thresholds_, self.label_stats_, unknown), scores
+        return evaluate(known.truth, scores, self.thresholds_, self.label_stats_, unknown), scores
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write safetensors, JSON, tokenizer files and a model card, all or nothing.

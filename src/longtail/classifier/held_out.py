@@ -138,7 +138,7 @@ def choose_thresholds(
     limits = {name: params[name] for name in ("min_labels", "max_labels")}
     likely = likely_pairs(fitted)
     folds: dict[str, Any] = {"folds": fitted.fold_of}
-    scores, truth = likely.scores, likely.held_out.Y
+    scores, truth = likely.scores, likely.held_out.truth
     method = params["thresholds"]
     thresholds = fit_thresholds(scores, truth, method=method, **rule, **folds, **limits)
     # The score of a label without a training document is a constant.
@@ -149,7 +149,7 @@ def choose_thresholds(
     if len(fitted.held_out) > 1:
         decisions = cross_validated_decisions(scores, truth, **rule, **folds)
         # All labels of a document count, also one that the models of its fold could not know.
-        cross_validated = _by_group(fitted.held_out.Y, decisions, data)
+        cross_validated = _by_group(fitted.held_out.truth, decisions, data)
     per_document = np.diff(data.Y.indptr)
     facts = Facts(
         int((per_document == 0).sum()),
@@ -229,8 +229,8 @@ def _half_score(fitted: Fitted, rule: Mapping[str, Any]) -> HalfScore | None:
     scores = []
     for each in (fitted.half.scores, fitted.scores[rows]):
         part = likely_pairs(dataclasses.replace(fitted, scores=each, held_out=held_out))
-        decisions = cross_validated_decisions(part.scores, part.held_out.Y, **rule)
-        counts = count(held_out.Y, decisions)
+        decisions = cross_validated_decisions(part.scores, part.held_out.truth, **rule)
+        counts = count(held_out.truth, decisions)
         f1 = [precision_recall_f1(counts, average).f1 for average in ("micro", "macro")]
         scores.append(CrossValidatedF1(*f1))
     return HalfScore(fitted.half.n_documents, len(fitted.fold_of) - len(rows), *scores)

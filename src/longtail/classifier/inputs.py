@@ -6,6 +6,7 @@ Ambiguous input is refused, with what to write instead.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -15,15 +16,32 @@ import scipy.sparse as sp
 from longtail.checks import has_surrogate, replace_surrogates
 from longtail.data import TextData
 from longtail.errors import InputError, shown
-from longtail.metrics.inputs import label_matrix
+from longtail.metrics.inputs import known_labels
 
 
-def as_text_data(texts: Any, labels: Any = None) -> TextData:
+def as_text_data(
+    texts: Any,
+    labels: Any = None,
+    label_names: Sequence[str] | None = None,
+    sample_weight: Any = None,
+    note: Callable[[str], None] = warnings.warn,
+) -> TextData:
     """Texts with lists of label names or with an indicator matrix, or a TextData, as TextData.
 
-    There must be two documents at least, and a label.
+    There must be two documents at least, and a label. Documents that would teach nothing, of weight
+    0 or of which no label is known, are left out.
     """
-    data = _read(texts, labels)[0]
+    data = _read(texts, labels, label_names)[0]
+    if sample_weight is not None:
+        if data.weights is not None:
+            raise InputError("got sample_weight, and a TextData with weights. Pass one of them.")
+        data = dataclasses.replace(data, weights=sample_weight)
+    data, given = data.trainable(), data
+    if given.unknown is not None and len(data) < len(given):
+        note(
+            f"{len(given) - len(data)} of {len(given)} documents are left out: no label of them is "
+            "known, or their weight is 0."
+        )
     if not data.label_names:
         raise InputError("expected at least one label, got none: no document has a label.")
     if len(data) < 2:
@@ -49,7 +67,7 @@ def on_classes(texts: Any, labels: Any, classes: Sequence[str]) -> tuple[TextDat
             f"expected one column for each of the {len(classes)} labels of the classifier, got "
             f"{len(data.label_names)}."
         )
-    return TextData(data.texts, data.Y, tuple(classes)), {}
+    return dataclasses.replace(data, label_names=tuple(classes)), {}
 
 
 def check_evaluable(known: TextData, unknown: Mapping[str, int]) -> None:
@@ -73,9 +91,16 @@ def check_evaluable(known: TextData, unknown: Mapping[str, int]) -> None:
     )
 
 
-def _read(texts: Any, labels: Any) -> tuple[TextData, bool]:
+def _read(
+    texts: Any, labels: Any, label_names: Sequence[str] | None = None
+) -> tuple[TextData, bool]:
     """The documents, and whether their labels came with names."""
     is_named = True
+    if label_names is not None and (labels is None or hasattr(labels, "columns")):
+        raise InputError(
+            "label_names name the columns of a matrix, or all labels of lists; a TextData and a "
+            "DataFrame have names. Leave label_names out."
+        )
     if isinstance(texts, TextData):
         if labels is not None:
             raise InputError(
@@ -93,9 +118,10 @@ def _read(texts: Any, labels: Any) -> tuple[TextData, bool]:
         names = [str(name) for name in labels.columns]
         data = _from_matrix(check_texts(texts), _frame_values(labels), names)
     elif sp.issparse(labels) or (isinstance(labels, np.ndarray) and not _holds_names(labels)):
-        data, is_named = _from_matrix(check_texts(texts), labels), False
+        is_named = label_names is not None
+        data = _from_matrix(check_texts(texts), labels, label_names)
     else:
-        data = _from_lists(check_texts(texts), labels)
+        data = _from_lists(check_texts(texts), labels, label_names)
     for name in data.label_names:
         if has_surrogate(name):
             raise InputError(
@@ -145,11 +171,12 @@ def _from_matrix(texts: list[str], matrix: Any, names: Sequence[str] | None = No
             "expected one list of labels per text, or a matrix with one column per label, got one "
             "number per text. For one label per text write [[str(label)] for label in labels]."
         )
-    checked = label_matrix(matrix, "labels")
+    checked, unknown = known_labels(matrix)
     _check_rows(texts, checked.shape[0], "rows")
     if names is None:
         names = [str(column) for column in range(checked.shape[1])]
-    return TextData(texts, sp.csr_matrix(checked, dtype=np.float32), tuple(names))
+    Y = sp.csr_matrix(checked, dtype=np.float32)
+    return TextData(texts, Y, tuple(names), unknown=unknown)
 
 
 def _check_rows(texts: list[str], n_rows: int, kind: str) -> None:
@@ -172,14 +199,10 @@ def _frame_values(frame: Any) -> Any:
         )
     if all(hasattr(kind, "fill_value") for kind in frame.dtypes) and len(frame.columns):
         return frame.sparse.to_coo()
-    missing = frame.isna().to_numpy().any(axis=0)
-    if missing.any():
-        column = frame.columns[int(np.flatnonzero(missing)[0])]
-        raise InputError(f"labels must be 0 or 1, got a missing value in the column {column!r}.")
-    return frame.to_numpy(dtype=np.float64)
+    return frame.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def _from_lists(texts: list[str], labels: Any) -> TextData:
+def _from_lists(texts: list[str], labels: Any, label_names: Sequence[str] | None) -> TextData:
     if isinstance(labels, (str, bytes, Mapping, Set)) or not isinstance(labels, Iterable):
         raise InputError(
             f"expected one list of labels per text, got {type(labels).__name__}. Write "
@@ -187,11 +210,14 @@ def _from_lists(texts: list[str], labels: Any) -> TextData:
         )
     lists = list(labels)
     _check_rows(texts, len(lists), "lists")
-    return TextData.from_lists(texts, [_names(k, names) for k, names in enumerate(lists)])
+    named = [_names(k, names) for k, names in enumerate(lists)]
+    return TextData.from_lists(texts, named, label_names)
 
 
-def _names(row: int, labels: Any) -> list[str]:
-    """The label names of one document."""
+def _names(row: int, labels: Any) -> list[str] | None:
+    """The label names of one document; None or NaN: they are unknown."""
+    if labels is None or (isinstance(labels, float) and labels != labels):
+        return None
     if isinstance(labels, Mapping):
         raise InputError(
             f"document {row}: expected a list of labels, got a dict. List the labels that apply: "
@@ -199,8 +225,7 @@ def _names(row: int, labels: Any) -> list[str]:
         )
     if isinstance(labels, (str, bytes)) or not isinstance(labels, Iterable):
         raise InputError(
-            f"document {row}: expected a list of labels, got {labels!r}. Write "
-            f"{'[]' if labels is None or labels != labels else f'[{labels!r}]'}."
+            f"document {row}: expected a list of labels, got {labels!r}. Write [{labels!r}]."
         )
     names = []
     for name in labels:
@@ -221,7 +246,7 @@ def validation_part(value: Any, data: TextData, note: Callable[[str], None]) -> 
             f"validation must be a TextData, got {type(value).__name__}. Make it with "
             "TextData.from_lists(texts, labels)."
         )
-    held, unknown = on_classes(value, None, data.label_names)
+    held, unknown = on_classes(value.trainable(), None, data.label_names)
     if not len(held):
         raise InputError("the validation part has no documents. Leave it out, or add some.")
     if unknown:

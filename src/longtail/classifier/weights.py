@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from longtail.metrics.inputs import known_labels
+
 Floats = NDArray[np.float64]
 # Pairs of document and label that the few weights are fitted on.
 FITTING_PAIRS = 1_000_000
@@ -18,12 +20,12 @@ FITTING_PAIRS = 1_000_000
 RIDGE = 2e-4
 
 
-def blend_weights(scores: Sequence[Any], Y: sp.csr_matrix) -> tuple[tuple[float, ...], float]:
+def blend_weights(scores: Sequence[Any], Y: Any) -> tuple[tuple[float, ...], float]:
     """The weight of each member, at least 0, and the intercept.
 
     A logistic regression on held-out scores in which all labels have the same weight.
     """
-    columns, truth, importance = _fitting_pairs(scores, sp.csr_matrix(Y))
+    columns, truth, importance = _fitting_pairs(scores, *known_labels(Y))
 
     def loss(params: Floats) -> tuple[float, Floats]:
         logits = columns @ params[:-1] + params[-1]
@@ -45,8 +47,10 @@ def blend_weights(scores: Sequence[Any], Y: sp.csr_matrix) -> tuple[tuple[float,
     return weights, float(params[-1])
 
 
-def _fitting_pairs(scores: Sequence[Any], Y: sp.csr_matrix) -> tuple[Floats, Floats, Floats]:
-    """Pairs that all members have scored: their scores, whether the label applies, the weight.
+def _fitting_pairs(
+    scores: Sequence[Any], Y: sp.csr_matrix, unknown: sp.csr_matrix | None
+) -> tuple[Floats, Floats, Floats]:
+    """Known pairs that all members have scored: scores, whether the label applies, the weight.
 
     All pairs or, of very many, all positive ones and as many others as FITTING_PAIRS at random.
     """
@@ -64,6 +68,8 @@ def _fitting_pairs(scores: Sequence[Any], Y: sp.csr_matrix) -> tuple[Floats, Flo
         columns = np.concatenate([positive[1], columns[negative]])
         share = FITTING_PAIRS / total
     scored = np.ones(len(rows), dtype=np.bool_)
+    if unknown is not None:
+        scored = ~np.asarray(unknown[rows, columns]).ravel()
     values = []
     for each in scores:
         if sp.issparse(each):

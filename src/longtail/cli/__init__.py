@@ -15,9 +15,10 @@ from longtail.cli.evaluate import evaluate
 from longtail.cli.predict import predict
 from longtail.cli.report import report
 from longtail.cli.reproduce import reproduce
-from longtail.cli.show import Run, TrustRemoteCode, print_table, show_progress
+from longtail.cli.show import Run, TrustRemoteCode, print_table
 from longtail.cli.train import train
 from longtail.errors import LongtailError, printable
+from longtail.progress import show_progress
 
 app = typer.Typer(
     name="longtail",

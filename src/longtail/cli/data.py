@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import AsJson, Overwrite, print_notes, show_progress
+from longtail.cli.show import AsJson, Overwrite, print_notes
 from longtail.errors import DataError, InputError
+from longtail.progress import show_progress
 from longtail.runs.files import check_new, check_not_read, check_replaceable, read_small
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ import typer
 
 from longtail.cli.flags import takes
 from longtail.cli.reading import OPTIONS
-from longtail.cli.show import Run, TrustRemoteCode, print_notes, show_progress
+from longtail.cli.show import Run, TrustRemoteCode, print_notes
 from longtail.cli.texts import Texts
 from longtail.errors import InputError
-from longtail.progress import OnProgress, ignore
+from longtail.progress import OnProgress, ignore, show_progress
 from longtail.runs.files import check_new, check_not_read
 from longtail.runs.model import read_config, whole_folder
 from longtail.runs.parts import Parts

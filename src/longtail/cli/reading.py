@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.flags import Verb, as_words, flag, option, parse_settings, takes
-from longtail.cli.show import print_notes, show_progress
+from longtail.cli.show import print_notes
 from longtail.data.documents import ReadOptions, ReadReport
 from longtail.errors import DataError, InputError, UnknownNameError
+from longtail.progress import show_progress
 from longtail.runs.files import read_regular, write_text
 from longtail.runs.model import whole_folder
 

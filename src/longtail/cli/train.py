@@ -14,9 +14,10 @@ import typer
 from longtail.cli.chosen import Chosen, check_resumed, takes_settings
 from longtail.cli.flags import RUN
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import TrustRemoteCode, print_notes, show_progress, stoppable
+from longtail.cli.show import TrustRemoteCode, print_notes, stoppable
 from longtail.cli.trained import check_plans, print_result, suggest_best
 from longtail.errors import DataError, InputError
+from longtail.progress import show_progress
 from longtail.runs.model import (
     CARD_FILE,
     check_out,

@@ -81,19 +81,19 @@ def _size(row: dict[str, Any]) -> int:
 
 def write_parquet(data: TextData, path: str | Path, progress: OnProgress = ignore) -> None:
     """Write documents and label names, from which `TextData.load` restores the same TextData."""
-    types = {"text": pa.large_string(), "labels": pa.list_(pa.string())}
-    types |= {name: pa.string() for name in ("id", "date") if getattr(data, name + "s") is not None}
+    special = {"text": pa.large_string(), "weight": pa.float64()}
+    special |= dict.fromkeys(("labels", "known"), pa.list_(pa.string()))
     with replacing(path) as temporary, ExitStack() as stack:
         names = json.dumps(data.label_names, ensure_ascii=False).encode()
-        schema = pa.schema(list(types.items()), metadata={NAMES_KEY: names})
+        types = [(name, special.get(name, pa.string())) for name in data.fields]
+        schema = pa.schema(types, metadata={NAMES_KEY: names})
         writer = stack.enter_context(pq.ParquetWriter(temporary, schema))
         for start in range(0, len(data), BATCH):
             done = min(start + BATCH, len(data))
             progress(Progress(f"writing {Path(path).name}", done, len(data)))
-            part = data[start : start + BATCH]
-            columns = {"text": part.texts, "labels": [document.labels for document in part]}
-            columns |= {"id": part.ids, "date": part.dates}
-            writer.write_table(pa.table({name: columns[name] for name in types}, schema))
+            part = list(data[start : start + BATCH])
+            columns = {name: [getattr(each, name) for each in part] for name in data.fields}
+            writer.write_table(pa.table(columns, schema))
 
 
 def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> Records:

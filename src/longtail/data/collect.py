@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from longtail.data.documents import (
 )
 from longtail.data.files import READ_ERRORS, Tick, TooLargeError, reason, shown_names
 from longtail.data.formats import Format
-from longtail.data.textdata import TextData
+from longtail.data.textdata import TextData, unknown_pairs
 from longtail.errors import DataError, InputError, LongtailError, shown
 from longtail.labels import LabelEncoder
 from longtail.progress import OnProgress, Progress, ignore
@@ -85,9 +86,7 @@ def collect(
     """
     if not files:
         raise InputError("expected at least one file to read, got none.")
-    (twice, count), *_ = Counter(str(p).removesuffix(".gz") for p, _ in files).most_common(1)
-    if count > 1:
-        raise DataError(f"{twice} would be read twice, by one name or with and without .gz.")
+    _check_once(files)
     total = sum(size_of(path) for path, _ in files)
     name = Path(files[0][0]).name if len(files) == 1 else f"{len(files)} files"
     done = 0
@@ -98,10 +97,8 @@ def collect(
         progress(Progress(f"reading {name}", min(done, total), total, "bytes"))
 
     labels, known_ids = LabelEncoder(), set[str]()
-    texts: list[str] = []
-    ids: list[str] = []
-    dates: list[str] = []
-    parts: list[str] = []
+    texts, ids, dates, parts = (list[str]() for _ in range(4))
+    known, weights = list[Sequence[str] | None](), list[float | None]()
 
     def check(document: Document) -> Record:
         return document if exact else _checked(document, options, known_ids)
@@ -118,17 +115,43 @@ def collect(
             texts.append(record.text)
             dates.append(record.date or "")
             parts.append(record.part or "")
+            known.append(record.known)
+            weights.append(record.weight)
     if not texts and not exact:
         lines = " ".join(report.lines())
         raise DataError(f"{files[0][0]}: holds no documents. {lines}".rstrip())
-    if odd := [name for name in labels.index if name != name.strip()]:
-        what = "label names that begin or end with white space, other labels than those without"
-        report.notes.append(f"{what}: {len(odd)} ({shown_names(odd)}).")
     tick(total)
     matrix, names = labels.finish()
     # Ids and dates only where the source has them for some.
     some_ids, some_dates = tuple(ids) if known_ids else None, tuple(dates) if any(dates) else None
-    return TextData(texts, matrix, names, some_ids, some_dates), parts
+    unknown = unknown_pairs(known, names)
+    each = None if set(weights) <= {None} else [1 if value is None else value for value in weights]
+    data = TextData(texts, matrix, names, some_ids, some_dates, unknown, each)  # type: ignore[arg-type]
+    _note(data, options, report)
+    return data, parts
+
+
+def _check_once(files: Files) -> None:
+    (twice, count), *_ = Counter(str(p).removesuffix(".gz") for p, _ in files).most_common(1)
+    if count > 1:
+        raise DataError(f"{twice} would be read twice, by one name or with and without .gz.")
+
+
+def _note(data: TextData, options: ReadOptions, report: ReadReport) -> None:
+    """What may surprise in these labels."""
+    if odd := [name for name in data.label_names if name != name.strip()]:
+        what = "label names that begin or end with white space, other labels than those without"
+        report.notes.append(f"{what}: {len(odd)} ({shown_names(odd)}).")
+    if data.unknown is not None:
+        share = data.unknown.nnz / math.prod(data.Y.shape)
+        report.notes.append(
+            f"{share:.1%} of all pairs of document and label are unknown: they are neither trained "
+            "on nor evaluated."
+        )
+    fields = (options.known_field, data.unknown), (options.weight_field, data.weights)
+    for field, values in fields:
+        if field is not None and values is None:
+            report.notes.append(f"the field {field!r} is in no document, or changes nothing.")
 
 
 def _checked(document: Document, options: ReadOptions, known_ids: set[str]) -> Record:

@@ -20,6 +20,8 @@ OnError = Literal["raise", "skip"]
 MAX_EXAMPLES = 5
 MEGABYTE = 1_000_000
 MAX_RECORD_MB = 64.0
+SAVED_FIELDS: dict[str, Any] = {"known_field": "known", "weight_field": "weight"}
+"""As longtail writes them."""
 PARTS = ("train", "validation", "test")
 PART_NAMES = {part: part for part in PARTS} | {"training": "train"}
 PART_NAMES |= dict.fromkeys(("valid", "val", "dev"), "validation")
@@ -36,6 +38,10 @@ class Document(NamedTuple):
     part: str | None = None
     """`train`, `validation` or `test` where the source itself has parts."""
     at: int | str = ""
+    known: Sequence[str] | None = None
+    """The labels that were checked, beside those that apply; None: all."""
+    weight: float | None = None
+    """How much it counts in training; None: 1."""
 
 
 class RecordError(ValueError):
@@ -85,12 +91,21 @@ class ReadOptions:
     labels_field: str | None = setting("labels", "Field or column of the labels.", common=True)
     id_field: str = setting("id", "Field or column of the id; it may be absent.")
     date_field: str = setting("date", "Field or column of the date; it may be absent.")
+    known_field: str | None = setting(
+        None,
+        "Field or column of the labels that were checked, where others are unknown; a document "
+        "without it: all.",
+    )
+    weight_field: str | None = setting(
+        None, "Field or column of a document's weight in training; a document without it: 1."
+    )
     label_separator: str | None = setting(
         None, "Between the labels of one string, such as `;`.", common=True
     )
     label_columns: str | None = setting(
         None,
-        "One column per label, holding 0 and 1: their names with commas, or `*` for all others.",
+        "One column per label, holding 0 and 1 (unknown: -1, NA, nan, ?): their names with commas, "
+        "or `*` for all others.",
         common=True,
     )
     delimiter: str | None = setting(None, "Between cells; default a comma, in .tsv files a tab.")
@@ -118,6 +133,12 @@ class ReadOptions:
     def max_record(self) -> int:
         """The largest record in bytes, or in characters where text is read."""
         return int(self.max_record_mb * MEGABYTE)
+
+    @cached_property
+    def other_fields(self) -> list[str]:
+        """The fields of what a document may lack."""
+        names = (self.id_field, self.date_field, self.known_field, self.weight_field)
+        return [name for name in names if name is not None]
 
     @cached_property
     def text_fields(self) -> list[str]:
@@ -150,6 +171,11 @@ class ReadOptions:
             raise InputError(f"delimiter must be {what}, got {self.delimiter!r}.")
         if self.label_separator is not None and self.label_columns is not None:
             raise InputError("label_separator and label_columns exclude each other.")
+        if self.known_field is not None and self.label_columns is not None:
+            raise InputError(
+                "known_field and label_columns exclude each other: write ? where it is unknown "
+                "whether the label of a column applies."
+            )
         _ = self.year_range
         # At most 10^6, because a Python string has at most 2^63 - 1 characters.
         check_number("max_record_mb", self.max_record_mb, 0.001, 1_000_000)

@@ -6,6 +6,7 @@ import ast
 import csv
 import datetime
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +23,10 @@ USUAL_SEPARATORS = ",;|\t\n"
 # Possessive: a cell that is no list is rejected in linear time and memory.
 _STRING = r"""(?:'(?:[^'\\\n]|\\[\\'"nrtxuU])*+'|"(?:[^"\\\n]|\\[\\'"nrtxuU])*+")"""
 PYTHON_LIST = re.compile(rf"\[\s*+{_STRING}(?:\s*+,\s*+{_STRING})*+\s*+\]")
-INDICATORS = dict.fromkeys(("1", "1.0", "true"), True)
+INDICATORS: dict[str, bool | None] = dict.fromkeys(("1", "1.0", "true"), True)
 INDICATORS |= dict.fromkeys(("0", "0.0", "false", ""), False)
+# Unknown; "none" is a null of JSON or Parquet, which pandas writes for NaN.
+INDICATORS |= dict.fromkeys(("-1", "-1.0", "na", "nan", "?", "none"), None)
 
 
 def to_document(
@@ -39,13 +42,20 @@ def to_document(
                 f"{shown_names(record)}. Name yours with text_field (--text-field)."
             )
         texts.append(whole_characters(text, field))
+    known: Sequence[str] | None = None
     if options.label_columns is None:
-        labels = _labels(record, options)
+        labels = _labels(record, options.labels_field, options)
+        if options.known_field is not None and record.get(options.known_field) not in (None, ""):
+            known = _labels(record, options.known_field, options)
     else:
-        labels = [n for n in label_columns(record, options) if _indicator(record, n)]
+        applies = {name: _indicator(record, name) for name in label_columns(record, options)}
+        labels = [name for name, value in applies.items() if value]
+        if None in applies.values():
+            known = [name for name, value in applies.items() if value is not None]
+    weight = _weight(record, options.weight_field)
     identity = plain_value(record.get(options.id_field), options.id_field)
     date = plain_value(record.get(options.date_field), options.date_field)
-    return Document("\n".join(texts), labels, identity, date, part, at)
+    return Document("\n".join(texts), labels, identity, date, part, at, known, weight)
 
 
 def whole_characters(text: str, field: str) -> str:
@@ -74,7 +84,7 @@ def check_columns(columns: Sequence[str], options: ReadOptions, source: object) 
     if len(there) < len(columns):
         (twice, _), *_ = Counter(columns).most_common(1)
         raise DataError(f"{source}: the column {shown(twice)} occurs twice. Rename one of them.")
-    used = {*required, options.id_field, options.date_field}
+    used = {*required, *options.other_fields}
     return [name for name in columns if name in used]
 
 
@@ -83,7 +93,7 @@ def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
     if options.label_columns is None:
         return []
     if options.label_columns.strip() == "*":
-        others = {*options.text_fields, options.id_field, options.date_field}
+        others = {*options.text_fields, *options.other_fields}
         return [name for name in columns if name not in others]
     return next(csv.reader([options.label_columns], skipinitialspace=True))
 
@@ -106,8 +116,8 @@ def split_labels(cell: str, separator: str) -> list[str]:
     return [stripped for name in names if (stripped := name.strip())]
 
 
-def _labels(record: Mapping[str, Any], options: ReadOptions) -> list[str]:
-    field, separator = options.labels_field, options.label_separator
+def _labels(record: Mapping[str, Any], field: str | None, options: ReadOptions) -> list[str]:
+    separator = options.label_separator
     if field is None:
         return []
     labels = record.get(field)
@@ -153,14 +163,31 @@ def cell_labels(cell: str) -> list[str]:
     return [cell] if cell else []
 
 
-def _indicator(record: Mapping[str, Any], column: str) -> bool:
+def _indicator(record: Mapping[str, Any], column: str) -> bool | None:
+    """Whether a label applies; None: unknown."""
     if column not in record:
         raise RecordError(f"expected a label column {column!r}, got: {shown_names(record)}.")
-    value = "" if record[column] is None else record[column]
-    indicator = INDICATORS.get(str(value).strip().lower())
-    if indicator is None:
-        raise RecordError(f"expected 0 or 1 in the label column {column!r}, got {shown(value)}.")
-    return indicator
+    value = str(record[column]).strip().lower()
+    if value not in INDICATORS:
+        raise RecordError(
+            f"expected 0, 1, or ? for unknown in the label column {column!r}, got "
+            f"{shown(record[column])}."
+        )
+    return INDICATORS[value]
+
+
+def _weight(record: Mapping[str, Any], field: str | None) -> float | None:
+    value = None if field is None else record.get(field)
+    if value is None or value == "":
+        return None
+    try:
+        weight = float(value)
+    except (TypeError, ValueError):
+        weight = math.nan
+    if not 0 <= weight < math.inf:
+        message = f"expected a weight of at least 0 in field {field!r}, got {shown(value)}."
+        raise RecordError(message)
+    return weight
 
 
 def plain_value(value: Any, field: str) -> str | None:

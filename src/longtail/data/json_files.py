@@ -69,8 +69,9 @@ def _jsonl_lines(data: TextData) -> Iterator[str]:
     for document in data:
         record: dict[str, object] = {} if document.id is None else {"id": document.id}
         record |= {"text": document.text, "labels": list(document.labels)}
-        if document.date is not None:
-            record["date"] = document.date
+        for name in ("date", "known", "weight"):
+            if (value := getattr(document, name)) is not None:
+                record[name] = value
         yield json.dumps(record, ensure_ascii=False) + "\n"
 
 

@@ -72,11 +72,12 @@ def _table_lines(delimiter: str, data: TextData) -> Iterator[str]:
     """A table with the labels of a document as a JSON list in one cell."""
     # csv's writer returns what the file's `write` returns.
     table = csv.writer(SimpleNamespace(write=str), delimiter=delimiter)
-    fields = [name for name in ("id", "date") if getattr(data, name + "s") is not None]
-    yield table.writerow([*fields, "text", "labels"])
+    yield table.writerow(data.fields)
     for document in data:
-        labels = json.dumps(list(document.labels), ensure_ascii=False)
-        yield table.writerow([*(getattr(document, n) for n in fields), document.text, labels])
+        cells = (getattr(document, name) for name in data.fields)
+        yield table.writerow(
+            [json.dumps(c, ensure_ascii=False) if isinstance(c, list) else c for c in cells]
+        )
 
 
 write_csv = partial(write_lines, partial(_table_lines, ","))

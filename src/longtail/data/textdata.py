@@ -5,6 +5,7 @@ Labels are in a sparse matrix; nothing here builds a dense row of them.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,15 +14,17 @@ from typing import Any, overload
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from longtail.data.documents import Document
-from longtail.errors import InputError
+from longtail.data.documents import SAVED_FIELDS, Document
+from longtail.errors import InputError, shown
 from longtail.labels import LabelStats, check_unique, encode_labels
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TextData:
-    """Texts, their labels as a sparse documents x labels matrix, label names, ids and dates.
+    """Texts, their labels as a sparse documents x labels matrix, label names, ids and dates; where
+    it is unknown whether a label applies, and how much each document counts in training.
 
     `data[3]` is one document; `data[10:20]`, `data[rows]` and `data[mask]` are TextData again, on
     the same labels.
@@ -33,6 +36,11 @@ class TextData:
     ids: tuple[str, ...] | None = None
     dates: tuple[str, ...] | None = None
     """ISO 8601 as far as known (`1987`, `1987-02-26`), so that later ones sort later."""
+    unknown: sp.csr_matrix | None = None
+    """Pairs of document and label that neither train nor count, documents x labels; None: all are
+    known. A label that applies is."""
+    weights: NDArray[np.float64] | None = None
+    """How much each document counts in training; None: 1."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "texts", _strings("texts", self.texts, list))
@@ -60,25 +68,32 @@ class TextData:
                 object.__setattr__(self, name, _strings(name, values, tuple))
                 if len(values) != len(self.texts):
                     raise InputError(f"expected {len(self.texts)} {name}, got {len(values)}.")
+        object.__setattr__(self, "unknown", _checked_unknown(self.unknown, matrix))
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _checked_weights(self.weights, len(self.texts)))
 
     @classmethod
     def from_lists(
         cls,
         texts: Sequence[str],
-        labels: Iterable[Iterable[str]],
+        labels: Iterable[Iterable[str] | None],
         label_names: Sequence[str] | None = None,
         ids: Sequence[str] | None = None,
         dates: Sequence[str] | None = None,
     ) -> TextData:
-        """From texts and one list of label names per text."""
-        matrix, names = encode_labels(labels, label_names)
-        return cls(list(texts), matrix, names, ids, dates)  # type: ignore[arg-type]
+        """From texts and one list of label names per text; None: its labels are unknown."""
+        lists = list(labels) if isinstance(labels, Iterable) else [labels]
+        matrix, names = encode_labels([() if each is None else each for each in lists], label_names)
+        unknown = unknown_pairs([() if each is None else None for each in lists], names)
+        return cls(list(texts), matrix, names, ids, dates, unknown)  # type: ignore[arg-type]
 
     @classmethod
     def concat(cls, parts: Iterable[TextData]) -> TextData:
         """All documents of several parts, on the union of their labels.
 
-        Ids and dates are kept where every part has them.
+        Ids and dates are kept where every part has them. What a part does not say of its labels
+        and weights is as everywhere: all labels are known, those that it lacks as absent, and every
+        weight is 1.
         """
         parts = list(parts)
         if not parts:
@@ -90,11 +105,35 @@ class TextData:
             return None if None in values else tuple(v for part in values for v in part)
 
         texts = [text for part in parts for text in part.texts]
-        matrix = sp.vstack([part.onto(names)[0].Y for part in parts], format="csr")
-        return cls(texts, matrix, names, joined("ids"), joined("dates"))
+        aligned = [part.onto(names)[0] for part in parts]
+        matrix = sp.vstack([part.Y for part in aligned], format="csr")
+        unknown = sp.vstack(
+            [sp.csr_matrix(p.Y.shape) if p.unknown is None else p.unknown for p in aligned], "csr"
+        )
+        weights = None
+        if any(part.weights is not None for part in parts):
+            each = (np.ones(len(p)) if p.weights is None else p.weights for p in parts)
+            weights = np.concatenate([*each])
+        return cls(texts, matrix, names, joined("ids"), joined("dates"), unknown, weights)
+
+    @property
+    def fields(self) -> list[str]:
+        """Those of a document that these have, as they are written to files."""
+        names = ["id", "date", "known", "weight"]
+        values = [self.ids, self.dates, self.unknown, self.weights]
+        there = [name for name, each in zip(names, values, strict=True) if each is not None]
+        return [*there, "text", "labels"]
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def __repr__(self) -> str:
+        n_documents, n_labels = self.Y.shape
+        each = self.Y.nnz / max(1, n_documents)
+        return (
+            f"TextData({n_documents:,} documents, {n_labels:,} labels, "
+            f"{each:.1f} labels per document)"
+        )
 
     @overload
     def __getitem__(self, rows: int) -> Document: ...
@@ -107,7 +146,13 @@ class TextData:
             row = range(len(self))[rows]
             identity = None if self.ids is None else self.ids[row]
             date = None if self.dates is None else self.dates[row]
-            return Document(self.texts[row], self.labels_of(row), identity, date)
+            known = None
+            if self.unknown is not None and self.unknown.indptr[row] < self.unknown.indptr[row + 1]:
+                is_known = self.unknown[[row]].toarray().ravel() == 0
+                known = [self.label_names[k] for k in np.flatnonzero(is_known)]
+            weight = None if self.weights is None else float(self.weights[row])
+            labels = self.labels_of(row)
+            return Document(self.texts[row], labels, identity, date, known=known, weight=weight)
         if isinstance(rows, slice):
             rows = np.arange(len(self))[rows]
         return self.select(rows)
@@ -129,7 +174,11 @@ class TextData:
             None if values is None else [values[k] for k in positions]
             for values in (self.texts, self.ids, self.dates)
         )
-        return TextData(texts, self.Y[positions], self.label_names, ids, dates)  # type: ignore[arg-type]
+        Y, unknown, weights = (
+            None if values is None else values[positions]
+            for values in (self.Y, self.unknown, self.weights)
+        )
+        return TextData(texts, Y, self.label_names, ids, dates, unknown, weights)  # type: ignore[arg-type]
 
     def labels_of(self, row: int) -> list[str]:
         """The label names of one document."""
@@ -148,22 +197,43 @@ class TextData:
         old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         shape = (len(self.label_names), len(names))
         columns = sp.csr_matrix((np.ones(len(old), self.Y.dtype), (old, new)), shape=shape)
+        Y, hidden = (part if part is None else part @ columns for part in (self.Y, self.unknown))
         counts = np.bincount(self.Y.indices, minlength=len(self.label_names)).tolist()
         named = zip(self.label_names, counts, strict=True)
-        unknown = {name: n for name, n in named if n and name not in column_of}
-        return TextData(self.texts, self.Y @ columns, names, self.ids, self.dates), unknown
+        lacking = {name: n for name, n in named if n and name not in column_of}
+        return dataclasses.replace(self, Y=Y, unknown=hidden, label_names=names), lacking
+
+    @property
+    def truth(self) -> sp.csr_matrix:
+        """`Y`, with NaN where a label is unknown: labels as metrics and `evaluate` take them."""
+        return self.Y if self.unknown is None else self.Y + self.unknown.multiply(np.nan)
+
+    def trainable(self) -> TextData:
+        """Without documents that no loss sees: of weight 0, or of which no label is known."""
+        kept = np.ones(len(self), dtype=np.bool_)
+        if self.weights is not None:
+            kept &= self.weights > 0
+        if self.unknown is not None:
+            kept &= np.diff(self.unknown.indptr) < len(self.label_names)
+        return self if kept.all() else self.select(kept)
 
     def stats(self) -> LabelStats:
+        """Counts of the labels known to apply, whatever the weights; of all documents."""
         return LabelStats.from_matrix(self.Y, self.label_names)
 
     def fingerprint(self) -> str:
-        """A digest of texts, labels and label names in their order."""
+        """A digest of texts, labels and label names in their order, and of what is not known."""
         digest = hashlib.sha256()
         for text in (*self.label_names, *self.texts):
             raw = text.encode("utf-8", "surrogatepass")
             digest.update(len(raw).to_bytes(8, "little") + raw)
         for array in (self.Y.indptr, self.Y.indices):
             digest.update(array.astype("<i8").tobytes())
+        if self.unknown is not None:
+            for array in (self.unknown.indptr, self.unknown.indices):
+                digest.update(array.astype("<i8").tobytes())
+        if self.weights is not None:
+            digest.update(b"weights" + self.weights.astype("<f8").tobytes())
         return digest.hexdigest()
 
     def save(self, path: str | Path) -> None:
@@ -179,7 +249,7 @@ class TextData:
         from longtail.data.documents import ReadOptions, ReadReport
         from longtail.data.sources import resolve
 
-        options, report = ReadOptions(keep_unlabelled=True), ReadReport()
+        options, report = ReadOptions(**SAVED_FIELDS, keep_unlabelled=True), ReadReport()
         with our_errors(path):
             return collect(resolve(path, "parquet", report), options, report, exact=True)[0]
 
@@ -188,6 +258,51 @@ def label_union(parts: Iterable[TextData]) -> tuple[str, ...]:
     """The labels of all parts: in their order if all have the same, else sorted."""
     names, *others = dict.fromkeys(part.label_names for part in parts)
     return tuple(sorted({*names}.union(*others))) if others else names
+
+
+def unknown_pairs(
+    known: Sequence[Iterable[str] | None], label_names: Sequence[str]
+) -> sp.csr_matrix | None:
+    """The pairs whose label is not among those known of its document; None: all are known."""
+    if all(names is None for names in known):
+        return None
+    column_of = {name: column for column, name in enumerate(label_names)}
+    columns, sizes = [], np.zeros(len(known) + 1, dtype=np.int64)
+    for row, names in enumerate(known):
+        if names is not None:
+            is_unknown = np.ones(len(label_names), dtype=np.bool_)
+            is_unknown[[column_of[name] for name in names if name in column_of]] = False
+            columns.append(np.flatnonzero(is_unknown).astype(np.int32))
+            sizes[row + 1] = len(columns[-1])
+    indices = np.concatenate(columns)
+    pairs = np.ones(len(indices), np.bool_), indices, np.cumsum(sizes)
+    return sp.csr_matrix(pairs, shape=(len(known), len(label_names)))
+
+
+def _checked_unknown(unknown: Any, Y: sp.csr_matrix) -> sp.csr_matrix | None:
+    """As a Boolean matrix with sorted columns, without labels that apply: those are known; None if
+    nothing is unknown."""
+    if unknown is None:
+        return None
+    if getattr(unknown, "shape", None) != Y.shape:
+        got = getattr(unknown, "shape", type(unknown).__name__)
+        raise InputError(f"unknown must be of the shape {Y.shape} of the labels, got {got}.")
+    matrix = sp.csr_matrix(sp.csr_matrix(unknown, dtype=np.bool_) > Y.astype(np.bool_))
+    matrix.sort_indices()
+    return matrix if matrix.nnz else None
+
+
+def _checked_weights(weights: Any, n_documents: int) -> NDArray[np.float64]:
+    try:
+        checked = np.array(weights, dtype=np.float64)
+        if checked.shape == (n_documents,) and (np.isfinite(checked) & (checked >= 0)).all():
+            return checked
+    except (TypeError, ValueError):
+        pass
+    raise InputError(
+        f"expected {n_documents} weights, one per document, finite and not negative, got "
+        f"{shown(weights)}."
+    )
 
 
 def _strings(name: str, values: Any, kind: type[list[str]] | type[tuple[str, ...]]) -> Any:

@@ -31,7 +31,7 @@ from longtail.metrics import (
     ranking_scores,
 )
 from longtail.metrics.blocks import applies_to, row_blocks
-from longtail.metrics.inputs import label_matrix, ratio
+from longtail.metrics.inputs import known_labels, ratio, without_pairs
 from longtail.thresholds import Thresholds
 from longtail.thresholds.scales import Scale, to_logits
 
@@ -54,7 +54,7 @@ def evaluate(
     """Evaluate scores of documents that had no part in training or in choosing the thresholds.
 
     Args:
-        y_true: labels, documents x labels, of 0 and 1.
+        y_true: labels, documents x labels, of 0 and 1; NaN or -1: unknown, which counts nowhere.
         scores: documents x labels: dense, masked or CSR. A pair that is masked, or absent from
             the CSR matrix, is not scored: never predicted, never ranked, and in no bin of the
             calibration. If its label applies, it is missed, and counts against recall and F1.
@@ -67,18 +67,20 @@ def evaluate(
         n_resamples: of the bootstrap intervals; 0 leaves them out.
         random_state: of the bootstrap.
     """
-    truth = _check(y_true, thresholds, stats)
+    truth, unknown = _check(y_true, thresholds, stats)
     check_integer("n_resamples", n_resamples, 0)
     masks = label_groups(stats.label_counts, cuts)
     scale = thresholds.scale if scale is None else scale
     logits = to_logits(scores, scale, truth)
-    decided = thresholds.apply(logits, "logit")
+    # Limits on the number of labels hold for unknown ones too.
+    decided = without_pairs(thresholds.apply(logits, "logit"), unknown)
     counts = count(truth, decided)
     n_documents = int(truth.shape[0])
     by_group = {
         name: Scores.of(Counts(*(part[masks[name]] for part in counts)), n_documents)
         for name in GROUP_NAMES
     }
+    known = without_pairs(logits, unknown)
     intervals: dict[str, dict[str, Interval]] = {}
     if n_resamples and n_documents > 1:
         (figures,) = resampled(truth, [decided], masks, n_resamples, random_state)
@@ -95,44 +97,45 @@ def evaluate(
             name: Scores.of(count(truth[rows], decided[rows]), int(rows.sum()))
             for name, rows in document_groups(truth).items()
         },
-        metrics=_metrics(truth, decided, logits, stats),
+        metrics=_metrics(truth if unknown is None else y_true, decided, logits, stats),
         labels=LabelTable(names, stats.label_counts, *counted, *label_precision_recall_f1(counts)),
-        calibration=None if scale == "margin" else calibration_of(truth, logits),
+        calibration=None if scale == "margin" else calibration_of(truth, known),
         intervals=intervals,
         thresholds=thresholds,
         unknown_labels=dict(unknown_labels or {}),
         y_true=truth,
         y_pred=decided,
+        unknown=unknown,
         masks=masks,
         scale=scale,
     )
 
 
-def _check(y_true: Any, thresholds: Any, stats: Any) -> sp.csr_matrix:
-    """The labels, if everything fits together."""
+def _check(y_true: Any, thresholds: Any, stats: Any) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
+    """The labels and which are unknown, if everything fits together."""
     for value, kind, advice in (
         (thresholds, Thresholds, "Fit them with fit_thresholds on other documents than these"),
         (stats, LabelStats, "Make them with LabelStats.from_counts of the training part"),
     ):
         if not isinstance(value, kind):
             raise InputError(f"expected {kind.__name__}, got {type(value).__name__}. {advice}.")
-    truth = label_matrix(y_true, "labels")
+    truth, unknown = known_labels(y_true)
     if truth.shape[1] != stats.n_labels:
         raise InputError(
             f"expected the labels of the training statistics, {stats.n_labels} of them, got "
             f"{truth.shape[1]} columns. Encode them with the label names of the training part."
         )
-    return truth
+    return truth, unknown
 
 
 def _metrics(
-    truth: sp.csr_matrix, decided: sp.csr_matrix, logits: Any, stats: LabelStats
+    truth: Any, decided: sp.csr_matrix, logits: Any, stats: LabelStats
 ) -> dict[str, float]:
-    if not truth.shape[0]:
+    if not decided.shape[0]:
         return {}
     # Jain's propensities are not defined for fewer training documents.
     weights = propensities(stats.label_counts, stats.n_samples) if stats.n_samples > 2 else None
-    ks = tuple(k for k in KS if k <= truth.shape[1])
+    ks = tuple(k for k in KS if k <= decided.shape[1])
     metrics = decision_scores(truth, decided)
     metrics |= ranking_scores(truth, logits, ks=ks, propensities=weights)
     for average in ("micro", "macro"):

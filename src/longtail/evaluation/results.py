@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,7 @@ class LabelTable:
         return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """All figures of one model on documents that it was not fitted on."""
 
@@ -123,14 +123,25 @@ class Evaluation:
     """Group of labels or of documents -> micro_f1 and macro_f1 -> 95 % bootstrap interval over
     documents; empty groups have none."""
     thresholds: Thresholds
-    y_true: sp.csr_matrix = field(repr=False)
-    y_pred: sp.csr_matrix = field(repr=False)
-    masks: Mapping[str, BoolArray] = field(repr=False)
+    y_true: sp.csr_matrix
+    y_pred: sp.csr_matrix
+    """Only where it is known whether the label applies."""
+    unknown: sp.csr_matrix | None
+    """The other pairs, if there are any."""
+    masks: Mapping[str, BoolArray]
     """The labels of head, medium and tail."""
     scale: Scale
     """What the evaluated scores were."""
     unknown_labels: dict[str, int]
     """Labels of the documents that the model does not know, and how often: not evaluated."""
+
+    def __repr__(self) -> str:
+        groups = [(name, each) for name, each in self.groups().items() if not each.is_empty]
+        figures = [f"{name} {100 * s.micro_f1:.2f} / {100 * s.macro_f1:.2f}" for name, s in groups]
+        return (
+            f"Evaluation({self.overall.n_documents:,} documents, {self.overall.n_labels:,} labels; "
+            f"micro / macro F1: {', '.join(figures) or 'none'})"
+        )
 
     def groups(self) -> dict[str, Scores]:
         """The label groups in the order of the paper's table."""

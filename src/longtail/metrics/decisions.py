@@ -16,6 +16,8 @@ from longtail.metrics.inputs import (
     WithoutPositives,
     check_not_empty,
     check_same_shape,
+    known_documents,
+    known_labels,
     label_matrix,
     mean_of,
     ratio,
@@ -97,9 +99,8 @@ def decision_scores(
     is predicted for it. `hamming_loss` is the share of all decisions that are wrong,
     `subset_accuracy` that of documents without any wrong one. `absent`: see `precision_recall_f1`.
     """
-    labels, documents = _counts(y_true, y_pred)
-    n_documents, n_labels = len(documents.hits), len(labels.hits)
-    check_not_empty((n_documents, n_labels))
+    labels, documents, n_known = _counts(y_true, y_pred)
+    check_not_empty((len(documents.hits), len(labels.hits)))
     averages = {
         "micro": precision_recall_f1(labels, "micro"),
         "macro": precision_recall_f1(labels, "macro", absent),
@@ -112,17 +113,23 @@ def decision_scores(
         for name, value in values._asdict().items()
     }
     wrong = documents.predicted + documents.actual - 2 * documents.hits
-    scores["hamming_loss"] = float(wrong.sum() / (n_documents * n_labels))
+    scores["hamming_loss"] = float(wrong.sum() / n_known)
     scores["subset_accuracy"] = float((wrong == 0).mean())
     return scores
 
 
-def _counts(y_true: Any, y_pred: Any) -> tuple[Counts, Counts]:
-    """Counts of each label and of each document."""
-    truth, predicted = label_matrix(y_true, "labels"), label_matrix(y_pred, "predictions")
+def _counts(y_true: Any, y_pred: Any) -> tuple[Counts, Counts, int]:
+    """Counts of each label and of each document with a known label, and the known pairs."""
+    truth, unknown = known_labels(y_true)
+    predicted = label_matrix(y_pred, "predictions")
     check_same_shape(truth, predicted, "predictions")
+    n_known = int(np.prod(truth.shape))
+    if unknown is not None:
+        n_known -= unknown.nnz
+        rows, predicted = known_documents(unknown), predicted - predicted.multiply(unknown)
+        truth, predicted = truth[rows], predicted[rows]
     parts = [each.astype(np.float64) for each in (truth.multiply(predicted), predicted, truth)]
     by_label, by_document = (
         Counts(*(np.asarray(part.sum(axis=axis)).ravel() for part in parts)) for axis in (0, 1)
     )
-    return by_label, by_document
+    return by_label, by_document, n_known

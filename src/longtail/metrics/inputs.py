@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import InputError
+from longtail.metrics.blocks import applies_to, rows_of
 
 FloatArray: TypeAlias = NDArray[np.float64]
 WithoutPositives: TypeAlias = Literal["zero", "skip"]
@@ -51,6 +52,29 @@ def label_matrix(Y: Any, what: str) -> sp.csr_matrix:
     return sp.csr_matrix((ones, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
+def known_labels(Y: Any) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
+    """Labels as in `label_matrix`, and the pairs that are unknown: NaN or -1; None if none is."""
+    matrix = sp.csr_matrix(_real_matrix(Y, "labels"), dtype=np.float64, copy=True)
+    is_unknown = np.isnan(matrix.data) | (matrix.data == -1)
+    if not is_unknown.any():
+        return label_matrix(matrix, "labels"), None
+    if (matrix.data == -1).any() and matrix.count_nonzero() == np.prod(matrix.shape):
+        raise InputError(
+            "labels are 1 and -1 without any 0, and -1 means that a label is unknown. Write 0 "
+            "where a label does not apply; if all others are unknown indeed, write NaN for them."
+        )
+    unknown = sp.csr_matrix((is_unknown, matrix.indices, matrix.indptr), matrix.shape, copy=True)
+    unknown.sum_duplicates()
+    unknown.eliminate_zeros()
+    matrix.data[is_unknown] = 0
+    return label_matrix(matrix, "labels"), unknown
+
+
+def known_documents(unknown: sp.csr_matrix) -> NDArray[np.bool_]:
+    """The documents of which some label is known."""
+    return np.asarray(np.diff(unknown.indptr) < unknown.shape[1])
+
+
 def score_matrix(scores: Any, *, finite: bool = False) -> Any:
     """Scores without NaN: dense, or CSR with sorted columns where some pairs are not scored.
 
@@ -86,10 +110,26 @@ def score_matrix(scores: Any, *, finite: bool = False) -> Any:
     return matrix
 
 
+def without_pairs(scores: Any, unknown: sp.csr_matrix | None) -> Any:
+    """Checked scores; as CSR without those of unknown pairs, if there are any."""
+    if unknown is None:
+        return scores
+    if not sp.issparse(scores):
+        return score_matrix(np.ma.array(scores, mask=unknown.toarray()))
+    kept = ~applies_to(unknown, scores)
+    pairs = scores.data[kept], (rows_of(scores)[kept], scores.indices[kept])
+    return sp.csr_matrix(pairs, shape=scores.shape)
+
+
 def labels_and_scores(y_true: Any, scores: Any) -> tuple[sp.csr_matrix, Any]:
-    """Both checked, of the same shape, and not empty."""
-    truth, checked = label_matrix(y_true, "labels"), score_matrix(scores)
+    """Both checked, of the same shape, and not empty; without unknown pairs, and without documents
+    of which all are."""
+    truth, unknown = known_labels(y_true)
+    checked = score_matrix(scores)
     check_same_shape(truth, checked, "scores")
+    if unknown is not None:
+        rows = known_documents(unknown)
+        truth, checked = truth[rows], without_pairs(checked, unknown)[rows]
     check_not_empty(truth.shape)
     return truth, checked
 

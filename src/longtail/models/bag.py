@@ -34,7 +34,7 @@ from longtail.models.search import DEFAULT_C
 from longtail.models.settings import Bag
 from longtail.progress import Progress
 from longtail.training.devices import device_of
-from longtail.training.encoded import EncodedBags
+from longtail.training.encoded import EncodedBags, Partial
 from longtail.training.linear import solve_linear
 from longtail.training.settings import Training
 
@@ -73,6 +73,7 @@ class LinearBag(OnFeatures):
             scale = label_information(features, Y)
             features = sp.csr_matrix(features @ sp.diags(scale), dtype=np.float32)
         module = loss(data.stats(), reduction="sum")
+        partial = Partial(data.unknown, data.weights)
         is_hinge = isinstance(module, SquaredHingeLoss)
         self.scale = "margin" if is_hinge else "logit"
         C = DEFAULT_C if self.settings.C is None else self.settings.C
@@ -89,12 +90,20 @@ class LinearBag(OnFeatures):
             from longtail.training.hinge import BIAS, solve_hinge
 
             each = module.label_weight
-            weight = solve_hinge(features, Y, C if each is None else C * each.numpy(), progress)
+            each_C = C if each is None else C * each.numpy()
+            weight = solve_hinge(features, Y, each_C, progress, partial)
             bias = np.full(Y.shape[1], BIAS, dtype=np.float32)
         else:
             device = device_of(training.device)
             head = solve_linear(
-                features, Y, module, C, device=device, progress=progress, chunks=checkpoints
+                features,
+                Y,
+                module,
+                C,
+                device=device,
+                progress=progress,
+                chunks=checkpoints,
+                partial=partial,
             )
             weight, bias = sp.csr_matrix(head.weight.numpy()), head.bias.numpy()
         weight.data *= scale[weight.indices]

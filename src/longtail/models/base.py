@@ -25,7 +25,7 @@ from longtail.models.settings import ModelSettings
 from longtail.progress import OnProgress
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import device_of
-from longtail.training.encoded import Encoded
+from longtail.training.encoded import Encoded, Partial
 from longtail.training.interrupt import Stop
 from longtail.training.loop import Trainer, Validation
 from longtail.training.settings import Training
@@ -132,6 +132,7 @@ class NetworkModel(TextModel):
             data.Y,
             loss(data.stats()),
             self.resolved(training),
+            partial=Partial(data.unknown, data.weights),
             is_head=self.is_head,
             bf16=self.bf16,
             seed=context.seed,

@@ -40,23 +40,31 @@ class SvmModel(OnFeatures):
         from joblib import Parallel, delayed
 
         features = context.encode(self).matrix.astype(np.float64)
-        columns = sp.csc_matrix(data.Y)
+        # As metrics take it: NaN where it is unknown whether the label applies.
+        columns = sp.csc_matrix(data.truth)
         # Not in threads: liblinear's random numbers belong to the whole process.
         machines = Parallel(n_jobs=-1 if columns.shape[1] >= MANY_LABELS else 1)(
-            delayed(self._fit_label)(features, columns[:, [label]].toarray().ravel() > 0)
+            delayed(self._fit_label)(features, columns[:, [label]].toarray().ravel(), data.weights)
             for label in range(columns.shape[1])
         )
         self._weight = np.stack([weight for weight, _ in machines])
         self._bias = np.array([bias for _, bias in machines], dtype=np.float32)
 
-    def _fit_label(self, features: sp.csr_matrix, y: NDArray[np.bool_]) -> tuple[Floats, float]:
+    def _fit_label(
+        self, features: sp.csr_matrix, truth: Floats, weights: NDArray[np.float64] | None
+    ) -> tuple[Floats, float]:
         from sklearn.svm import LinearSVC
 
+        known = ~np.isnan(truth)
+        if not known.all():
+            features, truth = features[known], truth[known]
+            weights = None if weights is None else weights[known]
+        y = truth > 0
         if y.all() or not y.any():
             return np.zeros(features.shape[1], dtype=np.float32), 1.0 if y.any() else -1.0
         C, class_weight = self.settings.C, self.settings.class_weight
         machine = LinearSVC(C=C, class_weight=class_weight, random_state=0, max_iter=5000)
-        machine.fit(features, y)
+        machine.fit(features, y, weights)
         return machine.coef_.ravel().astype(np.float32), float(machine.intercept_[0])
 
     def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:

@@ -56,7 +56,7 @@ def fit_thresholds(
     Args:
         scores: documents x labels: dense, masked (a masked pair was not scored) or CSR (an absent
             pair is never predicted).
-        y_true: their labels, a matrix of 0 and 1.
+        y_true: their labels, a matrix of 0 and 1, with NaN or -1 where a label is unknown.
         label_counts: training documents of each label, `LabelStats.label_counts`.
         method: one of `list_methods()`.
         objective: what to maximise: `micro` or `macro` F1, or the `mean` of both.

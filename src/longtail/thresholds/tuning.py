@@ -1,6 +1,7 @@
 """Scores and labels that thresholds are fitted on: checked, as logits, pair by pair.
 
-A masked pair is ignored with its label; one that is absent from CSR is never predicted.
+A masked pair is ignored with its label, as is an unknown one; one that is absent from CSR is never
+predicted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import InputError, shown
 from longtail.metrics.blocks import applies_to, rows_of
-from longtail.metrics.inputs import check_not_empty, label_matrix
+from longtail.metrics.inputs import check_not_empty, known_labels, without_pairs
 from longtail.thresholds.scales import Scale, to_logits
 
 FloatArray = NDArray[np.float64]
@@ -102,7 +103,7 @@ class Tuning:
 
 def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "logit") -> Tuning:
     """Check the user's arguments and convert the scores to logits."""
-    truth = label_matrix(y_true, "labels")
+    truth, unknown = known_labels(y_true)
     counts = np.asarray(label_counts, dtype=np.float64)
     check_not_empty(truth.shape)
     if counts.shape != (truth.shape[1],) or not (np.isfinite(counts) & (counts >= 0)).all():
@@ -110,7 +111,7 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
             f"expected {truth.shape[1]} finite training counts, one per label, got "
             f"{shown(label_counts)}. Take LabelStats.label_counts of the training part."
         )
-    logits = to_logits(scores, scale, truth)
+    logits = without_pairs(to_logits(scores, scale, truth), unknown)
     if np.ma.isMaskedArray(scores):
         truth = truth.multiply(~np.ma.getmaskarray(scores)).tocsr()
         truth.eliminate_zeros()

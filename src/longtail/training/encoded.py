@@ -60,6 +60,29 @@ def csr_tensors(matrix: sp.csr_matrix, device: torch.device | str = "cpu") -> li
 
 
 @dataclass(frozen=True, eq=False)
+class Partial:
+    """What is not learned in full: pairs of document and label that are unknown, and the weights of
+    the documents; None: nothing is unknown, all weights are 1."""
+
+    unknown: sp.csr_matrix | None = None
+    weights: NDArray[np.float64] | None = None
+
+    def tensors(
+        self, device: torch.device, rows: Any = slice(None), labels: Any = slice(None)
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The mask and the sample weights of a loss, for some documents and labels."""
+        mask = weights = None
+        if self.unknown is not None:
+            mask = torch.from_numpy(~self.unknown[rows][:, labels].toarray()).to(device)
+        if self.weights is not None:
+            weights = torch.from_numpy(self.weights[rows].astype(np.float32)).to(device)
+        return mask, weights
+
+
+WHOLE = Partial()
+
+
+@dataclass(frozen=True, eq=False)
 class EncodedTokens:
     """Token ids of all texts, concatenated; a batch is padded to its longest text only."""
 
@@ -131,10 +154,15 @@ def padded_width(length: int, longest: int) -> int:
 
 
 class HostFeed:
-    """Inputs and targets made on the host; targets are flat indices and offsets, never dense."""
+    """Inputs and targets made on the host; targets are flat indices and offsets, never dense.
 
-    def __init__(self, encoded: Encoded, Y: sp.csr_matrix, device: torch.device) -> None:
-        self._encoded, self._Y, self._device = encoded, Y, device
+    A batch is the arguments of the network, and those of the loss after the logits.
+    """
+
+    def __init__(
+        self, encoded: Encoded, Y: sp.csr_matrix, device: torch.device, partial: Partial = WHOLE
+    ) -> None:
+        self._encoded, self._Y, self._device, self._partial = encoded, Y, device, partial
 
     def width(self, rows: IntArray) -> int | None:
         """The width that a batch is padded to; None: that of its longest text."""
@@ -143,7 +171,7 @@ class HostFeed:
     def batch(self, rows: IntArray, width: int | None) -> tuple[dict[str, Tensor], Any]:
         inputs = {k: v.to(self._device) for k, v in self._encoded.batch(rows).items()}
         indices, offsets, _ = csr_tensors(self._Y[rows], self._device)
-        return inputs, (indices, offsets)
+        return inputs, ((indices, offsets), *self._partial.tensors(self._device, rows))
 
 
 class DeviceFeed:
@@ -152,19 +180,27 @@ class DeviceFeed:
     Nothing here waits for the host, so that a CUDA graph can record it.
     """
 
-    def __init__(self, encoded: EncodedTokens, Y: sp.csr_matrix, device: torch.device) -> None:
+    def __init__(
+        self,
+        encoded: EncodedTokens,
+        Y: sp.csr_matrix,
+        device: torch.device,
+        partial: Partial = WHOLE,
+    ) -> None:
         self._encoded, self._device, self._n_labels = encoded, device, int(Y.shape[1])
-        # The labels of each document in a row, padded with the number of labels.
-        table, _ = _padded(Y.indices, Y.indptr[:-1], np.diff(Y.indptr), self._n_labels)
+        self._unknown, self._weights = None, Partial(weights=partial.weights).tensors(device)[1]
+        if partial.unknown is not None:
+            self._unknown = torch.from_numpy(_label_table(partial.unknown)).to(device)
         self._tokens, self._starts, self._lengths, self._labels = (
             torch.from_numpy(part).to(device)
-            for part in (encoded.tokens, encoded.offsets[:-1], encoded.lengths, table)
+            for part in (encoded.tokens, encoded.offsets[:-1], encoded.lengths, _label_table(Y))
         )
 
     @staticmethod
-    def n_bytes(encoded: EncodedTokens, Y: sp.csr_matrix) -> int:
-        """Memory on the device."""
-        most = int(np.diff(Y.indptr).max(initial=1))
+    def n_bytes(encoded: EncodedTokens, Y: sp.csr_matrix, partial: Partial = WHOLE) -> int:
+        """Memory on the device, but for weights."""
+        tables = [table for table in (Y, partial.unknown) if table is not None]
+        most = sum(int(np.diff(table.indptr).max(initial=1)) for table in tables)
         return int(encoded.tokens.nbytes + 16 * len(encoded) + 8 * most * len(encoded))
 
     def width(self, rows: IntArray) -> int | None:
@@ -178,19 +214,33 @@ class DeviceFeed:
         positions = (self._starts[rows].unsqueeze(1) + places).clamp(max=len(self._tokens) - 1)
         tokens = self._tokens[positions].long()
         input_ids = torch.where(mask, tokens, self._encoded.pad)
+        inputs = {"input_ids": input_ids, "attention_mask": mask.long()}
         # The extra column takes the padding of the label table.
         targets = torch.zeros((len(rows), self._n_labels + 1), device=self._device)
         targets.scatter_(1, self._labels[rows], 1.0)
-        return {"input_ids": input_ids, "attention_mask": mask.long()}, targets[:, :-1]
+        known = None
+        if self._unknown is not None:
+            known = torch.ones_like(targets, dtype=torch.bool)
+            known = known.scatter_(1, self._unknown[rows], False)[:, :-1]
+        weights = None if self._weights is None else self._weights[rows]
+        return inputs, (targets[:, :-1], known, weights)
 
 
 Feed = HostFeed | DeviceFeed
 
 
-def make_feed(encoded: Encoded, Y: sp.csr_matrix, device: torch.device) -> Feed:
+def make_feed(
+    encoded: Encoded, Y: sp.csr_matrix, device: torch.device, partial: Partial = WHOLE
+) -> Feed:
     """Keep tokens on a GPU with enough memory; otherwise make batches on the host."""
     if device.type == "cuda" and isinstance(encoded, EncodedTokens):
         free, _ = torch.cuda.mem_get_info(device)
-        if DeviceFeed.n_bytes(encoded, Y) < free // 4:
-            return DeviceFeed(encoded, Y, device)
-    return HostFeed(encoded, Y, device)
+        if DeviceFeed.n_bytes(encoded, Y, partial) < free // 4:
+            return DeviceFeed(encoded, Y, device, partial)
+    return HostFeed(encoded, Y, device, partial)
+
+
+def _label_table(Y: sp.csr_matrix) -> IntArray:
+    """The labels of each document in a row, padded with the number of labels."""
+    table, _ = _padded(Y.indices, Y.indptr[:-1], np.diff(Y.indptr), Y.shape[1])
+    return table

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.progress import OnProgress, Progress, ignore
+from longtail.training.encoded import WHOLE, Partial
 
 BIAS = -1.0
 # Other documents that a label starts with, and may add in each round: FEWEST, or PER_POSITIVE for
@@ -42,7 +43,7 @@ MIN_CHUNK, MAX_CHUNK = 4, 32
 
 
 class Rows(NamedTuple):
-    """A sparse matrix by rows."""
+    """A sparse matrix by rows; by labels, for pairs of document and label."""
 
     starts: NDArray[Any]
     columns: NDArray[Any]
@@ -59,16 +60,23 @@ def solve_hinge(
     Y: sp.csr_matrix,
     C: float | NDArray[np.float64],
     progress: OnProgress = ignore,
+    partial: Partial = WHOLE,
 ) -> sp.csr_matrix:
     """Weights, labels x features, that minimise C x summed squared hinge + half their squares.
 
-    `C`: one number, or one for each label; 0: nothing is learned. Scores are
-    `features @ weights.T + BIAS`. Exact, up to the tolerance, for small problems and labels of many
-    documents; other labels see their documents, the nearest others and those found to be wrong.
+    `C`: one number, or one for each label; 0: nothing is learned. Weights of documents are
+    multiplied into C. Scores are `features @ weights.T + BIAS`. Exact, up to the tolerance, for
+    small problems and labels of many documents; other labels see their documents, the nearest
+    others and those found to be wrong.
     """
+    importance = np.ones(Y.shape[0]) if partial.weights is None else partial.weights
+    left_out = sp.csr_matrix(Y.shape if partial.unknown is None else partial.unknown)
+    if not importance.all():
+        k = importance > 0
+        return solve_hinge(features[k], Y[k], C, progress, Partial(left_out[k], importance[k]))
     X = Rows.of(features)
     norms = np.asarray(features.multiply(features).sum(axis=1), dtype=np.float32).ravel()
-    documents = sp.csc_matrix(Y)
+    documents, left_out = sp.csc_matrix(Y), sp.csc_matrix(left_out)
     counts = np.diff(documents.indptr)
     n_labels, n_features = Y.shape[1], features.shape[1]
     each_C = np.array(np.broadcast_to(np.asarray(C, dtype=np.float64), n_labels))
@@ -80,15 +88,15 @@ def solve_hinge(
     chunks = [order[k : k + size] for k in range(0, n_labels, size)]
 
     def solve(labels: NDArray[Any]) -> Any:
-        positives = documents[:, labels]
         most = int(counts[labels].max(initial=0))
         limit = max(fewest, PER_POSITIVE * most)
         capacity = min(len(norms), most + (rounds + 1) * limit)
         return _solve_chunk(
             X,
             norms,
-            positives.indptr.astype(np.int64),
-            positives.indices.astype(np.int32),
+            0.5 / importance,
+            Rows.of(documents[:, labels].T),
+            Rows.of(left_out[:, labels].T),
             each_C[labels],
             fewest,
             rounds,
@@ -123,22 +131,23 @@ _jit = numba.njit(nogil=True, fastmath=True, cache=True)
 
 @_jit
 def _solve_chunk(  # type: ignore[no-untyped-def]
-    X, norms, starts, positives, C, fewest, rounds, documents, alpha, n_features
+    X, norms, ridge, positives, hidden, C, fewest, rounds, documents, alpha, n_features
 ):
     """The columns and values of the weights of each label.
 
     `documents`, labels x capacity: the label's own in front; `alpha`: their dual variables.
+    `ridge`: 1 / (2 x weight) of each document.
     """
     n_documents, n_labels = len(norms), len(C)
     weights = np.zeros((n_labels, n_features), np.float32)
     by_feature = np.zeros((n_features, n_labels), np.float32)
     scores = np.zeros((n_documents, n_labels), np.float32)
-    n_positive = np.diff(starts)
+    n_positive = np.diff(positives.starts)
     n = np.zeros(n_labels, np.int64)
     is_open = np.zeros(n_labels, np.bool_)
     for k in range(n_labels):
         if n_positive[k] > 0 and C[k] > 0.0:
-            own = positives[starts[k] : starts[k + 1]]
+            own = positives.columns[positives.starts[k] : positives.starts[k + 1]]
             documents[k, : len(own)] = own
             n[k], is_open[k] = len(own), True
             # Nearness to the sum of the label's documents finds the first of the others.
@@ -152,16 +161,22 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
         floor = np.float32(0.0 if step == 0 else VIOLATION)
         for k in range(n_labels):
             if is_open[k]:
+                # Below any floor: whether the label applies is unknown.
+                left_out = hidden.columns[hidden.starts[k] : hidden.starts[k + 1]]
+                for i in left_out:
+                    scores[i, k] = -1.0
                 limit = max(fewest, PER_POSITIVE * n_positive[k])
                 before = n[k]
                 n[k] = _add_highest(scores[:, k], documents[k], n[k], limit, floor)
                 is_open[k] = n[k] > before or step == 0
-                is_last = step == rounds or not is_open[k] or n[k] == n_documents
+                has_all = n[k] == n_documents - len(left_out)
+                is_last = step == rounds or not is_open[k] or has_all
                 if is_last:
                     is_open[k] = False
                 _descend(
                     X,
                     norms,
+                    ridge,
                     documents[k, : n[k]],
                     n_positive[k],
                     C[k],
@@ -203,14 +218,13 @@ def _add_highest(score, documents, n, limit, floor):  # type: ignore[no-untyped-
 
 
 @_jit
-def _descend(X, norms, documents, n_positive, C, alpha, weights, max_passes):  # type: ignore[no-untyped-def]
+def _descend(X, norms, ridge, documents, n_positive, C, alpha, weights, max_passes):  # type: ignore[no-untyped-def]
     """Dual coordinate descent with shrinking; changes alpha, and the weights accordingly.
 
     A positive wants w'x of at least 2, the others at most 0: margins of 1 around the bias.
     """
     order = np.arange(len(documents))
     n_active = len(documents)
-    ridge = 0.5 / C
     highest_before = np.inf
     state = np.uint64(88172645463325252)
     for _ in range(max_passes):
@@ -229,7 +243,8 @@ def _descend(X, norms, documents, n_positive, C, alpha, weights, max_passes):  #
             product = np.float32(0.0)
             for e in range(X.starts[i], X.starts[i + 1]):
                 product += weights[X.columns[e]] * X.values[e]
-            gradient = sign * product - margin + ridge * alpha[k]
+            diagonal = ridge[i] / C
+            gradient = sign * product - margin + diagonal * alpha[k]
             if alpha[k] == 0.0 and gradient > highest_before:
                 n_active -= 1
                 order[s], order[n_active] = order[n_active], order[s]
@@ -238,7 +253,7 @@ def _descend(X, norms, documents, n_positive, C, alpha, weights, max_passes):  #
             highest, lowest = max(highest, projected), min(lowest, projected)
             if projected != 0.0:
                 before = alpha[k]
-                alpha[k] = max(0.0, before - gradient / (norms[i] + ridge))
+                alpha[k] = max(0.0, before - gradient / (norms[i] + diagonal))
                 change = np.float32((alpha[k] - before) * sign)
                 for e in range(X.starts[i], X.starts[i + 1]):
                     weights[X.columns[e]] += change * X.values[e]

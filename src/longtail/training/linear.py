@@ -26,7 +26,7 @@ from longtail.losses.balanced import Batch, balanced_sum
 from longtail.losses.targets import read_targets
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
-from longtail.training.encoded import csr_tensors
+from longtail.training.encoded import WHOLE, Partial, csr_tensors
 from longtail.training.newton import Problem, minimise
 
 # Labels of a chunk: fewer share fewer steps, more fill the caches. Of many documents fewer labels,
@@ -54,6 +54,7 @@ def solve_linear(
     device: str | torch.device = "cpu",
     progress: OnProgress = ignore,
     chunks: Checkpoints | None = None,
+    partial: Partial = WHOLE,
 ) -> Linear:
     """The linear head that minimises C x loss + half the squared weights.
 
@@ -67,14 +68,14 @@ def solve_linear(
     loss = copy.deepcopy(loss).to(device)  # the caller's stays where it is
     X = _Products(features, device)
     if not isinstance(loss, BalancedLoss):
-        return _solve_whole(X, Y, loss, C, progress)
+        return _solve_whole(X, Y, loss, C, progress, partial)
     n_documents, n_labels = Y.shape
     size = max(1, min(n_labels, CHUNK_LABELS, CHUNK_PAIRS // max(1, n_documents)))
     # Labels of similar frequency converge in a similar number of iterations.
     order = np.argsort(-np.bincount(Y.indices, minlength=n_labels), kind="stable")
     head = Linear(torch.empty(n_labels, X.n_features), torch.empty(n_labels))
     cuts = [(start, min(start + size, n_labels)) for start in range(0, n_labels, size)]
-    cost_of = _costs(loss, Y, order, C, X.device)
+    cost_of = _costs(loss, Y, order, C, X.device, partial)
 
     def solve(cut: tuple[int, int]) -> tuple[Linear, float]:
         name = f"labels-{cut[0]}-{cut[1]}"
@@ -146,7 +147,12 @@ Cost = Callable[[Tensor], tuple[float, Tensor]]
 
 
 def _costs(
-    loss: BalancedLoss, Y: sp.csr_matrix, order: NDArray[Any], C: float, device: torch.device
+    loss: BalancedLoss,
+    Y: sp.csr_matrix,
+    order: NDArray[Any],
+    C: float,
+    device: torch.device,
+    partial: Partial,
 ) -> Callable[[int, int], Cost]:
     """The cost of the labels start..stop-1 in the order of solving."""
     outline = torch.empty(1, device=device).expand(*Y.shape)
@@ -158,7 +164,8 @@ def _costs(
     def cost_of(start: int, stop: int) -> Cost:
         labels = sp.csr_matrix(by_label[:, start:stop])
         targets = read_targets(outline[:, start:stop], csr_tensors(labels, device)[:2])
-        batch = Batch(targets, document_mass=mass)
+        mask, weight = partial.tensors(device, labels=order[start:stop])
+        batch = Batch(targets, weight, mask, mass)
         some_terms = terms.map(lambda values: values[start:stop])
 
         def cost(logits: Tensor) -> tuple[float, Tensor]:
@@ -173,7 +180,12 @@ def _costs(
 
 
 def _solve_whole(
-    X: _Products, Y: sp.csr_matrix, loss: MultiLabelLoss, C: float, progress: OnProgress
+    X: _Products,
+    Y: sp.csr_matrix,
+    loss: MultiLabelLoss,
+    C: float,
+    progress: OnProgress,
+    partial: Partial,
 ) -> Linear:
     """L-BFGS for losses that do not decompose into labels."""
     n_labels = int(Y.shape[1])
@@ -185,7 +197,7 @@ def _solve_whole(
         )
     weight = torch.zeros(X.n_features, n_labels, device=X.device, requires_grad=True)
     bias = torch.zeros(n_labels, device=X.device, requires_grad=True)
-    targets = csr_tensors(Y, X.device)[:2]
+    targets, known = csr_tensors(Y, X.device)[:2], partial.tensors(X.device)
     optimizer = torch.optim.LBFGS(
         [weight, bias], max_iter=LBFGS_STEPS, history_size=10, tolerance_grad=0.0,
         tolerance_change=1e-9, line_search_fn="strong_wolfe",
@@ -196,7 +208,7 @@ def _solve_whole(
         with torch.no_grad():
             logits = X.times(weight) + bias
         logits.requires_grad_(True)
-        value = C * loss(logits, targets)
+        value = C * loss(logits, targets, *known)
         (slope,) = torch.autograd.grad(value, logits)
         with torch.no_grad():
             weight.grad = X.transposed(slope) + weight

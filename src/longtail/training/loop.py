@@ -23,7 +23,7 @@ from longtail.losses import MultiLabelLoss
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import Processes, device_of, gpu_stream, has_bf16, limited_threads
-from longtail.training.encoded import Encoded, IntArray, epoch_batches, make_feed
+from longtail.training.encoded import WHOLE, Encoded, IntArray, Partial, epoch_batches, make_feed
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.settings import Training
 from longtail.training.steps import Note, Steps, predict_logits
@@ -71,6 +71,7 @@ class Trainer:
     loss: MultiLabelLoss
     training: Training
     _: KW_ONLY
+    partial: Partial = WHOLE
     is_head: Callable[[str], bool]
     bf16: bool = False
     seed: int = 0
@@ -97,7 +98,7 @@ class Trainer:
             network,
             self.weights,
             self.loss.to(self.device),
-            make_feed(self.encoded, self.Y, self.device),
+            make_feed(self.encoded, self.Y, self.device, self.partial),
             training,
             processes=self.processes,
             autocast=half and not alone,

@@ -110,12 +110,12 @@ class Steps:
         parts = range(0, len(rows), self.micro)
         for start in parts:
             part = rows[start : start + self.micro]
-            inputs, targets = self.feed.batch(part, width)
+            inputs, wanted = self.feed.batch(part, width)
             is_last = start == parts[-1]
             accumulating = self.processes.without_sync(self.forward)
             with nullcontext() if is_last else accumulating, autocast:
                 logits = self.forward(**inputs)
-                value = self.loss(logits.float(), targets) * self._weight(len(part), n_rows)
+                value = self.loss(logits.float(), *wanted) * self._weight(len(part), n_rows)
                 value.backward()
             total = total + value.detach()
         self.weights.collect()
