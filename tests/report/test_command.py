@@ -15,7 +15,6 @@ from longtail.report.page import SUFFIXES
 @pytest.mark.parametrize(
     ("flag", "value", "message", "known"),
     [
-        ("--paper", "reuter", "unknown corpus of the paper 'reuter'", ("pubmed, reuters",)),
         ("--out", "x.xyz", "unknown format '.xyz' of the file x.xyz", (*SUFFIXES, *FORMATS)),
         ("--out", "x", "unknown format '' of the file x", (*SUFFIXES, *FORMATS)),
         ("--to", "pdf", "unknown format 'pdf'", FORMATS),
