@@ -48,6 +48,10 @@ class Source:
     options: ReadOptions
     min_count: int = 0
 
+    def __post_init__(self) -> None:
+        # What is not there is an error before anything is imported or read.
+        self._is_corpus()
+
     def parts(self, needed: tuple[str, ...] = ()) -> dict[str, TextData]:
         """The train, validation and test parts."""
         from longtail.data import load_data
@@ -198,6 +202,12 @@ class Source:
             )
         if self.data.startswith(PREFIX) or Path(self.data).exists():
             return False
+        if any(mark in self.data for mark in "./\\"):
+            raise DataError(
+                f"no such file or folder: {self.data}. Expected a file such as data.jsonl, a "
+                "folder with train.jsonl and, if you have them, validation.jsonl and test.jsonl, "
+                f"or a corpus name: {names}."
+            )
         near = difflib.get_close_matches(self.data, list_corpora(), n=1, cutoff=0.5)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise DataError(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from longtail.cli.reading import Source, reads_data_option
-from longtail.cli.show import Overwrite, TrustRemoteCode
+from longtail.cli.show import Overwrite, Runs, TrustRemoteCode
 from longtail.errors import InputError
 from longtail.runs.files import MADE_BY, check_replaceable, write_text
 from longtail.runs.model import CONFIG_FILE, read_config
@@ -26,7 +26,7 @@ MARKS = {
 
 @reads_data_option
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders written by `longtail train`.")],
+    runs: Runs,
     source: Source,
     to: Annotated[
         str | None,

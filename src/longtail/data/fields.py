@@ -150,7 +150,11 @@ def _indicator(record: Mapping[str, Any], column: str) -> bool:
     value = "" if record[column] is None else record[column]
     indicator = INDICATORS.get(str(value).strip().lower())
     if indicator is None:
-        raise RecordError(f"expected 0 or 1 in the label column {column!r}, got {shown(value)}.")
+        raise RecordError(
+            f"expected 0 or 1 in the label column {column!r}, got {shown(value)}. If it is no "
+            "label, name the label columns one by one (--label-columns 'a,b'), or, if it holds the "
+            f"ids, name it with id_field (--id-field {column})."
+        )
     return indicator
 
 
