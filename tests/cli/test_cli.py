@@ -95,12 +95,12 @@ def test_corpus_split_and_convert(longtail: Command, folder: Path, tmp_path: Pat
         longtail.ok("corpus", "split", source, "--out", out, *flags)
         return {str(p.relative_to(out)): len(read_data(p)) for p in sorted(out.rglob("*.jsonl"))}
 
-    found = sizes(tmp_path / "s", "--split-method", "stratified", "--shares", "0.5,0.25,0.25")
-    assert sum(found.values()) == n_documents
-    assert list(found) == ["test.jsonl", "train.jsonl", "validation.jsonl"]
-    found = sizes(tmp_path / "f", "--folds", 3)
-    assert sum(n for name, n in found.items() if "test" in name) == n_documents
-    assert len(found) == 6
+    n_by_file = sizes(tmp_path / "s", "--split-method", "stratified", "--shares", "0.5,0.25,0.25")
+    assert sum(n_by_file.values()) == n_documents
+    assert list(n_by_file) == ["test.jsonl", "train.jsonl", "validation.jsonl"]
+    n_by_file = sizes(tmp_path / "f", "--folds", 3)
+    assert sum(n for name, n in n_by_file.items() if "test" in name) == n_documents
+    assert len(n_by_file) == 6
     (tmp_path / "ids.txt").write_text("\n".join((read_data(source).ids or ())[:7]))
     assert sizes(tmp_path / "i", "--ids", tmp_path / "ids.txt")["test.jsonl"] == 7
 
@@ -123,9 +123,9 @@ def test_a_file_is_evaluated_whole_and_unknown_labels_are_named(
     out = longtail.ok("evaluate", trained, file).out
     assert f"{len(lines) + 1} documents of" in " ".join(out.split()) and "[bold]" in out
     assert "Not evaluated: 1 assignments of 1 labels" in out and "'martian'" in out
-    found = json.loads(longtail("evaluate", trained, file, "--json").out)
-    assert found["overall"]["n_documents"] == len(lines) + 1
-    assert found["unknown_labels"] == {"martian": 1}
+    result = json.loads(longtail("evaluate", trained, file, "--json").out)
+    assert result["overall"]["n_documents"] == len(lines) + 1
+    assert result["unknown_labels"] == {"martian": 1}
 
 
 @pytest.mark.parametrize("damage", ["model.safetensors", "vocabulary.json", "truncate", "config"])
@@ -151,7 +151,7 @@ def test_out_is_looked_at_before_training(longtail: Command, tmp_path: Path) -> 
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_missing_test_part_is_said_before_training(
+def test_a_missing_test_part_is_reported_before_training(
     longtail: Command, trained: Path, folder: Path, tmp_path: Path
 ) -> None:
     shutil.copy(folder / "train.jsonl", tmp_path / "train.jsonl")

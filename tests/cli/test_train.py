@@ -56,8 +56,8 @@ def test_it_is_cross_fitted_by_default(longtail: Command, folder: Path, tmp_path
         and saved["thresholds"]["objective"] == "mean"
     )
     done = longtail.ok("evaluate", tmp_path / "run", folder, "--split", "test", "--json")
-    found = json.loads(done.out)
-    assert found["overall"]["micro_f1"] > 0.5 and {"head", "medium", "tail"} <= set(found)
+    result = json.loads(done.out)
+    assert result["overall"]["micro_f1"] > 0.5 and {"head", "medium", "tail"} <= set(result)
 
 
 def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_contradictions_name_the_flags(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_training_that_diverged_is_said_to(
+def test_a_training_that_diverged_is_an_error(
     longtail: Command, folder: Path, tmp_path: Path
 ) -> None:
     train = ("train", folder, "--out", tmp_path / "run", *HIDDEN)
@@ -147,7 +147,7 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(
     assert same(tmp_path / "whole", tmp_path / "run")
 
 
-def test_sigterm_saves_and_says_how_to_resume(folder: Path, tmp_path: Path) -> None:
+def test_sigterm_saves_and_shows_how_to_resume(folder: Path, tmp_path: Path) -> None:
     flags = (*HIDDEN[:4], "--epochs", 400, "--folds", 1, "--device", "cpu")
     run = tmp_path / "my run"
     process = child("train", folder, "--out", run, *flags, "--checkpoint-minutes", 0)

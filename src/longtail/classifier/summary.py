@@ -14,10 +14,11 @@ from longtail.training.settings import RUNTIME
 
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
+    from longtail.classifier.plan import Plan
 
 MAX_LENGTH = 60
 # What stands in other places.
-ELSEWHERE = ("model", "loss", "loss_settings", "training", "thresholds")
+ELSEWHERE = ("model", "loss", "loss_settings", "training", "thresholds", "folds")
 
 
 def describe_model(classifier: LongTailClassifier, folder: Path) -> dict[str, str]:
@@ -33,19 +34,27 @@ def describe_model(classifier: LongTailClassifier, folder: Path) -> dict[str, st
         if name not in ELSEWHERE and value != defaults[name]
     }
     trainings = [model.training or classifier.training for model in parse_models(classifier.model)]
-    members = [
-        {"model": plan.kind, "loss": str(plan.loss) if MODELS[plan.kind].takes_loss else NONE}
-        for plan in classifier.plans_
-    ]
+    of_plans = _joined([_plan(plan) for plan in classifier.plans_])
     return {
-        **_joined(members),
+        "model": of_plans.pop("model"),
+        "loss": of_plans.pop("loss"),
         "thresholds": classifier.thresholds_.method,
         "trained": str(config.get("saved", NONE)),
         "longtail": str(config.get("longtail_version")),
-        **_joined([_changed(plan.model) for plan in classifier.plans_]),
-        **_joined([{k: _shown(v) for k, v in p.loss_settings.items()} for p in classifier.plans_]),
+        **of_plans,
         **_joined([_changed(training, RUNTIME) for training in trainings if training]),
         **others,
+    }
+
+
+def _plan(plan: Plan) -> dict[str, str]:
+    kind = MODELS[plan.kind]
+    return {
+        "model": plan.kind,
+        "loss": str(plan.loss) if kind.takes_loss else NONE,
+        **_changed(plan.model),
+        **{name: _shown(value) for name, value in plan.loss_settings.items()},
+        **({} if plan.folds == kind.folds else {"folds": str(plan.folds)}),
     }
 
 

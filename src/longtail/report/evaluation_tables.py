@@ -1,4 +1,4 @@
-"""Tables of evaluations in the paper's two layouts, with what must be said below them."""
+"""Tables of evaluations in the paper's two layouts, with the notes that belong below them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from longtail.analysis.runs import Comparison, Run
 from longtail.analysis.verdict import Lead, leads, weakness
 from longtail.evaluation import Evaluation, Scores
 from longtail.report.evaluation_tables import p_value, points
-from longtail.report.table import Table, by_text, heading, listed, plural
+from longtail.report.table import Table, by_text, heading, listed, one_line, plural
 
 MOST_NAMED = 3
 DEFAULT = "default"
@@ -27,7 +27,7 @@ class Opening(NamedTuple):
     @property
     def paragraphs(self) -> list[str]:
         """Verdict and facts."""
-        return [" ".join(self.verdict), *self.facts]
+        return ["\n".join(self.verdict), *self.facts]
 
 
 def opening(
@@ -99,7 +99,9 @@ def _alone(name: str, evaluation: Evaluation) -> list[str]:
             + f", micro-F1 {_micro(of_group)}."
         )
     if weak.never:
-        named = ", ".join(f"{each.label} ({each.documents})" for each in weak.never[:MOST_NAMED])
+        named = ", ".join(
+            f"{one_line(each.label)} ({each.documents})" for each in weak.never[:MOST_NAMED]
+        )
         sentences.append(
             f"Of the {plural(weak.n_carried, 'label')} that these documents carry, "
             f"{len(weak.never)} {'is' if len(weak.never) == 1 else 'are'} never predicted, such as "
