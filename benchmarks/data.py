@@ -82,8 +82,8 @@ def in_fresh_process(*arguments: object) -> dict[str, float]:
     """Run this file again for one reading, so that its memory is its own."""
     command = [sys.executable, __file__, "--read", *map(str, arguments)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(answer.stdout)
-    return found
+    measured: dict[str, float] = json.loads(answer.stdout)
+    return measured
 
 
 def read_here(paths: list[str]) -> None:
@@ -93,7 +93,7 @@ def read_here(paths: list[str]) -> None:
     seconds, data = timed(lambda: read_data(paths))
     # Linux counts in KiB.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    found = {
+    measured = {
         "seconds": seconds,
         "peak_gib": peak,
         "documents": len(data),
@@ -101,7 +101,7 @@ def read_here(paths: list[str]) -> None:
         "assignments": data.Y.nnz,
         "text_gib": sum(map(len, data.texts)) / 2**30,
     }
-    print(json.dumps(found))
+    print(json.dumps(measured))
 
 
 def encoding_times(wire: Newswire) -> tuple[float, float]:

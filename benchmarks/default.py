@@ -5,7 +5,7 @@
 
 FOLDER holds train.jsonl(.gz), test.jsonl(.gz) and perhaps validation.jsonl(.gz). The documents are
 read as `longtail train` reads them: without a validation file a tenth of train is held out at
-random, seed 0. Labels are those of train, with `--min-count` those of so many documents there, for
+random, seed 0. Labels are those of train, with `--min-count N` those of at least N documents, for
 all systems. A document without labels is an example of none.
 
 The peers of benchmarks/peers.py run in a virtual environment of their own (--peers-venv, made if
@@ -104,11 +104,11 @@ class Corpus:
         if (counts.actual != np.asarray(self.truth.sum(axis=0)).ravel()).any():
             raise RuntimeError(f"{self.folder.name}: evaluated on other documents than the others")
         overall = Scores.of(counts, self.sizes["test"])
-        found = {"micro": overall.micro_f1, "macro": overall.macro_f1}
+        f1 = {"micro": overall.micro_f1, "macro": overall.macro_f1}
         for name, mask in label_groups(self.train_counts).items():
             group = Counts(*(part[mask] for part in counts))
-            found[name] = Scores.of(group, self.sizes["test"]).macro_f1
-        return {name: 100 * value for name, value in found.items()}
+            f1[name] = Scores.of(group, self.sizes["test"]).macro_f1
+        return {name: 100 * value for name, value in f1.items()}
 
 
 def read_corpus(folder: Path, min_count: int, work: Path) -> Corpus:

@@ -41,8 +41,8 @@ def main() -> None:
 
     with torch.no_grad():
         predicted = model(features) > 0
-    found = (predicted & labels.bool()).sum(dim=0) / labels.sum(dim=0)
-    print(f"recall of the rarest label {found[labels.sum(dim=0).argmin()]:.2f}")
+    recall = (predicted & labels.bool()).sum(dim=0) / labels.sum(dim=0)
+    print(f"recall of the rarest label {recall[labels.sum(dim=0).argmin()]:.2f}")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Scenario(NamedTuple):
 
 
 def attack_scenario(name: str, scratch: Path, every: int = 1) -> Iterator[Outcome]:
-    """One case for every file operation of a command, or for every so many."""
+    """One case for every file operation of a command, or for some of them."""
     scenario = SCENARIOS[name]
     template = scratch / f"{name}-template"
     scenario.prepare(template)

@@ -60,8 +60,8 @@ def noise(n: int = 400, seed: int = 0) -> TextData:
     rng = np.random.default_rng(seed)
     lists = [[f"label{rng.integers(8)}"] for _ in range(n)]
     words = [" ".join(f"w{k}" for k in rng.integers(800, size=10)) for _ in range(n)]
-    told = rng.random(n) < 0.66
-    texts = [f"{w} {x[0] if t else ''}" for w, x, t in zip(words, lists, told, strict=True)]
+    is_hinted = rng.random(n) < 0.66
+    texts = [f"{w} {x[0] if t else ''}" for w, x, t in zip(words, lists, is_hinted, strict=True)]
     return TextData.from_lists(texts, lists)
 
 

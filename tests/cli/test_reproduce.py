@@ -56,7 +56,7 @@ def test_a_corpus_has_recipes_and_a_default_folder(
     assert shlex.split(results["command"])[3:] == [*SMALL, "--seeds", "1", "--rows", "svm,bce"]
 
 
-def test_a_failed_row_is_shown_and_the_exit_code_says_so(
+def test_a_failed_row_is_shown_and_the_exit_code_is_1(
     longtail: Command, folder: Path, recipes: Path, tmp_path: Path
 ) -> None:
     (recipes / "best.yaml").write_text(f"model: encoder\nencoder: {tmp_path / 'none'}\n")

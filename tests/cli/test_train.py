@@ -58,8 +58,8 @@ def test_it_is_cross_fitted_by_default(longtail: Command, folder: Path, tmp_path
         and saved["thresholds"]["objective"] == "mean"
     )
     done = longtail.ok("evaluate", tmp_path / "run", folder, "--split", "test", "--json")
-    found = json.loads(done.out)
-    assert found["overall"]["micro_f1"] > 0.5 and {"head", "medium", "tail"} <= set(found)
+    result = json.loads(done.out)
+    assert result["overall"]["micro_f1"] > 0.5 and {"head", "medium", "tail"} <= set(result)
 
 
 def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Path) -> None:
@@ -139,9 +139,7 @@ def test_names_in_any_case(longtail: Command, folder: Path, tmp_path: Path) -> N
     assert (saved["thresholds"]["method"], saved["thresholds"]["objective"]) == ("global", "micro")
 
 
-def test_what_is_said_at_the_end_is_short_and_honest(
-    longtail: Command, folder: Path, tmp_path: Path
-) -> None:
+def test_the_end_is_short_and_honest(longtail: Command, folder: Path, tmp_path: Path) -> None:
     out = longtail.ok("train", folder, "--out", tmp_path / "run", "--recipe", "fast").out
     facts = LongTailClassifier.from_pretrained(tmp_path / "run").facts_
     assert len(out.splitlines()) <= 15 and facts.cross_validated is not None
@@ -207,7 +205,7 @@ def test_defaults_in_the_help_are_those_of_the_code(longtail: Command) -> None:
     assert "Default: bag 2, svm 1." in text and "Default: 200000." in text
 
 
-def test_a_training_that_diverged_is_said_to(
+def test_a_training_that_diverged_is_an_error(
     longtail: Command, folder: Path, tmp_path: Path
 ) -> None:
     train = ("train", folder, "--out", tmp_path / "run", *HIDDEN)
@@ -247,7 +245,7 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(
     assert same(tmp_path / "whole", tmp_path / "run")
 
 
-def test_sigterm_saves_and_says_how_to_resume(folder: Path, tmp_path: Path) -> None:
+def test_sigterm_saves_and_shows_how_to_resume(folder: Path, tmp_path: Path) -> None:
     flags = (*HIDDEN[:4], "--epochs", 400, "--folds", 1, "--device", "cpu")
     run = tmp_path / "my run"
     process = child("train", folder, "--out", run, *flags, "--checkpoint-minutes", 0)

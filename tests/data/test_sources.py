@@ -161,7 +161,7 @@ def test_training_and_test_files_are_never_shuffled_together(tmp_path: Path) -> 
         load_data(tmp_path)
 
 
-def test_reuters_and_nltk_say_their_parts_themselves(tmp_path: Path) -> None:
+def test_reuters_and_nltk_name_their_parts(tmp_path: Path) -> None:
     stories = [story(k, split="TEST" if k > 20 else "TRAIN") for k in range(1, 26)]
     (tmp_path / "reut2-000.sgm").write_bytes(sgml(*stories))
     for source in (tmp_path, tmp_path / "reut2-000.sgm"):

@@ -15,7 +15,6 @@ from longtail.report.page import SUFFIXES
 @pytest.mark.parametrize(
     ("flag", "value", "message", "known"),
     [
-        ("--paper", "reuter", "unknown corpus of the paper 'reuter'", ("pubmed, reuters",)),
         ("--out", "x.xyz", "unknown format '.xyz' of the file x.xyz", (*SUFFIXES, *FORMATS)),
         ("--out", "x", "unknown format '' of the file x", (*SUFFIXES, *FORMATS)),
         ("--to", "pdf", "unknown format 'pdf'", FORMATS),
@@ -28,9 +27,13 @@ def test_arguments_that_are_refused(
     known: tuple[str, ...],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    words = ["longtail", "report", "run", flag, value, "--data", "nowhere.jsonl"]
-    monkeypatch.setattr(sys, "argv", words)
+    # Neither is read.
+    (tmp_path / "longtail.json").touch()
+    (tmp_path / "data.jsonl").touch()
+    words = ["longtail", "report", str(tmp_path), flag, value]
+    monkeypatch.setattr(sys, "argv", [*words, "--data", str(tmp_path / "data.jsonl")])
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code not in (0, None)

@@ -159,7 +159,7 @@ def test_the_same_runs_give_the_same_page() -> None:
     assert build_page(runs(), "reuters", title="</title><script>alert(3)</script>") == page()
 
 
-def test_many_labels_are_cut_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_labels_are_cut_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "MOST_ROWS", 4)
     short = Parsed(build_page({"bce": runs()["bce"]}))
     assert "4 labels with most training documents of 9" in "".join(short.text)

@@ -191,6 +191,17 @@ def test_unknown_labels_are_listed() -> None:
     assert to_markdown(label_table({"run": with_unknown()}), bare=True).count("\n") == 3
 
 
+def test_precision_and_recall_stand_in_the_first_table() -> None:
+    evaluations = {name: by_hand(at=at) for name, at in (("good", 0.0), ("none", 9.0))}
+    table = label_table(evaluations, "reuters", precision_recall=True)
+    assert table.header[-2:] == ("precision", "recall")
+    # Six pairs are predicted or apply, four are both; labels: 3/4 and 1, 0 and 0, 1 and 1.
+    assert table.plain()[1][-2:] == ["80.00 / 58.33", "80.00 / 66.67"]
+    assert table.plain()[-1][-2:] == [NONE, NONE] and len(table.rows) == 11
+    text = render({name: Run(each) for name, each in evaluations.items()})
+    assert "| precision | recall |" in text.split("## ")[1]
+
+
 def test_sizes_that_differ_between_runs_are_not_those_of_the_first() -> None:
     evaluations = {"one": by_hand(), **dict.fromkeys(("two", "three"), by_hand(cuts=(30, 40)))}
     table = label_table(evaluations)
@@ -294,7 +305,7 @@ def test_every_format_takes_edge_cases(name: str) -> None:
     nothing = evaluated(sp.csr_matrix((0, 2)), np.zeros((0, 2)), [3, 1])
     one = evaluated([[1], [0]], [[1.0], [-1.0]], [1])
     for evaluation in (nothing, one, by_hand()):
-        assert len(render({"only": Run(evaluation)}, name)) > 100
+        assert len(render({"only": Run(evaluation)}, name)) > 70
         assert len(render({"a": Run(evaluation), "b": Run(evaluation)}, name)) > 100
     with pytest.raises(InputError, match="at least one run"):
         render({}, name)

@@ -37,14 +37,14 @@ def test_killed_on_the_way(name: str, whole: dict[str, Any], tmp_path: Path) -> 
     assert table["rows"]["bce"]["mean"] and not table["rows"]["db"]["mean"]
     begun = tmp_path / "db" / "seed-0"
     assert (begun / "fold-0").is_dir() and not (begun / "finished.json").exists()
-    found, events = run(slow(networks("bce", "db")), tmp_path, seeds=2)
+    outcome, events = run(slow(networks("bce", "db")), tmp_path, seeds=2)
     assert events[:2] == ["begins db 0", "done db 0"] and "begins bce 0" not in events
     spans = json.loads((begun / "finished.json").read_text())["spans"]
     assert len(spans) == 2 and (spans[0][1] is None) == (name == "SIGKILL") and spans[1][1]
-    assert found.results["killed"] == (name == "SIGKILL")
+    assert outcome.results["killed"] == (name == "SIGKILL")
     for row in ("bce", "db"):
-        assert found.results["rows"][row]["seeds"] == whole[row]["seeds"]
-    assert found.results["rows"]["db"]["seconds"] is not None, (
+        assert outcome.results["rows"][row]["seeds"] == whole[row]["seeds"]
+    assert outcome.results["rows"]["db"]["seconds"] is not None, (
         "of the seed that was not interrupted"
     )
 
@@ -60,6 +60,6 @@ def test_processes_end_with_the_one_that_began_them(
     while name == "SIGKILL" and "stopped by SIGTERM" not in log.read_text():
         assert time.monotonic() < until
         time.sleep(0.05)
-    found, _ = run(slow(networks("bce")), tmp_path, seeds=1)
-    assert not found.failed
-    assert found.results["rows"]["bce"]["seeds"][0] == whole["bce"]["seeds"][0]
+    outcome, _ = run(slow(networks("bce")), tmp_path, seeds=1)
+    assert not outcome.failed
+    assert outcome.results["rows"]["bce"]["seeds"][0] == whole["bce"]["seeds"][0]

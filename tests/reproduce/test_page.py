@@ -30,7 +30,7 @@ def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) 
     stem = tmp_path / "published" / "tiny-1.5"
     svm = {"model": "svm", "folds": 1, "thresholds": "grid"}
     recipes = {"svm": svm, **bags(*LOSSES), "best": bags("db")["db"]}
-    found, _ = run(
+    outcome, _ = run(
         recipes, tmp_path / "out", corpus="reuters", command="longtail reproduce x", publish=stem
     )
     files = set()
@@ -40,7 +40,7 @@ def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) 
         assert links == [f"{name}.png", f"{name}-labels.png"]
         assert all((folder / link).read_bytes().startswith(b"\x89PNG") for link in links)
         files |= {folder / file for file in (f"{name}.md", f"{name}.json", *links)}
-    assert set(found.files) == files
+    assert set(outcome.files) == files
     assert headings(page) == [
         "By frequency of the labels",
         "By frequency of the labels: ours minus the paper's",
@@ -55,7 +55,7 @@ def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) 
     first = page.partition("## ")[0]
     assert "30 train, 10 validation, 20 test documents; 5 labels" in first
     assert "These are not the paper's documents: it has 90 labels." in first
-    ours = found.results["rows"]["db"]["mean"]["head"]
+    ours = outcome.results["rows"]["db"]["mean"]["head"]
     less = f"{ours['micro_f1'] - 92.14:+.2f} / {ours['macro_f1'] - 83.48:+.2f}"
     less = less.replace("-", "\N{MINUS SIGN}")
     assert f"{less} (92.14 / 83.48)" in page.replace("**", "")
@@ -78,7 +78,7 @@ def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) 
 
 
 def test_another_corpus_has_no_paper_columns(tmp_path: Path) -> None:
-    found, _ = run(networks("bce", "db"), tmp_path, seeds=2, corpus="mine")
+    outcome, _ = run(networks("bce", "db"), tmp_path, seeds=2, corpus="mine")
     page = (tmp_path / "results.md").read_text("utf-8")
     assert not any("paper" in line for line in headings(page)) and "paper's" not in page
     assert page.startswith("# mine: recipes compared") and "2 seeds each." in page
@@ -90,9 +90,9 @@ def test_another_corpus_has_no_paper_columns(tmp_path: Path) -> None:
     assert set(row) >= {"seeds", "mean", "std", "seconds", "recipe"}
     assert set(row["seeds"]) == {"0", "1"}
     assert set(row["seeds"]["0"]["tail"]) == {"micro_f1", "macro_f1"}
-    assert row["recipe"]["loss"] == "db" and row["mean"] == found.results["rows"]["db"]["mean"]
+    assert row["recipe"]["loss"] == "db" and row["mean"] == outcome.results["rows"]["db"]["mean"]
     assert plain["corpus"]["documents"] == {"train": 30, "validation": 10, "test": 20}
-    narrow = figure_table(found.results, "labels", spread=False).plain()
+    narrow = figure_table(outcome.results, "labels", spread=False).plain()
     assert [cells[0] for cells in narrow] == ["row", "BCE", "DB"] and "±" not in str(narrow)
     # Nothing but the JSON file is needed for the page.
     assert results_markdown(plain, "results") == page
@@ -102,10 +102,10 @@ def test_stars_mark_significant_differences(tmp_path: Path) -> None:
     recipes = bags("bce", "db")
     # A model that may hardly move its weights finds nothing.
     recipes["bad"] = {**recipes["db"], "C": 1e-9}
-    found, _ = run(recipes, tmp_path, parts=documents(240))
-    cells = {row[0]: row[1] for row in figure_table(found.results, "labels").plain()[1:]}
+    outcome, _ = run(recipes, tmp_path, parts=documents(240))
+    cells = {row[0]: row[1] for row in figure_table(outcome.results, "labels").plain()[1:]}
     assert "*" not in cells["BCE"]
-    lost = found.results["rows"]["bad"]["difference"]["all"]["micro_f1"]
+    lost = outcome.results["rows"]["bad"]["difference"]["all"]["micro_f1"]
     assert lost["value"] < 0 and lost["p"] < 0.01 and "**" in cells["bad"]
 
 
@@ -118,8 +118,8 @@ def test_published_figures_give_the_published_tables(path: Path) -> None:
 
 
 def test_pubmed_is_cut_where_the_paper_cuts_it(tmp_path: Path) -> None:
-    found, _ = run(bags("bce"), tmp_path, corpus="pubmed")
-    sizes = found.results["corpus"]["sizes"]["documents"]
+    outcome, _ = run(bags("bce"), tmp_path, corpus="pubmed")
+    sizes = outcome.results["corpus"]["sizes"]["documents"]
     assert list(sizes)[1:] == ["up to 9 labels", "10 to 14 labels", "15 or more labels"]
     assert sizes["up to 9 labels"] == 20
     page = (tmp_path / "results.md").read_text()
@@ -127,14 +127,14 @@ def test_pubmed_is_cut_where_the_paper_cuts_it(tmp_path: Path) -> None:
 
 
 def test_pairs_are_counted_over_the_seeds(tmp_path: Path) -> None:
-    found, _ = run(networks("db"), tmp_path, seeds=2)
+    outcome, _ = run(networks("db"), tmp_path, seeds=2)
     parts, amounts = documents(), defaultdict[tuple[str, str], float](float)
     for cell in cells_of(networks("db"), tmp_path, 2):
         result = read_finished(cell)
         names = parts["train"].label_names
         for missed, given, n in confused_pairs(parts["test"].Y, result["decisions"], names, 100):
             amounts[missed, given] += n / 2
-    confused = found.results["rows"]["db"]["confused"]
+    confused = outcome.results["rows"]["db"]["confused"]
     most = sorted(amounts.values(), reverse=True)[:3]
     assert most and [pair["documents"] for pair in confused] == pytest.approx(most)
     assert all(p["documents"] == amounts[p["missed"], p["given"]] for p in confused)

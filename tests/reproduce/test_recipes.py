@@ -126,16 +126,16 @@ def test_another_encoder_reaches_members_too(tmp_path: Path) -> None:
         "db": {"model": "encoder", "max_length": 9},
         "best": {"model": [first, "encoder", {"kind": "bag", "loss": "db"}]},
     }
-    found = with_encoder(recipes, "c")
-    assert found["svm"] == {"model": "svm"}
-    assert found["db"] == {"model": "encoder", "max_length": 9, "encoder": "c"}
-    assert found["best"]["model"] == [
+    changed = with_encoder(recipes, "c")
+    assert changed["svm"] == {"model": "svm"}
+    assert changed["db"] == {"model": "encoder", "max_length": 9, "encoder": "c"}
+    assert changed["best"]["model"] == [
         {"kind": "encoder", "encoder": "c", "max_length": 9},
         {"kind": "encoder", "encoder": "c"},
         {"kind": "bag", "loss": "db"},
     ]
     assert first["encoder"] == "a", "the recipes themselves are not changed"
-    assert describe_model("best", found["best"]) == "c + TF-IDF with a linear head"
+    assert describe_model("best", changed["best"]) == "c + TF-IDF with a linear head"
     (tmp_path / "bert").mkdir()
     local = with_encoder({"db": recipes["db"]}, str(tmp_path / "bert"))["db"]
     assert describe_model("db", local) == "bert"

@@ -41,8 +41,8 @@ def test_every_row_for_every_seed_and_none_twice(tmp_path: Path) -> None:
 
 def test_the_figures_are_those_of_the_evaluation(tmp_path: Path) -> None:
     recipes, parts = networks("bce", "db"), documents()
-    found, _ = run(recipes, tmp_path, seeds=2, parts=parts)
-    row = found.results["rows"]["db"]
+    outcome, _ = run(recipes, tmp_path, seeds=2, parts=parts)
+    row = outcome.results["rows"]["db"]
     by_seed = []
     for seed in (0, 1):
         cell = read_finished(Cell("db", seed, {}, tmp_path / "db" / f"seed-{seed}"))
@@ -62,7 +62,7 @@ def test_the_figures_are_those_of_the_evaluation(tmp_path: Path) -> None:
     mean = row["mean"]["all"]["micro_f1"]
     assert mean == pytest.approx(np.mean(by_seed))
     assert row["std"]["all"]["micro_f1"] == pytest.approx(np.std(by_seed, ddof=1))
-    difference, base = row["difference"]["all"]["micro_f1"], found.results["rows"]["bce"]
+    difference, base = row["difference"]["all"]["micro_f1"], outcome.results["rows"]["bce"]
     assert difference["value"] == pytest.approx(mean - base["mean"]["all"]["micro_f1"])
     assert 0 < difference["p"] <= 1 and base["difference"] == {}
     low, high = row["interval"]["all"]["micro_f1"]
@@ -77,9 +77,9 @@ def test_a_changed_recipe_or_corpus_is_refused_unless_overwritten(tmp_path: Path
     changed["db"]["loss_settings"] = {"gamma": 1}
     with pytest.raises(InputError, match=r"db \(seed 0\).*gamma.*--overwrite"):
         run(changed, tmp_path)
-    found, events = run(changed, tmp_path, overwrite=True)
+    outcome, events = run(changed, tmp_path, overwrite=True)
     assert events == ["begins db 0", "done db 0"], "the other one is as requested"
-    assert not found.failed
+    assert not outcome.failed
     changed["db"]["loss_settings"] = {"gamma": 3}
     with pytest.raises(InputError, match="gamma was 1, now 3"):
         run(changed, tmp_path)
@@ -108,8 +108,8 @@ def test_another_recipe_starts_over_only_with_overwrite(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"was trained with other settings: .*loss was 'bce', now"):
         run(bags("db"), tmp_path)
     assert plan.exists(), "nothing is removed unless requested"
-    found, _ = run(bags("db"), tmp_path, overwrite=True)
-    assert not found.failed and not plan.exists()
+    outcome, _ = run(bags("db"), tmp_path, overwrite=True)
+    assert not outcome.failed and not plan.exists()
 
 
 def test_several_at_a_time_give_the_same_and_one_that_fails_leaves_the_others(
@@ -121,17 +121,17 @@ def test_several_at_a_time_give_the_same_and_one_that_fails_leaves_the_others(
     results = []
     for jobs in (1, 2):
         out, notes = tmp_path / str(jobs), list[str]()
-        found, events = run(recipes, out, seeds=1, jobs=jobs, notes=notes)
+        outcome, events = run(recipes, out, seeds=1, jobs=jobs, notes=notes)
         ends = [line for line in events if not line.startswith("begins")]
         assert sorted(ends) == ["done bce 0", "done db 0", "failed fl 0"]
         assert len(notes) == 1 and "2 of 3 texts are not used" in notes[0]
-        assert list(found.failed) == ["fl (seed 0)"] and "none" in found.failed["fl (seed 0)"]
+        assert list(outcome.failed) == ["fl (seed 0)"] and "none" in outcome.failed["fl (seed 0)"]
         failure = json.loads((out / "fl" / "seed-0" / "failed.json").read_text())
         assert "Traceback" in failure["traceback"]
         page = (out / "results.md").read_text()
         assert "## Failed" in page and "\n| FL |" + f" {NONE} |" * 5 + "\n" in page
         assert not list(out.glob(".longtail-*"))
-        results.append(found)
+        results.append(outcome)
     here, apart = results
     assert apart.failed == here.failed
     for row in ("bce", "db"):
@@ -154,8 +154,8 @@ def test_tables_are_written_after_every_cell(tmp_path: Path) -> None:
 
 def test_a_failed_cell_starts_over_with_overwrite(tmp_path: Path) -> None:
     wild = {"fl": {**networks("fl")["fl"], "learning_rate": 1e15, "max_grad_norm": 0.0}}
-    found, _ = run(wild, tmp_path, seeds=1)
-    assert "diverged" in found.failed["fl (seed 0)"] or "became" in found.failed["fl (seed 0)"]
+    outcome, _ = run(wild, tmp_path, seeds=1)
+    assert "diverged" in outcome.failed["fl (seed 0)"] or "became" in outcome.failed["fl (seed 0)"]
     plan = tmp_path / "fl" / "seed-0" / "plan.json"
     assert plan.exists()
     kept = []

@@ -92,6 +92,20 @@ def test_modes_follow_the_umask_and_the_file_before(tmp_path: Path) -> None:
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_private_folder_gets_the_usual_modes_before_it_is_adopted(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with staging(tmp_path) as private:
+            for name in ("a", "within/b"):
+                (private / name).parent.mkdir(exist_ok=True)
+                (private / name).touch(0o600)
+            files.sync_tree(private)
+            modes = [(private / name).stat().st_mode & 0o777 for name in ("a", "within/b")]
+    finally:
+        os.umask(before)
+    assert modes == [0o640, 0o640]
+
+
 def test_a_link_stays_a_link(place: Path) -> None:
     link = place.with_name("link")
     link.symlink_to(place.name)
@@ -136,7 +150,7 @@ def test_only_regular_files_are_read(tmp_path: Path, make: Callable[[Path], None
 
 
 def test_only_what_longtail_made_is_replaced(place: Path) -> None:
-    with pytest.raises(InputError, match=r"longtail did not make it\. Replace it with --overwrite"):
+    with pytest.raises(InputError, match=r"longtail made it\. Replace it with --overwrite"):
         files.check_replaceable(place, overwrite=False)
     files.check_replaceable(place, overwrite=True)
     # Wherever it is, also across the pieces in which a large file is read.

@@ -10,16 +10,21 @@ from longtail.analysis.mistakes import (
 )
 from longtail.analysis.runs import Run, compare_runs
 from longtail.analysis.statistics import stats
+from longtail.analysis.verdict import Lead, Weakness, leads, weakness
 
 __all__ = [
     "ConfusedPair",
+    "Lead",
     "LinkedPair",
     "Run",
+    "Weakness",
     "compare_runs",
     "confused_pairs",
     "label_warnings",
+    "leads",
     "linked_pairs",
     "never_predicted",
     "stats",
+    "weakness",
     "worst_documents",
 ]

@@ -60,7 +60,7 @@ def never_predicted(evaluation: Evaluation) -> list[NeverPredicted]:
 
 
 def worst_documents(run: Run, most: int = 8) -> list[WrongDocument]:
-    """The documents with the largest errors, at most so many; those without errors are left out.
+    """The documents with the largest errors, at most `most`; those without errors are left out.
 
     The error of a document is the sum, over its wrong decisions, of the distance between the
     score, as a logit or a margin, and the label's threshold; without scores it is the number of

@@ -1,10 +1,10 @@
-"""Evaluated models side by side: their scores and documents, comparisons, labels by name."""
+"""Evaluated models side by side: scores, documents, comparisons, labels by name."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +35,8 @@ class Run:
     """The evaluated scores, documents x labels: dense, masked or CSR."""
     scale: Scale | None = None
     """What the scores are: `logit`, `probability` or `margin`; default: as they were evaluated."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What is known of the training, such as its loss, by name."""
 
     def __post_init__(self) -> None:
         expected = (self.evaluation.overall.n_documents, len(self.evaluation.labels.names))
@@ -93,7 +95,7 @@ def same_groups(first: Evaluation, second: Evaluation) -> bool:
 
 def label_rows(
     evaluations: Mapping[str, Evaluation], most: int | None = None
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Labels of all runs by name, the most frequent in training first; at most `most`.
 
     Each has the numbers of training and evaluated `documents` and the `group` of the first run that
@@ -106,20 +108,25 @@ def label_rows(
             columns[name][run] = k
     firsts = [next(iter(known.items())) for known in columns.values()]
     counts = np.array([evaluations[run].labels.train_count[k] for run, k in firsts])
-    names, rows = list(columns), []
+    names = list(columns)
+    by_measure = {
+        measure: {name: getattr(each.labels, measure) for name, each in evaluations.items()}
+        for measure in MEASURES
+    }
+    by_measure["threshold"] = {name: each.thresholds.values for name, each in evaluations.items()}
     # Of a million labels only those that are shown become rows.
     for position in np.argsort(-counts, kind="stable")[:most]:
         (run, k), known = firsts[position], columns[names[position]]
         table, masks = evaluations[run].labels, evaluations[run].masks
-        group = next((group for group, mask in masks.items() if mask[k]), "")
-        figures = {
-            measure: [
-                float(getattr(each.labels, measure)[known[name]]) if name in known else None
-                for name, each in evaluations.items()
-            ]
-            for measure in MEASURES
+        yield {
+            "name": names[position],
+            "group": next((group for group, mask in masks.items() if mask[k]), ""),
+            "train_count": int(table.train_count[k]),
+            "documents": int(table.actual[k]),
+            "figures": {
+                measure: [
+                    float(of_run[name][known[name]]) if name in known else None for name in of_run
+                ]
+                for measure, of_run in by_measure.items()
+            },
         }
-        row = {"name": names[position], "group": group, "figures": figures}
-        row |= {"train_count": int(table.train_count[k]), "documents": int(table.actual[k])}
-        rows.append(row)
-    return rows

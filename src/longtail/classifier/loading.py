@@ -25,7 +25,7 @@ from longtail.labels import LabelStats
 from longtail.models import build_model, parse_model
 from longtail.models.base import Scale
 from longtail.runs.files import check_regular, read_regular
-from longtail.runs.model import CARD_FILE, CONFIG_FILE, checksum, seal, whole_folder
+from longtail.runs.model import CARD_FILE, CONFIG_FILE, check_model, checksum, seal, whole_folder
 from longtail.thresholds import Thresholds
 from longtail.training import Training
 from longtail.training.devices import device_of
@@ -48,9 +48,12 @@ def load_classifier(
         time.sleep(SECONDS * attempt)
         root = whole_folder(folder)
         content = _read_config(root)
+        if content is None:
+            check_model(folder)
+            continue  # it was replaced just now
         loaded: LongTailClassifier | DataError
         try:
-            config = _parse_config(content, root, folder)
+            config = _parse_config(content, root)
             with _as_data_error(root, config.get("longtail_version"), device):
                 _check_files(root, config["files"])
                 loaded = _restore(cls, root, config, device, trust_remote_code)
@@ -70,6 +73,8 @@ def _read_config(root: Path) -> bytes | None:
         return read_regular(root / CONFIG_FILE, _links_within(root))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError:
+        raise
     except OSError as error:
         raise DataError(f"{root / CONFIG_FILE} cannot be read ({error}). {AGAIN}") from error
 
@@ -81,17 +86,9 @@ def _links_within(root: Path) -> Path | None:
     return snapshots.parent if is_snapshot else None
 
 
-def _parse_config(content: bytes | None, root: Path, folder: Path) -> dict[str, Any]:
+def _parse_config(content: bytes, root: Path) -> dict[str, Any]:
     """The configuration; raises if it is damaged or if this version cannot read it."""
     path = root / CONFIG_FILE
-    if content is None:
-        what = "is no folder" if folder.exists() else "does not exist"
-        what = "has no such file" if folder.is_dir() else what
-        where = "FOLDER" if folder.is_file() else folder
-        raise DataError(
-            f"{folder} holds no longtail model: expected a {CONFIG_FILE} there, but it {what}. "
-            f"Train one with: longtail train DATA --out {where}"
-        )
     try:
         config: Any = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -124,7 +121,7 @@ def _as_data_error(root: Path, version: Any, device: str | None) -> Iterator[Non
     """Explain whatever a damaged file makes a library raise."""
     try:
         yield
-    except DataError:
+    except (DataError, PermissionError):
         raise
     except BaseException as error:
         if not is_failure(error):
@@ -241,6 +238,8 @@ def _fault(root: Path, name: str, entry: Mapping[str, Any]) -> str | None:
             return "was damaged or changed: its checksum differs"
     except FileNotFoundError:
         return "is missing"
+    except PermissionError:
+        raise
     except OSError as error:
         return f"cannot be read ({error})"
     return None

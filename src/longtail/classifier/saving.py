@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ def write_files(
     config = {
         "format": FORMAT,
         "longtail_version": __version__,
+        "saved": datetime.now(UTC).date().isoformat(),
         "arguments": to_plain(classifier.get_params(deep=False)),
         "plans": [plan.to_dict() for plan in classifier.plans_],
         "label_names": classifier.classes_.tolist(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import sys
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from longtail.cli.report import report
 from longtail.cli.reproduce import reproduce
 from longtail.cli.show import Run, TrustRemoteCode, print_table
 from longtail.cli.train import train
-from longtail.errors import LongtailError, printable
+from longtail.errors import InputError, LongtailError, printable
 from longtail.progress import show_progress
 
 app = typer.Typer(
@@ -77,6 +78,13 @@ def serve(
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Serve predictions over HTTP; needs the extra `serve`."""
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        why = str(error.strerror).partition(" (")[0]
+        raise InputError(
+            f"port {port} of {host} cannot be used ({why}). Choose another with --port."
+        ) from error
     from longtail.classifier import LongTailClassifier
     from longtail.errors import MissingExtraError
     from longtail.serve import create_app
@@ -101,6 +109,10 @@ def main() -> None:
     except BrokenPipeError:
         # Whoever read our output has seen enough; leave without a word, as other commands do.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except PermissionError as error:
+        why = f"no permission for {error.filename}. Ask its owner for it, or choose another."
+        typer.secho(f"error: {printable(why)}", fg="red", err=True)
         raise SystemExit(1) from None
     except (LongtailError, OSError) as error:
         typer.secho(f"error: {printable(str(error))}", fg="red", err=True)

@@ -56,6 +56,10 @@ class Source:
     split_seed: int = 0
     min_count: int = 0
 
+    def __post_init__(self) -> None:
+        # What is not there is an error before anything is imported or read.
+        self._is_corpus()
+
     def parts(self, needed: tuple[str, ...] = ()) -> dict[str, TextData]:
         """The train, validation and test parts."""
         from longtail.data import load_data
@@ -80,7 +84,7 @@ class Source:
         """All documents, whatever their part."""
         from longtail.data import TextData, read_data
 
-        if not self._has_parts():
+        if not self.has_parts():
             if self.min_count:
                 raise InputError(
                     f"--min-count counts training documents, and {self.data} is taken whole here. "
@@ -101,7 +105,7 @@ class Source:
 
     def part(self, name: str | None = None) -> TextData:
         """One part, by default for testing; a source without parts as a whole."""
-        if self._has_parts():
+        if self.has_parts():
             wanted = name or "test"
             return self.parts(needed=(wanted,))[wanted]
         if name is not None:
@@ -114,7 +118,7 @@ class Source:
     def check_split_is_used(self) -> None:
         """Raise if a split is requested of data that are divided already."""
         split = (self.split_method, self.split_seed)
-        if split != (DEFAULTS["split_method"], DEFAULTS["split_seed"]) and self._has_parts():
+        if split != (DEFAULTS["split_method"], DEFAULTS["split_seed"]) and self.has_parts():
             raise InputError(
                 f"{self.data} is divided into parts already, so --split-method and --split-seed "
                 "would do nothing. Leave them out, or split again with `longtail corpus split`."
@@ -165,6 +169,12 @@ class Source:
             )
         if self.data.startswith(PREFIX) or Path(self.data).exists():
             return False
+        if any(mark in self.data for mark in "./\\"):
+            raise DataError(
+                f"no such file or folder: {self.data}. Expected a file such as data.jsonl, a "
+                "folder with train.jsonl and, if you have them, validation.jsonl and test.jsonl, "
+                f"or a corpus name: {names}."
+            )
         near = difflib.get_close_matches(self.data, list_corpora(), n=1, cutoff=0.5)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise DataError(
@@ -173,7 +183,7 @@ class Source:
             "if you have them, validation.jsonl and test.jsonl."
         )
 
-    def _has_parts(self) -> bool:
+    def has_parts(self) -> bool:
         from longtail.data.sources import has_parts
 
         return self._is_corpus() or has_parts(self.data, self.format)

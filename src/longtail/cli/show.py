@@ -10,11 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.errors import printable
+from longtail.runs.model import check_model
 
 if TYPE_CHECKING:
     from longtail.training.interrupt import Stop
 
-Run = Annotated[Path, typer.Argument(help="A folder written by `longtail train`.")]
+
+def _check_runs(folders: list[Path] | Path) -> list[Path] | Path:
+    """Raise for a folder without a model, before anything is imported or read."""
+    for folder in [folders] if isinstance(folders, Path) else folders:
+        check_model(folder)
+    return folders
+
+
+Run = Annotated[
+    Path, typer.Argument(help="A folder written by `longtail train`.", callback=_check_runs)
+]
+Runs = Annotated[
+    list[Path], typer.Argument(help="Folders written by `longtail train`.", callback=_check_runs)
+]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option(

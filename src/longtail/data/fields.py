@@ -171,7 +171,9 @@ def _indicator(record: Mapping[str, Any], column: str) -> bool | None:
     if value not in INDICATORS:
         raise RecordError(
             f"expected 0, 1, or ? for unknown in the label column {column!r}, got "
-            f"{shown(record[column])}."
+            f"{shown(record[column])}. If it is no label, name the label columns one by one "
+            f"(--label-columns 'a,b'), or, if it holds the ids, name it with id_field "
+            f"(--id-field {column})."
         )
     return INDICATORS[value]
 

@@ -77,6 +77,8 @@ def reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         # Without the line number inside the line, which would contradict the file's.
         return f"{error.msg}, column {error.colno}"
+    if isinstance(error, PermissionError):
+        return f"no permission for {error.filename}"
     return str(error)[:300] or type(error).__name__
 
 

@@ -110,12 +110,13 @@ def ranking_scores(
     if propensities is not None:
         gains, most = _gains(truth, best, hits, propensities)
     for k in ks:
-        found, ideal, discounts = hits[:, :k], ideals[np.minimum(n_actual, k)], every_discount[:k]
-        n_hits = found.sum(axis=1)
+        top_hits, ideal = hits[:, :k], ideals[np.minimum(n_actual, k)]
+        discounts = every_discount[:k]
+        n_hits = top_hits.sum(axis=1)
         for name, values in (
             ("precision", n_hits / k),
             ("recall", ratio(n_hits, n_actual)),
-            ("ndcg", ratio(found @ discounts, ideal)),
+            ("ndcg", ratio(top_hits @ discounts, ideal)),
         ):
             metrics[name].append(float(values.mean()))
         if propensities is not None:
@@ -123,7 +124,7 @@ def ranking_scores(
             discounted = scale @ (gained @ discounts), scale @ (possible @ discounts)
             metrics["psp"].append(float(ratio(gained.sum(), possible.sum())))
             metrics["psndcg"].append(float(ratio(*discounted)))
-        n_hit = np.unique(best[:, :k][found]).size
+        n_hit = np.unique(best[:, :k][top_hits]).size
         metrics["coverage"].append(n_hit / n_present if n_present else 0.0)
     return {f"{name}@{k}": x for name, row in metrics.items() for k, x in zip(ks, row, strict=True)}
 

@@ -5,8 +5,8 @@ from longtail.report.evaluation_tables import document_table, group_table, label
 from longtail.report.figures.corpus import plot_documents, plot_labels
 from longtail.report.jinja import to_html
 from longtail.report.latex import to_latex
-from longtail.report.page import FORMATS, build_page, format_of, render
-from longtail.report.paper import check_corpus, paper_rows
+from longtail.report.page import FORMATS, build_page, format_of, render, summarize
+from longtail.report.paper import paper_rows
 from longtail.report.stats_tables import stats_tables
 from longtail.report.table import Table, to_markdown, to_terminal
 
@@ -15,7 +15,6 @@ __all__ = [
     "Run",
     "Table",
     "build_page",
-    "check_corpus",
     "document_table",
     "format_of",
     "group_table",
@@ -25,6 +24,7 @@ __all__ = [
     "plot_labels",
     "render",
     "stats_tables",
+    "summarize",
     "to_html",
     "to_latex",
     "to_markdown",

@@ -1,13 +1,14 @@
-"""Tables of evaluations in the paper's two layouts, with what must be said below them."""
+"""Tables of evaluations in the paper's two layouts, with the notes that belong below them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from longtail.analysis.runs import Comparison, compare_runs, same_groups
+from longtail.analysis.runs import Comparison, same_groups
 from longtail.evaluation import Difference, Evaluation, Scores
 from longtail.evaluation.bootstrap import MEASURES
 from longtail.metrics import count
@@ -32,20 +33,27 @@ DIFFERENCES = (
 )
 
 
-def report_tables(evaluations: Evaluations, corpus: str | None = None) -> list[Table]:
+def report_tables(
+    evaluations: Evaluations, comparisons: Mapping[str, Comparison], corpus: str | None = None
+) -> list[Table]:
     """Both layouts, the differences to the first run, and both layouts with intervals."""
-    layouts = (label_table, document_table)
-    tables = [make(evaluations, corpus) for make in layouts]
-    if len(evaluations) > 1:
-        comparisons, first = compare_runs(evaluations), next(iter(evaluations))
+    tables = [
+        label_table(evaluations, corpus, precision_recall=True),
+        document_table(evaluations, corpus),
+    ]
+    if comparisons:
+        first = next(iter(evaluations))
         tables += [difference_table(comparisons, first, layout) for layout in LAYOUTS]
     if any(evaluation.intervals for evaluation in evaluations.values()):
-        tables += [make(evaluations, intervals=True) for make in layouts]
+        tables += [make(evaluations, intervals=True) for make in (label_table, document_table)]
     return tables
 
 
 def label_table(
-    evaluations: Evaluations, corpus: str | None = None, intervals: bool = False
+    evaluations: Evaluations,
+    corpus: str | None = None,
+    intervals: bool = False,
+    precision_recall: bool = False,
 ) -> Table:
     """By training frequency of the labels: all, head, medium, tail.
 
@@ -53,9 +61,11 @@ def label_table(
         evaluations: our rows; the best figure of every column among them is strong.
         corpus: `reuters` or `pubmed` adds the paper's rows.
         intervals: write the 95 % bootstrap interval behind every figure.
+        precision_recall: add both, of all labels, as columns.
     """
     groups = {name: evaluation.groups() for name, evaluation in evaluations.items()}
-    return _layout("labels", evaluations, groups, corpus, intervals)
+    table = _layout("labels", evaluations, groups, corpus, intervals)
+    return _with_precision_recall(table, evaluations) if precision_recall else table
 
 
 def group_table(groups: Mapping[str, Mapping[str, Scores]]) -> Table:
@@ -184,10 +194,25 @@ def _document_groups(evaluation: Evaluation, corpus: str | None) -> dict[str, Sc
     }
 
 
-def _percents(scores: Scores | None) -> Pair | None:
+def _with_precision_recall(table: Table, evaluations: Evaluations) -> Table:
+    measures = ("precision", "recall")
+    rows: list[list[Cell]] = [list(row) for row in table.rows]
+    for measure in measures:
+        pairs = [_percents(each.overall, measure) for each in evaluations.values()]
+        # The paper's rows have neither.
+        cells = [pair_cell(pair, best_pair(pairs)) for pair in pairs]
+        cells += [NONE] * (len(rows) - len(cells))
+        for row, cell in zip(rows, cells, strict=True):
+            row.append(cell)
+    notes = [*table.notes, "Precision and recall: micro / macro, over all labels."]
+    return replace(table, header=(*table.header, *measures), rows=rows, notes=notes)
+
+
+def _percents(scores: Scores | None, measure: str = "f1") -> Pair | None:
     if scores is None or scores.is_empty:
         return None
-    return round(100 * scores.micro_f1, 2), round(100 * scores.macro_f1, 2)
+    micro, macro = (getattr(scores, f"{average}_{measure}") for average in ("micro", "macro"))
+    return round(100 * micro, 2), round(100 * macro, 2)
 
 
 def _bracket(limits: tuple[float, float] | None) -> str:
@@ -197,14 +222,20 @@ def _bracket(limits: tuple[float, float] | None) -> str:
 def _difference(difference: Difference | None) -> Cell:
     if difference is None:
         return NONE
-    # Adding 0 turns what rounds to -0 into 0.
-    value, low, high = (
-        f"{round(100 * v, 2) + 0.0:+.2f}"
-        for v in (difference.value, difference.low, difference.high)
-    )
+    value, low, high = map(points, (difference.value, difference.low, difference.high))
     significant = difference.low > 0 or difference.high < 0
-    p = "<0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
-    return (Strong(value) if significant else value, f" [{low}, {high}] p {p}")
+    return (Strong(value) if significant else value, f" [{low}, {high}] {p_value(difference)}")
+
+
+def points(difference: float) -> str:
+    """A difference of fractions in points of percent."""
+    # Adding 0 turns what rounds to -0 into 0.
+    return f"{round(100 * difference, 2) + 0.0:+.2f}"
+
+
+def p_value(difference: Difference) -> str:
+    """The p of a difference."""
+    return "p <0.001" if difference.p < 0.001 else f"p {difference.p:.3f}"
 
 
 def _notes(

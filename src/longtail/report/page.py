@@ -1,4 +1,4 @@
-"""Runs as one text: Markdown, LaTeX, JSON, or one self-contained HTML page with figures.
+"""Runs as one text: Markdown, LaTeX, JSON, CSV, or one self-contained HTML page with figures.
 
 The page loads nothing, and a policy in its head forbids it to; its script is named there by hash.
 """
@@ -16,34 +16,47 @@ from markupsafe import Markup
 
 from longtail import __version__
 from longtail.analysis.mistakes import confused_pairs, never_predicted, worst_documents
-from longtail.analysis.runs import MEASURES, Run, compare_runs, label_rows
-from longtail.errors import InputError, UnknownNameError
-from longtail.evaluation import Evaluation
+from longtail.analysis.runs import MEASURES, Comparison, Run, compare_runs, label_rows
+from longtail.errors import InputError, UnknownNameError, printable
 from longtail.labels import GROUP_NAMES
-from longtail.report.evaluation_tables import metric_tables, other_groups, report_tables
+from longtail.report.evaluation_tables import (
+    label_table,
+    metric_tables,
+    other_groups,
+    report_tables,
+)
 from longtail.report.figures.evaluation import draw_figures
 from longtail.report.jinja import render_html, text_file, to_html
-from longtail.report.latex import to_latex
-from longtail.report.paper import LAYOUTS, paper_rows
-from longtail.report.table import by_text, shorten, to_markdown
+from longtail.report.label_csv import to_csv
+from longtail.report.latex import escape_latex, to_latex
+from longtail.report.opening import opening
+from longtail.report.paper import LAYOUTS, check_corpus, paper_rows
+from longtail.report.table import escape_markdown, shorten, to_markdown
 from longtail.runs.files import MADE_BY
 
 TITLE = "Multi-label classification by frequency of the labels"
-FORMATS = ("markdown", "latex", "json", "html")
-SUFFIXES = dict(zip((".md", ".tex", ".json", ".html"), FORMATS, strict=True))
+FORMATS = ("markdown", "latex", "json", "html", "csv")
+SUFFIXES = dict(zip((".md", ".tex", ".json", ".html", ".csv"), FORMATS, strict=True))
 MOST_ROWS = 2000
 
 
-def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | None = None) -> str:
+def build_page(
+    runs: Mapping[str, Run],
+    corpus: str | None = None,
+    title: str | None = None,
+    source: str | None = None,
+) -> str:
     """All runs on one page.
 
     Args:
         runs: by name; the others are compared with the first.
         corpus: `reuters` or `pubmed` adds the paper's figures.
         title: default: the names of the runs.
+        source: the name of the data, and which part was evaluated.
     """
     evaluations = {name: run.evaluation for name, run in runs.items()}
-    rows = label_rows(evaluations, MOST_ROWS)
+    comparisons = compare_runs(evaluations)
+    rows = list(label_rows(evaluations, MOST_ROWS))
     script = text_file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return render_html(
@@ -57,10 +70,11 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
         style=Markup(text_file("page.css")),
         script=Markup(script),
         names=list(runs),
-        facts=by_text((_sizes(each), name) for name, each in evaluations.items()),
-        tables=[*report_tables(evaluations, corpus), *metric_tables(evaluations)],
+        opening=opening(runs, comparisons, source),
+        tables=[*report_tables(evaluations, comparisons, corpus), *metric_tables(evaluations)],
         n_open=3 if len(runs) > 1 else 2,
         # Tables of one row per run show the colours of the runs.
+        settings_table=lambda table: to_html(table, len(runs), "figures names"),
         html=lambda table: to_html(
             table,
             0 if table.header[0] else len(runs),
@@ -97,32 +111,50 @@ def build_page(runs: Mapping[str, Run], corpus: str | None = None, title: str | 
     )
 
 
-def _sizes(evaluation: Evaluation) -> str:
-    (_, overall), *groups = evaluation.groups().items()
-    sizes = ", ".join(f"{scores.n_labels} {group}" for group, scores in groups)
-    return f"{overall.n_documents} evaluated documents, {overall.n_labels} labels: {sizes}."
-
-
-def render(runs: Mapping[str, Run], format: str = "markdown", corpus: str | None = None) -> str:
-    """Runs as Markdown, LaTeX, JSON or one HTML page.
+def render(
+    runs: Mapping[str, Run],
+    format: str = "markdown",
+    corpus: str | None = None,
+    source: str | None = None,
+) -> str:
+    """Runs as Markdown, LaTeX, JSON, one HTML page, or a CSV of their labels.
 
     Args:
         runs: by name, in the order of the tables; the others are compared with the first.
-        format: `markdown`, `latex`, `json` or `html`.
+        format: `markdown`, `latex`, `json`, `html` or `csv`.
         corpus: `reuters` or `pubmed` adds the paper's figures.
+        source: the name of the data, and which part was evaluated.
     """
     format_of(format, None)
+    if corpus is not None:
+        check_corpus(corpus)
     if not runs:
         raise InputError("there is nothing to report: expected at least one run.")
     if format == "html":
-        return build_page(runs, corpus)
+        return build_page(runs, corpus, source=source)
+    evaluations = {name: run.evaluation for name, run in runs.items()}
+    if format == "csv":
+        return to_csv(evaluations)
+    comparisons = compare_runs(evaluations)
     if format == "json":
-        return _to_json(runs, corpus)
-    tables = report_tables({name: run.evaluation for name, run in runs.items()}, corpus)
+        return _to_json(runs, comparisons, corpus, source)
+    begin = opening(runs, comparisons, source)
+    tables = [*begin.settings, *report_tables(evaluations, comparisons, corpus)]
     if format == "markdown":
-        return "\n".join([f"# {TITLE}\n", *map(to_markdown, tables)])
+        paragraphs = [f"{escape_markdown(text)}\n" for text in begin.paragraphs]
+        return "\n".join([f"# {TITLE}\n", *paragraphs, *map(to_markdown, tables)])
     needs = r"% Needs \usepackage{booktabs,graphicx}."
-    return "\n".join([f"% {TITLE}", needs, "", *map(to_latex, tables)])
+    paragraphs = [f"{escape_latex(text)}\n" for text in begin.paragraphs]
+    return "\n".join([f"% {TITLE}", needs, "", *paragraphs, *map(to_latex, tables)])
+
+
+def summarize(runs: Mapping[str, Run], corpus: str | None = None, source: str | None = None) -> str:
+    """How a report begins, with its first table, for the terminal; arguments as for `render`."""
+    evaluations = {name: run.evaluation for name, run in runs.items()}
+    begin = opening(runs, compare_runs(evaluations), source)
+    tables = [*begin.settings, label_table(evaluations, corpus, precision_recall=True)]
+    paragraphs = [f"{printable(text)}\n" for text in begin.paragraphs]
+    return "\n".join([*paragraphs, *(to_markdown(table, bare=True) for table in tables)])
 
 
 def format_of(format: str | None, out: Path | None) -> str:
@@ -140,21 +172,27 @@ def format_of(format: str | None, out: Path | None) -> str:
     return SUFFIXES[suffix]
 
 
-def _to_json(runs: Mapping[str, Run], corpus: str | None) -> str:
+def _to_json(
+    runs: Mapping[str, Run],
+    comparisons: Mapping[str, Comparison],
+    corpus: str | None,
+    source: str | None,
+) -> str:
     """All figures of every run, and the differences to the first."""
-    evaluations = {name: run.evaluation for name, run in runs.items()}
-    comparisons = {
-        name: comparison
-        if isinstance(comparison, str)
-        else {g: {m: asdict(d) for m, d in each.items()} for g, each in comparison.items()}
-        for name, comparison in compare_runs(evaluations).items()
-    }
     plain = {
         "made_by": MADE_BY,
         "longtail_version": __version__,
-        "runs": {name: evaluation.to_dict() for name, evaluation in evaluations.items()},
+        "verdict": opening(runs, comparisons).verdict,
+        "source": source,
+        "settings": {name: dict(run.settings) for name, run in runs.items()},
+        "runs": {name: run.evaluation.to_dict() for name, run in runs.items()},
         "compared_with": next(iter(runs)),
-        "comparisons": comparisons,
+        "comparisons": {
+            name: comparison
+            if isinstance(comparison, str)
+            else {g: {m: asdict(d) for m, d in each.items()} for g, each in comparison.items()}
+            for name, comparison in comparisons.items()
+        },
         "corpus": corpus,
         "paper": {} if corpus is None else {each: paper_rows(corpus, each) for each in LAYOUTS},
     }

@@ -90,6 +90,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """a; a and b; a, b and c."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
 def by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Text -> the rows or runs that it is about, from pairs of both."""
     names: dict[str, list[str]] = {}

@@ -36,9 +36,10 @@ def sync(path: Path) -> None:
             os.close(handle)
 
 
-def sync_tree(folder: Path) -> None:
-    """Everything in a folder onto the disk."""
-    for path in (*folder.rglob("*"), folder):
+def sync_tree(private: Path) -> None:
+    """Everything in a private folder onto the disk, with the modes that the umask says."""
+    use_usual_modes(private)
+    for path in (*private.rglob("*"), private):
         sync(path)
 
 
@@ -108,7 +109,11 @@ def staging(parent: Path) -> Iterator[Path]:
     remove_left_overs(parent)
     key = uuid.uuid4().hex
     private = parent / f".longtail-{key}"
-    private.mkdir()
+    try:
+        private.mkdir()
+    except PermissionError as error:
+        error.filename = str(parent)  # the user knows no private folder
+        raise
     with Lock(private) as lock:
         lock.acquire()
         # Only now may others take it for a left-over, once it is not locked any more.
@@ -136,9 +141,14 @@ def is_private(path: Path) -> bool:
 
 
 def key_of(folder: Path) -> str | None:
-    """The key in the mark of a folder that longtail made; None for any other folder."""
+    """The key in the mark of a folder that longtail made; None for any other folder.
+
+    Raises PermissionError: what may not be read may well be longtail's.
+    """
     try:
         mark = FIRST_LINE.match(read_regular(folder / MARK).decode("ascii", "replace"))
+    except PermissionError:
+        raise
     except OSError:
         return None
     return mark and mark[1]
@@ -219,8 +229,8 @@ def check_replaceable(path: Path, overwrite: bool) -> None:
         if any(MADE_BY.encode() in line for line in lines):
             return
     raise InputError(
-        f"{path} is there already, and longtail did not make it. Replace it with --overwrite, or "
-        "choose another name."
+        f"{path} is there already, and does not say that longtail made it. Replace it with "
+        "--overwrite, or choose another name."
     )
 
 

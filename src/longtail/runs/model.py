@@ -51,11 +51,16 @@ def seal(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """The configuration of the model in this very folder; None if it is not ours or damaged."""
+    """The configuration of the model in this very folder; None if it is not ours or damaged.
+
+    Raises PermissionError.
+    """
     try:
         config = json.loads(files.read_regular(folder / CONFIG_FILE))
         is_sealed = seal(config)["checksum"] == config["checksum"]
         return config if is_sealed and isinstance(config["files"], dict) else None
+    except PermissionError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -65,6 +70,20 @@ def whole_folder(folder: Path) -> Path:
     ready = folder / READY
     is_ours = not ready.is_symlink() and files.key_of(ready)
     return ready if is_ours and (ready / CONFIG_FILE).is_file() else folder
+
+
+def check_model(folder: Path) -> None:
+    """Raise if there is no model in a folder, before anything heavy is imported."""
+    if folder.is_file():
+        raise DataError(
+            f"{folder} is a file. Expected the folder of a model, as `longtail train` writes it."
+        )
+    if not (whole_folder(folder) / CONFIG_FILE).exists():
+        what = "has no such file" if folder.is_dir() else "does not exist"
+        raise DataError(
+            f"{folder} holds no longtail model: expected a {CONFIG_FILE} there, but it {what}. "
+            f"Train one with: longtail train DATA --out {folder}"
+        )
 
 
 def check_out(folder: str | Path) -> Path:
@@ -83,9 +102,8 @@ def check_out(folder: str | Path) -> Path:
             f"{target} is not empty and holds no model that longtail wrote. Choose another folder."
         )
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise DataError(
-            f"cannot save to {target}: {place} cannot be written to. Choose another folder."
-        )
+        what = f"no permission to write to {place}" if place.is_dir() else f"{place} is a file"
+        raise DataError(f"cannot save to {target}: {what}. Choose another folder.")
     return target
 
 
@@ -102,7 +120,6 @@ def replace_model(folder: Path, write: Callable[[Path], None]) -> None:
         with _installing(folder):
             with files.staging(folder) as private:
                 write(private)
-                files.use_usual_modes(private)
                 files.sync_tree(private)
                 os.rename(private, folder / READY)
             files.sync(folder)
@@ -129,6 +146,8 @@ def _installing(folder: Path) -> Iterator[None]:
             if whole_folder(folder) != folder:
                 _install(folder)
             yield
+    except PermissionError:
+        raise
     except Exception as error:
         # Tokenizers report a full disk as a bare Exception, safetensors as its own kind.
         full_disk = type(error) is Exception or type(error).__name__ == "SafetensorError"

@@ -51,6 +51,8 @@ class Workspace:
                 lock.path = folder / files.MARK
             files.sync(folder.parent)
             return cls(folder, lock)
+        except PermissionError:
+            raise
         except OSError as error:
             if join and cls.is_one(folder):
                 space = cls.open(folder)
@@ -77,7 +79,8 @@ class Workspace:
         try:
             return cls(folder, files.Lock(folder / files.MARK))
         except OSError as error:
-            raise DataError(f"{folder} cannot be used: {error}. Choose another folder.") from error
+            reason = str(error.strerror or error)
+            raise DataError(f"{folder} cannot be used: {reason}. Choose another folder.") from error
 
     def share(self) -> None:
         """Hold it together with others who work here; waits for one who has it alone."""
@@ -117,9 +120,11 @@ class Workspace:
         return path
 
     def read_record(self, name: str) -> dict[str, Any] | None:
-        """The JSON object in a file; None if it is missing or damaged."""
+        """The JSON object in a file; None if it is missing or damaged. Raises PermissionError."""
         try:
             record = json.loads((self.path / name).read_text("utf-8"))
+        except PermissionError:
+            raise
         except (OSError, ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) else None

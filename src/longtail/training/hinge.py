@@ -67,7 +67,7 @@ def solve_hinge(
     `C`: one number, or one for each label; 0: nothing is learned. Weights of documents are
     multiplied into C. Scores are `features @ weights.T + BIAS`. Exact, up to the tolerance, for
     small problems and labels of many documents; other labels see their documents, the nearest
-    others and those found to be wrong.
+    others and those that are wrong.
     """
     importance = np.ones(Y.shape[0]) if partial.weights is None else partial.weights
     left_out = sp.csr_matrix(Y.shape if partial.unknown is None else partial.unknown)
@@ -135,7 +135,7 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
 ):
     """The columns and values of the weights of each label.
 
-    `documents`, labels x capacity: the label's own in front; `alpha`: their dual variables.
+    `documents`, labels x capacity: those of the label in front; `alpha`: their dual variables.
     `ridge`: 1 / (2 x weight) of each document.
     """
     n_documents, n_labels = len(norms), len(C)
@@ -147,11 +147,11 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
     is_open = np.zeros(n_labels, np.bool_)
     for k in range(n_labels):
         if n_positive[k] > 0 and C[k] > 0.0:
-            own = positives.columns[positives.starts[k] : positives.starts[k + 1]]
-            documents[k, : len(own)] = own
-            n[k], is_open[k] = len(own), True
+            of_label = positives.columns[positives.starts[k] : positives.starts[k + 1]]
+            documents[k, : len(of_label)] = of_label
+            n[k], is_open[k] = len(of_label), True
             # Nearness to the sum of the label's documents finds the first of the others.
-            for i in own:
+            for i in of_label:
                 for e in range(X.starts[i], X.starts[i + 1]):
                     by_feature[X.columns[e], k] += X.values[e]
     for step in range(rounds + 1):

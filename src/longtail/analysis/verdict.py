@@ -1,0 +1,112 @@
+"""What a report says first: which run leads, by how much, and which group of labels decides.
+
+For a single run: where it is weak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from longtail.analysis.mistakes import NeverPredicted, never_predicted
+from longtail.analysis.runs import Comparison, compare_runs
+from longtail.evaluation import Difference, Evaluation
+from longtail.evaluation.bootstrap import MEASURES
+from longtail.labels import GROUP_NAMES
+
+LEVEL = 0.05
+"""A difference with a smaller p is significant."""
+
+
+class Lead(NamedTuple):
+    """The run with the highest F1 over all labels, and the second."""
+
+    measure: str
+    """`micro_f1` or `macro_f1`."""
+    best: str
+    value: float
+    second: str
+    differences: Mapping[str, Difference]
+    """Best minus second over `all` labels and in each group; none if they cannot be compared."""
+    deciding: str | None
+    """The group that adds most to the difference over all labels."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the difference over all labels is."""
+        return "all" in self.differences and self.differences["all"].p < LEVEL
+
+    @property
+    def significant_groups(self) -> list[str]:
+        """Groups with a significant difference, corrected for the number of groups."""
+        groups = {name: each for name, each in self.differences.items() if name != "all"}
+        return [name for name, each in groups.items() if each.p < LEVEL / len(groups)]
+
+
+class Weakness(NamedTuple):
+    """The group of labels with the lowest macro-F1, and the labels that were never predicted."""
+
+    group: str | None
+    """None if fewer than two groups have labels."""
+    never: list[NeverPredicted]
+    n_carried: int
+    """Labels that evaluated documents carry."""
+
+
+def leads(
+    evaluations: Mapping[str, Evaluation], comparisons: Mapping[str, Comparison]
+) -> list[Lead]:
+    """Who leads in micro- and in macro-F1; `comparisons`: what `compare_runs` returned."""
+    return [_lead(measure, evaluations, comparisons) for measure in MEASURES]
+
+
+def weakness(evaluation: Evaluation) -> Weakness:
+    """Where a run is weak."""
+    groups = {name: evaluation.groups()[name] for name in GROUP_NAMES}
+    known = {name: scores.macro_f1 for name, scores in groups.items() if not scores.is_empty}
+    # Of equal ones the rarest.
+    weakest = min(reversed(known), key=lambda name: known[name]) if len(known) > 1 else None
+    n_carried = int(np.count_nonzero(evaluation.labels.actual))
+    return Weakness(weakest, never_predicted(evaluation), n_carried)
+
+
+def _lead(
+    measure: str, evaluations: Mapping[str, Evaluation], comparisons: Mapping[str, Comparison]
+) -> Lead:
+    values = {name: getattr(each.overall, measure) for name, each in evaluations.items()}
+    best, second, *_ = sorted(values, key=lambda name: -values[name])
+    first = next(iter(evaluations))
+    # The groups of labels are those of the reference.
+    reference, other = (best, second) if best == first else (second, best)
+    if reference == first:
+        compared = comparisons[other]
+    else:
+        compared = compare_runs({name: evaluations[name] for name in (reference, other)})[other]
+    if isinstance(compared, str):
+        return Lead(measure, best, values[best], second, {}, None)
+    groups = [name for name in ("all", *GROUP_NAMES) if name in compared]
+    differences = {name: compared[name][measure] for name in groups}
+    if reference == best:
+        differences = {name: _turned(each) for name, each in differences.items()}
+    sizes = _sizes(measure, evaluations[reference], evaluations[other])
+    # A mean over labels, or nearly one over predicted and actual pairs: the parts add up.
+    parts = {name: sizes[name] * differences[name].value for name in groups if name != "all"}
+    deciding = max(parts, key=lambda name: parts[name], default=None)
+    if deciding is not None and parts[deciding] <= 0:
+        deciding = None
+    return Lead(measure, best, values[best], second, differences, deciding)
+
+
+def _turned(difference: Difference) -> Difference:
+    return Difference(-difference.value, -difference.high, -difference.low, difference.p)
+
+
+def _sizes(measure: str, reference: Evaluation, other: Evaluation) -> dict[str, float]:
+    """What the F1 of a group weighs in that of all labels."""
+    if measure == "macro_f1":
+        return {name: float(mask.sum()) for name, mask in reference.masks.items()}
+    first, second = reference.labels, other.labels
+    pairs = first.actual + first.predicted + second.actual + second.predicted
+    return {name: float(np.sum(pairs[mask])) for name, mask in reference.masks.items()}
