@@ -56,7 +56,11 @@ def test_the_verdict_of_one_run() -> None:
     assert first.startswith("run reaches micro-F1 ") and "(precision " in first
     assert weak.startswith("It is weakest on the tail labels: macro-F1 ") and "head: 100" in weak
     silent = evaluated(TRUTH, np.full(TRUTH.shape, -1.0), COUNTS, ["a", "b", "c", "d", "e", "f"])
-    assert "6 are never predicted, such as " in begin({"run": Run(silent)}).verdict[2]
+    counts = sorted(zip(-TRUTH.sum(axis=0).astype(int), "abcdef", strict=True))[:3]
+    named = ", ".join(f"{name} ({-count})" for count, name in counts)
+    assert begin({"run": Run(silent)}).verdict[2] == (
+        f"Of the 6 labels that these documents carry, 6 are never predicted, such as {named}."
+    )
     # One group of labels alone is not the weakest.
     assert len(begin({"run": Run(empty_groups())}).verdict) == 1
     nothing = evaluated(np.zeros((0, 6)), np.zeros((0, 6)), COUNTS)

@@ -99,13 +99,11 @@ def _alone(name: str, evaluation: Evaluation) -> list[str]:
             + f", micro-F1 {_micro(of_group)}."
         )
     if weak.never:
-        named = ", ".join(
-            f"{one_line(each.label)} ({each.documents})" for each in weak.never[:MOST_NAMED]
-        )
+        named = [f"{one_line(each.label)} ({each.documents})" for each in weak.never[:MOST_NAMED]]
         sentences.append(
             f"Of the {plural(weak.n_carried, 'label')} that these documents carry, "
             f"{len(weak.never)} {'is' if len(weak.never) == 1 else 'are'} never predicted, such as "
-            f"{named}."
+            f"{', '.join(named)}."
         )
     return sentences
 
