@@ -85,12 +85,12 @@ def test_who_works_there_is_not_disturbed(folder: Path) -> None:
     second = Workspace.open(folder)
     second.share()
     with pytest.raises(DataError, match=r"another process is at work in .*Wait"):
-        second.own()
+        second.lock()
     first.close()
-    second.own()
+    second.lock()
     third = Workspace.open(folder)
     with pytest.raises(DataError, match="another process is at work"):
-        third.own()
+        third.lock()
     second.remove()
     with pytest.raises(DataError, match="was just finished or removed"):
         third.share()

@@ -5,50 +5,36 @@ from __future__ import annotations
 import dataclasses
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from longtail.arguments import Arguments
-from longtail.checks import check_integer
 from longtail.classifier.blend import fit_plans
 from longtail.classifier.crossfit import Fitted, Run
-from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.held_out import Facts, choose_thresholds
 from longtail.classifier.hub import find_model, push_classifier
-from longtail.classifier.inputs import (
-    as_text_data,
-    check_evaluable,
-    check_texts,
-    on_classes,
-    validation_part,
-)
+from longtail.classifier.inputs import as_text_data, validation_part
 from longtail.classifier.loading import load_classifier
 from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params, to_plain
-from longtail.classifier.predictions import Predictions, as_frame
+from longtail.classifier.prediction import PredictionMixin, Texts
 from longtail.classifier.saving import write_files
 from longtail.classifier.work import open_work
 from longtail.data import TextData, split
 from longtail.data.hashes import text_hashes
-from longtail.errors import InputError, NotFittedError
+from longtail.errors import InputError
 from longtail.evaluation import Evaluation, evaluate
-from longtail.labels import LabelStats
-from longtail.metrics import count
 from longtail.models import DEFAULT_MODEL, ModelSettings, nested_params, parse_model
 from longtail.progress import Watch, watching
 from longtail.runs.model import check_out, replace_model
-from longtail.thresholds import Objective, Overrides, Thresholds
+from longtail.thresholds import Objective
 from longtail.training import Training
 from longtail.training.interrupt import NEVER, Stop
 
-Texts = Iterable[str]
 # Torch's random state belongs to the whole process: only one thread fits at a time.
 FIT_LOCK = threading.RLock()
 # Pairs of document and label up to which `held_out_` is available: 100 million took 40 s.
@@ -56,7 +42,7 @@ EVALUATED_PAIRS = 20_000_000
 LIMITS = {"min_labels", "max_labels"}  # parameters that are part of the thresholds
 
 
-class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classify texts with several labels each, most of them rare.
 
     Args:
@@ -97,8 +83,6 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> classifier.predict_labels(["nickel and copper", "wheat"])
         [['copper', 'nickel'], ['wheat']]
     """
-
-    thresholds_: Thresholds
 
     def __init__(
         self,
@@ -236,15 +220,15 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         params = plain_params(self.get_params(deep=False))
         thresholds, facts = choose_thresholds(data, fitted, params, base_model)
         self.classes_ = np.asarray(data.label_names, dtype=object)
-        self.label_stats_: LabelStats = data.stats()
+        self.label_stats_ = data.stats()
         # The held-out documents of cross-fitting are all documents.
         used = [fitted.held_out] if fitted.fold_of is not None else [data, fitted.held_out]
         hashes = [text_hashes(part.texts) for part in used]
-        self.document_hashes_: NDArray[np.uint64] | None = np.unique(np.concatenate(hashes))
+        self.document_hashes_ = np.unique(np.concatenate(hashes))
         self.plans_ = tuple(plan.resolved() for plan in plans)
         self.thresholds_ = thresholds
         self.facts_: Facts = facts
-        self.ensemble_: Ensemble = fitted.ensemble
+        self.ensemble_ = fitted.ensemble
         is_small = len(fitted.held_out) * len(self.classes_) <= EVALUATED_PAIRS
         self._tuning_ = (fitted.held_out.truth, fitted.scores) if is_small else None
 
@@ -256,121 +240,6 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return None
         truth, scores = self._tuning_
         return evaluate(truth, scores, self.thresholds_, self.label_stats_, n_resamples=0)
-
-    def decision_function(self, texts: Texts) -> NDArray[np.float32]:
-        """Scores, (documents, labels): logits, or signed distances to a hyperplane."""
-        self._check_fitted()
-        return self.ensemble_.scores(check_texts(texts))
-
-    def predict_proba(self, texts: Texts) -> NDArray[np.float32]:
-        """Probabilities, (documents, labels): the sigmoid of the logits."""
-        self._check_fitted()
-        if self.ensemble_.scale != "logit":
-            kind = self.plans_[0].kind
-            raise InputError(f"the model {kind!r} has no probabilities. Use decision_function.")
-        return np.asarray(expit(self.decision_function(texts)), dtype=np.float32)
-
-    def predict_blocks(self, texts: Texts, **overrides: Unpack[Overrides]) -> Iterator[Predictions]:
-        """Scores and decisions of some thousand texts at a time, in bounded memory.
-
-        All other predictions are made of these. `overrides`: as in `predict_frame`.
-        """
-        self._check_fitted()
-        thresholds = self.thresholds_.override(**overrides)
-        known = np.flatnonzero(self.ensemble_.known.any(axis=0))
-        for rows, scores in self.ensemble_.blocks(check_texts(texts)):
-            yield Predictions(rows.start, scores, thresholds, known)
-
-    def predict(self, texts: Texts) -> sp.csr_matrix:
-        """The decisions as a sparse indicator matrix, columns in the order of `classes_`."""
-        decisions = [block.decisions for block in self.predict_blocks(texts)]
-        if not decisions:
-            return sp.csr_matrix((0, len(self.classes_)), dtype=np.float32)
-        return sp.vstack(decisions, format="csr")
-
-    def predict_labels(self, texts: Texts) -> list[list[str]]:
-        """The names of the labels of each text, in the order of `classes_`."""
-        decisions = self.predict(texts)
-        edges = zip(decisions.indptr[:-1], decisions.indptr[1:], strict=True)
-        return [[str(self.classes_[k]) for k in decisions.indices[a:b]] for a, b in edges]
-
-    def predict_frame(
-        self, texts: Texts, top_k: int | None = None, **overrides: Unpack[Overrides]
-    ) -> Any:
-        """A pandas DataFrame with a row for each predicted label of each text, the best first.
-
-        Its columns: `document`, the position of the text; `label`; `probability` (`score` where the
-        model has no probabilities); `threshold` of the label, on the same scale; `predicted`. A
-        text without labels has no rows. Needs the extra `pandas`.
-
-        Args:
-            top_k: also a row for each of the k best labels that are not predicted.
-            overrides: `threshold`, one probability for all labels; `min_labels`, `max_labels`.
-        """
-        self._check_fitted()
-        check_integer("top_k", top_k, 1, optional=True)
-        pairs = (block.pairs(top_k) for block in self.predict_blocks(texts, **overrides))
-        return as_frame(pairs, self.classes_, self.thresholds_)
-
-    def top_k(self, texts: Texts, k: int = 5) -> list[list[tuple[str, float]]]:
-        """The k labels with the highest scores for each text, best first, with their scores.
-
-        Scores are those of `decision_function`; labels without a training document are left out.
-        """
-        check_integer("k", k, 1)
-        best: list[list[tuple[str, float]]] = []
-        for block in self.predict_blocks(texts):
-            for row, labels in zip(block.scores, block.best(k), strict=True):
-                best.append([(str(self.classes_[n]), float(row[n])) for n in labels])
-        return best
-
-    def score(self, texts: Texts | TextData, labels: Any = None) -> float:
-        """Micro-F1; a label that the classifier does not know counts as missed.
-
-        The columns of a matrix without names are those of `classes_`.
-        """
-        self._check_fitted()
-        data, unknown = on_classes(texts, labels, self.classes_.tolist())
-        hits, predicted, actual = (
-            part.sum() for part in count(data.truth, self.predict(data.texts))
-        )
-        total = predicted + actual + sum(unknown.values())
-        return float(2 * hits / total) if total else 0.0
-
-    def trained_on(self, texts: Texts | TextData) -> NDArray[np.bool_]:
-        """Whether each text is one that a model learned from or that chose the thresholds.
-
-        Case and white space do not matter.
-        """
-        self._check_fitted()
-        if self.document_hashes_ is None:
-            raise InputError(
-                "this model came without the hashes of its training documents, so it cannot "
-                "recognise them. Load it from the folder that it was saved to after training."
-            )
-        return np.isin(text_hashes(check_texts(texts)), self.document_hashes_)
-
-    def evaluate(self, texts: Texts | TextData, labels: Any = None) -> Evaluation:
-        """Overall, head, medium and tail scores at the fitted thresholds; arguments as in `score`.
-
-        Labels that the model was not trained on are left out; `unknown_labels` counts them. To
-        leave out documents that it was trained on: `data[~classifier.trained_on(data.texts)]`.
-        """
-        return self.evaluate_scores(texts, labels)[0]
-
-    def evaluate_scores(
-        self, texts: Texts | TextData, labels: Any = None
-    ) -> tuple[Evaluation, Any]:
-        """The evaluation of documents, and their scores: dense, masked or CSR."""
-        self._check_fitted()
-        known, unknown = on_classes(texts, labels, self.classes_.tolist())
-        check_evaluable(known, unknown)
-        scores = self.ensemble_.compact_scores(known.texts)
-        unseen = ~self.ensemble_.known.any(axis=0)
-        if unseen.any() and not sp.issparse(scores):
-            # The score of a label without a training document cannot be ranked.
-            scores = np.ma.array(scores, mask=np.broadcast_to(unseen, scores.shape))
-        return evaluate(known.truth, scores, self.thresholds_, self.label_stats_, unknown), scores
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write safetensors, JSON, tokenizer files and a model card, all or nothing.
@@ -435,13 +304,3 @@ class LongTailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_label = True
         tags.classifier_tags.multi_class = False
         return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "ensemble_")
-
-    def _check_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(
-                "this classifier is not fitted yet. Call fit(texts, labels), or load one with "
-                "LongTailClassifier.from_pretrained(folder)."
-            )

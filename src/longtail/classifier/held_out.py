@@ -200,8 +200,8 @@ def _never_predicted(
 ) -> tuple[NeverPredicted, ...]:
     """Labels that cannot be predicted, and those that no held-out document gets."""
     counts, finite = trained.label_counts, np.isfinite(thresholds.values)
-    found = count(likely.held_out.Y, thresholds.apply(likely.scores)).predicted > 0
-    unreached = known & finite & ~found
+    reached = count(likely.held_out.Y, thresholds.apply(likely.scores)).predicted > 0
+    unreached = known & finite & ~reached
     n_few = int((counts[unreached] < FEW).sum())
     reasons = {
         "never predicted, for want of training documents": ~known,

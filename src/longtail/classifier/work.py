@@ -148,7 +148,7 @@ def _save(model: TextModel, space: Workspace, fold: int) -> None:
 
 def _remove_earlier(folder: Path) -> None:
     earlier = Workspace.open(folder)
-    earlier.own()
+    earlier.lock()
     # Longtail's, but something else: a cell of `reproduce`, for example.
     others = [name for name in earlier.names() if not OURS.fullmatch(name)] + earlier.others()
     if others:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.flags import takes
+from longtail.cli.flags import THRESHOLDS, option, takes
 from longtail.cli.reading import OPTIONS
 from longtail.cli.show import Run, TrustRemoteCode, print_notes
 from longtail.cli.texts import Texts
@@ -39,10 +39,31 @@ NAMES = (*READING, "max_record_mb", "label_separator")
 FLAGS = [flag.replace(default=None) for flag in OPTIONS if flag.name in NAMES]
 
 
+WithText = Annotated[
+    bool | None,
+    typer.Option(
+        "--with-text/--without-text", help="Write the texts too; default: not into files."
+    ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Resume the interrupted prediction into --out.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace --out; the old file stays until then.")
+]
+LIMITS = [
+    option("threshold", float, "One probability for all labels, not the fitted ones.", THRESHOLDS),
+    option("min_labels", int, "Minimum number of labels per text.", THRESHOLDS),
+    option("max_labels", int, "Maximum number of labels per text.", THRESHOLDS),
+]
+
+
+@takes("overrides", LIMITS, dict)
 @takes("reading", FLAGS, dict)
 def predict(
     run: Run,
     reading: dict[str, Any],
+    overrides: dict[str, Any],
     data: Annotated[
         str,
         typer.Argument(
@@ -62,27 +83,9 @@ def predict(
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Also the k best labels, predicted or not.")
     ] = None,
-    threshold: Annotated[
-        float | None, typer.Option(help="One probability for all labels, not the fitted ones.")
-    ] = None,
-    min_labels: Annotated[
-        int | None, typer.Option(min=0, help="Minimum number of labels per text.")
-    ] = None,
-    max_labels: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of labels per text.")
-    ] = None,
-    with_text: Annotated[
-        bool | None,
-        typer.Option(
-            "--with-text/--without-text", help="Write the texts too; default: not into files."
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the interrupted prediction into --out.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace --out; the old file stays until then.")
-    ] = False,
+    with_text: WithText = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, or as it was trained.")] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
@@ -91,7 +94,6 @@ def predict(
     One document per line or row: its id, or its number in DATA, its labels, their probabilities
     and the thresholds of these.
     """
-    overrides = {"threshold": threshold, "min_labels": min_labels, "max_labels": max_labels}
     overrides = {name: value for name, value in overrides.items() if value is not None}
     _check_flags(data, out, split, overrides, resume=resume, overwrite=overwrite)
     config = read_config(whole_folder(run))

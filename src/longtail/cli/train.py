@@ -33,6 +33,26 @@ WORK = ".longtail-work"
 """The training in progress inside --out; removed when it is finished."""
 RECORD = "run.json"
 """What it was started with: its key, which its model will carry, and its settings."""
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Resume the interrupted training in --out.", rich_help_panel=RUN),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace the model in --out; other files there stay.",
+        rich_help_panel=RUN,
+    ),
+]
+Fold = Annotated[
+    int | None,
+    typer.Option(
+        help="Train this fold alone (from 0), as one of several processes.",
+        rich_help_panel=RUN,
+        hidden=True,
+    ),
+]
 
 
 @reads_data
@@ -41,28 +61,9 @@ def train(
     source: Source,
     chosen: Chosen,
     out: Annotated[Path, typer.Option(help="Folder to write the model to.", rich_help_panel=RUN)],
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Resume the interrupted training in --out.", rich_help_panel=RUN
-        ),
-    ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            help="Replace the model in --out; other files there stay.",
-            rich_help_panel=RUN,
-        ),
-    ] = False,
-    fold: Annotated[
-        int | None,
-        typer.Option(
-            help="Train this fold alone (from 0), as one of several processes.",
-            rich_help_panel=RUN,
-            hidden=True,
-        ),
-    ] = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    fold: Fold = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Train a model, choose its thresholds on held-out documents, and save it."""
@@ -143,7 +144,7 @@ def finished_settings(out: Path) -> dict[str, Any] | None:
     finish_install(out)
     if work:
         # Left by a process that was killed after its model was whole.
-        work.own(wait=True)
+        work.lock(wait=True)
         work.remove()
     return dict(run["settings"])
 
@@ -194,7 +195,7 @@ def _begin(
 def _remove(place: Path) -> None:
     """Remove a training in progress, and nothing that is not longtail's."""
     work = Workspace.open(place)
-    work.own()
+    work.lock()
     others = work.others()
     if others:
         raise DataError(
@@ -211,7 +212,7 @@ def _abandon(work: Workspace, new: Path | None) -> None:
     """
     with suppress(DataError, OSError):
         if not any(work.folder.rglob("*.safetensors")):
-            work.own()
+            work.lock()
             work.remove()
             if new is not None and not any(new.iterdir()):
                 new.rmdir()
@@ -244,7 +245,7 @@ def _finish(
         write_files(classifier, folder, run=record)
 
     try:
-        work.own(wait=True)
+        work.lock(wait=True)
         replace_model(out, write)
     except DataError as error:
         if finished_settings(out) is not None:

@@ -212,7 +212,7 @@ def _exclusive(out: Path) -> Iterator[None]:
     """Hold the folder: of two commands each would leave out the cells of the other."""
     space = Workspace.open(out) if Workspace.is_one(out) else Workspace.begin(out, {})
     with contextlib.closing(space):
-        space.own()
+        space.lock()
         yield
 
 

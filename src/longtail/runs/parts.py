@@ -87,7 +87,7 @@ class Parts:
                 f"{out} cannot be written: {place}, where its parts would be kept, cannot be made "
                 f"({reason}). Choose another name or folder."
             ) from error
-        space.own()
+        space.lock()
         return cls(out, space, overwrite)
 
     @staticmethod
@@ -96,7 +96,7 @@ class Parts:
         if not Workspace.is_one(place):
             return None
         space = Workspace.open(place)
-        space.own()
+        space.lock()
         started = space.read_record(STARTED)
         if started is None:
             # A killed process was removing it: this file goes first.

@@ -84,9 +84,9 @@ class Workspace:
 
     def share(self) -> None:
         """Hold it together with others who work here; waits for one who has it alone."""
-        self.own(shared=True, wait=True)
+        self.lock(shared=True, wait=True)
 
-    def own(self, *, shared: bool = False, wait: bool = False) -> None:
+    def lock(self, *, shared: bool = False, wait: bool = False) -> None:
         """Hold it alone; an error if another process works here, unless `wait`."""
         if not self._lock.acquire(shared=shared, wait=wait):
             raise DataError(

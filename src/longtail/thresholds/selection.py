@@ -70,8 +70,8 @@ def fit_thresholds(
     groups = _folds(tuning, folds, random_state)
     chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
     values, fitted = fit(chosen, tuning, objective, groups)
-    found = details | fitted
-    return Thresholds(values, chosen, objective, min_labels, max_labels, scale, found)
+    details = details | fitted
+    return Thresholds(values, chosen, objective, min_labels, max_labels, scale, details)
 
 
 def list_methods() -> list[str]:
