@@ -28,6 +28,12 @@ def fit(model: Any, **settings: Any) -> LongTailClassifier:
     return LongTailClassifier(model, training=CPU, folds=2, **settings).fit(NEWS)
 
 
+def expected(classifier: LongTailClassifier) -> list[Any]:
+    scores = classifier.facts_.cross_validated
+    assert scores is not None
+    return [scores["all"], scores["head"]]
+
+
 @pytest.fixture(scope="module")
 def svm() -> LongTailClassifier:
     return fit("svm")
@@ -76,6 +82,15 @@ def test_a_validation_part_that_is_split_off_is_stratified() -> None:
     train, validation = split(NEWS, (0.9, 0.1), "stratified", random_state=3)
     assert classifier.facts_.n_held_out == len(validation)
     np.testing.assert_array_equal(classifier.label_stats_.label_counts, train.stats().label_counts)
+
+
+def test_expected_figures_are_of_decisions_within_the_limits(svm: LongTailClassifier) -> None:
+    limited = fit("svm", max_labels=1)
+    for one, without in zip(expected(limited), expected(svm), strict=True):
+        assert one.micro_recall < without.micro_recall - 0.05
+    facts = limited.facts_
+    assert facts.half is not None and svm.facts_.half is not None
+    assert facts.half.all.micro_f1 < svm.facts_.half.all.micro_f1
 
 
 def test_the_sentence_has_both_figures(svm: LongTailClassifier) -> None:

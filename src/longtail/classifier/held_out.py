@@ -69,7 +69,7 @@ class Facts:
     n_held_out: int
     cross_validated: Mapping[str, Scores] | None
     """`all`, `head`, `medium` and `tail` of the held-out documents, each decided by thresholds that
-    were chosen on the others; None if there are too few. Without limits of labels per text."""
+    were chosen on the others; None if there are too few."""
     never_predicted: tuple[NeverPredicted, ...] = ()
     half: HalfScore | None = None
     """What half of the documents give, of cross-fitted linear models."""
@@ -134,13 +134,14 @@ def choose_thresholds(
         "objective": params["objective"],
         "scale": fitted.ensemble.scale,
         "random_state": params["random_state"],
+        "min_labels": params["min_labels"],
+        "max_labels": params["max_labels"],
     }
-    limits = {name: params[name] for name in ("min_labels", "max_labels")}
     likely = likely_pairs(fitted)
     folds: dict[str, Any] = {"folds": fitted.fold_of}
     scores, truth = likely.scores, likely.held_out.truth
     method = params["thresholds"]
-    thresholds = fit_thresholds(scores, truth, method=method, **rule, **folds, **limits)
+    thresholds = fit_thresholds(scores, truth, method=method, **rule, **folds)
     # The score of a label without a training document is a constant.
     known = np.asarray(fitted.ensemble.known.any(axis=0))
     thresholds = dataclasses.replace(thresholds, values=np.where(known, thresholds.values, np.inf))
