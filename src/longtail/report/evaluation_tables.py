@@ -41,7 +41,7 @@ def report_tables(
         label_table(evaluations, corpus, precision_recall=True),
         document_table(evaluations, corpus),
     ]
-    if comparisons:
+    if any(not isinstance(each, str) for each in comparisons.values()):
         first = next(iter(evaluations))
         tables += [difference_table(comparisons, first, layout) for layout in LAYOUTS]
     if any(evaluation.intervals for evaluation in evaluations.values()):
