@@ -1,18 +1,20 @@
 """What mkdocs builds beside the pages of docs/: commands, settings, and files of the project.
 
 A page for each verb is made of the command itself. `<!-- settings: Bag -->` in a page becomes the
-table of that class's settings. The results and the project's own pages are copied, and links between
-all of them, which are those of the repository, become links of the site.
+table of that class's settings. The results and the project's own pages are copied, and links
+between all of them, which are those of the repository, become links of the site.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+import griffe
 import typer
 from mkdocs.structure.files import File
 from typer.main import get_command
@@ -25,6 +27,17 @@ PROJECT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 COPIED = (".md", ".png", ".txt")
 LINK = re.compile(r"\[([^][]*(?:\[[^][]*\][^][]*)*)\]\((?!\w+:)([^()#\s]+)(#[^()\s]*)?\)")
 SETTINGS = re.compile(r"<!-- settings: (\w+) -->")
+
+
+class Defaults(griffe.Extension):
+    """Defaults of the estimator as values, where the source names a constant."""
+
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        if func.path == "longtail.classifier.estimator.LongTailClassifier.__init__":
+            values = inspect.signature(longtail.LongTailClassifier).parameters
+            for parameter in func.parameters:
+                if parameter.name in values:
+                    parameter.default = repr(values[parameter.name].default)
 
 
 def on_config(config: Any) -> None:
@@ -63,23 +76,24 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     if uri.startswith("commands/"):
         return markdown
     markdown = SETTINGS.sub(lambda match: settings_table(match[1]), markdown)
-    # A link whose text is an image: the image first.
     return LINK.sub(linked, markdown)
 
 
 def settings_table(name: str) -> str:
     """The settings of a dataclass of longtail as a table."""
-    lines = ["| setting | default | |", "|---|---|---|"]
+    lines = ["| setting | default | meaning |", "|---|---|---|"]
     for field in dataclasses.fields(getattr(longtail, name)):
         if "help" in field.metadata:
-            lines.append(f"| `{field.name}` | `{field.default!r}` | {escaped(field.metadata['help'])} |")
+            lines.append(
+                f"| `{field.name}` | `{field.default!r}` | {escaped(field.metadata['help'])} |"
+            )
     return "\n".join(lines)
 
 
 def command_pages() -> dict[str, str]:
     """Name of the page -> its Markdown: an index, and every verb with all its flags."""
     root = get_command(app)
-    index = f"# The command\n\n{root.help}\n\n| | |\n|---|---|\n"
+    index = f"# The command\n\n{root.help}\n\n| command | what it does |\n|---|---|\n"
     pages = {}
     for name, command in root.commands.items():
         index += f"| [`longtail {name}`]({name}.md) | {first_line(command)} |\n"
@@ -96,7 +110,8 @@ def first_line(command: Any) -> str:
 def described(command: Any, path: str) -> str:
     """What a command does, how it is called, and its flags in the groups of its help."""
     context = typer.Context(command, info_name=path)
-    text = f"{command.help}\n\n```text\n{' '.join([path, *command.collect_usage_pieces(context)])}\n```\n"
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    text = f"{command.help}\n\n```text\n{usage}\n```\n"
     groups: dict[str, list[str]] = {}
     for parameter in command.params:
         is_rare = getattr(parameter, "hidden", False)
@@ -107,7 +122,7 @@ def described(command: Any, path: str) -> str:
             mark = " (`--help-all`)" if is_rare else ""
             groups.setdefault(panel, []).append(f"| `{name}` | {escaped(help_text)}{mark} |")
     for panel, rows in groups.items():
-        text += f"\n**{panel}**\n\n| flag | |\n|---|---|\n" + "\n".join(rows) + "\n"
+        text += f"\n**{panel}**\n\n| flag | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"
     return text
 
 

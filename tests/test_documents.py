@@ -37,6 +37,8 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     assert len(README.splitlines()) <= 150
     for page in (ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")):
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
+            if "commands/" in link:  # made when the site is built, which checks them
+                continue
             assert link.startswith("http") or (page.parent / link).exists(), f"{page.name}: {link}"
 
 

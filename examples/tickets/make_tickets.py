@@ -60,8 +60,8 @@ BRINGS = {
 FILLER = (
     "hello please help i have a question about this and would like an answer soon thank you for "
     "your time my last message was not answered can you look into it the shop says nothing"
-).split()
-THINGS = "kettle lamp jacket chair headphones blender backpack keyboard tent mirror".split()
+)
+THINGS = "kettle lamp jacket chair headphones blender backpack keyboard tent mirror"
 FORGOTTEN = 0.08
 """Share of the labels that an agent forgot."""
 
@@ -77,7 +77,7 @@ def ticket(rng: random.Random) -> tuple[str, list[str]]:
         words = rng.sample(WORDS[name].split(), rng.choice((1, 2, 2, 3)))
         # A word of another subject, as people write about more than what they ask for.
         words += rng.choices(WORDS[rng.choice(names)].split(), k=rng.choice((0, 0, 1)))
-        words += [*rng.sample(FILLER, 6), *rng.sample(THINGS, rng.choice((0, 1)))]
+        words += [*rng.sample(FILLER.split(), 6), *rng.sample(THINGS.split(), rng.choice((0, 1)))]
         rng.shuffle(words)
         sentences.append(" ".join(words).capitalize() + ".")
     rng.shuffle(sentences)

@@ -2,7 +2,7 @@
 
 `python` is executed, in one namespace for the page. In `sh` every `longtail` command is run in this
 process, and the rest is looked up: files, targets, extras. A line that ends in a comment `# needs
-...` is only parsed, with all its flags, as is a block of Python that begins with one.
+...`, or stands below one, is only parsed, with all its flags; so is a block of Python below one.
 """
 
 from __future__ import annotations
@@ -63,10 +63,15 @@ def run(block: Block, names: dict[str, Any]) -> None:
     if block.language == "python":
         run_python(block, names)
     elif block.language == "sh":
+        mark = ""
         for line in re.sub(r"\\\n\s*", " ", block.text).splitlines():
-            run_line(line, block.place)
+            is_comment = line.startswith("#")
+            mark = line if is_comment else mark if line else ""
+            run_line("" if is_comment else f"{line}  {mark}", block.place)
     elif block.language == "json":
-        [json.loads(line) for line in block.text.splitlines()]
+        # JSON, or JSON Lines.
+        lines = [block.text] if block.text.startswith("{\n") else block.text.splitlines()
+        assert [json.loads(line) for line in lines], block.place
     elif block.language == "yaml":
         assert yaml.safe_load(block.text), block.place
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def test_every_block_runs(
     monkeypatch.chdir(folder)
     names: dict[str, object] = {}
     for block in blocks(page):
-        if "--out run" in block.text:
+        if re.search(r"--out run$", block.text, re.MULTILINE):
             shutil.rmtree("run", ignore_errors=True)
         run(block, names)
 

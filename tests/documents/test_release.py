@@ -1,4 +1,4 @@
-"""Wheel and sdist are built from the sources, hold what they should, and run where nothing else is."""
+"""Wheel and sdist are built from the sources, hold what they should, and run elsewhere."""
 
 from __future__ import annotations
 
