@@ -71,6 +71,11 @@ def test_the_choice_is_in_the_plan_the_facts_and_the_card(tmp_path: Path) -> Non
     assert isinstance(plan.model, Bag) and plan.model.C is not None and plan.model.loss is None
     assert first.plans_ == again.plans_ and trials == again.facts_.trials and len(trials) > 5
     assert choice.describe(plan) in [trial.settings for trial in trials]
+    sizes = [trial.n_documents or 0 for trial in trials]
+    (_, chosen_on) = next(
+        x for x in zip(trials, sizes, strict=True) if x[0].settings == choice.describe(plan)
+    )
+    assert chosen_on == max(sizes) == len(DOCUMENTS) and min(sizes) >= len(DOCUMENTS) // 3
     best = max(trial.score for trial in trials)
     (own,) = [trial for trial in trials if trial.settings == choice.describe(plan)]
     assert own.score >= best - len(trials) * choice.LEAST_GAIN

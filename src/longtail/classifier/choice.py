@@ -121,7 +121,7 @@ class Comparison:
         name = describe(plan)
         if name in self.trials:
             return
-        self.run.progress(Progress(f"comparing {name}", len(self.trials) + 1))
+        self.run.progress(Progress(f"comparing {name}", len(self.trials) + 1, unit="settings"))
         scores = [self._scores(plan, self.parts[0])]
         trial = self._evaluate(name, scores)
         first, best = trial.score, self._best
@@ -178,7 +178,7 @@ class Comparison:
             scale="margin",
         )
         precision = average_precision(truth, values, "macro", absent="skip")
-        return Trial(name, *f1, f1.of(self.objective), precision)
+        return Trial(name, *f1, f1.of(self.objective), precision, len(values))
 
     def _context(self, rows: NDArray[np.int64]) -> FitContext:
         return FitContext(

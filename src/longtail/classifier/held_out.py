@@ -82,7 +82,7 @@ class Facts:
         """Which labels are never predicted, and what more documents may give, for people."""
         lines = [
             f"{plural(each.n_labels, 'label')} {each.why}: {', '.join(each.examples)}"
-            f"{', ...' * (each.n_labels > len(each.examples))}."
+            f"{' and others' * (each.n_labels > len(each.examples))}."
             for each in self.never_predicted
         ]
         if self.half is not None:
@@ -90,10 +90,9 @@ class Facts:
                 f"{100 * f1.micro_f1:.2f} / {100 * f1.macro_f1:.2f}"
                 for f1 in (self.half.half, self.half.all)
             )
-            documents = f"{self.half.n_all:,} instead of {self.half.n_half:,}"
             lines.append(
-                f"Twice the training documents ({documents}) took micro-F1 / macro-F1 on one fold "
-                f"from {before} to {after}."
+                f"Learning curve (micro-F1 / macro-F1 on one fold): {self.half.n_half:,} training "
+                f"documents give {before}, {self.half.n_all:,} give {after}."
             )
         return lines
 
@@ -207,7 +206,7 @@ def _never_predicted(
     reasons = {
         "never predicted, for want of training documents": ~known,
         "never predicted, as no threshold would gain": known & ~finite,
-        f"predicted for no held-out document, {n_few:,} of them with fewer than {FEW} training "
+        f"never predicted on held-out documents, {n_few:,} of them with fewer than {FEW} training "
         "documents": unreached,
     }
     names = likely.held_out.label_names

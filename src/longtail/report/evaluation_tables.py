@@ -241,7 +241,7 @@ def p_value(difference: Difference) -> str:
 def _notes(
     layout: str, ours: Mapping[str, int | None], paper: Mapping[str, int | None], intervals: bool
 ) -> list[str]:
-    notes = [f"Micro-F1 / macro-F1 in percent; in brackets behind a group its number of {layout}."]
+    notes = [f"Micro-F1 / macro-F1 in percent; in parentheses the number of {layout} of a group."]
     if intervals:
         notes.append("In square brackets the 95 % bootstrap interval over documents.")
     if paper:
