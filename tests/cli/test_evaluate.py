@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import random
-import re
 from pathlib import Path
 from typing import Any
 
@@ -166,10 +165,10 @@ def test_a_report_leaves_out_what_any_model_was_trained_on(
 def test_a_report_numbers_documents_without_ids_as_they_were_read(
     longtail: Command, run: Path, table: Path, rows: Any
 ) -> None:
+    write_csv(table, [*rows, ("new", "nothing of the kind", rows[0][2])])
     page = table.with_name("page.html")
     longtail.ok("report", run, "--data", table, "--id-field", "none", "--out", page)
-    found = re.findall(r"document (\d+) of 600\b.*?Caf\S+ (\d+):", page.read_text(), re.DOTALL)
-    assert found and all(int(number) == int(position) + 1 for number, position in found)
+    assert "document 601 of 601" in page.read_text()
 
 
 def test_a_wrong_separator_is_said_where_few_labels_are_known(
