@@ -59,7 +59,7 @@ async function failure(answer) {
   let sentence = SENTENCES[answer.status] ?? `The service failed (status ${answer.status}). Try again.`;
   try {
     const told = (await answer.json()).error;
-    if (typeof told === "string" && told) sentence = told;
+    if (typeof told === "string" && told) sentence = told[0].toUpperCase() + told.slice(1);
   } catch {
     // No JSON, as from a proxy: the sentence by status stands.
   }

@@ -47,13 +47,14 @@ function* copies(parent) {
   }
 }
 
-/** The card's headings stand below those of the page. */
-function name({ localName }) {
+/** The card's headings stand below those of the page; a header without a word heads nothing. */
+function name({ localName, textContent }) {
+  if (localName === "th" && !textContent.trim()) return "td";
   return /^h[1-6]$/.test(localName) ? `h${Math.min(6, Number(localName[1]) + 2)}` : localName;
 }
 
 function attributes(node) {
-  if (node.localName === "th") return { scope: node.closest("thead") ? "col" : "row" };
+  if (name(node) === "th") return { scope: node.closest("thead") ? "col" : "row" };
   const href = node.localName === "a" ? node.getAttribute("href") : null;
   return href && /^https?:\/\//i.test(href) ? { href, rel: "noreferrer noopener", target: "_blank" } : {};
 }
