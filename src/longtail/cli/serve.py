@@ -110,7 +110,11 @@ def _examples(path: Path | None, limits: Limits) -> tuple[str, ...]:
 
     layout = "text" if path.name.endswith((".txt", ".txt.gz")) else None
     documents: Any = iter_texts(str(path), layout, report=ReadReport())
-    texts = (one.text for one in documents if len(one.text) <= limits.max_text_length)
+    texts = (
+        one.text
+        for one in documents
+        if one.text.strip() and len(one.text) <= limits.max_text_length
+    )
     examples = tuple(islice(texts, MOST_EXAMPLES))
     if not examples:
         raise DataError(f"{path} holds no texts within --max-text-length. Choose other --examples.")

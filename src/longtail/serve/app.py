@@ -15,7 +15,14 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from longtail import __version__
-from longtail.errors import DataError, InputError, LongtailError, MissingExtraError, printable
+from longtail.errors import (
+    DataError,
+    InputError,
+    LongtailError,
+    MissingExtraError,
+    printable,
+    shown,
+)
 from longtail.serve import schemas
 from longtail.serve.batching import BusyError
 from longtail.serve.corrections import NotStoredError, store
@@ -150,7 +157,8 @@ def _explain(errors: Any) -> str:
     faults = []
     for error in errors[:3]:
         place = ".".join(map(str, error["loc"]))
-        why = WRONG.get(error["type"], f"is wrong: {error['msg'].removeprefix('Value error, ')}")
+        got = f"{error['msg'].removeprefix('Value error, ')}, got {shown(error['input'], 60)}"
+        why = WRONG.get(error["type"], f"is wrong: {got}")
         if error["type"] == "json_invalid":
             place, why = "the body", f"is not JSON: {error['ctx']['error']}"
         faults.append(f"{place} {why}")

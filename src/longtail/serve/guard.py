@@ -31,6 +31,7 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
 )
 RETRY_SECONDS = 1
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OPEN_ROUTES = ("/health", "/ready", "/")
 CRASHED = "the service failed on this request; its log says where. Report it if it happens again."
 
@@ -159,10 +160,11 @@ class Guard:
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request; without a status the client has left."""
         route = getattr(scope.get("route"), "path", "other")
-        self.metrics.requests.labels(scope["method"], route, str(status or 499)).inc()
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        self.metrics.requests.labels(method, route, str(status or 499)).inc()
         self.metrics.seconds.labels(route).observe(seconds)
         fields = {
-            "method": scope["method"],
+            "method": method,
             "route": route,
             "status": status or 499,
             "milliseconds": round(1000 * seconds, 1),

@@ -40,11 +40,6 @@ def serve(
     from longtail.serve.protocol import ImpatientProtocol
     from longtail.serve.served import Served
 
-    # Refused here, before anything is served; workers load them for themselves.
-    served = {
-        name: Served.load(name, folder, service.device, service.trust_remote_code)
-        for name, folder in service.runs.items()
-    }
     settings: dict[str, Any] = {
         "factory": True,
         "http": ImpatientProtocol,
@@ -58,6 +53,11 @@ def serve(
         "timeout_graceful_shutdown": int(service.limits.timeout) + STOP_SECONDS,
     }
     with listener, nullcontext() if workers == 1 else _shared_metrics():
+        # Refused here, before anything is served; workers load them for themselves.
+        served = {
+            name: Served.load(name, folder, service.device, service.trust_remote_code)
+            for name, folder in service.runs.items()
+        }
         started()
         if workers == 1:
             make = partial(_app, service, served)
