@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +11,8 @@ from typing import Any
 from longtail import LongTailClassifier
 from longtail.serve.app import create_app
 from longtail.serve.settings import Service
+
+from .conftest import real_server
 
 EVIL = """<script>alert("label")</script> "quoted' & <img src=x onerror=alert(1)>"""
 EXAMPLE = "Copper rose in London."
@@ -35,21 +34,9 @@ def train(folder: Path, **settings: Any) -> None:
 
 @contextmanager
 def running(service: Service) -> Iterator[str]:
-    """The address of a service that runs in a thread."""
-    import uvicorn
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(create_app(service), log_config=None, ws="none", lifespan="on")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            while not server.started and thread.is_alive():
-                time.sleep(0.01)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        finally:
-            server.should_exit = True
-            thread.join()
+    """The address of a service."""
+    with real_server(create_app(service)) as (_, port):
+        yield f"http://127.0.0.1:{port}/"
 
 
 def find_browser() -> str | None:

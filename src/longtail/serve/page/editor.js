@@ -42,8 +42,16 @@ export function marked(word, value, largest) {
   return made;
 }
 
-/** Call back on every change of the text, and with a sentence when a file cannot be read. */
-export function watchEditor(onChange, onFile, onProblem, mostBytes) {
+/** Call back on every change of the text, and with a sentence when a text cannot be taken. */
+export function watchEditor(onChange, onFile, onProblem, mostCharacters) {
+  // Browsers lay out a text of many megabytes for minutes: it stays outside.
+  area.addEventListener("beforeinput", (event) => {
+    const problem = tooLong("The text", event.data ?? "", mostCharacters());
+    if (problem) {
+      event.preventDefault();
+      onProblem(problem);
+    }
+  });
   area.addEventListener("input", () => {
     mark([]);
     onChange();
@@ -65,19 +73,26 @@ export function watchEditor(onChange, onFile, onProblem, mostBytes) {
 
   async function read(file) {
     try {
-      if (file.size > mostBytes()) {
-        throw new Error(`${file.name} has ${file.size.toLocaleString("en")} bytes; the service takes ${mostBytes().toLocaleString("en")}.`);
-      }
-      let content;
+      let content = "";
       try {
         content = decoder.decode(await file.arrayBuffer());
       } catch {
         throw new Error(`${file.name} is not a text in UTF-8. Save it as plain text and open it again.`);
       }
+      const problem = tooLong(file.name, content, mostCharacters());
+      if (problem) throw new Error(problem);
       setText(content);
       onFile();
     } catch (error) {
       onProblem(error.message);
     }
   }
+}
+
+function tooLong(name, content, most) {
+  if (content.length <= most) return null;
+  const length = Array.from(content).length;
+  if (length <= most) return null;
+  const [has, takes] = [length, most].map((n) => n.toLocaleString("en"));
+  return `${name} has ${has} characters; the service takes at most ${takes}. Shorten it.`;
 }

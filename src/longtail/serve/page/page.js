@@ -219,7 +219,7 @@ async function start() {
   for (;;) {
     try {
       const { models } = await call("models");
-      chooser.replaceChildren(...models.map(({ name, title }) => element("option", { value: name }, title || name)));
+      chooser.replaceChildren(...models.map(({ name }) => element("option", { value: name }, name)));
       chooser.disabled = false;
       if (models.length === 0) say(byId("model-message"), "The service has no model.", { error: true });
       else await chooseModel(models[0].name);
@@ -236,7 +236,7 @@ watchEditor(
   onText,
   () => replaceText(text()),
   (problem) => say(byId("predict-message"), problem, { error: true }),
-  () => view.model?.limits.max_body_bytes ?? Infinity,
+  () => view.model?.limits.max_text_length ?? Infinity,
 );
 watchSearch(
   () => view.model.name,
@@ -270,6 +270,9 @@ byId("top-k").addEventListener("change", ({ target }) => {
   else draw();
 });
 byId("save").addEventListener("click", save);
+document.addEventListener("focusin", ({ target }) => {
+  if (view.active !== null && !target.closest("#labels")) activate(null);
+});
 drawSize();
 forget();
 start();
