@@ -219,7 +219,10 @@ def test_a_correction_is_saved(open_page: Open, folder: Path) -> None:
     assert stored["text"] == TEXT
     assert set(stored["labels"]) == {"copper", "tin", "silver & <gold>"}
     assert set(stored["predicted"]) == {"copper", "wheat"}
-    # Ticks belong to a text.
+    # Ticks belong to a text: they stay as it is predicted again, and go as it changes.
+    with page.expect_response("**/predict"):
+        page.click("#predict")
+    assert predicted(page) == {"copper", "tin", "silver & <gold>"}
     write(page, TEXT + " ")
     page.wait_for_selector("#labels:not(.stale)")
     assert predicted(page) == {"copper", "wheat"}
@@ -347,7 +350,11 @@ def test_margins_show_scores(open_page: Open) -> None:
 def test_a_key_is_asked_for(open_page: Open, folder: Path) -> None:
     service = Service({"news": folder / "news"}, api_key=KEY)
     with running(service) as address:
-        page = open_page(address, refused=2)
+        page = open_page(address, refused=3)
+        page.wait_for_selector("#key-dialog[open]")
+        page.keyboard.press("Escape")
+        expect(page.locator("#model-message")).to_contain_text("asks for a key")
+        page.get_by_role("button", name="Try again").click()
         page.wait_for_selector("#key-dialog[open]")
         page.keyboard.type("wrong")
         page.keyboard.press("Enter")

@@ -59,7 +59,8 @@ async function failure(answer) {
   let sentence = SENTENCES[answer.status] ?? `The service failed (status ${answer.status}). Try again.`;
   try {
     const told = (await answer.json()).error;
-    if (typeof told === "string" && told) sentence = told[0].toUpperCase() + told.slice(1);
+    // That of 401 is about headers, which a reader of the page has no part in.
+    if (typeof told === "string" && told && answer.status !== 401) sentence = told[0].toUpperCase() + told.slice(1);
   } catch {
     // No JSON, as from a proxy: the sentence by status stands.
   }

@@ -19,7 +19,7 @@ export function showCard({ held_out: heldOut, card_html: html }) {
 }
 
 function table(heldOut) {
-  const known = GROUPS.filter((group) => heldOut?.[group]);
+  const known = GROUPS.filter((group) => typeof heldOut?.[group]?.micro_f1 === "number");
   if (known.length === 0) return element("p", { class: "soft" }, "No held-out figures came with this model.");
   const figure = (x) => element("td", {}, x === null || x === undefined ? "–" : percent(x));
   return element(

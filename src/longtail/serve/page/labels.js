@@ -34,7 +34,7 @@ function makeRow({ label, group }, onTick, onActive) {
   const tick = element("input", { type: "checkbox", "aria-label": label });
   const name = element(
     "button",
-    { type: "button", class: "name" },
+    { type: "button", class: "name", dir: "auto" },
     label,
   );
   const value = element("span", { class: "value" });

@@ -55,21 +55,25 @@ async function predict() {
     const body = { documents: [{ text: sent }], top_k: most };
     const answer = await call(path("/predict"), { body, signal: mine.signal });
     if (predicting !== mine) return;
-    forget();
+    if (view.stale()) forget();
+    say(byId("predict-message"));
     view.result = { model: view.model.name, text: sent, labels: answer.documents[0].labels };
     draw();
     activate(null);
   } catch (error) {
     if (error.name === "AbortError" || predicting !== mine) return;
-    forget();
-    const again = element("button", { type: "button", class: "link", click: predict }, "Try again");
-    const temporary = error.status === 503 || error.status === 408 || error.status === 0;
-    say(byId("predict-message"), error.message, { error: true, buttons: temporary ? [" ", again] : [] });
+    if (view.stale()) forget();
+    const temporary = [0, 401, 408, 503].includes(error.status);
+    say(byId("predict-message"), error.message, { error: true, buttons: temporary ? again(predict) : [] });
   } finally {
     if (predicting === mine) byId("labels").removeAttribute("aria-busy");
   }
 }
 
+const again = (action) => [
+  " ",
+  element("button", { type: "button", class: "link", click: action }, "Try again"),
+];
 const predictLater = debounced(predict, PAUSE);
 
 /** Drop what belonged to another text: labels, ticks, reasons. */
@@ -187,14 +191,19 @@ function replaceText(value) {
   predict();
 }
 
+let choosing = null; // the model chosen last
+
 async function chooseModel(name) {
+  choosing = name;
   const message = byId("model-message");
   try {
     const model = await call(`models/${encodeURIComponent(name)}`);
-    if (byId("model").value !== name) return; // another was chosen meanwhile
+    if (choosing !== name) return; // another was chosen meanwhile
     view.model = model;
+    byId("model").value = name;
   } catch (error) {
-    return say(message, error.message, { error: true });
+    byId("model").value = view.model?.name ?? name;
+    return say(message, error.message, { error: true, buttons: again(() => chooseModel(name)) });
   }
   say(message);
   const { n_labels: labels, n_training_documents: documents, scale, examples } = view.model;
@@ -225,7 +234,8 @@ async function start() {
       else await chooseModel(models[0].name);
       return;
     } catch (error) {
-      say(byId("model-message"), error.message, { error: true });
+      const buttons = error.status === 503 ? [] : again(start);
+      say(byId("model-message"), error.message, { error: true, buttons });
       if (error.status !== 503) return;
       await new Promise((resolve) => setTimeout(resolve, 1000 * (error.retryAfter ?? 2)));
     }

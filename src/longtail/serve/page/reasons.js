@@ -21,7 +21,8 @@ export async function showReasons(view, name) {
   if (!label || view.stale()) {
     mark([]);
     const none = name && !label ? `${name} is not among the labels that came with this text.` : "";
-    panel.replaceChildren(element("p", { class: "soft" }, none || (result?.labels.length ? HINT : "")));
+    const told = none || (result?.labels.length ? HINT : "");
+    panel.replaceChildren(...(told ? [element("p", { class: "soft" }, told)] : []));
     return;
   }
   try {
