@@ -44,7 +44,8 @@ def service() -> Iterator[str]:
     """The address of a service with a model of the newswire."""
     with tempfile.TemporaryDirectory() as folder:
         run, examples = Path(folder, "newswire"), Path(folder, "examples.txt")
-        LongTailClassifier().fit(load_corpus("newswire")["train"]).save_pretrained(run)
+        classifier = LongTailClassifier("bag").fit(load_corpus("newswire")["train"])
+        classifier.save_pretrained(run)
         examples.write_text("\n".join(EXAMPLES), "utf-8")
         command = [sys.executable, "-m", "longtail", "serve", str(run), "--port", str(PORT)]
         process = subprocess.Popen([*command, "--examples", str(examples)])
@@ -72,7 +73,7 @@ def draw(address: str, out: Path, width: int, dark: bool) -> None:
         path = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page(
-            viewport={"width": width, "height": 800},
+            viewport={"width": width, "height": 830},
             color_scheme="dark" if dark else "light",
             reduced_motion="reduce",
         )
@@ -80,6 +81,7 @@ def draw(address: str, out: Path, width: int, dark: bool) -> None:
         page.fill("#text", TEXT)
         page.wait_for_selector("#labels .row")
         page.fill("#strictness", STRICTNESS)
+        page.locator("#strictness").blur()
         page.get_by_role("button", name=SHOWN, exact=True).hover()
         page.wait_for_selector("#reasons mark")
         page.screenshot(path=out)

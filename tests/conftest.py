@@ -41,7 +41,7 @@ SLOW_FILES = {
     "thresholds": ("selection",),
     "training": ("processes",),
 }
-SLOW_FIXTURES = {"children", "tiny_bert", "tiny_tokenizer", "shared"}
+SLOW_FIXTURES = {"browser", "children", "tiny_bert", "tiny_tokenizer", "shared"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

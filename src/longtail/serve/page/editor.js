@@ -4,7 +4,6 @@ import { byId, element } from "./dom.js";
 
 const area = byId("text");
 const backdrop = byId("marks");
-const WEAKEST = 0.05; // of the strongest word's value: below, a mark would be noise
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
 export const text = () => area.value;
@@ -23,8 +22,7 @@ export function mark(reasons) {
     const largest = Math.max(...reasons.map(({ value }) => Math.abs(value)));
     let end = 0;
     for (const reason of reasons) {
-      const strength = Math.abs(reason.value) / largest;
-      if (reason.start < end || reason.end > points.length || !(strength >= WEAKEST)) continue;
+      if (reason.start < end || reason.end > points.length) continue;
       pieces.push(points.slice(end, reason.start).join(""));
       pieces.push(marked(points.slice(reason.start, reason.end).join(""), reason.value, largest));
       end = reason.end;

@@ -11,6 +11,8 @@ const HINT = "Point at a label, or move to it with the Tab key: the words that s
 const NO_WORDS = "No word of the text speaks for it or against it.";
 const NO_REASONS = "The service gives reasons for the best labels alone; this one is further down.";
 
+const WEAKEST = 0.05; // of the strongest word's value: below, a mark would be noise
+
 let asked = null; // {result, answer}: one request per text, made when a label is first pointed at
 
 /** Show the reasons of a label of this result, or the hint. */
@@ -50,7 +52,12 @@ async function ask(view) {
   const answer = await call(`models/${encodeURIComponent(result.model)}/predict`, {
     body: { documents: [{ text: result.text }], top_k: last, reasons: true },
   });
-  return new Map(answer.documents[0].labels.map(({ label, reasons }) => [label, reasons]));
+  return new Map(answer.documents[0].labels.map(({ label, reasons }) => [label, reasons && strong(reasons)]));
+}
+
+function strong(reasons) {
+  const largest = Math.max(...reasons.map(({ value }) => Math.abs(value)));
+  return reasons.filter(({ value }) => Math.abs(value) >= WEAKEST * largest);
 }
 
 function heading(label, strictness) {
