@@ -84,7 +84,7 @@ function askKey(error, refused) {
       const value = field.value.trim();
       // A header takes printable ASCII alone.
       if (!/^[\x21-\x7e]+$/.test(value)) {
-        say(byId("key-message"), "A key has letters, digits and signs of ASCII, without spaces.", { error: true });
+        say(byId("key-message"), "A key consists of ASCII letters, digits and punctuation, without spaces.", { error: true });
         return;
       }
       given = value;
