@@ -37,6 +37,7 @@ SLOW_FILES = {
     "models": ("new_kind",),
     "report": ("figures", "page"),
     "runs": ("model",),
+    "serve": ("command", "fuzz", "limits", "processes"),
     "": ("documents", "imports"),
     "thresholds": ("selection",),
     "training": ("processes",),

@@ -40,7 +40,7 @@ def serve(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN...",
+            metavar="RUN",
             help="Folders written by `longtail train`; NAME=RUN gives one another name.",
         ),
     ],

@@ -33,7 +33,7 @@ from longtail.serve.queues import Queues
 from longtail.serve.served import Served
 from longtail.serve.settings import Service
 
-ERRORS: dict[int | str, dict[str, Any]] = {
+ERRORS: dict[int, dict[str, Any]] = {
     404: {"model": schemas.Error, "description": "No such model."},
     408: {"model": schemas.Error, "description": "The body came too slowly."},
     413: {"model": schemas.Error, "description": "More than the service takes at once."},
@@ -181,7 +181,7 @@ def _add_state_routes(app: FastAPI, state: State) -> None:
         body = {"status": state.status, "models": list(state.served) if is_ready else []}
         return JSONResponse(body, 200 if is_ready else 503)
 
-    @app.get("/metrics", response_class=Response, responses=KEY, tags=["state"])
+    @app.get("/metrics", response_class=Response, tags=["state"])
     async def metrics() -> Response:
         """Counts and times, in Prometheus' format."""
         for name, queues in state.queues.items():
@@ -192,18 +192,21 @@ def _add_state_routes(app: FastAPI, state: State) -> None:
 def _add_model_routes(app: FastAPI, state: State) -> None:
     service, limits = state.service, state.service.limits
     has_key = service.api_key is not None
-    settings: dict[str, Any] = {
-        "dependencies": [Depends(HTTPBearer(auto_error=False))] if has_key else [],
-        "responses": ERRORS | (KEY if has_key else {}),
-        "tags": ["models"],
-    }
 
-    @app.get("/models", response_model=schemas.Models, **settings)
+    def settings(*statuses: int) -> dict[str, Any]:
+        return {
+            "dependencies": [Depends(HTTPBearer(auto_error=False))] if has_key else [],
+            "responses": {status: ERRORS[status] for status in statuses} | (KEY if has_key else {}),
+            "response_description": "The answer.",
+            "tags": ["models"],
+        }
+
+    @app.get("/models", response_model=schemas.Models, **settings())
     async def models() -> Any:
         """The models that are served."""
         return JSONResponse({"models": [served.summary for served in state.served.values()]})
 
-    @app.get("/models/{name}", response_model=schemas.ModelDetails, **settings)
+    @app.get("/models/{name}", response_model=schemas.ModelDetails, **settings(404))
     async def model(name: str) -> Any:
         """A model: its card, its held-out scores, and the limits of requests."""
         numbers = {
@@ -214,7 +217,7 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
         extra = {"examples": list(service.examples), "limits": numbers}
         return JSONResponse(state.model(name).details | extra)
 
-    @app.get("/models/{name}/labels", response_model=schemas.Labels, **settings)
+    @app.get("/models/{name}/labels", response_model=schemas.Labels, **settings(404, 422))
     async def labels(
         name: str,
         search: Annotated[str, Query(max_length=1000)] = "",
@@ -225,7 +228,7 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
         total, rows = state.model(name).find_labels(search, offset, limit)
         return JSONResponse({"total": total, "offset": offset, "labels": rows})
 
-    @app.post("/models/{name}/predict", response_model=schemas.PredictAnswer, **settings)
+    @app.post("/models/{name}/predict", response_model=schemas.PredictAnswer, **settings(*ERRORS))
     async def predict(name: str, asked: schemas.PredictRequest, request: Request) -> Any:
         """The labels of texts, best first."""
         model = state.model(name)
@@ -248,7 +251,10 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
         return JSONResponse({"model": model.name, "documents": rows})
 
     @app.post(
-        "/models/{name}/corrections", response_model=schemas.Stored, status_code=201, **settings
+        "/models/{name}/corrections",
+        response_model=schemas.Stored,
+        status_code=201,
+        **settings(*ERRORS),
     )
     async def correct(name: str, correction: schemas.Correction, request: Request) -> Any:
         """Keep the right labels of a text, as training data."""

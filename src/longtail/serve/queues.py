@@ -11,8 +11,9 @@ from longtail.serve.observe import Metrics
 from longtail.serve.served import MOST_EXPLAINED, Answer, Explained, Served, Wanted
 from longtail.serve.settings import Limits
 
-# Documents with reasons of a request, of one call, and waiting.
-MOST_REASONS, REASONS_BATCH, REASONS_QUEUE = 16, 2, 64
+# Documents with reasons of a request; labels of one document in a call, which for an encoder takes
+# dozens of its predictions; and such calls that may wait.
+MOST_REASONS, LABELS_OF_CALL, REASONS_QUEUE = 16, 4, 256
 
 
 class Queues:
@@ -32,7 +33,7 @@ class Queues:
         self._reasons = Batcher[Explained, dict[str, list[Answer]]](
             served.explain,
             self._thread,
-            max_batch=REASONS_BATCH,
+            max_batch=1,
             max_wait=0,
             capacity=REASONS_QUEUE,
             observe=lambda n: observe(served.name, "explain").observe(n),
@@ -53,11 +54,11 @@ class Queues:
             )
         answers = await self._predictions.submit([Wanted(text, top_k) for text in texts])
         if reasons:
-            best = [answer[:MOST_EXPLAINED] for answer in answers]
             wanted = [
                 (Explained(text, tuple(each["label"] for each in labels)), labels)
-                for text, labels in zip(texts, best, strict=True)
-                if labels
+                for text, answer in zip(texts, answers, strict=True)
+                for start in range(0, min(len(answer), MOST_EXPLAINED), LABELS_OF_CALL)
+                for labels in [answer[start : start + LABELS_OF_CALL]]
             ]
             found = await self._reasons.submit([one for one, _ in wanted])
             for (_, labels), of_labels in zip(wanted, found, strict=True):

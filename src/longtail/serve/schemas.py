@@ -35,7 +35,9 @@ class Document(Strict):
 
 
 class PredictRequest(Strict):
-    documents: list[Document] = Field(min_length=1)
+    documents: list[Document] = Field(
+        min_length=1, examples=[[{"text": "Robusta coffee exports rose 4 pct"}]]
+    )
     top_k: int | None = Field(
         None,
         ge=1,
