@@ -53,14 +53,17 @@ async function send(path, body, signal) {
 }
 
 // Half a surrogate pair is no character, and JSON with one is refused.
-const wellFormed = (_key, value) => (typeof value === "string" ? (value.toWellFormed?.() ?? value) : value);
+const wellFormed = (_key, value) =>
+  typeof value === "string" ? (value.toWellFormed?.() ?? value) : value;
 
 async function failure(answer) {
-  let sentence = SENTENCES[answer.status] ?? `The service failed (status ${answer.status}). Try again.`;
+  let sentence =
+    SENTENCES[answer.status] ?? `The service failed (status ${answer.status}). Try again.`;
   try {
     const told = (await answer.json()).error;
     // That of 401 is about headers, which a reader of the page has no part in.
-    if (typeof told === "string" && told && answer.status !== 401) sentence = told[0].toUpperCase() + told.slice(1);
+    if (typeof told === "string" && told && answer.status !== 401)
+      sentence = told[0].toUpperCase() + told.slice(1);
   } catch {
     // No JSON, as from a proxy: the sentence by status stands.
   }
@@ -71,9 +74,13 @@ async function failure(answer) {
 /** The key that the reader gives; an error if none is given. */
 function askKey(error, refused) {
   const [dialog, form, field] = [byId("key-dialog"), byId("key-form"), byId("key")];
-  say(byId("key-message"), refused === null ? "" : "That key was not accepted. Check it and try again.", {
-    error: refused !== null,
-  });
+  say(
+    byId("key-message"),
+    refused === null ? "" : "That key was not accepted. Check it and try again.",
+    {
+      error: refused !== null,
+    },
+  );
   field.value = "";
   dialog.showModal();
   field.focus();
@@ -84,7 +91,11 @@ function askKey(error, refused) {
       const value = field.value.trim();
       // A header takes printable ASCII alone.
       if (!/^[\x21-\x7e]+$/.test(value)) {
-        say(byId("key-message"), "A key consists of ASCII letters, digits and punctuation, without spaces.", { error: true });
+        say(
+          byId("key-message"),
+          "A key consists of ASCII letters, digits and punctuation, without spaces.",
+          { error: true },
+        );
         return;
       }
       given = value;

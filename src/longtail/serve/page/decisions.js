@@ -23,7 +23,9 @@ export function isPredicted(label, strictness) {
 /** The ends of the bars: 0 and 1 for probabilities; scores have none of their own. */
 export function barRange(labels) {
   if (labels.every((label) => label.probability !== null)) return [0, 1];
-  const values = labels.flatMap(({ score, threshold }) => (threshold === null ? [score] : [score, threshold]));
+  const values = labels.flatMap(({ score, threshold }) =>
+    threshold === null ? [score] : [score, threshold],
+  );
   return [Math.min(-1, ...values), Math.max(1, ...values)];
 }
 

@@ -2,7 +2,7 @@
 
 export const byId = (id) => document.getElementById(id);
 
-/** An element; a child that is a string becomes text. Attributes that are null or false are left out. */
+/** An element; a string as child becomes text; attributes that are null or false are left out. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -14,7 +14,7 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Show a sentence in a live region, as an error or not, with buttons; without a sentence, clear it. */
+/** Show a sentence, and perhaps buttons, in a live region; without a sentence, clear it. */
 export function say(region, sentence = "", { error = false, buttons = [] } = {}) {
   region.classList.toggle("error", error);
   region.replaceChildren(...(sentence ? [sentence, ...buttons] : []));
@@ -31,4 +31,5 @@ export function debounced(action, milliseconds) {
   return later;
 }
 
-export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+export const count = (n, one, many = `${one}s`) =>
+  `${n.toLocaleString("en")} ${n === 1 ? one : many}`;

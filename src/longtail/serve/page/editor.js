@@ -75,7 +75,9 @@ export function watchEditor(onChange, onFile, onProblem, mostCharacters) {
       try {
         content = decoder.decode(await file.arrayBuffer());
       } catch {
-        throw new Error(`${file.name} is not a text in UTF-8. Save it as plain text and open it again.`);
+        throw new Error(
+          `${file.name} is not a text in UTF-8. Save it as plain text and open it again.`,
+        );
       }
       const problem = tooLong(file.name, content, mostCharacters());
       if (problem) throw new Error(problem);

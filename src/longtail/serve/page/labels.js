@@ -32,11 +32,7 @@ export function highlightRow(name) {
 
 function makeRow({ label, group }, onTick, onActive) {
   const tick = element("input", { type: "checkbox", "aria-label": label });
-  const name = element(
-    "button",
-    { type: "button", class: "name", dir: "auto" },
-    label,
-  );
+  const name = element("button", { type: "button", class: "name", dir: "auto" }, label);
   const value = element("span", { class: "value" });
   const mark = element("span", { class: "change" });
   const bar = element(
@@ -47,7 +43,14 @@ function makeRow({ label, group }, onTick, onActive) {
     element("span", { class: "threshold" }),
   );
   const about = element("span", { class: "about-label" }, badge(group), mark);
-  const item = element("li", { class: "row" }, tick, element("span", { class: "title" }, name, about), value, bar);
+  const item = element(
+    "li",
+    { class: "row" },
+    tick,
+    element("span", { class: "title" }, name, about),
+    value,
+    bar,
+  );
   tick.addEventListener("change", () => onTick(label, tick.checked));
   item.addEventListener("pointerenter", () => onActive(label));
   item.addEventListener("pointerleave", () => onActive(focused()));
@@ -56,7 +59,8 @@ function makeRow({ label, group }, onTick, onActive) {
   return { item, tick, value, mark, bar };
 }
 
-const focused = () => [...rows].find(([, { item }]) => item.contains(document.activeElement))?.[0] ?? null;
+const focused = () =>
+  [...rows].find(([, { item }]) => item.contains(document.activeElement))?.[0] ?? null;
 
 export const badge = (group) => element("span", { class: `badge ${group}` }, group);
 
@@ -65,7 +69,9 @@ function update({ item, tick, value, mark, bar }, label, view, range) {
   tick.checked = view.isTicked(label);
   item.classList.toggle("ticked", tick.checked);
   const [sign, change] = changed(label, predicted, tick.checked);
-  mark.replaceChildren(...(change ? [element("span", { "aria-hidden": "true" }, `${sign} `), change] : []));
+  mark.replaceChildren(
+    ...(change ? [element("span", { "aria-hidden": "true" }, `${sign} `), change] : []),
+  );
   const known = valueOf(label) !== null;
   value.textContent = known ? onScale(label, valueOf(label)) : "";
   bar.hidden = !known;

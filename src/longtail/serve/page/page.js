@@ -8,6 +8,7 @@ import { setText, text, watchEditor } from "./editor.js";
 import { forgetRows, highlightRow, showLabels } from "./labels.js";
 import { showReasons } from "./reasons.js";
 import { watchSearch } from "./search.js";
+import { resetStrictness, showStrictness, watchStrictness } from "./strictness.js";
 
 const PAUSE = 350; // ms without typing before a text is sent
 const CANDIDATES = 50; // labels that strictness may bring in, beyond those that are shown
@@ -31,7 +32,10 @@ const view = {
     return [
       ...labels.filter(
         (label, k) =>
-          k < view.topK || label.predicted || isPredicted(label, view.strictness) || view.ticks.has(label.label),
+          k < view.topK ||
+          label.predicted ||
+          isPredicted(label, view.strictness) ||
+          view.ticks.has(label.label),
       ),
       ...view.added.filter(({ label }) => !names.has(label)),
     ];
@@ -64,7 +68,10 @@ async function predict() {
     if (error.name === "AbortError" || predicting !== mine) return;
     if (view.stale()) forget();
     const temporary = [0, 401, 408, 503].includes(error.status);
-    say(byId("predict-message"), error.message, { error: true, buttons: temporary ? again(predict) : [] });
+    say(byId("predict-message"), error.message, {
+      error: true,
+      buttons: temporary ? again(predict) : [],
+    });
   } finally {
     if (predicting === mine) byId("labels").removeAttribute("aria-busy");
   }
@@ -94,34 +101,17 @@ function draw() {
   const { result } = view;
   byId("labels").classList.toggle("stale", result !== null && view.stale());
   const ticked = view.shown().filter(view.isTicked).length;
-  const predicted = result?.labels.filter((label) => isPredicted(label, view.strictness)).length ?? 0;
+  const predicted =
+    result?.labels.filter((label) => isPredicted(label, view.strictness)).length ?? 0;
   let counted = "";
-  if (result) counted = ticked === predicted && view.ticks.size === 0 ? `${predicted} predicted` : `${predicted} predicted, ${ticked} ticked`;
+  if (result)
+    counted =
+      ticked === predicted && view.ticks.size === 0
+        ? `${predicted} predicted`
+        : `${predicted} predicted, ${ticked} ticked`;
   byId("labels-count").textContent = counted;
   byId("correction").hidden = result === null;
-  drawStrictness();
-}
-
-function drawStrictness() {
-  const { strictness } = view;
-  const value = strictness === 0 ? "as trained" : `${strictness > 0 ? "stricter" : "looser"} by ${Math.abs(strictness).toFixed(byId("strictness").max < 5 ? 2 : 1)}`;
-  byId("strictness-value").textContent = value;
-  byId("strictness").setAttribute("aria-valuetext", value);
-  byId("strictness-reset").hidden = strictness === 0;
-  const labels = view.result?.labels ?? [];
-  const now = (label) => isPredicted(label, strictness);
-  const appear = labels.filter((label) => now(label) && !label.predicted);
-  const vanish = labels.filter((label) => !now(label) && label.predicted);
-  const told = [phrase(appear, "appears", "appear"), phrase(vanish, "vanishes", "vanish")].filter(Boolean);
-  const nothing = strictness !== 0 && view.result ? "No label appears or vanishes." : "";
-  byId("strictness-effect").textContent = told.length ? `${told.join("; ")}.` : nothing;
-}
-
-function phrase(labels, one, many) {
-  if (labels.length === 0) return "";
-  const names = labels.slice(0, 5).map(({ label }) => label).join(", ");
-  const rest = labels.length > 5 ? ` and ${labels.length - 5} more` : "";
-  return `${names}${rest} ${labels.length === 1 ? one : many}`;
+  showStrictness(view.strictness, result?.labels ?? []);
 }
 
 function onTick(name, applies) {
@@ -141,7 +131,13 @@ function activate(name) {
 function onChoose(label) {
   const known = view.result.labels.some((each) => each.label === label.label);
   if (!known && !view.added.some((each) => each.label === label.label)) {
-    view.added.push({ ...label, threshold: null, score: null, probability: null, predicted: false });
+    view.added.push({
+      ...label,
+      threshold: null,
+      score: null,
+      probability: null,
+      predicted: false,
+    });
   }
   view.ticks.set(label.label, true);
   draw();
@@ -151,15 +147,29 @@ function onChoose(label) {
 async function save() {
   const message = byId("save-message");
   if (view.result === null || view.stale()) {
-    return say(message, "The text has changed since these labels were predicted. Predict it again, then save.", { error: true });
+    return say(
+      message,
+      "The text has changed since these labels were predicted. Predict it again, then save.",
+      { error: true },
+    );
   }
-  const labels = view.shown().filter(view.isTicked).map(({ label }) => label);
+  const labels = view
+    .shown()
+    .filter(view.isTicked)
+    .map(({ label }) => label);
   const predicted = view.result.labels.filter((label) => label.predicted).map(({ label }) => label);
   byId("save").setAttribute("aria-busy", "true");
   try {
-    const answer = await call(path("/corrections"), { body: { text: view.result.text, labels, predicted } });
-    const fresh = answer.new_labels?.length ? ` New to this model: ${answer.new_labels.join(", ")}.` : "";
-    say(message, `Stored with ${count(labels.length, "label")}.${fresh} The next training can read it.`);
+    const answer = await call(path("/corrections"), {
+      body: { text: view.result.text, labels, predicted },
+    });
+    const fresh = answer.new_labels?.length
+      ? ` New to this model: ${answer.new_labels.join(", ")}.`
+      : "";
+    say(
+      message,
+      `Stored with ${count(labels.length, "label")}.${fresh} The next training can read it.`,
+    );
   } catch (error) {
     say(message, error.message, { error: true });
   } finally {
@@ -173,7 +183,10 @@ function onText() {
     view.ticks.clear();
     activate(null);
     draw();
-    say(byId("save-message"), ticked ? "Your ticks belonged to the text before this change and are cleared." : "");
+    say(
+      byId("save-message"),
+      ticked ? "Your ticks belonged to the text before this change and are cleared." : "",
+    );
   }
   drawSize();
   if (byId("live").checked) predictLater();
@@ -209,13 +222,20 @@ async function chooseModel(name) {
   const { n_labels: labels, n_training_documents: documents, scale, examples } = view.model;
   const trained = documents ? `, trained on ${count(documents, "document")}` : "";
   byId("model-facts").textContent = `${count(labels, "label")}${trained}`;
-  const [most, step] = scale === "margin" ? [2, 0.05] : [5, 0.1];
-  Object.assign(byId("strictness"), { min: -most, max: most, step, value: 0 });
+  resetStrictness(scale);
   view.strictness = 0;
   byId("examples").hidden = examples.length === 0;
   byId("example-list").replaceChildren(
     ...examples.map((example) =>
-      element("li", {}, element("button", { type: "button", class: "example", click: () => replaceText(example) }, example)),
+      element(
+        "li",
+        {},
+        element(
+          "button",
+          { type: "button", class: "example", click: () => replaceText(example) },
+          example,
+        ),
+      ),
     ),
   );
   showCard(view.model);
@@ -228,9 +248,12 @@ async function start() {
   for (;;) {
     try {
       const { models } = await call("models");
-      chooser.replaceChildren(...models.map(({ name }) => element("option", { value: name }, name)));
+      chooser.replaceChildren(
+        ...models.map(({ name }) => element("option", { value: name }, name)),
+      );
       chooser.disabled = false;
-      if (models.length === 0) say(byId("model-message"), "The service has no model.", { error: true });
+      if (models.length === 0)
+        say(byId("model-message"), "The service has no model.", { error: true });
       else await chooseModel(models[0].name);
       return;
     } catch (error) {
@@ -263,14 +286,8 @@ byId("clear").addEventListener("click", () => {
 byId("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) predict();
 });
-byId("strictness").addEventListener("input", ({ target }) => {
-  view.strictness = target.valueAsNumber;
-  draw();
-});
-byId("strictness-reset").addEventListener("click", () => {
-  byId("strictness").value = 0;
-  view.strictness = 0;
-  byId("strictness").focus();
+watchStrictness((strictness) => {
+  view.strictness = strictness;
   draw();
 });
 byId("top-k").addEventListener("change", ({ target }) => {

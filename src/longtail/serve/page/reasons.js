@@ -7,7 +7,8 @@ import { mark, marked } from "./editor.js";
 
 const panel = byId("reasons");
 const MOST_WORDS = 8; // of each kind in the list; the text shows all that came
-const HINT = "Point at a label, or move to it with the Tab key: the words that speak for it and against it are marked in the text.";
+const HINT =
+  "Point at a label, or move to it with the Tab key, to see which words speak for and against it.";
 const NO_WORDS = "No word of the text speaks for it or against it.";
 const NO_REASONS = "The service gives reasons for the best labels alone; this one is further down.";
 
@@ -29,18 +30,26 @@ export async function showReasons(view, name) {
   }
   try {
     if (asked?.result !== result || !asked.names.has(name)) {
-      panel.replaceChildren(heading(label, view.strictness), element("p", { class: "soft" }, "Asking for the words…"));
+      panel.replaceChildren(
+        heading(label, view.strictness),
+        element("p", { class: "soft" }, "Asking for the words…"),
+      );
       asked = { result, names: new Set(view.shown().map((each) => each.label)), answer: ask(view) };
     }
     const found = (await asked.answer).get(name);
     if (view.active !== name || view.result !== result || view.stale()) return;
     mark(found ?? []);
-    const words = found?.length ? lists(found) : [element("p", { class: "soft" }, found ? NO_WORDS : NO_REASONS)];
+    const words = found?.length
+      ? lists(found)
+      : [element("p", { class: "soft" }, found ? NO_WORDS : NO_REASONS)];
     panel.replaceChildren(heading(label, view.strictness), ...words);
   } catch (error) {
     if (asked?.result === result) asked = null; // the next pointing asks again
     if (view.active === name && view.result === result) {
-      panel.replaceChildren(heading(label, view.strictness), element("p", { class: "message error" }, error.message));
+      panel.replaceChildren(
+        heading(label, view.strictness),
+        element("p", { class: "message error" }, error.message),
+      );
     }
   }
 }
@@ -52,7 +61,9 @@ async function ask(view) {
   const answer = await call(`models/${encodeURIComponent(result.model)}/predict`, {
     body: { documents: [{ text: result.text }], top_k: last, reasons: true },
   });
-  return new Map(answer.documents[0].labels.map(({ label, reasons }) => [label, reasons && strong(reasons)]));
+  return new Map(
+    answer.documents[0].labels.map(({ label, reasons }) => [label, reasons && strong(reasons)]),
+  );
 }
 
 function strong(reasons) {
@@ -89,14 +100,27 @@ function lists(reasons) {
           element(
             "span",
             {},
-            ...chosen.slice(0, MOST_WORDS).flatMap(([word, value]) => [
-              element("span", { class: "word" }, marked(word, value, largest), ` ${signed(value)}`),
-              " ",
-            ]),
+            ...chosen
+              .slice(0, MOST_WORDS)
+              .flatMap(([word, value]) => [
+                element(
+                  "span",
+                  { class: "word" },
+                  marked(word, value, largest),
+                  ` ${signed(value)}`,
+                ),
+                " ",
+              ]),
           ),
         );
   return [
-    line("for", ordered.filter(([, value]) => value > 0)),
-    line("against", ordered.filter(([, value]) => value < 0)),
+    line(
+      "for",
+      ordered.filter(([, value]) => value > 0),
+    ),
+    line(
+      "against",
+      ordered.filter(([, value]) => value < 0),
+    ),
   ].filter((each) => each !== null);
 }

@@ -13,7 +13,7 @@ let options = []; // {item, label}
 let current = -1;
 let request = null;
 
-/** Call back with the label that is chosen, as the service described it; model() names the model. */
+/** Call back with the label that is chosen, as the service describes it; model() is its name. */
 export function watchSearch(model, onChoose, onProblem) {
   const look = debounced(async () => {
     request?.abort();
@@ -22,7 +22,9 @@ export function watchSearch(model, onChoose, onProblem) {
     if (!words) return close();
     const query = new URLSearchParams({ search: words, limit: MOST });
     try {
-      const answer = await call(`models/${encodeURIComponent(model())}/labels?${query}`, { signal: request.signal });
+      const answer = await call(`models/${encodeURIComponent(model())}/labels?${query}`, {
+        signal: request.signal,
+      });
       show(words, answer);
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -35,7 +37,10 @@ export function watchSearch(model, onChoose, onProblem) {
     options = labels.map((label) => ({ label, item: option(label) }));
     if (!labels.some(({ label }) => label === words)) {
       const label = { label: words, group: "unseen", threshold: null, unknown: true };
-      const text = [element("span", { class: "option-name" }, `Add “${words}”`), element("span", { class: "soft" }, "new to this model")];
+      const text = [
+        element("span", { class: "option-name" }, `Add “${words}”`),
+        element("span", { class: "soft" }, "new to this model"),
+      ];
       options.push({ label, item: element("li", { role: "option", class: "new" }, ...text) });
     }
     options.forEach(({ item, label }, k) => {
@@ -44,7 +49,11 @@ export function watchSearch(model, onChoose, onProblem) {
       item.addEventListener("click", () => choose(label));
     });
     const more = total > labels.length;
-    const rest = element("li", { class: "soft rest", role: "presentation" }, `${count(total, "label")} found; type more to narrow them down`);
+    const rest = element(
+      "li",
+      { class: "soft rest", role: "presentation" },
+      `${count(total, "label")} found; type more to narrow them down`,
+    );
     found.replaceChildren(...options.map(({ item }) => item), ...(more ? [rest] : []));
     found.hidden = false;
     input.setAttribute("aria-expanded", "true");
