@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("playwright", reason="no browser: pip install 'longtail[dev]'")
 
-import longtail.serve
 from playwright.sync_api import expect, sync_playwright
 
+import longtail.serve
 from longtail.serve.settings import Limits, Service
 
 from .browser import EVIL, EXAMPLE, Watched, find_browser, running, train
