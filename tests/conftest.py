@@ -37,7 +37,7 @@ SLOW_FILES = {
     "models": ("new_kind",),
     "report": ("figures", "page"),
     "runs": ("model",),
-    "serve": ("command", "fuzz", "limits", "processes"),
+    "serve": ("clients", "command", "fuzz", "processes"),
     "": ("documents", "imports"),
     "thresholds": ("selection",),
     "training": ("processes",),

@@ -23,10 +23,13 @@ from longtail import Bag, LongTailClassifier, Training
 from longtail.serve.app import create_app
 from longtail.serve.protocol import ImpatientProtocol
 from longtail.serve.run import open_socket
-from longtail.serve.served import Served
+from longtail.serve.served import Answer, Served, Wanted
 from longtail.serve.settings import Limits, Service
 
 TEXTS = ["copper rose", "wheat fell", "copper and nickel rose", "wheat rose"] * 8
+PATH = "/models/run/predict"
+TEXT = {"documents": [{"text": "copper"}]}
+JSON = {"content-type": "application/json"}
 LABELS = [["copper"], ["wheat"], ["copper", "nickel"], ["wheat"]] * 8
 
 
@@ -70,6 +73,19 @@ def serving(service: Service, loaded: Served) -> Serve:
         return TestClient(create_app(other, {"run": served}))
 
     return start
+
+
+class Slow(Served):
+    """Answers when it is let go."""
+
+    def __init__(self, loaded: Served) -> None:
+        super().__init__(loaded.name, loaded.classifier, "")
+        self.go, self.n_texts = threading.Event(), 0
+
+    def predict(self, wanted: list[Wanted]) -> list[list[Answer]]:
+        self.n_texts += len(wanted)
+        assert self.go.wait(20)
+        return super().predict(wanted)
 
 
 @contextmanager

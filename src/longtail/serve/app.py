@@ -9,47 +9,26 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
-from starlette.exceptions import HTTPException
 
 from longtail import __version__
-from longtail.errors import (
-    DataError,
-    InputError,
-    LongtailError,
-    MissingExtraError,
-    printable,
-    shown,
-)
 from longtail.serve import schemas
 from longtail.serve.batching import BusyError
-from longtail.serve.corrections import NotStoredError, store
-from longtail.serve.guard import CRASHED, RETRY_SECONDS, App, Guard
+from longtail.serve.corrections import store
+from longtail.serve.guard import App, Guard
 from longtail.serve.observe import Metrics
 from longtail.serve.pages import add_pages
 from longtail.serve.queues import Queues
+from longtail.serve.refusals import (
+    ERRORS,
+    KEY,
+    TooLargeError,
+    UnknownModelError,
+    add_refusals,
+)
 from longtail.serve.served import Served
 from longtail.serve.settings import Service
-
-ERRORS: dict[int, dict[str, Any]] = {
-    404: {"model": schemas.Error, "description": "No such model."},
-    408: {"model": schemas.Error, "description": "The body came too slowly."},
-    413: {"model": schemas.Error, "description": "More than the service takes at once."},
-    422: {"model": schemas.Error, "description": "Not what was expected."},
-    503: {"model": schemas.Error, "description": "Busy: try again after Retry-After seconds."},
-}
-KEY: dict[int | str, dict[str, Any]] = {401: {"model": schemas.Error, "description": "No key."}}
-WRONG = {"missing": "is missing", "extra_forbidden": "is not a field that is known here"}
-
-
-class UnknownModelError(LongtailError):
-    """A name in the address that no model has."""
-
-
-class TooLargeError(LongtailError):
-    """More documents or characters than a request may have."""
 
 
 def create_app(service: Service, served: dict[str, Served] | None = None) -> App:
@@ -74,7 +53,7 @@ def create_app(service: Service, served: dict[str, Served] | None = None) -> App
         redoc_url=None,
         redirect_slashes=False,
     )
-    _add_errors(app)
+    add_refusals(app)
     _add_state_routes(app, state)
     _add_model_routes(app, state)
     add_pages(app)
@@ -118,52 +97,6 @@ class State:
             known = ", ".join(self.served) or "none"
             raise UnknownModelError(f"expected one of the models {known}, got {name!r}.")
         return self.served[name]
-
-
-def _add_errors(app: FastAPI) -> None:
-    """Every error as one sentence."""
-
-    def answer(status: int, message: str, headers: Any = None) -> JSONResponse:
-        more = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
-        return JSONResponse({"error": printable(message)}, status, {**(headers or {}), **more})
-
-    @app.exception_handler(LongtailError)
-    async def ours(_: Request, error: LongtailError) -> JSONResponse:
-        statuses = {UnknownModelError: 404, TooLargeError: 413, InputError: 422}
-        unavailable = (BusyError, NotStoredError, DataError, MissingExtraError)
-        status = 503 if isinstance(error, unavailable) else statuses.get(type(error), 422)
-        return answer(status, str(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def not_valid(_: Request, error: RequestValidationError) -> JSONResponse:
-        return answer(422, _explain(error.errors()))
-
-    @app.exception_handler(HTTPException)
-    async def of_starlette(request: Request, error: HTTPException) -> JSONResponse:
-        if error.status_code == 400:
-            return answer(422, "expected a body in JSON, got something that cannot be parsed.")
-        what = {404: "is not known here", 405: f"does not take {request.method}"}
-        why = what.get(error.status_code, f"failed: {error.detail}")
-        message = f"{request.url.path} {why}. GET /docs lists what there is."
-        return answer(error.status_code, message, error.headers)
-
-    @app.exception_handler(Exception)
-    async def crash(_: Request, __: Exception) -> JSONResponse:
-        return answer(503, CRASHED)
-
-
-def _explain(errors: Any) -> str:
-    """What is wrong with a body or a query: the first faults, with their places."""
-    faults = []
-    for error in errors[:3]:
-        place = ".".join(map(str, error["loc"]))
-        got = f"{error['msg'].removeprefix('Value error, ')}, got {shown(error['input'], 60)}"
-        why = WRONG.get(error["type"], f"is wrong: {got}")
-        if error["type"] == "json_invalid":
-            place, why = "the body", f"is not JSON: {error['ctx']['error']}"
-        faults.append(f"{place} {why}")
-    more = f", and {len(errors) - 3} more faults" if len(errors) > 3 else ""
-    return f"{'; '.join(faults)}{more}. GET /docs shows what is expected."
 
 
 def _add_state_routes(app: FastAPI, state: State) -> None:
