@@ -104,9 +104,7 @@ class PredictionMixin:
                 best.append([(str(self.classes_[n]), float(row[n])) for n in labels])
         return best
 
-    def explain(
-        self, texts: Texts, labels: Sequence[str] | None = None
-    ) -> list[Explanation]:
+    def explain(self, texts: Texts, labels: Sequence[str] | None = None) -> list[Explanation]:
         """What each word of each text adds to the scores of labels.
 
         Exact for models on TF-IDF features; for encoders integrated gradients, whose error is

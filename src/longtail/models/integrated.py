@@ -14,7 +14,7 @@ from torch import Tensor
 from longtail.models.explanation import Contributions, relative_error
 
 # Steps of the first attempt, which are doubled up to the last.
-FIRST_STEPS, LAST_STEPS = 8, 256
+FIRST_STEPS, LAST_STEPS = 16, 256
 TOLERANCE = 0.01
 # Tokens in memory at a time: with a BERT of base size about 1 GB.
 TOKENS = 1024

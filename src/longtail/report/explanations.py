@@ -86,7 +86,9 @@ def equation(explanation: Explanation, label: int, thresholds: Mapping[str, floa
     name, base = explanation.labels[label], explanation.base[label]
     added, error = explanation.values[label].sum(), explanation.error[label]
     sign = "-" if added < 0 else "+"
-    text = f"score {explanation.scores[label]:.2f} = {base:.2f} {sign} {abs(added):.2f} of the words"
+    text = (
+        f"score {explanation.scores[label]:.2f} = {base:.2f} {sign} {abs(added):.2f} of the words"
+    )
     noted = f", threshold {thresholds[name]:.2f}" if name in thresholds else ""
     return f"{text} (error {100 * error:.1f} %){noted}"
 
