@@ -93,7 +93,8 @@ class EncoderModel(NetworkModel):
         Words past the maximum length add nothing.
         """
         tokens, spans = tokens_of(self._tokenizer, text, self._max_length())
-        pieces = Pieces(np.arange(len(tokens)), *spans.T, np.ones(len(tokens)))
+        starts, ends = spans.T
+        pieces = Pieces(np.arange(len(tokens)), starts, ends, np.ones(len(tokens)))
         places = spread(pieces, words, len(tokens))
         is_word = np.diff(places.indptr) > 0
         if not is_word.any():

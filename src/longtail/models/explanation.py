@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.errors import InputError
+from longtail.errors import InputError, printable
 
 Floats64 = NDArray[np.float64]
 # Differences of scores below this count as this, or rounding would look like an error.
 LEAST_DIFFERENCE = 1e-3
-SHOWN_WORDS = 3
+# Labels, and words of each, in the repr.
+SHOWN, REPR_LIMIT = 3, 500
 
 
 class Contributions(NamedTuple):
@@ -74,13 +75,12 @@ class Explanation:
         }
 
     def __repr__(self) -> str:
-        best = [
-            f"{label}: {', '.join(f'{word} {value:+.2f}' for word, value in top)}"
-            for label in self.labels[:SHOWN_WORDS]
-            for top in [self.best(label, SHOWN_WORDS)]
-        ]
-        more = f"; {len(self.labels) - SHOWN_WORDS} more" if len(self.labels) > SHOWN_WORDS else ""
-        return f"Explanation({'; '.join(best)}{more})"
+        best = []
+        for label in self.labels[:SHOWN]:
+            words = [f"{word} {value:+.2f}" for word, value in self.best(label, SHOWN)]
+            best.append(f"{label}: {', '.join(words) or 'no words'}")
+        more = [f"{len(self.labels) - SHOWN} more"] if len(self.labels) > SHOWN else []
+        return printable(f"Explanation({'; '.join([*best, *more])})", REPR_LIMIT)
 
 
 def relative_error(sums: Floats64, differences: Floats64) -> Floats64:

@@ -91,8 +91,8 @@ class TextFeatures:
             for each in _place_characters(text, self.char_ngrams, known[1]):
                 places = np.where(each.features >= 0, each.features + len(known[0]), -1)
                 placed.append(each._replace(features=places))
-        kept = [Pieces(*(part[each.features >= 0] for part in each)) for each in placed]
-        pieces = Pieces(*map(np.concatenate, zip(*kept, strict=True)))
+        everywhere = [np.concatenate(parts) for parts in zip(*placed, strict=True)]
+        pieces = Pieces(*(part[everywhere[0] >= 0] for part in everywhere))
         total = np.bincount(pieces.features, pieces.shares, len(self))
         return pieces._replace(shares=pieces.shares / total[pieces.features])
 

@@ -58,7 +58,7 @@ def _sum_steps(
     total = torch.zeros(len(labels), n_tokens, dtype=torch.float64, device=device)
     size = max(1, TOKENS // max(1, n_tokens))
     with torch.enable_grad():
-        for part, share in zip(at.split(size), shares.split(size), strict=True):
+        for part, share in zip(torch.split(at, size), torch.split(shares, size), strict=True):
             points = (start + part[:, None, None] * way).requires_grad_()
             logits = forward(points)
             for row, label in enumerate(labels):

@@ -50,4 +50,5 @@ def spread(pieces: Pieces, words: Spans, n_features: int) -> sp.csr_matrix:
 def runs(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Consecutive numbers from each start on, one run after another."""
     before = np.cumsum(lengths) - lengths
-    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+    numbers = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+    return np.asarray(numbers, dtype=np.int64)

@@ -52,7 +52,8 @@ def parts_of(explanation: Explanation, label: int, limit: int | None = None) -> 
 
 
 def _part(text: str, value: float = 0.0, share: float = 0.0) -> Part:
-    return Part(printable(text, len(text)), value, share)
+    # An escape has six characters at most.
+    return Part(printable(text, 6 * len(text)), value, share)
 
 
 def highlighted(explanation: Explanation, label: int) -> Markup:
@@ -76,9 +77,12 @@ def strongest(explanation: Explanation, label: int) -> tuple[list[str], list[str
         total[explanation.text[start:stop].lower()] += value
     ranked = sorted(total.items(), key=lambda item: -abs(item[1]))
     least = LEAST_SHARE * abs(ranked[0][1]) if ranked else 0.0
-    shown = [(word, value) for word, value in ranked if abs(value) > max(least, 0.0)]
-    named = [[f"{printable(w, 60)} {v:+.2f}" for w, v in shown if (v > 0) == s] for s in (1, 0)]
-    return named[0][:LISTED], named[1][:LISTED]
+    shown = [(word, value) for word, value in ranked if abs(value) > least]
+    speak_for, against = (
+        [f"{printable(w, 60)} {v:+.2f}" for w, v in shown if (v > 0) == is_for][:LISTED]
+        for is_for in (True, False)
+    )
+    return speak_for, against
 
 
 def equation(explanation: Explanation, label: int, thresholds: Mapping[str, float]) -> str:
