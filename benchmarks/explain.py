@@ -9,7 +9,7 @@ trained: the encoder on some documents of the training part, with thresholds of 
 Of each document the best predicted label is explained. A fifth of its words, those that add most to
 the score, are deleted, and as many drawn at random (mean of three draws); the drops of the score
 are compared. Cost: CPU seconds for the k best labels of a document together, over the mean of those
-for each of them alone.
+for each of them alone; with k the same for all documents, or as many labels as each document has.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ def drops(classifier: LongTailClassifier, explanation: Explanation) -> tuple[flo
     return float(fallen[0]), float(fallen[1:].mean())
 
 
-def cost(classifier: LongTailClassifier, texts: list[str], k: int) -> float:
-    """CPU time of k labels together, over that of one."""
+def cost(classifier: LongTailClassifier, texts: list[str], n_labels: list[int]) -> float:
+    """CPU time of some labels together, over that of one."""
     together = alone = 0.0
-    for text, best in zip(texts, classifier.top_k(texts, k), strict=True):
+    for text, k in zip(texts, n_labels, strict=True):
+        best = classifier.top_k([text], k)[0]
         columns = np.array([classifier.classes_.tolist().index(name) for name, _ in best])
         start = time.process_time()
         classifier.ensemble_.explain(text, columns)
@@ -91,7 +92,7 @@ def main() -> None:
     if options.train:
         train(options.runs[0], options.train, parts, options.train_documents)
     table = Table()
-    names = [f"cost of {k} labels" for k in TOGETHER]
+    names = [f"cost of {k} labels" for k in TOGETHER] + ["of its own"]
     columns = ("documents", "top 20 %", "random 20 %", "ratio", "error", "over 1 %", "CPU s each")
     for column in ("run", *columns, *names):
         table.add_column(column, justify="left" if column == "run" else "right")
@@ -99,7 +100,9 @@ def main() -> None:
         classifier = LongTailClassifier.from_pretrained(run, device="cpu")
         texts = [" ".join(text.split(" ")[: options.words]) for text in parts["test"].texts]
         rows = np.random.default_rng(SEED).permutation(len(texts)).tolist()
-        texts = [texts[row] for row in rows if len(texts[row].split()) >= 1 / SHARE]
+        rows = [row for row in rows if len(texts[row].split()) >= 1 / SHARE]
+        counts = np.diff(parts["test"].Y.indptr)[rows].clip(min=1).tolist()
+        texts = [texts[row] for row in rows]
         fallen, errors, start = [], [], time.process_time()
         for text in texts:
             best = classifier.top_k([text], 1)[0][0][0]
@@ -112,11 +115,13 @@ def main() -> None:
         seconds = (time.process_time() - start) / len(fallen)
         top, random = np.mean(fallen, axis=0)
         over = f"{np.mean(np.array(errors) > 0.01):.1%}"
-        costs = [f"{cost(classifier, texts[: options.cost_documents], k):.2f}" for k in TOGETHER]
+        n = options.cost_documents
+        several = [[k] * n for k in TOGETHER] + [counts[: 4 * n]]
+        costs = [f"{cost(classifier, texts[: len(k)], k):.2f}" for k in several]
         drop = (f"{top:.2f}", f"{random:.2f}", f"{top / random:.1f}")
         error = (f"{max(errors):.1e}", over, f"{seconds:.3f}")
         table.add_row(run.name, str(len(fallen)), *drop, *error, *costs)
-    Console(width=150).print(table)
+    Console(width=170).print(table)
 
 
 if __name__ == "__main__":

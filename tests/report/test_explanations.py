@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import io
 import re
+from pathlib import Path
 
 import numpy as np
+import pytest
 from rich.console import Console
 
 from longtail.models.explanation import Explanation
@@ -57,3 +59,13 @@ def test_the_strongest_words_count_all_their_occurrences() -> None:
     assert strongest(one, 0) == (["wheat +3.00"], ["fell -0.50"])
     assert strongest(explanation("", [1.0]), 0) == ([], [])
     assert strongest(explanation("a b", [0.0]), 0) == ([], [])
+
+
+def test_the_example_of_the_documentation_prints_what_it_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "explaining.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(example, "explaining.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == re.findall(r"print\(.*\)  # (.*)", example)
