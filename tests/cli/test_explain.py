@@ -19,7 +19,10 @@ TEXT = "Wheat and corn <b>exports</b> rose"
 def test_a_text_of_the_command_line(longtail: Command, trained: Path) -> None:
     out = longtail.ok("explain", trained, "--text", TEXT, "--text", "Oil", "--label", "wheat").out
     lines = out.splitlines()
-    assert lines[0].startswith("1: wheat  score ") and "(error 0.0 %), threshold " in lines[0]
+    assert (
+        lines[0].startswith("1: wheat  score ")
+        and "(error 0.0 %), above the threshold " in lines[0]
+    )
     assert lines[1] == TEXT and "wheat +" in lines[2]
     assert "2: wheat" in out and "\nOil\n" in out
 

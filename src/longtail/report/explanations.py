@@ -87,14 +87,13 @@ def strongest(explanation: Explanation, label: int) -> tuple[list[str], list[str
 
 def equation(explanation: Explanation, label: int, thresholds: Mapping[str, float]) -> str:
     """How the score of a label is made of its base and the words, and the threshold."""
-    name, base = explanation.labels[label], explanation.base[label]
+    score, base = explanation.scores[label], explanation.base[label]
     added, error = explanation.values[label].sum(), explanation.error[label]
-    sign = "-" if added < 0 else "+"
-    text = (
-        f"score {explanation.scores[label]:.2f} = {base:.2f} {sign} {abs(added):.2f} of the words"
-    )
-    noted = f", threshold {thresholds[name]:.2f}" if name in thresholds else ""
-    return f"{text} (error {100 * error:.1f} %){noted}"
+    words = f"{'-' if added < 0 else '+'} {abs(added):.2f} by words (error {100 * error:.1f} %)"
+    threshold = thresholds.get(explanation.labels[label])
+    side = "" if threshold is None else f", {'below' if score < threshold else 'above'} the"
+    noted = "" if threshold is None else f" threshold {threshold:.2f}"
+    return f"score {score:.2f} = {base:.2f} {words}{side}{noted}"
 
 
 def explanations_page(
