@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,7 @@ from longtail.data.files import (
     reason,
     shown_names,
     unreadable,
-    write_lines,
 )
-from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, shown
 
 # The first line of BioASQ's file, which may hold an article, and the end of its last line.
@@ -63,19 +60,6 @@ def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RecordError(f"expected a JSON object, got {shown(value)}.")
     return value
-
-
-def _jsonl_lines(data: TextData) -> Iterator[str]:
-    for document in data:
-        record: dict[str, object] = {} if document.id is None else {"id": document.id}
-        record |= {"text": document.text, "labels": list(document.labels)}
-        for name in ("date", "known", "weight"):
-            if (value := getattr(document, name)) is not None:
-                record[name] = value
-        yield json.dumps(record, ensure_ascii=False) + "\n"
-
-
-write_jsonl = partial(write_lines, _jsonl_lines)
 
 
 def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:

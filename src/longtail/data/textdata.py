@@ -238,9 +238,9 @@ class TextData:
 
     def save(self, path: str | Path) -> None:
         """Write a Parquet file, from which `load` restores everything, empty labels included."""
-        from longtail.data.arrow import write_parquet
+        from longtail.data.formats import write_data
 
-        write_parquet(self, path)
+        write_data(self, path, "parquet")
 
     @classmethod
     def load(cls, path: str | Path) -> TextData:

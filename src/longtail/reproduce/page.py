@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data import TextData
-from longtail.data.files import writing
+from longtail.data.writing import replacing
 from longtail.errors import InputError
 from longtail.evaluation.bootstrap import MEASURES
 from longtail.report import plot_labels
@@ -68,8 +68,8 @@ def write_results(results: Results, stems: Sequence[Path]) -> tuple[Path, ...]:
         if FIGURE in ends:
             plot_results(results, _named(stem, FIGURE))
         for end, text in ((PAGE, results_markdown(results, stem.name)), (JSON, plain)):
-            with writing(_named(stem, end)) as file:
-                file.write(text)
+            with replacing(_named(stem, end)) as temporary:
+                temporary.write_bytes(text.encode("utf-8"))
     return tuple(_named(stem, end) for stem in stems for end in ends)
 
 
