@@ -43,11 +43,9 @@ def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """One record per line that is not blank."""
     if options.label_columns is not None:
         yield LabelNames(tuple(fields.label_columns((), options)))
-    yield from line_records(path, options, tick, _parsed)
-
-
-def _parsed(at: int | str, line: str, options: ReadOptions) -> Record:
-    return fields.to_document(at, _object(line), options)
+    yield from line_records(
+        path, options, tick, lambda at, line, how: fields.to_document(at, _object(line), how)
+    )
 
 
 def _object(value: Any) -> dict[str, Any]:
