@@ -91,7 +91,7 @@ def test_what_is_not_refused_or_refused_badly_is_seen() -> None:
 
 # Some of the operations, and all of them in `python -m tests.attack`. Primes, so that the
 # operations of a step that is repeated come in turn.
-EVERY = {"train": 5, "train --overwrite": 7, "report as html": 5, "stats --plot": 5}
+EVERY = {"train": 5, "train --overwrite": 7, "predict": 5, "report as html": 5, "stats --plot": 5}
 # What a command does at the very least: fewer would mean that the hook does not see them.
 LEAST = {"train": 25, "train --overwrite": 20, "report as html": 3, "stats --plot": 4}
 
