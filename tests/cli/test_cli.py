@@ -128,29 +128,6 @@ def test_a_file_is_evaluated_whole_and_unknown_labels_are_named(
     assert result["unknown_labels"] == {"martian": 1}
 
 
-@pytest.mark.parametrize("damage", ["model.safetensors", "vocabulary.json", "truncate", "config"])
-def test_a_damaged_model_is_one_message(
-    longtail: Command, trained: Path, tmp_path: Path, damage: str
-) -> None:
-    broken = tmp_path / "broken"
-    shutil.copytree(trained, broken)
-    if damage == "truncate":
-        (broken / "model.safetensors").write_bytes(b"short")
-    elif damage == "config":
-        (broken / "longtail.json").write_text("{}")
-    else:
-        (broken / damage).unlink()
-    message = "does not belong to a longtail model" if damage == "config" else "train it again"
-    longtail.fails(message, "evaluate", broken, "newswire")
-
-
-def test_out_is_looked_at_before_training(longtail: Command, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    for out in (tmp_path / "file", tmp_path / "file" / "below", tmp_path):
-        longtail.fails("Choose another folder", "train", "newswire", "--out", out)
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 def test_a_missing_test_part_is_reported_before_training(
     longtail: Command, trained: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -299,15 +276,6 @@ def test_what_is_written_can_be_read_and_is_not_mixed(longtail: Command, tmp_pat
     (out / "test.jsonl").write_text((out / "train.jsonl").read_text())
     message = "occurs in several parts"
     longtail.fails(message, "corpus", "convert", out, "--out", tmp_path / "c.jsonl")
-
-
-def test_a_folder_of_files_is_converted_in_its_order(longtail: Command, tmp_path: Path) -> None:
-    folder = tmp_path / "files"
-    folder.mkdir()
-    for k in range(2):
-        (folder / f"{k}.jsonl").write_text(f'{{"text": "text {k}", "labels": ["a"]}}\n')
-    longtail.ok("corpus", "convert", folder, "--out", tmp_path / "a.csv")
-    assert read_data(tmp_path / "a.csv").texts == ["text 0", "text 1"]
 
 
 def test_a_console_that_cannot_show_a_label_shows_its_code(tmp_path: Path) -> None:

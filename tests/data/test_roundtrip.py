@@ -26,7 +26,7 @@ DOCUMENTS = st.lists(
     max_size=6,
     unique_by=lambda document: document[2],
 )
-EXACT = [f"a{suffix}" for entry in FORMATS.values() if entry.write for suffix in entry.suffixes]
+EXACT = [f"a{entry.suffixes[0]}" for entry in FORMATS.values() if entry.write] + ["a.csv.gz"]
 Documents = list[tuple[str, list[str], str, str]]
 
 

@@ -30,16 +30,19 @@ def check_raises(
     assert isinstance(caught.value, ValueError)
 
 
+# One row of each kind of loss: where labels lie is checked before any maths.
+KINDS = pytest.mark.parametrize("name", ["db", "asl", "zlpr", "two-way"])
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean"])
-@pytest.mark.parametrize("name", NAMES)
+@KINDS
 def test_bad_batches(name: str, reduction: str) -> None:
     loss = make_loss(name, 5, reduction=reduction)
     for arguments, words in bad_batches((3, 5)):
         check_raises(lambda kw=arguments: loss(**kw), *words)
 
 
-# One row of each kind of loss: where labels lie is checked before any maths.
-@pytest.mark.parametrize("name", ["db", "asl", "zlpr", "two-way"])
+@KINDS
 def test_sparse_targets_that_point_outside_are_refused(name: str) -> None:
     # torch trusts row starts: with wrong ones `repeat_interleave` wrote past its buffer, and the
     # process died of a corrupted heap some calls later.
