@@ -212,14 +212,6 @@ def test_labels_that_look_wrong_are_said_first(
     assert "label names" not in good
 
 
-def test_they_are_said_before_anything_is_trained(
-    longtail: Command, table: Path, tmp_path: Path
-) -> None:
-    flags = (*FLAGS[:-1], "/", "--out", tmp_path / "run", "--folds", 10_000)
-    err = longtail.fails("cannot make 10000 folds", "train", table, *flags)
-    assert err.index("label names hold ';'") < err.index("cannot make")
-
-
 def test_named_corpora_take_what_they_know(longtail: Command, run: Path, tmp_path: Path) -> None:
     write_data(load(n_documents=50, n_labels=5)["test"], tmp_path / "small.jsonl")
     small = ("--set", "n_documents=300", "--set", "n_labels=12")

@@ -131,14 +131,6 @@ def test_mistakes_are_answered_before_data_is_read(
     longtail.fails(message, "train", "data.jsonl", "--out", "run", *flags.split())
 
 
-def test_names_in_any_case(longtail: Command, folder: Path, tmp_path: Path) -> None:
-    names = ("--model", "Bag", "--loss", "BCE", "--thresholds", "Global", "--objective", "MICRO")
-    longtail.ok("train", folder, "--out", tmp_path / "run", "--folds", 1, "--C", 1, *names)
-    saved = json.loads((tmp_path / "run" / "longtail.json").read_text())
-    assert saved["plans"][0]["loss"] == "bce"
-    assert (saved["thresholds"]["method"], saved["thresholds"]["objective"]) == ("global", "micro")
-
-
 def test_the_end_is_short_and_honest(longtail: Command, folder: Path, tmp_path: Path) -> None:
     out = longtail.ok("train", folder, "--out", tmp_path / "run", "--recipe", "fast").out
     facts = LongTailClassifier.from_pretrained(tmp_path / "run").facts_

@@ -248,9 +248,8 @@ def _with_names(names: Any) -> list[Call]:
 STATS: dict[str, list[tuple[Call, str]]] = {
     "counts": [
         *_refused(lambda v: LabelStats.from_counts(v, 40), (
-            "3", ["3"], ["many"], [HUGE[1]], [3 + 1j], [[1], [1, 2]], object(), [object()],
-            {"a": "1"}, {3}, torch.ones(2, requires_grad=True) * 5, torch.ones(2, device="meta"),
-            np.array(["2020-01-01"], dtype="datetime64[D]"), np.ones(2, dtype=complex),
+            "3", ["3"], [HUGE[1]], [3 + 1j], [[1], [1, 2]], object(), {"a": "1"}, {3},
+            torch.ones(2, device="meta"), np.array(["2020-01-01"], dtype="datetime64[D]"),
         ), message="label_counts must be numbers, got"),
         *_refused(lambda v: LabelStats.from_counts(v, 40), ([], {}, [[1]], None),
                   message=r"at least one label .* of shape \((0,|1, 1|)\)\. Check that the docum"),
