@@ -1,4 +1,4 @@
-"""What is known about the labels before training: how often each occurs.
+"""Statistics of the labels before training: how often each occurs.
 
 `LabelStats` feeds the balancing losses; `label_groups` cuts the labels into head, medium and tail.
 numpy and scipy only.
@@ -25,7 +25,7 @@ GROUP_NAMES = ("head", "medium", "tail")
 
 @dataclass(frozen=True, eq=False)
 class LabelStats:
-    """Counts of every label in the training documents, and what follows from them.
+    """Counts of every label in the training documents, and values derived from them.
 
     Make one with `from_matrix`, `from_lists` or `from_counts`; the first two also see which labels
     share documents, by which the rebalancing losses choose `mu`.
@@ -162,7 +162,7 @@ def encode_labels(
 ) -> tuple[sp.csr_matrix, tuple[str, ...]]:
     """Label lists to a sparse indicator matrix and its column names, sorted unless given.
 
-    With names given, any other label is an error: nothing is dropped in silence.
+    With names given, any other label is an error; none is dropped silently.
     """
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise InputError(
@@ -223,7 +223,10 @@ def label_groups(
     if cuts is not None:
         limits = _numbers(cuts, "cuts must be numbers")
     if limits.shape != (2,) or not limits[0] <= limits[1]:
-        raise InputError(f"cuts: two, the first must not exceed the second, got {shown(cuts)}.")
+        raise InputError(
+            "cuts must be two numbers, of which the first must not exceed the second, got "
+            f"{shown(cuts)}."
+        )
     tail, head = counts < limits[0], counts > limits[1]
     return {"head": head, "medium": ~(head | tail), "tail": tail}
 

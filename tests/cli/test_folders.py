@@ -129,7 +129,7 @@ def test_converted_data_do_not_replace_what_they_are_made_of(
     out.write_text("mine")
     convert = ("corpus", "convert", table, "--out")
     for flags in ((), ("--overwrite",)):
-        longtail.fails("is what is being read", *convert, table, *flags)
+        longtail.fails("is the data being read", *convert, table, *flags)
     longtail.fails("--overwrite", *convert, out)
     assert out.read_text() == "mine" and table.read_text() == text
     longtail.ok(*convert, out, "--overwrite")

@@ -280,7 +280,7 @@ def test_a_part_of_data(longtail: Command, trained: Path, folder: Path, tmp_path
         (("--out", "there.csv"), "there.csv is there already. Replace it with --overwrite."),
         (("--out", "folder.csv"), "folder.csv is a folder: expected the name of a file"),
         (("--out", "folder.csv", "--overwrite"), "folder.csv is a folder"),
-        (("--out", "in.csv", "--overwrite"), "is what is being read"),
+        (("--out", "in.csv", "--overwrite"), "is the data being read"),
         (("--out", "o.csv", "--resume"), "nothing to resume: o.csv is not started"),
         (("--out", "there.csv", "--resume"), "there.csv is whole already"),
         (
@@ -403,7 +403,7 @@ def test_a_stopped_prediction_resumes(
         (("--top-k", 2), "top_k was None, now 2"),
         (("--min-labels", 1), "min_labels was None, now 1"),
         (("--text-field", "body"), "text_field was 'subject,body', now 'body'"),
-        ("file", "somebody else"),
+        ("file", "another program"),
     ],
 )
 def test_other_work_is_not_resumed(

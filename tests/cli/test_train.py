@@ -294,7 +294,7 @@ def test_rare_labels_left_out_by_flag(longtail: Command, folder: Path, tmp_path:
     assert min(json.loads((run / "longtail.json").read_text())["label_counts"]) >= 8
     done = longtail.ok("evaluate", run, folder, "--json")
     assert json.loads(done.out)["unknown_labels"]
-    message = "newswire has no use for --min-count"
+    message = "newswire does not take --min-count"
     longtail.fails(message, "train", "newswire", "--min-count", 8, "--out", tmp_path / "no")
     message, out = "--min-count counts training documents", tmp_path / "out.jsonl"
     convert = ("corpus", "convert", folder / "test.jsonl", "--out", out)

@@ -54,7 +54,7 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("LONGTAIL_CACHE", value)
         assert cache_folder() == expected
     monkeypatch.setenv("LONGTAIL_CACHE", "~no-such-user/texts")
-    with pytest.raises(InputError, match="LONGTAIL_CACHE=~no-such-user/texts is no folder"):
+    with pytest.raises(InputError, match="LONGTAIL_CACHE=~no-such-user/texts is not a folder"):
         cache_folder()
     monkeypatch.delenv("LONGTAIL_CACHE")
     assert cache_folder() == usual

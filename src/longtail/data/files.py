@@ -58,7 +58,7 @@ class TooLargeError(Exception):
 
 
 def unreadable(text: str, options: ReadOptions) -> str | None:
-    """What is wrong with a line that is too long or not in the encoding; None if it is sound."""
+    """The fault of a line that is too long or not in the encoding; None if it has none."""
     if not has_surrogate(text):
         return None
     if TOO_LONG in text:
@@ -108,7 +108,7 @@ class _Unpacked(gzip.GzipFile):
 def open_binary(path: Path, tick: Tick) -> Iterator[BinaryIO]:
     """The bytes of a file, unpacked if it is gzipped, whatever its name says."""
     if path == STANDARD_INPUT:
-        # Not counted: as many bytes as somebody else writes.
+        # Not counted: the total number of bytes is unknown.
         yield sys.stdin.buffer
         return
     with io.BufferedReader(_CountedFile(path, tick), BUFFER) as raw:
@@ -155,9 +155,9 @@ def line_records(
     parse: Callable[[int, str, ReadOptions], Record],
     blank: bool = False,
 ) -> Records:
-    """What `parse` makes of every line; a problem for an unreadable one.
+    """The parsed lines of a file, and a problem for each unreadable one.
 
-    `blank`: also of lines without characters.
+    `blank`: parse blank lines too.
     """
     with open_lines(path, options, tick) as lines:
         for number, line in enumerate(lines, start=1):

@@ -152,7 +152,7 @@ def render(
 
 
 def summarize(runs: Mapping[str, Run], corpus: str | None = None, source: str | None = None) -> str:
-    """How a report begins, with its first table, for the terminal; arguments as for `render`."""
+    """The opening of a report and its first table, for the terminal; arguments as for `render`."""
     evaluations = {name: run.evaluation for name, run in runs.items()}
     begin = opening(runs, compare_runs(evaluations), source)
     tables = [*begin.settings, label_table(evaluations, corpus, precision_recall=True)]

@@ -165,7 +165,7 @@ def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str
 def _gain(
     tuning: Tuning, first: sp.csr_matrix, second: sp.csr_matrix, objective: Objective
 ) -> tuple[float, float]:
-    """By how much the F1 of the second decisions is higher, and its standard error (bootstrap)."""
+    """The gain in F1 of the second decisions over the first, and its bootstrap standard error."""
     truth = tuning.y_true.astype(np.float64)
     n_documents, n_labels = truth.shape
     share = np.full(n_documents, 1 / n_documents)
