@@ -75,6 +75,8 @@ def pair(labels: list[int], offsets: list[int], dtype: torch.dtype | None = None
     ("target", "words"),
     [
         (pair([0, 3, 3, 1], [0, 1, 3]), ["document 1 lists label 3 twice", "once"]),
+        # Unknown elements may hold -100; known ones may not.
+        (to_csr(torch.full((3, 5), -100.0)), ["lie in [0, 1], got values from -100"]),
         # Differences of bytes never fall below 0: they wrap around.
         (pair([0, 1], [0, 2, 1], torch.uint8), ["rise from 0", "(2)", "[0, 2, 1, 2]"]),
         (pair([0, 5], [0, 1, 1], torch.uint8), ["0..4 for 5 labels", "from 0 to 5"]),
