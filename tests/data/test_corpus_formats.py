@@ -232,7 +232,7 @@ def test_nltk_without_cats(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["bioasq", "medline", "jsonl", "jsonl.gz"])
 def test_a_reader_holds_one_record_at_a_time(tmp_path: Path, kind: str) -> None:
-    numbers = range(20_000)
+    numbers = range(30_000)
     path = tmp_path / "large"
     lines = (b'{"text": "%0150d", "labels": ["a"]}\n' % n for n in numbers)
     content, read_records = {
@@ -247,7 +247,7 @@ def test_a_reader_holds_one_record_at_a_time(tmp_path: Path, kind: str) -> None:
     first = sum(ticks)
     # One buffer of 1 MiB at most, of 4 MB and more.
     assert 0 < first <= 1 << 20 < len(plain) / 3
-    for _ in range(15_000):
+    for _ in range(25_000):
         next(records)
     assert first < sum(ticks)
     records.close()  # type: ignore[attr-defined]
