@@ -112,12 +112,12 @@ def write_data(
         what = f"the suffix of {path}" if entry is None else f"the format {entry.name!r}"
         writers = ", ".join(known.name for known in FORMATS.values() if known.write)
         raise DataError(f"longtail cannot write {what}; it writes these formats: {writers}.")
-    # Parquet keeps the names of all labels, also of those without documents.
-    names = {NAMES_KEY: json.dumps(data.label_names, ensure_ascii=False).encode()}
     columns = {name: TYPES.get(name, pa.string()) for name in data.fields}
     as_json = partial(json.dumps, ensure_ascii=False)
     with replacing(path) as temporary:
         records = _records(data, Path(path).name, progress)
+        # Parquet keeps the names of all labels, also of those without documents.
+        names = {NAMES_KEY: as_json(data.label_names).encode()}
         write_rows(temporary, path, entry.name, columns, records, as_json, names)
 
 
