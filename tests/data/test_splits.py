@@ -205,7 +205,7 @@ def one_label_each(draw: st.DrawFn) -> tuple[sp.csr_matrix, list[int]]:
     return sp.identity(n_labels, format="csr")[labels], sizes
 
 
-@settings(max_examples=50)
+@settings(max_examples=min(50, settings.default.max_examples))
 @given(case=one_label_each(), state=st.integers(0, 99))
 def test_a_label_is_in_every_part_where_nothing_hinders_it(
     case: tuple[sp.csr_matrix, list[int]], state: int

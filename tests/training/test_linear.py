@@ -116,7 +116,7 @@ def test_chunks_change_nothing_and_are_resumed(
     loss=st.sampled_from(["bce", "db", "cb-ntr", "zlpr"]),
     seed=st.integers(0, 999),
 )
-@settings(max_examples=40)
+@settings(max_examples=min(40, settings.default.max_examples))
 def test_odd_labels_give_finite_weights(
     n_documents: int, n_labels: int, loss: str, seed: int
 ) -> None:
