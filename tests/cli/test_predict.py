@@ -79,10 +79,10 @@ def test_lines_in_json_out(longtail: Command, trained: Path, tmp_path: Path) -> 
     ]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", "utf-8")
     done = longtail("predict", trained, tmp_path / "texts.txt")
-    found = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["text"] for one in found] == texts
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["text"] for one in answers] == texts
     expected = LongTailClassifier.from_pretrained(trained).predict_labels(texts)
-    assert [one["labels"] for one in found] == expected
+    assert [one["labels"] for one in answers] == expected
 
 
 def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: P
         out.writelines(json.dumps(record) + "\n" for record in records)
     flags = ("--text-field", "body", "--id-field", "key", "--top-k", "3")
     done = longtail("predict", trained, tmp_path / "in.jsonl.gz", *flags)
-    found = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["id"] for one in found] == [str(k) for k in range(600)]
-    for one in found:
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["id"] for one in answers] == [str(k) for k in range(600)]
+    for one in answers:
         best = one["top_probabilities"]
         assert len(best) == len(one["top_labels"]) == 3 and best == sorted(best, reverse=True)
 
@@ -223,7 +223,7 @@ def test_other_layouts_of_the_training_data(
     flags = ("--out", tmp_path / "out.csv", "--label-separator", "+", "--min-labels", 2)
     longtail.ok("predict", run, tmp_path / "in.csv", *flags)
     assert len(rows_of(tmp_path / "out.csv", "+")[0]["labels"]) == 2
-    # What was said of tables does not hold for lines of text.
+    # Options of tables do not apply to lines of text.
     (tmp_path / "in.txt").write_text("caf\xe9 Oil\n", "utf-8")
     done = longtail.ok("predict", run, tmp_path / "in.txt")
     assert json.loads(done.out)["text"] == "caf\xe9 Oil"
@@ -290,7 +290,7 @@ def test_a_part_of_data(longtail: Command, trained: Path, folder: Path, tmp_path
         (("--split", "tset"), "has no parts, so --split tset"),
     ],
 )
-def test_what_makes_no_sense_is_said_first(
+def test_what_makes_no_sense_is_reported_first(
     longtail: Command,
     trained: Path,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Whatever ends a reproduction, nothing finished is lost and what was begun goes on."""
+"""Whatever ends a reproduction, nothing finished is lost, and what was begun is resumed."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_recipes_for_any_data_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     ("n_documents", "epochs"), [(6_769, 24), (10_647, 15), (100, 30), (1_000_000, 3)]
 )
 def test_the_number_of_documents_decides_the_epochs_of_best(n_documents: int, epochs: int) -> None:
-    """Those of Reuters and PubMed lie within what docs/log.md found good."""
+    """Those of Reuters and PubMed lie within what worked best in docs/log.md."""
     recipe = read_recipe(find_recipe("best"))
     encoder, linear = LongTailClassifier.from_settings(recipe).plans(n_documents)
     assert encoder.training.epochs == epochs and linear.training.epochs is None
