@@ -10,7 +10,7 @@ COPY recipes ./recipes
 # With --build-arg of an index that has torch without CUDA, the image is gigabytes smaller.
 ARG PIP_EXTRA_INDEX_URL
 RUN python -m venv /opt/longtail \
-    && /opt/longtail/bin/pip install --no-cache-dir -c constraints.txt '.[serve,explain]'
+    && /opt/longtail/bin/pip install --no-cache-dir -c constraints.txt '.[serve]'
 
 FROM python:3.12-slim
 RUN useradd --create-home --uid 10001 longtail && install -d -o longtail /corrections

@@ -151,6 +151,22 @@ def test_reasons_are_the_strongest_words_in_the_order_of_the_text(
     assert answer.status_code == 422 and "at most 16 documents" in answer.json()["error"]
 
 
+def test_reasons_of_the_model(client: TestClient) -> None:
+    text = "\U0001f33e copper, not wheat"
+    document, empty = predict(client, text, "", reasons=True, top_k=3)
+    for one in document["labels"]:
+        spans = [(reason["start"], reason["end"], reason["word"]) for reason in one["reasons"]]
+        assert {text[start:end] for start, end, _ in spans} <= {"copper", "not", "wheat"}
+        assert all(text[start:end] == word for start, end, word in spans)
+    values = {
+        (one["label"], reason["word"]): reason["value"]
+        for one in document["labels"]
+        for reason in one["reasons"]
+    }
+    assert values["copper", "copper"] > 0 > values["copper", "wheat"]
+    assert all(one["reasons"] == [] for one in empty["labels"])
+
+
 def test_a_label_without_a_threshold_is_never_predicted() -> None:
     texts, labels = [*TEXTS, "tin"], [*LABELS, ["tin"]]
     classifier = LongTailClassifier(Bag(), folds=2, training=Training(device="cpu"))

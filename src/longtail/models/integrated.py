@@ -23,7 +23,7 @@ Forward = Callable[[Tensor], Tensor]
 
 
 def integrated_gradients(forward: Forward, start: Tensor, end: Tensor) -> Contributions:
-    """What each token adds to each label on the way from one text's embeddings to another's.
+    """What each token adds to each label on the path from one text's embeddings to another's.
 
     The steps are doubled until the values of a label sum to the difference of its scores, up to 1 %
     of it; of the attempts on a label the one with the least error counts.
@@ -31,14 +31,14 @@ def integrated_gradients(forward: Forward, start: Tensor, end: Tensor) -> Contri
     Args:
         start: embeddings without words, (tokens, size). end: of the text.
     """
-    way = end - start
+    path = end - start
     with torch.no_grad():
         first, last = (forward(each[None])[0].double().cpu().numpy() for each in (start, end))
     values = np.zeros((len(first), len(start)))
     least, steps = np.full(len(first), np.inf), FIRST_STEPS
     open_labels = np.arange(len(first))
     while len(open_labels) and steps <= LAST_STEPS:
-        attempt = _sum_steps(forward, start, way, open_labels.tolist(), steps)
+        attempt = _sum_steps(forward, start, path, open_labels.tolist(), steps)
         error = relative_error(attempt.sum(axis=1), (last - first)[open_labels])
         better = error < least[open_labels]
         values[open_labels[better]], least[open_labels[better]] = attempt[better], error[better]
@@ -48,22 +48,22 @@ def integrated_gradients(forward: Forward, start: Tensor, end: Tensor) -> Contri
 
 
 def _sum_steps(
-    forward: Forward, start: Tensor, way: Tensor, labels: list[int], steps: int
+    forward: Forward, start: Tensor, path: Tensor, labels: list[int], steps: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """The integral by Gauss and Legendre's quadrature, (labels, tokens)."""
     nodes, weights = np.polynomial.legendre.leggauss(steps)
-    device, n_tokens = way.device, len(way)
+    device, n_tokens = path.device, len(path)
     at = torch.tensor((nodes + 1) / 2, dtype=torch.float32, device=device)
     shares = torch.tensor(weights / 2, dtype=torch.float32, device=device)
     total = torch.zeros(len(labels), n_tokens, dtype=torch.float64, device=device)
     size = max(1, TOKENS // max(1, n_tokens))
     with torch.enable_grad():
         for part, share in zip(torch.split(at, size), torch.split(shares, size), strict=True):
-            points = (start + part[:, None, None] * way).requires_grad_()
+            points = (start + part[:, None, None] * path).requires_grad_()
             logits = forward(points)
             for row, label in enumerate(labels):
                 (slope,) = torch.autograd.grad(
                     logits[:, label] @ share, points, retain_graph=row < len(labels) - 1
                 )
-                total[row] += (slope.sum(dim=0) * way).sum(dim=1)
+                total[row] += (slope.sum(dim=0) * path).sum(dim=1)
     return total.cpu().numpy()
