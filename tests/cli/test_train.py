@@ -16,7 +16,10 @@ from typer.main import get_command
 
 from longtail import Bag, Encoder, LongTailClassifier
 from longtail.cli import app
+from longtail.cli.trained import suggest_best
+from longtail.labels import LabelStats
 from longtail.models import MODELS, ModelSettings
+from longtail.reproduce import find_recipe, read_recipe
 from longtail.settings import field_names
 from longtail.training import Training
 
@@ -326,3 +329,24 @@ def test_a_recipe_that_is_none(
     flags = ("--recipe", tmp_path / "recipe.yaml", "--out", tmp_path / "run")
     err = longtail.fails("cannot be read as a recipe", "train", folder, *flags)
     assert len(err) < 5000 and not Path("RAN").exists()
+
+
+def test_the_best_recipe_is_suggested_where_it_can_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classifier = LongTailClassifier()
+    classifier.label_stats_ = LabelStats.from_counts([5, 9], n_samples=10_000)
+    for gpu, encoder in ((False, True), (True, False), (True, True)):
+        monkeypatch.setattr("torch.cuda.is_available", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(
+            "longtail.models.encoder.is_at_hand", lambda source, encoder=encoder: encoder
+        )
+        suggest_best(classifier)
+        said = " ".join(capsys.readouterr().out.split())
+        assert ("--recipe best would train" in said) == (gpu and encoder)
+    (encoder_plan, linear) = LongTailClassifier.from_settings(
+        read_recipe(find_recipe("best"))
+    ).plans(10_000)
+    assert f"train {encoder_plan.folds} encoders for {encoder_plan.training.epochs} epochs" in said
+    assert encoder_plan.training.epochs == 16 and encoder_plan.model.encoder in said
+    assert not linear.model.trains_in_steps

@@ -30,8 +30,8 @@ FEWEST, PER_POSITIVE, ROUNDS = 100, 2, 3
 EXACT_PAIRS = 2_000_000
 EXACT_ROUNDS = 50
 EXACT_FEWEST = 1000
-# Documents of a label up to which the nearest others are enough in larger problems: on 400 labels of
-# pubmed_mesh of one document, and of two, the mean average precision is 23.8 and 28.3 without
+# Documents of a label up to which the nearest others are enough in larger problems: on 400 labels
+# of pubmed_mesh of one document, and of two, the mean average precision is 23.8 and 28.3 without
 # adding any, 23.7 and 28.1 with three rounds, at half the cost.
 RARE = 2
 # A document is added where w'x exceeds this: it should be at most 0.
