@@ -16,10 +16,7 @@ from typer.main import get_command
 
 from longtail import Bag, Encoder, LongTailClassifier
 from longtail.cli import app
-from longtail.cli.trained import suggest_best
-from longtail.labels import LabelStats
 from longtail.models import MODELS, ModelSettings
-from longtail.reproduce import find_recipe, read_recipe
 from longtail.settings import field_names
 from longtail.training import Training
 
@@ -132,14 +129,6 @@ def test_mistakes_are_answered_before_data_is_read(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.jsonl").write_text("this cannot be read")
     longtail.fails(message, "train", "data.jsonl", "--out", "run", *flags.split())
-
-
-def test_names_in_any_case(longtail: Command, folder: Path, tmp_path: Path) -> None:
-    names = ("--model", "Bag", "--loss", "BCE", "--thresholds", "Global", "--objective", "MICRO")
-    longtail.ok("train", folder, "--out", tmp_path / "run", "--folds", 1, "--C", 1, *names)
-    saved = json.loads((tmp_path / "run" / "longtail.json").read_text())
-    assert saved["plans"][0]["loss"] == "bce"
-    assert (saved["thresholds"]["method"], saved["thresholds"]["objective"]) == ("global", "micro")
 
 
 def test_the_end_is_short_and_honest(longtail: Command, folder: Path, tmp_path: Path) -> None:
@@ -305,7 +294,7 @@ def test_rare_labels_left_out_by_flag(longtail: Command, folder: Path, tmp_path:
     assert min(json.loads((run / "longtail.json").read_text())["label_counts"]) >= 8
     done = longtail.ok("evaluate", run, folder, "--json")
     assert json.loads(done.out)["unknown_labels"]
-    message = "newswire has no use for --min-count"
+    message = "newswire does not take --min-count"
     longtail.fails(message, "train", "newswire", "--min-count", 8, "--out", tmp_path / "no")
     message, out = "--min-count counts training documents", tmp_path / "out.jsonl"
     convert = ("corpus", "convert", folder / "test.jsonl", "--out", out)
@@ -329,24 +318,3 @@ def test_a_recipe_that_is_none(
     flags = ("--recipe", tmp_path / "recipe.yaml", "--out", tmp_path / "run")
     err = longtail.fails("cannot be read as a recipe", "train", folder, *flags)
     assert len(err) < 5000 and not Path("RAN").exists()
-
-
-def test_the_best_recipe_is_suggested_where_it_can_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    classifier = LongTailClassifier()
-    classifier.label_stats_ = LabelStats.from_counts([5, 9], n_samples=10_000)
-    for gpu, encoder in ((False, True), (True, False), (True, True)):
-        monkeypatch.setattr("torch.cuda.is_available", lambda gpu=gpu: gpu)
-        monkeypatch.setattr(
-            "longtail.models.encoder.is_at_hand", lambda source, encoder=encoder: encoder
-        )
-        suggest_best(classifier)
-        said = " ".join(capsys.readouterr().out.split())
-        assert ("--recipe best would train" in said) == (gpu and encoder)
-    (encoder_plan, linear) = LongTailClassifier.from_settings(
-        read_recipe(find_recipe("best"))
-    ).plans(10_000)
-    assert f"train {encoder_plan.folds} encoders for {encoder_plan.training.epochs} epochs" in said
-    assert encoder_plan.training.epochs == 16 and encoder_plan.model.encoder in said
-    assert not linear.model.trains_in_steps
