@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +28,7 @@ from longtail.models.base import (
     TextModel,
     load_network,
 )
+from longtail.models.explanation import Floats64
 from longtail.models.features import TextFeatures
 from longtail.models.information import label_information
 from longtail.models.on_features import OnFeatures
@@ -87,11 +89,14 @@ class LinearBag(OnFeatures):
             context.stop.check(kept)
 
         if is_hinge:
-            from longtail.training.hinge import BIAS, solve_hinge
+            from longtail.training.hinge import BIAS, nearest_duals, solve_hinge
 
             each = module.label_weight
             each_C = C if each is None else C * each.numpy()
-            weight = solve_hinge(features, Y, each_C, progress, partial)
+            alike = repr(dataclasses.replace(self.settings, C=None))
+            solutions = {} if context.earlier is None else context.earlier.setdefault(alike, {})
+            duals = nearest_duals(solutions, C)
+            weight = solve_hinge(features, Y, each_C, progress, partial, duals)
             bias = np.full(Y.shape[1], BIAS, dtype=np.float32)
         else:
             device = device_of(training.device)
@@ -118,6 +123,12 @@ class LinearBag(OnFeatures):
         products = (encoded.matrix @ self._by_feature).toarray()
         products += self._bias
         return np.asarray(products, dtype=np.float32)
+
+    def feature_values(
+        self, columns: NDArray[Any], amounts: Floats, labels: NDArray[np.int64]
+    ) -> tuple[Floats64, Floats64]:
+        weight = self._weight[labels][:, columns].toarray().astype(np.float64)
+        return self._bias[labels].astype(np.float64), weight * amounts
 
     def merged(self, others: Sequence[Any], shares: Shares) -> Self:
         models = [self, *others]
@@ -190,6 +201,16 @@ class BagOfUnits(OnFeatures, NetworkModel):
         encoded: EncodedBags = context.encode(self)
         self.network = self._make_network(len(data.label_names))
         return encoded
+
+    def feature_values(
+        self, columns: NDArray[Any], amounts: Floats, labels: NDArray[np.int64]
+    ) -> tuple[Floats64, Floats64]:
+        # Integrated gradients from no features on, in closed form: the hidden layer has no bias, so
+        # that the same units are above zero all the way.
+        weights = {name: v.cpu().numpy() for name, v in self.network.state_dict().items()}
+        units = weights["words.weight"][columns].astype(np.float64) * amounts[:, None]
+        heads = weights["labels.weight"][labels] * (units.sum(axis=0) > 0)
+        return weights["labels.bias"][labels].astype(np.float64), heads @ units.T
 
     def is_head(self, parameter: str) -> bool:
         return parameter.startswith("labels.")
