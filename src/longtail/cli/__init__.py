@@ -13,6 +13,7 @@ import typer
 from longtail import __version__
 from longtail.cli import data
 from longtail.cli.evaluate import evaluate
+from longtail.cli.export import export
 from longtail.cli.predict import predict
 from longtail.cli.report import report
 from longtail.cli.reproduce import reproduce
@@ -34,6 +35,7 @@ app.command()(evaluate)
 app.command()(predict)
 app.command()(report)
 app.command()(reproduce)
+app.command()(export)
 app.add_typer(data.corpus_app, name="corpus")
 
 
