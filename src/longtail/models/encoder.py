@@ -55,7 +55,8 @@ class EncoderModel(NetworkModel):
         self.network: nn.Module = nn.Identity()
         self._pretrained: Any = None
         self._tokenizer: Any = None
-        self._saved_limits: Limits | None = None
+        self._saved: tuple[Limits, str] | None = None
+        """Of an exported encoder: its limits, and its config.json."""
 
     def prepare(self, data: TextData, context: FitContext) -> Encoded:
         self.load_pretrained(data.label_names)
@@ -120,14 +121,16 @@ class EncoderModel(NetworkModel):
 
     def save_encoding(self, folder: Path) -> None:
         self._tokenizer.save_pretrained(folder)
-        self._pretrained.config.save_pretrained(folder)  # AutoTokenizer reads it
-        (folder / LIMITS_FILE).write_text(json.dumps(self._limits()._asdict()), "utf-8")
+        limits, config = self._saved or (self._limits(), self._pretrained.config.to_json_string())
+        (folder / "config.json").write_text(config, "utf-8")  # AutoTokenizer reads it
+        (folder / LIMITS_FILE).write_text(json.dumps(limits._asdict()), "utf-8")
 
     def load_encoding(self, folder: Path) -> None:
         self._load_tokenizer(str(folder))
-        self._saved_limits = Limits(**json.loads((folder / LIMITS_FILE).read_text("utf-8")))
-        for name, value in self._saved_limits._asdict().items():
+        limits = Limits(**json.loads((folder / LIMITS_FILE).read_text("utf-8")))
+        for name, value in limits._asdict().items():
             check_integer(name, value, 1)
+        self._saved = limits, (folder / "config.json").read_text("utf-8")
 
     def save_for_transformers(self, folder: Path, settings: Mapping[str, Any]) -> None:
         if not self.works_in_pipeline:
@@ -197,8 +200,8 @@ class EncoderModel(NetworkModel):
 
     def _limits(self) -> Limits:
         """What was saved or, of the encoder itself, the setting limited by its positions."""
-        if self._saved_limits is not None:
-            return self._saved_limits
+        if self._saved is not None:
+            return self._saved[0]
         limits = [self.settings.max_length]
         most = getattr(self._pretrained.config, "max_position_embeddings", None)
         if isinstance(most, int) and most > 0:

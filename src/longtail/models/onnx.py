@@ -6,6 +6,7 @@ import logging
 import shutil
 import tempfile
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,6 @@ class OnnxModel(TextModel):
     def __init__(self, kind: TextModel) -> None:
         self.settings, self.scale, self.encoding_key = kind.settings, kind.scale, kind.encoding_key
         self._kind = kind
-        self._temporary: Any = None
         self._folder = Path()
 
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
@@ -65,8 +65,8 @@ class OnnxModel(TextModel):
 
     def export(self, int8: bool) -> None:
         """Make the file of this model of what its kind has learned."""
-        self._temporary = tempfile.TemporaryDirectory(prefix="longtail-")  # removed with the model
-        folder = Path(self._temporary.name)
+        folder = Path(tempfile.mkdtemp(prefix="longtail-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         words = list(self.words())[-20:] or ["text"]
         example = self.encode([" ".join(words[:n]) for n in (3, 7, 20)])
         _export(self._kind, example.batch(np.arange(3)), folder / MODEL_FILE)
@@ -182,7 +182,7 @@ def _export(model: TextModel, inputs: dict[str, torch.Tensor], path: Path) -> No
 def _quantize(folder: Path) -> None:
     """Store the weights of products and embeddings as integers of 8 bits.
 
-    With a scale for each column: of 150 texts of Reuters 12 got other labels with one scale for all,
+    With a scale for each column: of 150 texts of Reuters 12 got other labels with one for all,
     3 with these. In a reduced range 7, but processors without VNNI then compute the same.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
