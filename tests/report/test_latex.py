@@ -36,7 +36,7 @@ def compiled(text: str, folder: Path, packages: str, engine: str = "pdflatex") -
     """The PDF of a document that reads the tables."""
     program = shutil.which(engine)
     if program is None:
-        pytest.skip(f"{engine} is not installed: apt-get install texlive-latex-base")
+        pytest.skip(f"{engine} is not installed: apt-get install texlive-latex-recommended")
     (folder / "tables.tex").write_text(text, "utf-8")
     (folder / "main.tex").write_text(
         f"\\documentclass{{article}}\n{packages}\\begin{{document}}\n\\listoftables\n"
