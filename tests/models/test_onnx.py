@@ -148,7 +148,7 @@ def test_weights_elsewhere_are_refused(
     else:
         inner = helper.make_graph([], "inner", [], [], initializer=[tensor])
         model.graph.node[0].attribute.append(helper.make_attribute("body", inner))
-    with pytest.raises(DataError, match=r"model.onnx reads weights from .*Expected model.onnx.data"):
+    with pytest.raises(DataError, match=r"reads weights from .*Expected model.onnx.data"):
         loaded(Bag(), damaged(folder, tmp_path, model))
 
 

@@ -1,0 +1,76 @@
+"""`longtail export`, and an exported run wherever a run is used."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from longtail.classifier import LongTailClassifier
+from longtail.cli.reading import MEMORY
+
+from .conftest import Command
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from longtail.classifier.export import to_onnx
+
+    path: Path = tmp_path_factory.mktemp("exported") / "run"
+    to_onnx(LongTailClassifier.from_pretrained(trained)).save_pretrained(path)
+    return path
+
+
+def test_an_exported_run_is_used_as_the_trained_one(
+    longtail: Command, trained: Path, folder: Path, tmp_path: Path
+) -> None:
+    run, out = Path(shutil.copytree(trained, tmp_path / "run")), tmp_path / "onnx"
+    memory = '{"data": "a.csv", "options": {"text_field": "body"}}'
+    (run / MEMORY).write_text(memory)
+    done = longtail.ok("export", run, "--to", "onnx", "--out", out)
+    assert "On 64 generated texts: scores differ by at most" in done.out
+    assert "100.0% get the same labels." in done.out and f"longtail predict {out} DATA" in done.out
+    assert (out / MEMORY).read_text() == memory and not list(out.rglob("model.safetensors"))
+    (run / MEMORY).unlink()
+
+    again = ("export", run, "--to", "onnx", "--out", out)
+    longtail.fails("holds an exported model. Replace it with --overwrite", *again)
+    done = longtail.ok(*again, "--overwrite", "--check", folder)
+    assert f"texts of {folder}: scores differ by at most" in done.out
+    assert "(+0.00 / +0.00)" in done.out and not (out / MEMORY).exists()
+
+    data = (folder / "test.jsonl", "--without-text")
+    expected = longtail.ok("predict", run, *data).out
+    assert expected and longtail.ok("predict", out, *data, "--engine", "onnx").out == expected
+    assert longtail.ok("predict", out, *data).out == expected
+    figures = [longtail.ok("evaluate", r, folder, "--json").out for r in (run, out)]
+    assert figures[0] == figures[1]
+
+
+def test_flags_that_make_no_sense(
+    longtail: Command, trained: Path, exported: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+
+    def fails(message: str, run: Path, to: str, *flags: object) -> None:
+        longtail.fails(message, "export", run, "--to", to, "--out", out, *flags)
+
+    fails("--int8 belongs to --to onnx", trained, "hf", "--int8")
+    fails("--check belongs to --to onnx", trained, "hf", "--check", "newswire")
+    fails("is no model of transformers", trained, "hf")
+    fails("int8 has no effect on linear models", trained, "onnx", "--int8")
+    fails("no such file or folder: x.csv", trained, "onnx", "--check", "x.csv")
+    fails("was exported to ONNX and has no weights for torch", exported, "onnx")
+    fails("holds no longtail model", tmp_path, "onnx")
+    assert not out.exists()
+    itself = ("export", trained, "--to", "onnx", "--overwrite", "--out")
+    longtail.fails("is the run itself", *itself, trained)
+    other = shutil.copytree(trained, tmp_path / "other")
+    longtail.fails("holds a trained model. Choose another folder", *itself, other)
+
+
+def test_the_engine_of_a_run_that_was_not_exported(longtail: Command, trained: Path) -> None:
+    message = f"{trained} was not exported to ONNX. Export it, then use the exported folder: "
+    longtail.fails(message, "predict", trained, "--engine", "onnx")
+    longtail.fails("engine must be one of torch, onnx", "predict", trained, "--engine", "jax")
