@@ -36,10 +36,14 @@ def blend(blended: Classifier) -> Classifier:
 
 
 @pytest.fixture(scope="module")
-def run(bag: Classifier, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved exported bag."""
+def exported(bag: Classifier) -> Classifier:
+    return to_onnx(bag)
+
+
+@pytest.fixture(scope="module")
+def run(exported: Classifier, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("exported") / "run"
-    to_onnx(bag).save_pretrained(path)
+    exported.save_pretrained(path)
     return path
 
 
@@ -78,8 +82,7 @@ def test_a_loaded_one_can_be_changed_and_saved_again(run: Path, tmp_path: Path) 
     assert LongTailClassifier.from_pretrained(tmp_path / "again").predict(TEXTS).nnz
 
 
-def test_comparisons(bag: Classifier, monkeypatch: Patch) -> None:
-    exported = to_onnx(bag)
+def test_comparisons(bag: Classifier, exported: Classifier, monkeypatch: Patch) -> None:
     generated = generated_documents(bag)
     assert len(generated) == len(set(generated.texts)) + generated.texts.count("") - 1 == 64
     compared = compare(bag, exported, generated)

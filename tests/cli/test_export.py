@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
-import pytest
-
-from longtail.classifier import LongTailClassifier
 from longtail.cli.reading import MEMORY
+from longtail.runs.model import CONFIG_FILE, seal
 
 from .conftest import Command
-
-
-@pytest.fixture(scope="module")
-def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from longtail.classifier.export import to_onnx
-
-    path: Path = tmp_path_factory.mktemp("exported") / "run"
-    to_onnx(LongTailClassifier.from_pretrained(trained)).save_pretrained(path)
-    return path
 
 
 def test_an_exported_run_is_used_as_the_trained_one(
@@ -48,10 +38,10 @@ def test_an_exported_run_is_used_as_the_trained_one(
     assert figures[0] == figures[1]
 
 
-def test_flags_that_make_no_sense(
-    longtail: Command, trained: Path, exported: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
+def test_flags_that_make_no_sense(longtail: Command, trained: Path, tmp_path: Path) -> None:
+    out, exported = tmp_path / "out", Path(shutil.copytree(trained, tmp_path / "exported"))
+    config = json.loads((exported / CONFIG_FILE).read_text("utf-8"))
+    (exported / CONFIG_FILE).write_text(json.dumps(seal(config | {"engine": "onnx"})), "utf-8")
 
     def fails(message: str, run: Path, to: str, *flags: object) -> None:
         longtail.fails(message, "export", run, "--to", to, "--out", out, *flags)
@@ -59,7 +49,6 @@ def test_flags_that_make_no_sense(
     fails("--int8 belongs to --to onnx", trained, "hf", "--int8")
     fails("--check belongs to --to onnx", trained, "hf", "--check", "newswire")
     fails("is no model of transformers", trained, "hf")
-    fails("int8 has no effect on linear models", trained, "onnx", "--int8")
     fails("no such file or folder: x.csv", trained, "onnx", "--check", "x.csv")
     fails("was exported to ONNX and has no weights for torch", exported, "onnx")
     fails("holds no longtail model", tmp_path, "onnx")

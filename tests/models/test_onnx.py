@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,26 +43,36 @@ def loaded(settings: ModelSettings, folder: Path, n_labels: int = len(NAMES)) ->
     return model
 
 
-@pytest.fixture(params=KINDS, scope="module")
-def pair(request: pytest.FixtureRequest, tiny_bert: Path) -> tuple[Any, OnnxModel]:
-    """A fitted model, and the same exported."""
-    settings = KINDS[request.param]
-    if isinstance(settings, Encoder):
-        settings = Encoder(str(tiny_bert), settings.pooling, settings.max_length)
-    model = fit_model(settings, **({"epochs": 2} if settings.trains_in_steps else {}))
-    return model, exported(model)
+Pair = tuple[Any, OnnxModel]
+"""A fitted model, and the same exported."""
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def make(tiny_bert: Path) -> Callable[[str], Pair]:
+    @cache
+    def make_pair(kind: str) -> Pair:
+        settings = KINDS[kind]
+        if isinstance(settings, Encoder):
+            settings = dataclasses.replace(settings, encoder=str(tiny_bert))
+        model = fit_model(settings, **({"epochs": 2} if settings.trains_in_steps else {}))
+        return model, exported(model)
+
+    return make_pair
+
+
+@pytest.fixture(scope="module")
+def folder(make: Callable[[str], Pair], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved linear bag."""
     path: Path = tmp_path_factory.mktemp("bag")
-    exported(fit_model(Bag(C=100.0, min_df=1))).save(path)
+    make("bag")[1].save(path)
     return path
 
 
-def test_the_scores_are_those_of_torch(pair: tuple[Any, OnnxModel], tmp_path: Path) -> None:
-    model, one = pair
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_scores_are_those_of_torch(
+    kind: str, make: Callable[[str], Pair], tmp_path: Path
+) -> None:
+    model, one = make(kind)
     many = [" ".join(TEXTS[:n]) for n in range(1, 7)] * 20
     for texts in ([""], ["zinc"], ["", ""], ODD, TEXTS + ODD, many):
         expected = model.scores(texts)
@@ -98,8 +111,10 @@ def test_a_vocabulary_of_one_word() -> None:
         assert np.abs(one.scores(texts) - model.scores(texts)).max() < 1e-5
 
 
-def test_int8_of_an_encoder_decides_each_text_alone(tiny_bert: Path, tmp_path: Path) -> None:
-    model = fit_model(Encoder(str(tiny_bert), max_length=16), epochs=2)
+def test_int8_of_an_encoder_decides_each_text_alone(
+    make: Callable[[str], Pair], tmp_path: Path
+) -> None:
+    model = make("encoder")[0]
     one = exported(model, int8=True)
     difference = np.abs(one.scores(TEXTS) - model.scores(TEXTS)).max()
     assert one.is_int8 and 0 < difference < 0.2
@@ -111,7 +126,7 @@ def test_int8_of_an_encoder_decides_each_text_alone(tiny_bert: Path, tmp_path: P
 
 def test_it_cannot_be_trained(folder: Path) -> None:
     with pytest.raises(InputError, match="cannot be trained"):
-        loaded(Bag(), folder).fit(DATA, None, None, None)
+        loaded(KINDS["bag"], folder).fit(DATA, None, None, None)
 
 
 def test_a_graph_that_torch_cannot_export(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,35 +164,35 @@ def test_weights_elsewhere_are_refused(
         inner = helper.make_graph([], "inner", [], [], initializer=[tensor])
         model.graph.node[0].attribute.append(helper.make_attribute("body", inner))
     with pytest.raises(DataError, match=r"reads weights from .*Expected model.onnx.data"):
-        loaded(Bag(), damaged(folder, tmp_path, model))
+        loaded(KINDS["bag"], damaged(folder, tmp_path, model))
 
 
 def test_weights_in_the_file_beside_it(folder: Path, tmp_path: Path) -> None:
     """As of models of more than 2 GB."""
-    expected = loaded(Bag(), folder).scores(TEXTS)
+    expected = loaded(KINDS["bag"], folder).scores(TEXTS)
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     model = onnx.load(folder / MODEL_FILE)
     settings = {"save_as_external_data": True, "location": DATA_FILE, "size_threshold": 64}
     onnx.save(model, copy / MODEL_FILE, **settings)
-    large = loaded(Bag(), copy)
+    large = loaded(KINDS["bag"], copy)
     np.testing.assert_array_equal(large.scores(TEXTS), expected)
     (tmp_path / "again").mkdir()
     large.save(tmp_path / "again")
-    np.testing.assert_array_equal(loaded(Bag(), tmp_path / "again").scores(TEXTS), expected)
+    np.testing.assert_array_equal(loaded(KINDS["bag"], tmp_path / "again").scores(TEXTS), expected)
     (copy / DATA_FILE).rename(tmp_path / "moved")
     (copy / DATA_FILE).symlink_to(tmp_path / "moved")
     with pytest.raises(OSError, match="not a regular file"):
-        loaded(Bag(), copy)
+        loaded(KINDS["bag"], copy)
 
 
 def test_a_file_of_another_model(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected scores of 7 labels, got .*\(1, 4\)"):
-        loaded(Bag(), folder, n_labels=7)
+        loaded(KINDS["bag"], folder, n_labels=7)
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
     nodes = [helper.make_node("Odd", ["x"], ["y"], domain="foreign")]
     opsets = [helper.make_opsetid("foreign", 1)]
     graph = helper.make_graph(nodes, "g", info[:1], info[1:])
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     with pytest.raises(Exception, match=r"foreign.*is not a registered function/op|No opset"):
-        loaded(Bag(), damaged(folder, tmp_path, model))
+        loaded(KINDS["bag"], damaged(folder, tmp_path, model))
