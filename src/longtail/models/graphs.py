@@ -20,7 +20,7 @@ def owners(starts: Tensor, total: int) -> Tensor:
 
     Not by repeat_interleave, which in ONNX compares every run with every place.
     """
-    marks = torch.zeros(total + 1, dtype=torch.int64)
+    marks = torch.zeros(total + 1, dtype=torch.int64, device=starts.device)
     marks = marks.scatter_add(0, starts, torch.ones_like(starts))
     return torch.cumsum(marks, 0)[:total] - 1
 
@@ -73,7 +73,7 @@ class DenseRows(nn.Module):
     def forward(self, indices: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
         documents = owners(offsets, indices.shape[0])
         rows = self.weight[indices] * weights[:, None]
-        total = torch.zeros(offsets.shape[0], self.weight.shape[1])
+        total = torch.zeros(offsets.shape[0], self.weight.shape[1], device=rows.device)
         scores: Tensor = self.head(torch.index_put(total, (documents,), rows, accumulate=True))
         return scores
 
