@@ -33,8 +33,10 @@ format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(VENV)/.base ## Write docs/losses.md from the table of losses
+docs: $(VENV)/.docs ## Write docs/losses.md from the table of losses, and build the site into site/
 	$(BIN)/python docs/make_losses.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "The site is in site/index.html. To have its search too: $(BIN)/python -m http.server -d site"
 
 bench: $(VENV)/.base ## Time and memory of losses, reading, splits and evaluation
 	$(BIN)/python benchmarks/losses.py
@@ -43,7 +45,7 @@ bench: $(VENV)/.base ## Time and memory of losses, reading, splits and evaluatio
 	$(BIN)/python benchmarks/evaluation.py
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -56,7 +58,12 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
 	@$(INSTALL) -e .
 	@touch $@
 
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing longtail and what builds its site into $(VENV) ..."
+	@$(INSTALL) -e '.[docs]'
+	@touch $(VENV)/.base $@
+
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing longtail and its tools into $(VENV) (a few minutes the first time) ..."
 	@$(INSTALL) -e '.[dev]'
-	@touch $(VENV)/.base $@
+	@touch $(VENV)/.base $(VENV)/.docs $@

@@ -1,9 +1,11 @@
 """Two corpora from Debian's own packages, of kinds that no other corpus here has.
 
 python benchmarks/debian.py FOLDER
+python benchmarks/debian.py FOLDER --language ja
 
 packages   descriptions of packages with their debtags, which volunteers gave and left incomplete;
-           `packages-short` has only the line of summary
+           `packages-short` has only the line of summary; `packages-ja` those that volunteers
+           translated into Japanese, or into another language that the archive has
 fortunes   quotations, jokes and riddles with the collection that they come from: very short,
            subjective, one label each
 
@@ -25,7 +27,8 @@ from pathlib import Path
 
 FORTUNES = ("fortunes", "fortunes-min")
 MIN_DOCUMENTS = 3
-APT = ("-o", "Acquire::Languages=en", "-o")
+WRAPPED = re.compile(r"(?<=[^\x00-\xff])\s*\n\s*(?=[^\x00-\xff])")
+"""A line break between two characters of a script without spaces."""
 
 Document = tuple[str, tuple[str, ...]]
 
@@ -43,13 +46,14 @@ def stanzas(text: str) -> Iterable[dict[str, str]]:
         yield fields
 
 
-def descriptions() -> dict[str, str]:
-    """MD5 of a summary -> the whole description, of Translation-en."""
+def descriptions(language: str) -> dict[str, str]:
+    """MD5 of a summary -> the whole description in a language, of the archive's Translation."""
     with tempfile.TemporaryDirectory() as folder:
         lists = f"Dir::State::lists={folder}"
         Path(folder, "partial").mkdir()
-        subprocess.run(["apt-get", *APT, lists, "update"], check=True, stdout=subprocess.DEVNULL)
-        pattern = "*_i18n_Translation-en*"
+        apt = ["apt-get", "-o", f"Acquire::Languages={language}", "-o", lists, "update"]
+        subprocess.run(apt, check=True, stdout=subprocess.DEVNULL)
+        pattern = f"*_i18n_Translation-{language}*"
         helper = "/usr/lib/apt/apt-helper"
         files = sorted(Path(folder).glob(pattern))
         texts = [subprocess.check_output([helper, "cat-file", file], text=True) for file in files]
@@ -57,19 +61,20 @@ def descriptions() -> dict[str, str]:
     for text in texts:
         for fields in stanzas(text):
             if "Description-md5" in fields:
-                found[fields["Description-md5"]] = fields["Description-en"]
+                found[fields["Description-md5"]] = fields[f"Description-{language}"]
     return found
 
 
-def packages(short: bool) -> list[Document]:
+def packages(language: str, *, short: bool = False) -> list[Document]:
     """Each description once, with the tags of the first package that has it."""
-    whole = {} if short else descriptions()
+    whole = {} if short else descriptions(language)
     available = subprocess.check_output(["apt-cache", "dumpavail"], text=True)
     documents: dict[str, tuple[str, ...]] = {}
     for fields in stanzas(available):
         tags = re.split(r"[,\s]+", fields.get("Tag", ""))
         name, md5 = fields.get("Package", ""), fields.get("Description-md5", "")
-        text = whole.get(md5, fields.get("Description", ""))
+        text = whole.get(md5, fields.get("Description", "") if language == "en" else "")
+        text = text if language == "en" else WRAPPED.sub("", text)
         text = re.sub(r"\s+", " ", text.replace("\n.\n", "\n")).strip()
         if any(tags) and text:
             kept = tuple(sorted(tag for tag in tags if tag and not tag.startswith("special::")))
@@ -114,9 +119,14 @@ def write(folder: Path, documents: list[Document]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    write(folder / "packages", packages(short=False))
-    write(folder / "packages-short", packages(short=True))
+    parser.add_argument("--language", default="en")
+    arguments = parser.parse_args()
+    folder, language = arguments.folder, arguments.language
+    if language != "en":
+        write(folder / f"packages-{language}", packages(language))
+        return
+    write(folder / "packages", packages("en"))
+    write(folder / "packages-short", packages("en", short=True))
     write(folder / "fortunes", fortunes())
 
 

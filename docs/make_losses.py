@@ -22,11 +22,14 @@ Made from `longtail.losses.LOSSES` by `python docs/make_losses.py`; edit there.
 Every loss is a `torch.nn.Module` made by name and called on raw logits:
 
 ```python
+import torch
+
 from longtail import LabelStats, build_loss
 
-stats = LabelStats.from_lists(train_labels)  # or .from_matrix(Y), .from_counts(counts, n)
-loss = build_loss("db", stats, reduction="batchmean")
-value = loss(logits, target, mask=None, sample_weight=None)
+stats = LabelStats.from_lists([["copper"], ["copper", "nickel"]])  # labels of training documents
+loss = build_loss("db", stats, reduction="batchmean")  # or .from_matrix(Y), .from_counts(counts, n)
+logits, target = torch.zeros(1, 2, requires_grad=True), torch.tensor([[1.0, 0.0]])
+loss(logits, target, mask=None, sample_weight=None).backward()
 ```
 
 In the formulas z is the logit, p = sigmoid(z), y the target, n the number of training documents

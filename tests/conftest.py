@@ -28,7 +28,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 # Left out by `make quick`: tests that start processes, compile, draw, fit many models, read large
 # files, or use an encoder.
-SLOW_FOLDERS = ("attack", "cli", "examples", "reproduce")
+SLOW_FOLDERS = ("attack", "cli", "documents", "examples", "reproduce")
 SLOW_FILES = {
     "classifier": ("export", "odd_inputs", "predict"),
     "corpora": ("pubmed",),
