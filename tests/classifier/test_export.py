@@ -103,6 +103,11 @@ def test_int8(encoder: Classifier, tmp_path: Path) -> None:
     assert compared.difference > 0 and compared.n_alike > 40
     exported.save_pretrained(tmp_path / "run")
     assert "in integers of 8 bits: the results below" in (tmp_path / "run/README.md").read_text()
+    # Its weights, and so its layers, are in no file of torch.
+    config = json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))
+    config["num_hidden_layers"] = 12
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config), "utf-8")
+    change(tmp_path / "run", lambda config: config.update(files=manifest(tmp_path / "run")))
     loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
     np.testing.assert_array_equal(
         loaded.decision_function(data.texts), exported.decision_function(data.texts)

@@ -126,7 +126,7 @@ class EncoderModel(NetworkModel):
         (folder / LIMITS_FILE).write_text(json.dumps(limits._asdict()), "utf-8")
 
     def load_encoding(self, folder: Path) -> None:
-        self._load_tokenizer(str(folder))
+        self._load_tokenizer(str(folder), has_weights=False)
         limits = Limits(**json.loads((folder / LIMITS_FILE).read_text("utf-8")))
         for name, value in limits._asdict().items():
             check_integer(name, value, 1)
@@ -151,10 +151,10 @@ class EncoderModel(NetworkModel):
             content.pop("auto_map", None)  # of code that is not used
             (folder / name).write_text(json.dumps(content, indent=2), "utf-8")
 
-    def _load_tokenizer(self, source: str) -> None:
+    def _load_tokenizer(self, source: str, has_weights: bool = True) -> None:
         from transformers import AutoTokenizer
 
-        check_encoder(source, self.trust_remote_code)
+        check_encoder(source, self.trust_remote_code, has_weights)
         with _quiet():
             # Always explicit: otherwise transformers prompts on the terminal, our input perhaps.
             self._tokenizer = AutoTokenizer.from_pretrained(
