@@ -77,7 +77,7 @@ def main() -> int:
         seconds = 60 * given.minutes * SHARES[name] / whole
         outcomes[name] = run(name, seconds, given.least, given.seed)
     print(table(outcomes))
-    return int(any(one.verdict not in GOOD for found in outcomes.values() for one in found))
+    return int(any(one.verdict not in GOOD for each in outcomes.values() for one in each))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,9 @@ def test_int8_of_an_encoder_decides_each_text_alone(
     assert loaded(model.settings, tmp_path).is_int8
 
 
-def test_it_cannot_be_trained(folder: Path) -> None:
+def test_it_cannot_be_trained_nor_explained(folder: Path) -> None:
+    with pytest.raises(InputError, match="explain the run it came from"):
+        loaded(KINDS["bag"], folder).explain("zinc", np.arange(1), [])
     with pytest.raises(InputError, match="cannot be trained"):
         loaded(KINDS["bag"], folder).fit(DATA, None, None, None)
 

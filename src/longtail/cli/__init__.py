@@ -13,6 +13,7 @@ import typer
 from longtail import __version__
 from longtail.cli import data
 from longtail.cli.evaluate import evaluate
+from longtail.cli.explain import explain
 from longtail.cli.export import export
 from longtail.cli.predict import predict
 from longtail.cli.report import report
@@ -33,6 +34,7 @@ app.command()(data.stats)
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
+app.command()(explain)
 app.command()(report)
 app.command()(reproduce)
 app.command()(export)

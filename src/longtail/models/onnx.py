@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from longtail.data import TextData
 from longtail.errors import DataError, InputError, LongtailError, MissingExtraError
 from longtail.models.base import Engine, FitContext, Floats, MakeLoss, TextModel
+from longtail.models.explanation import Contributions
+from longtail.models.words import Spans
 from longtail.runs.files import check_regular
 from longtail.training.encoded import sorted_batches
 from longtail.training.settings import Training
@@ -43,6 +45,9 @@ class OnnxModel(TextModel):
 
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
         raise InputError("an exported model cannot be trained: train one of its kind.")
+
+    def explain(self, text: str, labels: NDArray[np.int64], words: Spans) -> Contributions:
+        raise InputError("an exported model has no explanations: explain the run it came from.")
 
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> Any:
         return self._kind.encode(texts, cache)

@@ -15,6 +15,7 @@ from torch import nn
 
 from longtail.data import TextData
 from longtail.models.base import FitContext, Floats, MakeLoss, Scale, read_weights
+from longtail.models.explanation import Floats64
 from longtail.models.features import TextFeatures
 from longtail.models.graphs import DenseRows, Shift
 from longtail.models.on_features import OnFeatures
@@ -76,6 +77,12 @@ class SvmModel(OnFeatures):
 
     def graph(self) -> nn.Module:
         return DenseRows(torch.from_numpy(self._weight).T.contiguous(), Shift(self._bias))
+
+    def feature_values(
+        self, columns: NDArray[Any], amounts: Floats, labels: NDArray[np.int64]
+    ) -> tuple[Floats64, Floats64]:
+        weight = self._weight[np.ix_(labels, columns)].astype(np.float64)
+        return self._bias[labels].astype(np.float64), weight * amounts
 
     def save(self, folder: Path) -> None:
         self.save_encoding(folder)
