@@ -51,6 +51,7 @@ def test_corrections_are_training_data(
         {"text": "a", "labels": [1]}, {"text": "a", "labels": [], "id": ""},
         {"text": "a", "labels": [], "model": "x"}, {"text": "a", "labels": ["\ud800"]},
         {"text": "a", "labels": ["x" * 1001]}, {"text": "a", "labels": ["x"] * 1001},
+        {"text": "\x1c", "labels": []}, {"text": "a", "labels": ["\x1c"]},
     ],
 )  # fmt: skip
 def test_what_is_no_correction_is_not_stored(

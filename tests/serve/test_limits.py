@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -50,7 +51,8 @@ def error_of(answer: Any, status: int) -> str:
         (b'{"documents": [{"text": "a"}], "top_k": true}', "top_k"),
         (b'{"documents": [{"text": "a"}], "top_k": NaN}', "top_k"),
         (b'{"documents": [{"text": "a"}], "reasons": "yes"}', "reasons"),
-        (json.dumps({"documents": [{}] * 200}).encode(), "and 197 more faults"),
+        (b'{"documents": [{}, 5]}', "body.documents.0.text is missing. GET"),
+        (json.dumps(dict.fromkeys("abcde", 1)).encode(), "and 3 more faults"),
     ],
 )
 def test_wrong_bodies(client: TestClient, body: bytes, why: str) -> None:
@@ -181,3 +183,19 @@ def test_large_requests_with_reasons_hold_up_no_other(serving: Serve, loaded: Se
 def test_wrong_limits(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Limits(**wrong)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"documents": [' + b"{}," * 300_000 + b"{}]}",
+        b'{"documents": [], ' + b",".join(b'"%d": 1' % k for k in range(100_000)) + b"}",
+    ],
+)
+def test_a_million_faults_take_no_memory(client: TestClient, body: bytes) -> None:
+    tracemalloc.start()
+    try:
+        error_of(client.post(PATH, content=body, headers=JSON), 422)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000  # gigabytes for a body of 10 MB
+    finally:
+        tracemalloc.stop()

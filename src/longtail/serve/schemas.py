@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from longtail.checks import has_surrogate
 
 MOST_TOP_K = 200
+# An error for each of a million unknown fields would take gigabytes.
+MOST_FIELDS = 20
 Group = Literal["head", "medium", "tail", "unseen"]
 
 
@@ -26,7 +36,15 @@ Label = Annotated[Text, StringConstraints(min_length=1, max_length=1000, pattern
 class Strict(BaseModel):
     """A body whose fields are all known, and not converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    # Python's idea of a blank is that of the readers of training data.
+    model_config = ConfigDict(extra="forbid", strict=True, regex_engine="python-re")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_size(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > MOST_FIELDS:
+            raise ValueError(f"an object of {len(value):,} fields")
+        return value
 
 
 class Document(Strict):
@@ -35,7 +53,8 @@ class Document(Strict):
 
 
 class PredictRequest(Strict):
-    documents: list[Document] = Field(
+    # The first wrong document ends the check: the errors of a million would take gigabytes.
+    documents: Annotated[list[Document], FailFast()] = Field(
         min_length=1, examples=[[{"text": "Robusta coffee exports rose 4 pct"}]]
     )
     top_k: int | None = Field(
