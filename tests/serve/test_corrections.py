@@ -6,6 +6,7 @@ import errno
 import json
 import multiprocessing
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from longtail.data import read_data
 from longtail.errors import InputError
 from longtail.runs import append
 from longtail.runs.append import append_line
+from longtail.runs.files import Lock
 from longtail.serve.settings import Service, check_corrections
+
+from .conftest import Serve
 
 PATH = "/models/run/corrections"
 
@@ -30,7 +34,9 @@ def test_corrections_are_training_data(
     first = {"text": "tin\nrose \u2028 \U0001f33e", "labels": ["tin", "copper", "tin"], "id": "a"}
     answer = client.post(PATH, json={**first, "predicted": ["wheat"]})
     assert answer.status_code == 201 and synced
-    assert answer.json() == {"stored": True, "id": "a", "new_labels": ["tin"]}
+    key = answer.json()["id"]
+    assert answer.json() == {"stored": True, "id": key, "new_labels": ["tin"]}
+    assert key.startswith("a-") and len(key) == 34
     second = client.post(PATH, json={"text": "nothing", "labels": []}).json()
     assert second["new_labels"] == [] and len(second["id"]) == 32
     path = service.corrections
@@ -39,7 +45,7 @@ def test_corrections_are_training_data(
     assert list(line) == ["id", "text", "labels", "predicted", "model", "time"]
     assert line["model"] == "run" and line["predicted"] == ["wheat"]
     data = read_data(path, keep_unlabelled=True)
-    assert data.texts == [first["text"], "nothing"] and data.ids == ("a", second["id"])
+    assert data.texts == [first["text"], "nothing"] and data.ids == (key, second["id"])
     assert [list(document.labels) for document in data] == [["copper", "tin"], []]
 
 
@@ -92,6 +98,30 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
     append_line(path, b'{"text": "b"}\n')
     append_line(path, b'{"text": "c"}')
     assert path.read_bytes() == b'{"text": "wh\n{"text": "b"}\n{"text": "c"}\n'
+
+
+def test_a_document_may_be_corrected_twice(client: TestClient, service: Service) -> None:
+    for labels in (["copper"], ["tin"]):
+        body = {"text": "copper rose", "labels": labels, "id": "ticket 1"}
+        assert client.post(PATH, json=body).status_code == 201
+    assert service.corrections is not None
+    data = read_data(service.corrections)
+    assert [list(document.labels) for document in data] == [["copper"], ["tin"]]
+
+
+def test_a_disk_that_hangs_is_a_503_in_time(serving: Serve, service: Service) -> None:
+    path = service.corrections
+    assert path is not None
+    path.touch()
+    with serving(timeout=0.2) as client, Lock(path) as lock, ThreadPoolExecutor(3) as pool:
+        assert lock.acquire()  # as another process that holds the file, and does not go on
+        asked = [pool.submit(client.post, PATH, json={"text": "a", "labels": []}) for _ in "abc"]
+        for one in asked:
+            assert one.result().status_code == 503 and "retry-after" in one.result().headers
+        lock.close()
+        assert client.post(PATH, json={"text": "b", "labels": []}).status_code == 201
+    texts = read_data(path, keep_unlabelled=True).texts
+    assert texts in (["b"], ["a", "b"]), "what had not begun is given up"
 
 
 def add(path: Path, name: str) -> None:

@@ -192,9 +192,10 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
         request.scope["longtail"] = {"model": name}
         _check_length(correction.text, limits.max_text_length)
         path, loop = service.corrections_of(name), asyncio.get_running_loop()
-        key = await loop.run_in_executor(
+        storing = loop.run_in_executor(
             state.disk, store, path, name, correction.model_dump(mode="json")
         )
+        key = await _in_time(storing, limits.timeout)
         state.metrics.corrections.labels(name).inc()
         new = [label for label in dict.fromkeys(correction.labels) if label not in model.known]
         return JSONResponse({"stored": True, "id": key, "new_labels": new}, 201)

@@ -18,7 +18,8 @@ class NotStoredError(LongtailError):
 
 def store(path: Path, model: str, correction: dict[str, Any]) -> str:
     """Add a correction to a file, onto the disk; returns its id."""
-    key = correction["id"] or uuid.uuid4().hex
+    # Unique, as of training data: one document may be corrected twice, or have its id there too.
+    key = "-".join(filter(None, (correction["id"], uuid.uuid4().hex)))
     record = {
         "id": key,
         "text": correction["text"],
@@ -34,4 +35,4 @@ def store(path: Path, model: str, correction: dict[str, Any]) -> str:
             f"the correction was not stored: {path.name} cannot be written "
             f"({error.strerror or error}). Mend that on the server, then send it again."
         ) from error
-    return str(key)
+    return key

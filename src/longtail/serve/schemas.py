@@ -96,13 +96,15 @@ class PredictAnswer(BaseModel):
 class Correction(Strict):
     text: Text = Field(min_length=1, pattern=r"\S", examples=["Robusta coffee exports rose 4 pct"])
     labels: list[Label] = Field(max_length=1000, examples=[["coffee"]])
-    id: Annotated[Id, Field(min_length=1)] | None = None
+    id: Annotated[Id, Field(min_length=1)] | None = Field(
+        None, description="What the id in the file begins with; its end is unique."
+    )
     predicted: list[Label] | None = Field(None, max_length=1000)
 
 
 class Stored(BaseModel):
     stored: bool
-    id: str
+    id: str = Field(description="The id of the line in the file.")
     new_labels: list[str] = Field(description="Labels that the model does not know.")
 
 
