@@ -103,3 +103,28 @@ def test_what_the_flags_make(run: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert service.examples == ("copper rose", "wheat fell")
     assert (service.limits.timeout, service.limits.max_wait_ms) == (3.0, 0.0)
     assert "serves run, other. Stop with Ctrl-C." in result.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "only_local", "is_open"),
+    [
+        ([], True, False),
+        (["--host", "localhost"], True, False),
+        (["--api-key", "secret"], False, False),
+        (["--host", "0.0.0.0"], False, True),
+        (["--host", "0.0.0.0", "--api-key", "secret"], False, False),
+    ],
+)
+def test_who_may_ask(
+    run: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], only_local: bool, is_open: bool
+) -> None:
+    made: list[Service] = []
+
+    def serve(service: Service, listener: Any, *_: Any) -> None:
+        with listener:
+            made.append(service)
+
+    monkeypatch.setattr(running, "serve", serve)
+    result = CliRunner().invoke(app, ["serve", str(run), "--port", "0", *flags])
+    assert result.exit_code == 0 and made[0].only_local == only_local
+    assert ("Whoever reaches this port" in result.stderr) == is_open

@@ -118,6 +118,16 @@ def test_the_key_opens_all_but_the_page(serving: Serve) -> None:
         assert "Authorization: Bearer" in client.get("/docs", headers=key).text
 
 
+def test_names_of_other_sites_do_not_lead_to_a_local_service(serving: Serve) -> None:
+    with serving(only_local=True) as client:
+        for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
+            assert client.get("/models", headers={"host": host}).status_code == 200
+        for host in ("evil.example", "localhost.evil.example:8000", "127.0.0.1.evil", "", "é"):
+            for path in ("/models", "/", "/health"):
+                answer = client.get(path, headers=[(b"host", host.encode())])
+                assert "answers to localhost" in error_of(answer, 421)
+
+
 def test_a_full_queue_and_a_slow_model(serving: Serve, loaded: Served) -> None:
     slow = Slow(loaded)
     settings = dict(queue=2, max_documents=2, max_batch=1, timeout=0.3)

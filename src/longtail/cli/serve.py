@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
+from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,6 +95,10 @@ def serve(
     from longtail.serve.run import serve as start
 
     listener = open_socket(host, port)
+    address = ip_address(listener.getsockname()[0].partition("%")[0])
+    service = replace(service, only_local=address.is_loopback and api_key is None)
+    if not address.is_loopback and api_key is None:
+        typer.echo(f"Whoever reaches this port may use the service. Set {API_KEY}.", err=True)
     shown = f"[{host}]" if ":" in host else host
     where = f"http://{shown}:{listener.getsockname()[1]}"
 

@@ -57,7 +57,7 @@ def create_app(service: Service, served: dict[str, Served] | None = None) -> App
     _add_state_routes(app, state)
     _add_model_routes(app, state)
     add_pages(app)
-    return Guard(app, service.limits, state.metrics, service.api_key)
+    return Guard(app, service, state.metrics)
 
 
 class State:

@@ -8,12 +8,13 @@ import asyncio
 import hmac
 import json
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from longtail.serve.observe import LOG, Metrics
-from longtail.serve.settings import MEGABYTE, Limits
+from longtail.serve.settings import MEGABYTE, Service
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -32,6 +33,8 @@ HEADERS = (
 )
 RETRY_SECONDS = 1
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+# Names that no other site can have: addresses too, as browsers do not look them up.
+LOCAL = re.compile(r"(?:localhost|[\d.]+|\[[\da-f:.]+\])(?::\d*)?", re.ASCII | re.IGNORECASE)
 OPEN_ROUTES = ("/health", "/ready", "/")
 CRASHED = "the service failed on this request; its log says where. Report it if it happens again."
 
@@ -49,11 +52,10 @@ class RefusedError(Exception):
 class Guard:
     """An ASGI application around another."""
 
-    def __init__(
-        self, app: App, limits: Limits, metrics: Metrics, api_key: str | None = None
-    ) -> None:
-        self.app, self.limits, self.metrics = app, limits, metrics
-        self.api_key = None if api_key is None else api_key.encode()
+    def __init__(self, app: App, service: Service, metrics: Metrics) -> None:
+        self.app, self.limits, self.metrics = app, service.limits, metrics
+        self.only_local = service.only_local
+        self.api_key = None if service.api_key is None else service.api_key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,6 +83,7 @@ class Guard:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
+        self._check_host(headers)
         self._check_key(scope["path"], headers)
         body = b""
         if scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
@@ -92,6 +95,16 @@ class Guard:
                 message = f"expected Content-Type: application/json, got {got!r}."
                 raise RefusedError(422, f"{message} Send the body as JSON.")
         await self._run(scope, body, receive, send)
+
+    def _check_host(self, headers: dict[bytes, bytes]) -> None:
+        """Refuse pages of other sites whose name was made to lead to this machine."""
+        host = headers.get(b"host", b"localhost").decode("latin-1")
+        if self.only_local and not LOCAL.fullmatch(host):
+            raise RefusedError(
+                421,
+                f"without a key the service answers to localhost and to addresses, got {host!r}. "
+                "Set a key, or let the proxy pass on Host: localhost.",
+            )
 
     def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
         if self.api_key is None or path in OPEN_ROUTES or path.startswith("/static/"):

@@ -64,6 +64,8 @@ class Service:
     """Of all models; None: a file beside each run."""
     examples: tuple[str, ...] = ()
     api_key: str | None = field(default=None, repr=False)
+    only_local: bool = False
+    """Whether requests must name this machine: `localhost` or an address."""
 
     def corrections_of(self, name: str) -> Path:
         beside = self.runs[name].resolve().parent / f"corrections-{name}.jsonl"
