@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from longtail.cli.flags import option, takes
-from longtail.cli.show import Engine, TrustRemoteCode
+from longtail.cli.show import Engine, TrustRemoteCode, print_notes
 from longtail.errors import DataError, InputError
 from longtail.serve import check_extra
 from longtail.serve.settings import Limits, Service, check_corrections, name_runs
@@ -98,7 +98,7 @@ def serve(
     address = ip_address(listener.getsockname()[0].partition("%")[0])
     service = replace(service, only_local=address.is_loopback and api_key is None)
     if not address.is_loopback and api_key is None:
-        typer.echo(f"Whoever reaches this port may use the service. Set {API_KEY}.", err=True)
+        print_notes([f"Whoever reaches this port may use the service: set {API_KEY}."])
     shown = f"[{host}]" if ":" in host else host
     where = f"http://{shown}:{listener.getsockname()[1]}"
 

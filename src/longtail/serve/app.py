@@ -114,8 +114,6 @@ def _add_state_routes(app: FastAPI, state: State) -> None:
     @app.get("/metrics", response_class=Response, tags=["state"])
     async def metrics() -> Response:
         """Counts and times, in Prometheus' format."""
-        for name, queues in state.queues.items():
-            state.metrics.waiting.labels(name).set(queues.n_waiting)
         return Response(state.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
@@ -136,7 +134,7 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
         """The models that are served."""
         return JSONResponse({"models": [served.summary for served in state.served.values()]})
 
-    @app.get("/models/{name}", response_model=schemas.ModelDetails, **settings(404))
+    @app.get("/models/{name}", response_model=schemas.ModelDetails, **settings(404, 422))
     async def model(name: str) -> Any:
         """A model: its card, its held-out scores, and the limits of requests."""
         numbers = {

@@ -46,7 +46,7 @@ class Metrics:
         )
         self.waiting = Gauge(
             "longtail_waiting_documents",
-            "Documents in the queue of a model.",
+            "Documents that wait for their answer.",
             ("model",),
             **on,
             multiprocess_mode="livesum",

@@ -21,7 +21,7 @@ class Queues:
 
     def __init__(self, served: Served, limits: Limits, metrics: Metrics) -> None:
         self._thread = ThreadPoolExecutor(1, f"model {served.name}")
-        observe = metrics.batches.labels
+        observe, self._waiting = metrics.batches.labels, metrics.waiting.labels(served.name)
         self._predictions = Batcher[Wanted, list[Answer]](
             served.predict,
             self._thread,
@@ -39,10 +39,6 @@ class Queues:
             observe=lambda n: observe(served.name, "explain").observe(n),
         )
 
-    @property
-    def n_waiting(self) -> int:
-        return self._predictions.n_waiting + self._reasons.n_waiting
-
     async def predict(
         self, texts: Sequence[str], top_k: int | None, reasons: bool
     ) -> list[list[Answer]]:
@@ -52,6 +48,15 @@ class Queues:
                 f"reasons are given for at most {MOST_REASONS} documents at a time, got "
                 f"{len(texts)}. Send them in several requests, or without reasons."
             )
+        self._waiting.inc(len(texts))
+        try:
+            return await self._answer(texts, top_k, reasons)
+        finally:
+            self._waiting.dec(len(texts))
+
+    async def _answer(
+        self, texts: Sequence[str], top_k: int | None, reasons: bool
+    ) -> list[list[Answer]]:
         answers = await self._predictions.submit([Wanted(text, top_k) for text in texts])
         if reasons:
             wanted = [
