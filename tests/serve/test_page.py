@@ -161,6 +161,23 @@ def test_pointing_at_a_label_marks_its_words(open_page: Open) -> None:
     assert marked(page, "for") == []
 
 
+def test_a_model_without_reasons_is_asked_once_for_a_text(open_page: Open) -> None:
+    page = open_page(refused=1)
+    write(page, TEXT)
+    asked: list[Any] = []
+
+    def refuse(route: Any) -> None:
+        asked.append(route)
+        route.fulfill(status=422, json={"error": "none of this model."})
+
+    page.route("**/predict", refuse)
+    for label in ("copper", "wheat", "copper"):
+        row(page, label).hover()
+        expect(page.locator("#reasons strong")).to_have_text(label)
+        expect(page.locator("#reasons p").last).to_have_text("None of this model.")
+    assert len(asked) == 1 and page.locator("#reasons .error").count() == 0
+
+
 def test_the_marks_lie_on_the_words(open_page: Open) -> None:
     page = open_page()
     text = f"Gossip\n\n{'a long line of the market ' * 9}\n\tCopper"
@@ -214,6 +231,8 @@ def test_a_correction_is_saved(open_page: Open, folder: Path) -> None:
     expect(page.locator("#save-message")).to_contain_text("Stored")
     told = page.locator("#save-message").text_content()
     assert told.startswith("Stored with 3 labels. New to this model: silver & <gold>.")
+    page.dblclick("#save")
+    expect(page.locator("#save-message")).to_have_text("This correction is stored already.")
     (line,) = (folder / "corrections-news.jsonl").read_text("utf-8").splitlines()
     stored = json.loads(line)
     assert stored["text"] == TEXT

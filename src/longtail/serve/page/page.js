@@ -144,8 +144,11 @@ function onChoose(label) {
   say(byId("save-message"), `${label.label} is added.`);
 }
 
+let stored = null; // the last correction, with its model: a second click stores nothing twice
+
 async function save() {
-  const message = byId("save-message");
+  const [button, message] = [byId("save"), byId("save-message")];
+  if (button.hasAttribute("aria-busy")) return;
   if (view.result === null || view.stale()) {
     return say(
       message,
@@ -158,11 +161,13 @@ async function save() {
     .filter(view.isTicked)
     .map(({ label }) => label);
   const predicted = view.result.labels.filter((label) => label.predicted).map(({ label }) => label);
-  byId("save").setAttribute("aria-busy", "true");
+  const body = { text: view.result.text, labels, predicted };
+  const correction = JSON.stringify([view.result.model, body]);
+  if (correction === stored) return say(message, "This correction is stored already.");
+  button.setAttribute("aria-busy", "true");
   try {
-    const answer = await call(path("/corrections"), {
-      body: { text: view.result.text, labels, predicted },
-    });
+    const answer = await call(path("/corrections"), { body });
+    stored = correction;
     const fresh = answer.new_labels?.length
       ? ` New to this model: ${answer.new_labels.join(", ")}.`
       : "";
@@ -173,7 +178,7 @@ async function save() {
   } catch (error) {
     say(message, error.message, { error: true });
   } finally {
-    byId("save").removeAttribute("aria-busy");
+    button.removeAttribute("aria-busy");
   }
 }
 

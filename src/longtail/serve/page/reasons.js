@@ -44,11 +44,12 @@ export async function showReasons(view, name) {
       : [element("p", { class: "soft" }, found ? NO_WORDS : NO_REASONS)];
     panel.replaceChildren(heading(label, view.strictness), ...words);
   } catch (error) {
-    if (asked?.result === result) asked = null; // the next pointing asks again
+    const final = error.status === 422; // such as of a model that gives none
+    if (asked?.result === result && !final) asked = null; // the next pointing asks again
     if (view.active === name && view.result === result) {
       panel.replaceChildren(
         heading(label, view.strictness),
-        element("p", { class: "message error" }, error.message),
+        element("p", { class: final ? "soft" : "message error" }, error.message),
       );
     }
   }
