@@ -30,7 +30,8 @@ logits, target = torch.zeros(1, 2, requires_grad=True), torch.tensor([[1.0, 0.0]
 loss(logits, target, mask=None, sample_weight=None).backward()
 ```
 
-"The paper" is [Huang et al., EMNLP 2021](https://aclanthology.org/2021.emnlp-main.643/). In the formulas,
+"The paper" is [Huang et al., EMNLP 2021](https://aclanthology.org/2021.emnlp-main.643/). In the
+formulas,
 
 - z is the logit, p = sigmoid(z), and y the target;
 - n is the number of training documents with the label, N that of all training documents;
@@ -52,25 +53,27 @@ loss(logits, target, mask=None, sample_weight=None).backward()
 EDGES = """\
 ## Reductions, limits and special cases
 
-- **Reductions.** `batchmean` sums over labels and averages over documents. `mean` also divides by the
-  number of labels, so the best learning rate depends on the label set. For `zlpr` and `dice`, which have
-  one term per document, `mean` equals `batchmean`, and `none` has the shape (documents,). For `two-way`,
-  see [TwoWayLoss](#twowayloss).
-- **Masks.** A masked element adds nothing to the loss and gets no gradient, whatever its logit and target.
-  `mean` divides by the number of known elements, `batchmean` by the documents with at least one.
-- **Counts.** In the shift of NTR and of `logit-adjusted`, a label without training documents counts as half
-  a document, and a label on every document as N minus half a document. A document without labels has a
-  rebalanced weight of alpha + 1, the limit of the formula.
-- **mu.** `mu="auto"` is (mean(r) + median(r)) / 2 over all pairs of a training document and one of its
-  labels. If only counts are known, it is the mean of r, n_samples / total count.
-- **Types.** With half-precision logits the loss is computed and returned in float32; the gradient has the
-  type of the logits.
-- **Targets** outside [0, 1], and sparse targets that point outside the batch, raise an error, except under
-  torch.compile and CUDA graphs, where they are not checked. Targets that require a gradient raise an error.
-- **NaN.** A NaN logit makes the loss NaN unless it is masked; an infinite logit, or one beyond 1e18, may do
-  so too. An empty batch has a loss of 0.
-- **Gradients.** `BalancedLoss` has an analytic gradient that needs one buffer of the size of the logits. It
-  has a second derivative only with `reduction="none"`.
+- **Reductions.** `batchmean` sums over labels and averages over documents. `mean` also divides by
+  the number of labels, so the best learning rate depends on the label set. For `zlpr` and `dice`,
+  which have one term per document, `mean` equals `batchmean`, and `none` has the shape
+  (documents,). For `two-way`, see [TwoWayLoss](#twowayloss).
+- **Masks.** A masked element adds nothing to the loss and gets no gradient, whatever its logit and
+  target. `mean` divides by the number of known elements, `batchmean` by the documents with at
+  least one.
+- **Counts.** In the shift of NTR and of `logit-adjusted`, a label without training documents
+  counts as half a document, and a label on every document as N minus half a document. A document
+  without labels has a rebalanced weight of alpha + 1, the limit of the formula.
+- **mu.** `mu="auto"` is (mean(r) + median(r)) / 2 over all pairs of a training document and one of
+  its labels. If only counts are known, it is the mean of r, n_samples / total count.
+- **Types.** With half-precision logits the loss is computed and returned in float32; the gradient
+  has the type of the logits.
+- **Targets** outside [0, 1], and sparse targets that point outside the batch, raise an error,
+  except under torch.compile and CUDA graphs, where they are not checked. Targets that require a
+  gradient raise an error.
+- **NaN.** A NaN logit makes the loss NaN unless it is masked; an infinite logit, or one beyond
+  1e18, may do so too. An empty batch has a loss of 0.
+- **Gradients.** `BalancedLoss` has an analytic gradient that needs one buffer of the size of the
+  logits. It has a second derivative only with `reduction="none"`.
 """
 
 

@@ -332,8 +332,8 @@ class TwoWayLoss(DocumentLoss):
             other way round.
 
     Relations:
-        within documents it is `zlpr` with temperatures and without the zero; the second way compares
-        the documents of a batch, so use batches with several documents per label.
+        within documents it is `zlpr` with temperatures and without the zero; the second way
+        compares the documents of a batch, so use batches with several documents per label.
     """
 
     def __init__(

@@ -101,7 +101,8 @@ LOSSES: Mapping[str, LossRow] = {
     ),
     "db": _balanced(
         "distribution-balanced loss", "r_DB x ntr-fl", f"{WU}; {HUANG}",
-        "a long tail with co-occurring labels; the default of encoders", ntr=True, weighting="rebalanced",
+        "a long tail with co-occurring labels; the default of encoders",
+        ntr=True, weighting="rebalanced",
     ),
     "cb-bce": _balanced(
         "class-balanced binary cross-entropy", "r_CB x bce", CUI,
