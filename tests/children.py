@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 import time
@@ -205,9 +204,6 @@ def run(job: dict[str, Any]) -> int:
     out.mkdir(parents=True, exist_ok=True)
     interruption = Interruption(job)
     interruption.patch()
-    if "largest_file" in job:
-        limit = job["largest_file"]
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
         JOBS[job["job"]](job, interruption, out)
     except LongtailError as error:

@@ -37,11 +37,12 @@ SLOW_FILES = {
     "models": ("new_kind",),
     "report": ("figures", "page"),
     "runs": ("model",),
+    "serve": ("clients", "command", "fuzz", "processes"),
     "": ("documents", "imports"),
     "thresholds": ("selection",),
     "training": ("processes",),
 }
-SLOW_FIXTURES = {"children", "tiny_bert", "tiny_tokenizer", "shared"}
+SLOW_FIXTURES = {"browser", "children", "tiny_bert", "tiny_tokenizer", "shared"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

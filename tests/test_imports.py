@@ -10,7 +10,7 @@ import pytest
 
 import longtail
 
-HEAVY = ("torch", "transformers", "sklearn", "scipy", "matplotlib")
+HEAVY = ("torch", "transformers", "sklearn", "scipy", "matplotlib", "requests")
 
 
 def loaded_by(code: str) -> set[str]:
@@ -54,6 +54,11 @@ def test_a_mistake_in_a_flag_imports_no_torch(flags: str, tmp_path: Path) -> Non
 
 def test_import_longtail_is_light() -> None:
     assert loaded_by("import longtail; dir(longtail)") == set()
+
+
+def test_reading_and_corpora_import_no_torch_and_no_requests() -> None:
+    loaded = loaded_by("import longtail.corpora; from longtail.data import read_data")
+    assert not loaded & {"torch", "transformers", "sklearn", "matplotlib", "requests"}
 
 
 def test_the_probe_detects_what_is_loaded() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ from longtail.errors import InputError
 from longtail.labels import LabelEncoder, LabelStats, encode_labels, label_groups
 
 from .data.cases import peak_of
-from .losses.bad_inputs import STATS, damaged_matrix
+from .losses.bad_inputs import STATS
 
 LISTS = [["a"], ["a", "b"], ["c"], [], ["a", "b", "c"]]
 
@@ -48,15 +47,6 @@ def test_what_no_documents_can_have_is_refused(kind: str) -> None:
     for call, message in STATS[kind]:
         with pytest.raises(InputError, match=message):
             call()
-
-
-def test_a_sparse_matrix_that_points_outside_itself_is_refused() -> None:
-    # scipy checks when it makes a matrix, not when it converts one: it would write there.
-    rng = random.Random(0)
-    for _ in range(60):
-        matrix = damaged_matrix(rng)
-        with pytest.raises(InputError, match=f"damaged {matrix.format} matrix .* Build it again"):
-            LabelStats.from_matrix(matrix)
 
 
 @pytest.mark.parametrize("make", [sp.csr_matrix, sp.csr_array])

@@ -1,4 +1,4 @@
-"""What is known about the labels before training: how often each occurs.
+"""Statistics of the labels before training: how often each occurs.
 
 `LabelStats` feeds the balancing losses; `label_groups` cuts the labels into head, medium and tail.
 numpy and scipy only.
@@ -25,7 +25,7 @@ GROUP_NAMES = ("head", "medium", "tail")
 
 @dataclass(frozen=True, eq=False)
 class LabelStats:
-    """Counts of every label in the training documents, and what follows from them.
+    """Counts of every label in the training documents, and values derived from them.
 
     Make one with `from_matrix`, `from_lists` or `from_counts`; the first two also see which labels
     share documents, by which the rebalancing losses choose `mu`.
@@ -162,7 +162,7 @@ def encode_labels(
 ) -> tuple[sp.csr_matrix, tuple[str, ...]]:
     """Label lists to a sparse indicator matrix and its column names, sorted unless given.
 
-    With names given, any other label is an error: nothing is dropped in silence.
+    With names given, any other label is an error; none is dropped silently.
     """
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise InputError(
@@ -223,7 +223,10 @@ def label_groups(
     if cuts is not None:
         limits = _numbers(cuts, "cuts must be numbers")
     if limits.shape != (2,) or not limits[0] <= limits[1]:
-        raise InputError(f"cuts: two, the first must not exceed the second, got {shown(cuts)}.")
+        raise InputError(
+            "cuts must be two numbers, of which the first must not exceed the second, got "
+            f"{shown(cuts)}."
+        )
     tail, head = counts < limits[0], counts > limits[1]
     return {"head": head, "medium": ~(head | tail), "tail": tail}
 
@@ -245,7 +248,7 @@ def _as_csr(Y: Any) -> sp.csr_matrix:
     """A float64 copy: the caller's matrix may hold stored zeros, and stays as it is."""
     wanted = "expected a documents x labels matrix of numbers"
     hint = " For lists of label names use LabelStats.from_lists."
-    plain = _checked_sparse(Y) if sp.issparse(Y) else _numbers(Y, wanted, hint)
+    plain = Y if sp.issparse(Y) else _numbers(Y, wanted, hint)
     if plain.ndim != 2 or plain.dtype.kind not in "biuf":
         raise InputError(f"{wanted}, got {plain.ndim} dimensions of {plain.dtype}.{hint}")
     matrix = sp.csr_matrix(plain, dtype=np.float64, copy=True)
@@ -257,24 +260,6 @@ def _as_csr(Y: Any) -> sp.csr_matrix:
             f"{matrix.data.max():g}. For counts use LabelStats.from_counts."
         )
     return matrix
-
-
-def _checked_sparse(matrix: Any) -> Any:
-    """A sparse matrix, or an error if it points outside itself: scipy would follow it."""
-    try:
-        if matrix.format == "coo":
-            sp.coo_array((matrix.data, matrix.coords), matrix.shape)
-        elif matrix.format in ("csr", "csc"):
-            # Of a copy, since scipy's check tidies up the arrays.
-            matrix.copy().check_format()
-            if (np.diff(matrix.indptr) < 0).any():
-                raise ValueError("indptr must rise")
-        return matrix
-    except ValueError as error:
-        raise InputError(
-            f"expected a documents x labels matrix, got a damaged {matrix.format} matrix of shape "
-            f"{matrix.shape}: {error}. Build it again."
-        ) from error
 
 
 def _mu_from_pairs(matrix: sp.csr_matrix, counts: FloatArray) -> float:

@@ -66,11 +66,11 @@ def test_names_that_are_nearly_equal() -> None:
     assert label_warnings(with_labels([codes, codes])) == []
 
 
-def test_a_hundred_thousand_labels_take_seconds() -> None:
-    names = [f"Label {k}; x{k}" if k % 2 else f"label-{k}, y{k}" for k in range(100_000)]
-    start = time.perf_counter()
+def test_many_labels_take_linear_time() -> None:
+    names = [f"Label {k}; x{k}" if k % 2 else f"label-{k}, y{k}" for k in range(30_000)]
+    start = time.process_time()
     assert label_warnings(with_labels([names, names])) == []
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 10  # 0.3 s; comparing all pairs takes minutes
 
 
 def test_long_names_are_shortened() -> None:

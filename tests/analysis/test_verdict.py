@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from longtail.analysis import compare_runs, leads, weakness
 from longtail.evaluation import Evaluation, evaluate
@@ -11,6 +12,11 @@ from longtail.thresholds import Thresholds
 
 TRUTH = (np.random.RandomState(0).rand(300, 6) < 0.3).astype(float)
 STATS = LabelStats.from_counts([60, 50, 40, 30, 2, 1], 400)
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longtail.analysis.runs.N_RESAMPLES", 200)
 
 
 def wrong(shares: dict[int, float], end: bool = False) -> Evaluation:

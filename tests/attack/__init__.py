@@ -19,7 +19,7 @@ class Outcome(NamedTuple):
     """One case, counted by its `kind`: what was attacked and how, in a few words.
 
     `verdict` is one of GOOD (the answer was right; a LongtailError without a traceback; something
-    was left out and the user was told), or a few words on what went wrong, a defect of longtail.
+    was left out and the user was warned), or a few words on what went wrong, a defect of longtail.
     `detail` lets a person repeat the case.
     """
 

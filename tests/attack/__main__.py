@@ -22,7 +22,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from . import GOOD, Outcome
 
 # Share of the time of each; the least number of cases is the attack's own.
-SHARES = dict(kills=0.25, folders=0.25, files=0.15, losses=0.25, threads=0.1)
+SHARES = dict(kills=0.25, folders=0.2, files=0.15, losses=0.2, threads=0.1, service=0.1)
 
 
 def run(name: str, seconds: float, least: int, seed: int) -> list[Outcome]:
@@ -77,7 +77,7 @@ def main() -> int:
         seconds = 60 * given.minutes * SHARES[name] / whole
         outcomes[name] = run(name, seconds, given.least, given.seed)
     print(table(outcomes))
-    return int(any(one.verdict not in GOOD for found in outcomes.values() for one in found))
+    return int(any(one.verdict not in GOOD for each in outcomes.values() for one in each))
 
 
 if __name__ == "__main__":

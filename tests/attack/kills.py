@@ -18,9 +18,12 @@ from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from longtail import LongTailClassifier
-from longtail.cli import main
+from longtail.cli import main, texts
 from longtail.data import TextData, write_data
+from longtail.runs import parts
 from longtail.runs.files import files_in
 from longtail.runs.model import read_config, whole_folder
 
@@ -158,6 +161,38 @@ def _finish_training(folder: Path, *start_over: str) -> None:
     check_files(folder / "run", names)
 
 
+# ---- predicting
+
+
+def _predict(folder: Path, *flags: str, out: str = "out.jsonl") -> tuple[int, str]:
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        for module, name in ((parts, "MOST_RECORDS"), (texts, "BATCH")):
+            patch.setattr(module, name, 10)
+        return call("predict", "run", "data.jsonl", "--device", "cpu", "--out", out, *flags)
+
+
+def _prepare_predicting(folder: Path) -> None:
+    _trained(folder)
+    assert _predict(folder, out="whole.jsonl")[0] == 0
+
+
+def _look_predicted(folder: Path) -> None:
+    whole, out = folder / "whole.jsonl", folder / "out.jsonl"
+    assert not out.exists() or out.read_bytes() == whole.read_bytes(), "a part of the predictions"
+
+
+def _finish_predicting(folder: Path) -> None:
+    code, printed = _predict(folder, "--resume")
+    if "is not started" in printed:
+        code, printed = _predict(folder)
+    assert code == 0 or "is whole already" in printed, f"refused: {printed[-200:]}"
+    assert (folder / "out.jsonl").exists(), "nothing was written"
+    _look_predicted(folder)
+    # A private folder whose process was killed before it wrote the mark is left, empty.
+    left = {name for name in files_in(folder) if not name.startswith("run/")}
+    assert left == {NOTES, "data.jsonl", "whole.jsonl", "out.jsonl"}, f"stray or lost: {left}"
+
+
 # ---- files
 
 
@@ -243,6 +278,7 @@ SCENARIOS = {
         _look_overwritten,
         lambda folder: _finish_training(folder, "--overwrite"),
     ),
+    "predict": Scenario(_prepare_predicting, _predict, _look_predicted, _finish_predicting),
     "convert to jsonl": _convert("out.jsonl"),
     "convert to csv.gz": _convert("out.csv.gz"),
     "convert to parquet": _convert("out.parquet"),

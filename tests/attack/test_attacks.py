@@ -29,7 +29,7 @@ from .threads import attack_kind
     ("attack", "n_cases", "verdicts", "n_kinds"),
     [
         (files.attack, 600, {RIGHT, OUR_ERROR, TOLD}, 150),
-        (folders.attack, 400, {RIGHT, OUR_ERROR}, 9),
+        (folders.attack, 250, {RIGHT, OUR_ERROR}, 9),
         (losses.attack, 300, {RIGHT, OUR_ERROR}, 40),
     ],
 )
@@ -91,9 +91,11 @@ def test_what_is_not_refused_or_refused_badly_is_seen() -> None:
 
 # Some of the operations, and all of them in `python -m tests.attack`. Primes, so that the
 # operations of a step that is repeated come in turn.
-EVERY = {"train": 5, "train --overwrite": 7, "report as html": 5, "stats --plot": 5}
+EVERY = {"train": 11, "train --overwrite": 13, "predict": 7, "reproduce": 61}
+EVERY |= {"report as html": 5, "stats --plot": 5}
 # What a command does at the very least: fewer would mean that the hook does not see them.
-LEAST = {"train": 25, "train --overwrite": 20, "report as html": 3, "stats --plot": 4}
+LEAST = {"train": 11, "train --overwrite": 10, "reproduce": 5}
+LEAST |= {"report as html": 3, "stats --plot": 4}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -101,8 +103,7 @@ def test_killed_at_every_file_operation(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    every = 43 if name == "reproduce" else EVERY.get(name, 1)
-    outcomes = list(attack_scenario(name, tmp_path, every))
+    outcomes = list(attack_scenario(name, tmp_path, EVERY.get(name, 1)))
     wrong = [outcome for outcome in outcomes if outcome.verdict != RIGHT]
     assert not wrong, wrong[:3]
     assert len(outcomes) >= LEAST.get(name, 8)

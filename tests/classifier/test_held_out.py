@@ -33,6 +33,25 @@ def svm() -> LongTailClassifier:
     return fit("svm")
 
 
+def test_every_label_keeps_its_held_out_counts(svm: LongTailClassifier, tmp_path: Path) -> None:
+    facts = svm.facts_
+    assert facts.label_counts is not None and facts.cross_validated is not None
+    hits, predicted, actual = map(np.array, facts.label_counts)
+    assert actual.tolist() == np.asarray(NEWS.Y.sum(axis=0)).ravel().tolist()
+    assert (hits <= predicted).all() and (hits <= actual).all()
+    expected = facts.cross_validated["all"]
+    assert 2 * hits.sum() / (predicted + actual).sum() == pytest.approx(expected.micro_f1)
+    assert "label_counts" not in facts.to_dict(), "in a file of its own"
+    svm.save_pretrained(tmp_path / "run")
+    loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
+    assert loaded.facts_.label_counts == facts.label_counts
+    one = LongTailClassifier("svm", training=CPU, folds=1)
+    one.fit(NEWS[:50], validation=NEWS[50:51])
+    assert one.facts_.label_counts is None
+    one.save_pretrained(tmp_path / "one")
+    assert LongTailClassifier.from_pretrained(tmp_path / "one").facts_ == one.facts_
+
+
 def test_half_of_the_training_documents_of_a_fold() -> None:
     plan = remembering(3, label_texts={NEWS.label_names[0]: "a text"})
     folded = FoldedData.split(plan, NEWS, None, None)

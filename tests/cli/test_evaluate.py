@@ -60,7 +60,7 @@ def test_held_out_documents_stay_held_out_in_every_file(
     assert before["overall"]["n_documents"] == 120 and before["overall"]["micro_f1"] > 0.5
     words = f"480 of 600 documents of {table} are documents that {run} was trained on"
     assert words in err and "left out" in err and "--include-trained" in err
-    # The options of the training hold without being given again, and that is said.
+    # The reading options of the training apply without being repeated, and a note says so.
     assert "--text-field review --labels-field genres" in err
     trained = LongTailClassifier.from_pretrained(run).trained_on([row[1] for row in rows])
     changed = [row for k, row in enumerate(rows) if k != trained.argmax()]
@@ -93,23 +93,23 @@ def test_a_copy_in_another_encoding(
     copy = tmp_path / "copy.jsonl"
     lines = [{"review": text, "genres": labels.split(";")} for _, text, labels in rows]
     copy.write_text("".join(json.dumps(x, ensure_ascii=False) + "\n" for x in lines), "utf-8")
-    found, err = evaluated(longtail, run, copy)
-    assert found["documents"]["evaluated"] == 120 and "--encoding" not in err
+    result, err = evaluated(longtail, run, copy)
+    assert result["documents"]["evaluated"] == 120 and "--encoding" not in err
 
 
 def test_columns_of_labels_instead_of_a_separator(
     longtail: Command, run: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "columns.csv").write_text("review,earnings,interest\nnew text,1,0\nother,0,1\n")
-    found, err = evaluated(longtail, run, tmp_path / "columns.csv", "--label-columns", "*")
-    assert found["documents"] == {"read": 2, "trained_on": 0, "evaluated": 2}
+    result, err = evaluated(longtail, run, tmp_path / "columns.csv", "--label-columns", "*")
+    assert result["documents"] == {"read": 2, "trained_on": 0, "evaluated": 2}
     assert "--text-field review" in err and "--label-separator" not in err
     assert "trained on" not in err
 
 
-def test_included_on_request_and_said_loudly(longtail: Command, run: Path, table: Path) -> None:
-    found, err = evaluated(longtail, run, table, "--include-trained")
-    assert found["documents"] == {"read": 600, "trained_on": 480, "evaluated": 600}
+def test_included_on_request_with_a_warning(longtail: Command, run: Path, table: Path) -> None:
+    result, err = evaluated(longtail, run, table, "--include-trained")
+    assert result["documents"] == {"read": 600, "trained_on": 480, "evaluated": 600}
     assert "480 of 600" in err and "the figures are too good" in err
     done = longtail.ok("report", run, "--data", table, "--include-trained")
     assert "the figures are too good" in done.err
@@ -142,8 +142,8 @@ def test_parts(longtail: Command, trained: Path, folder: Path, tmp_path: Path) -
         message = "there is nothing to evaluate"
         longtail.fails(message, "evaluate", trained, folder, "--split", part)
         longtail.fails(message, "report", trained, "--data", folder, "--split", part)
-        found, _ = evaluated(longtail, trained, folder, "--split", part, "--include-trained")
-        assert found["documents"]["read"] == found["documents"]["trained_on"]
+        result, _ = evaluated(longtail, trained, folder, "--split", part, "--include-trained")
+        assert result["documents"]["read"] == result["documents"]["trained_on"]
     message = "has no parts, so --split test cannot choose one"
     longtail.fails(message, "evaluate", trained, folder / "test.jsonl", "--split", "test")
 
@@ -162,15 +162,13 @@ def test_a_report_leaves_out_what_any_model_was_trained_on(
     assert f'"n_documents": {600 - either.sum()}' in done.out
 
 
-def test_a_model_without_hashes_is_said_to_have_none(
-    longtail: Command, run: Path, table: Path
-) -> None:
+def test_a_model_without_hashes_is_noted(longtail: Command, run: Path, table: Path) -> None:
     classifier = LongTailClassifier.from_pretrained(run)
     classifier.document_hashes_ = None
     classifier.save_pretrained(run)
     # What was trained from Python has no options of reading either.
-    found, err = evaluated(longtail, run, table, *FLAGS)
-    assert found["documents"] == {"read": 600, "trained_on": None, "evaluated": 600}
+    result, err = evaluated(longtail, run, table, *FLAGS)
+    assert result["documents"] == {"read": 600, "trained_on": None, "evaluated": 600}
     assert f"{run} came without the hashes of its training documents" in err
 
 
@@ -200,7 +198,7 @@ def test_flags_of_training_alone_are_those_of_train(longtail: Command, run: Path
 
 
 @pytest.mark.parametrize("verb", ["train", "stats"])
-def test_labels_that_look_wrong_are_said_first(
+def test_labels_that_look_wrong_are_reported_first(
     longtail: Command, table: Path, tmp_path: Path, verb: str
 ) -> None:
     flags = [*FLAGS[:-1], "/", *(("--out", tmp_path / "run", *QUICK) if verb == "train" else ())]
@@ -210,14 +208,6 @@ def test_labels_that_look_wrong_are_said_first(
     flags[7] = ";"
     good = longtail.ok(verb, table, *flags, *(["--overwrite"] if verb == "train" else [])).err
     assert "label names" not in good
-
-
-def test_they_are_said_before_anything_is_trained(
-    longtail: Command, table: Path, tmp_path: Path
-) -> None:
-    flags = (*FLAGS[:-1], "/", "--out", tmp_path / "run", "--folds", 10_000)
-    err = longtail.fails("cannot make 10000 folds", "train", table, *flags)
-    assert err.index("label names hold ';'") < err.index("cannot make")
 
 
 def test_named_corpora_take_what_they_know(longtail: Command, run: Path, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -80,10 +79,10 @@ def test_lines_in_json_out(longtail: Command, trained: Path, tmp_path: Path) -> 
     ]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", "utf-8")
     done = longtail("predict", trained, tmp_path / "texts.txt")
-    found = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["text"] for one in found] == texts
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["text"] for one in answers] == texts
     expected = LongTailClassifier.from_pretrained(trained).predict_labels(texts)
-    assert [one["labels"] for one in found] == expected
+    assert [one["labels"] for one in answers] == expected
 
 
 def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: Path) -> None:
@@ -92,62 +91,26 @@ def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: P
         out.writelines(json.dumps(record) + "\n" for record in records)
     flags = ("--text-field", "body", "--id-field", "key", "--top-k", "3")
     done = longtail("predict", trained, tmp_path / "in.jsonl.gz", *flags)
-    found = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["id"] for one in found] == [str(k) for k in range(600)]
-    for one in found:
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["id"] for one in answers] == [str(k) for k in range(600)]
+    for one in answers:
         best = one["top_probabilities"]
         assert len(best) == len(one["top_labels"]) == 3 and best == sorted(best, reverse=True)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"text": "a"}\nnot json\n', "in.jsonl, line 2: not valid JSON"),
-        (b'{"body": "a"}\n', "Name yours with text_field (--text-field)"),
-        (b'{"text": 3}\n', "expected a string in field 'text', got 3"),
-        (b'{"text": "caf\xe9"}\n', "line 1: not valid UTF-8"),
-        (b"[" * 100_000, "not valid JSON (maximum recursion"),
-        (b'{"text": "copper \\ud800 rose"}\n', "half of a surrogate pair"),
-    ],
-)
-def test_bad_lines_are_named(
-    longtail: Command, trained: Path, tmp_path: Path, content: bytes, message: str
-) -> None:
-    (tmp_path / "in.jsonl").write_bytes(content)
-    assert len(longtail.fails(message, "predict", trained, tmp_path / "in.jsonl")) < 1000
-
-
 @pytest.mark.parametrize("name", ["in.csv", "in.tsv", "in.jsonl.gz", "in.parquet", "in.txt"])
-@pytest.mark.parametrize("labelled", [True, False])
-def test_every_format_with_and_without_labels(
-    longtail: Command, trained: Path, tmp_path: Path, name: str, labelled: bool
-) -> None:
+def test_every_format(longtail: Command, trained: Path, tmp_path: Path, name: str) -> None:
     texts = ["Earnings figures rose", 'Wheat, "corn"\tand oats', "Oil"]
     data = TextData.from_lists(texts, [["earn"], ["wheat", "corn"], ["oil"]], ids=["a", "b", "c"])
-    path, flags = tmp_path / name, []
-    if name == "in.txt" and labelled:
-        flags, texts[1] = ["--format", "libmultilabel"], " ".join(texts[1].split())
-        rows = zip("abc", texts, strict=True)
-        path.write_text("".join(f"{identity}\tearn\t{text}\n" for identity, text in rows))
-    elif name == "in.txt":
-        path.write_text("\n".join(texts) + "\n")
-    elif labelled:
-        write_data(data, path)
+    if name == "in.txt":
+        (tmp_path / name).write_text("\n".join(texts) + "\n")
     else:
-        table = pa.table({"id": ["a", "b", "c"], "text": texts})
-        if name == "in.parquet":
-            pq.write_table(table, path)
-        elif name == "in.jsonl.gz":
-            path.write_text("\n".join(map(json.dumps, table.to_pylist())))
-        else:
-            lists = [table.column_names, *(list(row.values()) for row in table.to_pylist())]
-            with path.open("w", newline="") as file:
-                csv.writer(file, delimiter="\t" if name == "in.tsv" else ",").writerows(lists)
-    lines = longtail.ok("predict", trained, path, *flags).out.splitlines()
+        write_data(data, tmp_path / name)
+    lines = longtail.ok("predict", trained, tmp_path / name).out.splitlines()
     answers = [json.loads(line) for line in lines]
     assert [answer["text"] for answer in answers] == texts
-    if name != "in.txt" or labelled:
-        assert [answer["id"] for answer in answers] == ["a", "b", "c"]
+    ids = ["1", "2", "3"] if name == "in.txt" else ["a", "b", "c"]
+    assert [answer["id"] for answer in answers] == ids
     expected = LongTailClassifier.from_pretrained(trained).predict_labels(texts)
     assert [answer["labels"] for answer in answers] == expected
 
@@ -192,22 +155,6 @@ def test_a_closed_pipe_is_quiet(trained: Path, tmp_path: Path) -> None:
     child.stderr.close()
     child.wait()
     assert errors == b""
-
-
-def test_a_line_without_end_is_refused_in_bounded_memory(
-    longtail: Command, trained: Path, tmp_path: Path
-) -> None:
-    place = tmp_path / "texts.txt.gz"
-    with gzip.open(place, "wb", compresslevel=1) as packed:
-        packed.write(b"copper rose\n")
-        for _ in range(3):
-            packed.write(b"x" * (1 << 20))
-    message = "line 2: the line is larger than 1 MB"
-    err = longtail.fails(message, "predict", trained, place, "--max-record-mb", 1)
-    assert "--max-record-mb" in err
-    longtail.ok("predict", trained, place, "--max-record-mb", 4)
-    place.write_bytes(place.read_bytes()[:50] + b"damage" + place.read_bytes()[60:])
-    longtail.fails("cannot be read any further", "predict", trained, place)
 
 
 @pytest.mark.parametrize("name", ["o.csv", "o.tsv.gz", "o.jsonl", "o.jsonl.gz", "o.parquet"])
@@ -276,7 +223,7 @@ def test_other_layouts_of_the_training_data(
     flags = ("--out", tmp_path / "out.csv", "--label-separator", "+", "--min-labels", 2)
     longtail.ok("predict", run, tmp_path / "in.csv", *flags)
     assert len(rows_of(tmp_path / "out.csv", "+")[0]["labels"]) == 2
-    # What was said of tables does not hold for lines of text.
+    # Options of tables do not apply to lines of text.
     (tmp_path / "in.txt").write_text("caf\xe9 Oil\n", "utf-8")
     done = longtail.ok("predict", run, tmp_path / "in.txt")
     assert json.loads(done.out)["text"] == "caf\xe9 Oil"
@@ -333,7 +280,7 @@ def test_a_part_of_data(longtail: Command, trained: Path, folder: Path, tmp_path
         (("--out", "there.csv"), "there.csv is there already. Replace it with --overwrite."),
         (("--out", "folder.csv"), "folder.csv is a folder: expected the name of a file"),
         (("--out", "folder.csv", "--overwrite"), "folder.csv is a folder"),
-        (("--out", "in.csv", "--overwrite"), "is what is being read"),
+        (("--out", "in.csv", "--overwrite"), "is the data being read"),
         (("--out", "o.csv", "--resume"), "nothing to resume: o.csv is not started"),
         (("--out", "there.csv", "--resume"), "there.csv is whole already"),
         (
@@ -343,7 +290,7 @@ def test_a_part_of_data(longtail: Command, trained: Path, folder: Path, tmp_path
         (("--split", "tset"), "has no parts, so --split tset"),
     ],
 )
-def test_what_makes_no_sense_is_said_first(
+def test_what_makes_no_sense_is_reported_first(
     longtail: Command,
     trained: Path,
     tmp_path: Path,
@@ -456,7 +403,7 @@ def test_a_stopped_prediction_resumes(
         (("--top-k", 2), "top_k was None, now 2"),
         (("--min-labels", 1), "min_labels was None, now 1"),
         (("--text-field", "body"), "text_field was 'subject,body', now 'body'"),
-        ("file", "somebody else"),
+        ("file", "another program"),
     ],
 )
 def test_other_work_is_not_resumed(
@@ -486,11 +433,7 @@ def test_other_work_is_not_resumed(
     assert len(rows_of(tickets.parent / "out.csv", "|")) == 5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_stopped_from_outside(
-    longtail: Command, run: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_stopped_from_outside(longtail: Command, run: Path, tmp_path: Path) -> None:
     with (tmp_path / "in.csv").open("w") as file:
         file.write("subject,body\n")
         file.writelines(f"{TICKETS[k % 5]},number {k}\n" for k in range(8000))
@@ -501,31 +444,11 @@ def test_stopped_from_outside(
         [*program, *words, str(tmp_path / "out.csv")], stderr=subprocess.PIPE, text=True
     )
     wait_for(tmp_path / ".out.csv.longtail-work" / "000000000256.jsonl", process)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert not (tmp_path / "out.csv").exists()
-    if number == signal.SIGINT:
-        assert process.returncode == 130 and "stopped by SIGINT. What was predicted is kept." in err
-        assert "documents are kept. Resume with: longtail predict" in err
-    else:
-        assert process.returncode == -signal.SIGKILL
+    assert process.returncode == 130 and "stopped by SIGINT. What was predicted is kept." in err
+    assert "documents are kept. Resume with: longtail predict" in err
     longtail.ok(*words, tmp_path / "out.csv", "--resume")
     longtail.ok(*words, tmp_path / "whole.csv")
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
-
-
-@pytest.mark.slow
-def test_killed_at_any_change_of_a_file(
-    longtail: Command, run: Path, tickets: Path, tmp_path: Path
-) -> None:
-    """`python tests/cli/killed.py ... 1` tries all of them."""
-    more = tickets.read_text().splitlines(keepends=True)
-    tickets.write_text("".join([more[0], *more[1:] * 5]))
-    longtail.ok("predict", run, tickets, "--out", tmp_path / "whole.jsonl")
-    script = Path(__file__).with_name("killed.py")
-    words = (run, tickets, tmp_path / "kills", tmp_path / "whole.jsonl", 5)
-    done = subprocess.run(
-        [sys.executable, script, *map(str, words)], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 40

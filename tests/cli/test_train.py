@@ -131,14 +131,6 @@ def test_mistakes_are_answered_before_data_is_read(
     longtail.fails(message, "train", "data.jsonl", "--out", "run", *flags.split())
 
 
-def test_names_in_any_case(longtail: Command, folder: Path, tmp_path: Path) -> None:
-    names = ("--model", "Bag", "--loss", "BCE", "--thresholds", "Global", "--objective", "MICRO")
-    longtail.ok("train", folder, "--out", tmp_path / "run", "--folds", 1, "--C", 1, *names)
-    saved = json.loads((tmp_path / "run" / "longtail.json").read_text())
-    assert saved["plans"][0]["loss"] == "bce"
-    assert (saved["thresholds"]["method"], saved["thresholds"]["objective"]) == ("global", "micro")
-
-
 def test_the_end_is_short_and_honest(longtail: Command, folder: Path, tmp_path: Path) -> None:
     out = longtail.ok("train", folder, "--out", tmp_path / "run", "--recipe", "fast").out
     facts = LongTailClassifier.from_pretrained(tmp_path / "run").facts_
@@ -302,7 +294,7 @@ def test_rare_labels_left_out_by_flag(longtail: Command, folder: Path, tmp_path:
     assert min(json.loads((run / "longtail.json").read_text())["label_counts"]) >= 8
     done = longtail.ok("evaluate", run, folder, "--json")
     assert json.loads(done.out)["unknown_labels"]
-    message = "newswire has no use for --min-count"
+    message = "newswire does not take --min-count"
     longtail.fails(message, "train", "newswire", "--min-count", 8, "--out", tmp_path / "no")
     message, out = "--min-count counts training documents", tmp_path / "out.jsonl"
     convert = ("corpus", "convert", folder / "test.jsonl", "--out", out)

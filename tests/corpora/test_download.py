@@ -5,8 +5,6 @@ Downloads themselves, from good and hostile servers, are tested in test_hostile_
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,17 +54,12 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("LONGTAIL_CACHE", value)
         assert cache_folder() == expected
     monkeypatch.setenv("LONGTAIL_CACHE", "~no-such-user/texts")
-    with pytest.raises(InputError, match="LONGTAIL_CACHE=~no-such-user/texts is no folder"):
+    with pytest.raises(InputError, match="LONGTAIL_CACHE=~no-such-user/texts is not a folder"):
         cache_folder()
     monkeypatch.delenv("LONGTAIL_CACHE")
     assert cache_folder() == usual
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "longtail"
-
-
-def test_importing_is_light() -> None:
-    code = "import sys, longtail.corpora; sys.exit('requests' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_target_that_is_no_file(path: Path) -> None:

@@ -9,8 +9,15 @@ import pytest
 
 from longtail.corpora import list_corpora, load_corpus
 from longtail.corpora.newswire import FAMILIES, Newswire
+from longtail.data import TextData
 from longtail.errors import InputError, UnknownNameError
 from longtail.progress import Progress
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, TextData]:
+    """Of the size of Reuters."""
+    return load_corpus("newswire")
 
 
 def test_the_same_seed_gives_the_same_stories_on_every_machine() -> None:
@@ -30,11 +37,12 @@ def test_a_story_names_its_labels_in_its_text() -> None:
             assert any(term in story.text.lower() for term in terms[label]), (label, story.text)
 
 
-def test_counts_follow_a_power_law_and_every_label_is_learnable() -> None:
-    parts = load_corpus("newswire")
-    assert [len(part) for part in parts.values()] == [6769, 1000, 3019]
-    counts = np.sort(parts["train"].stats().label_counts)[::-1]
-    assert counts.min() >= 1 and parts["test"].stats().label_counts.min() >= 1
+def test_counts_follow_a_power_law_and_every_label_is_learnable(
+    whole: dict[str, TextData],
+) -> None:
+    assert [len(part) for part in whole.values()] == [6769, 1000, 3019]
+    counts = np.sort(whole["train"].stats().label_counts)[::-1]
+    assert counts.min() >= 1 and whole["test"].stats().label_counts.min() >= 1
     ranks = np.log(np.arange(len(counts)) + 2)
     slope, _ = np.polyfit(ranks, np.log(counts), 1)
     fit = np.corrcoef(ranks, np.log(counts))[0, 1]
@@ -55,12 +63,12 @@ def test_presets_and_single_sizes() -> None:
     assert seen == [Progress("generating documents", done, 300) for done in (100, 200, 300)]
 
 
-def test_rare_labels_are_linked_to_frequent_ones() -> None:
+def test_rare_labels_are_linked_to_frequent_ones(whole: dict[str, TextData]) -> None:
     wire = Newswire(10_788, 90)
     names = wire.label_names()
     nickel, copper = names.index("nickel"), names.index("copper")
     assert wire.linked_label(nickel) == copper
-    Y = load_corpus("newswire")["train"].Y
+    Y = whole["train"].Y
     shared = (Y.T @ Y).tocsr()
     counts = shared.diagonal()
     assert counts[nickel] < counts[copper] / 3

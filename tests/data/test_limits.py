@@ -167,12 +167,12 @@ def test_sources_that_are_none(source: Any) -> None:
         ({"label_separator": ""}, "label_separator must not be empty"),
         ({"delimiter": "::"}, "delimiter must be one character"),
         ({"delimiter": '"'}, "neither a quote nor a newline"),
-        ({"label_separator": ";", "label_columns": "*"}, "exclude each other"),
+        ({"label_separator": ";", "label_columns": "*"}, "cannot be combined"),
         ({"text_field": 5}, "text_field must be a string"),
         ({"years": "2020-"}, "years must look like 2020 or, going upwards, 2020-2021, got '2020-'"),
         ({"years": "2021-2020"}, "years must look like"),
         ({"years": "\u00b2"}, "years must look like"),
-        *(({"encoding": e}, "no encoding of text") for e in ("utf-99", "utf\0", "hex", "rot13")),
+        *(({"encoding": e}, "not a text encoding") for e in ("utf-99", "utf\0", "hex", "rot13")),
         *(
             ({"max_record_mb": value}, "max_record_mb must be a number of at least 0.001")
             for value in (0, -1, "many", None, float("nan"), float("inf"), [1])

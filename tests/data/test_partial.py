@@ -180,7 +180,7 @@ def test_bad_fields(record: dict[str, Any], message: str, tmp_path: Path) -> Non
 
 
 def test_one_way_to_say_it() -> None:
-    with pytest.raises(InputError, match=r"exclude each other: write \? where it is unknown"):
+    with pytest.raises(InputError, match=r"cannot be combined: write \? where it is unknown"):
         ReadOptions(known_field="known", label_columns="*")
 
 

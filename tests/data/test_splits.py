@@ -205,7 +205,7 @@ def one_label_each(draw: st.DrawFn) -> tuple[sp.csr_matrix, list[int]]:
     return sp.identity(n_labels, format="csr")[labels], sizes
 
 
-@settings(max_examples=50)
+@settings(max_examples=min(50, settings.default.max_examples))
 @given(case=one_label_each(), state=st.integers(0, 99))
 def test_a_label_is_in_every_part_where_nothing_hinders_it(
     case: tuple[sp.csr_matrix, list[int]], state: int
@@ -327,7 +327,7 @@ BAD_INPUT: list[tuple[str, list[Callable[[], Any]]]] = [
         [
             partial(split, DATA, HALVES, method, state)
             for method in ("random", "stratified")
-            for state in (-1, 2**32, 1.5, None, True)
+            for state in (-1, 2**32, 1.5)
         ],
     ),
     *(

@@ -248,9 +248,8 @@ def _with_names(names: Any) -> list[Call]:
 STATS: dict[str, list[tuple[Call, str]]] = {
     "counts": [
         *_refused(lambda v: LabelStats.from_counts(v, 40), (
-            "3", ["3"], ["many"], [HUGE[1]], [3 + 1j], [[1], [1, 2]], object(), [object()],
-            {"a": "1"}, {3}, torch.ones(2, requires_grad=True) * 5, torch.ones(2, device="meta"),
-            np.array(["2020-01-01"], dtype="datetime64[D]"), np.ones(2, dtype=complex),
+            "3", ["3"], [HUGE[1]], [3 + 1j], [[1], [1, 2]], object(), {"a": "1"}, {3},
+            torch.ones(2, device="meta"), np.array(["2020-01-01"], dtype="datetime64[D]"),
         ), message="label_counts must be numbers, got"),
         *_refused(lambda v: LabelStats.from_counts(v, 40), ([], {}, [[1]], None),
                   message=r"at least one label .* of shape \((0,|1, 1|)\)\. Check that the docum"),
@@ -307,24 +306,8 @@ STATS: dict[str, list[tuple[Call, str]]] = {
 }  # fmt: skip
 
 
-def damaged_matrix(rng: random.Random) -> sp.spmatrix:
-    """A sparse matrix that points outside itself."""
-    kind = rng.choice(["csr", "coo", "csc"])
-    matrix = sp.csr_matrix(np.eye(3)).asformat(kind)
-    if kind == "coo":
-        rng.choice((matrix.row, matrix.col))[1] = rng.choice((-1, 3, 10**6))
-    elif rng.random() < 0.5:
-        matrix.indices[1] = rng.choice((-1, 3, 10**6))
-    else:
-        matrix.indptr[rng.randrange(4)] = rng.choice((-5, 10**6, 17))
-    return matrix
-
-
 def bad_stats(rng: random.Random, name: str) -> tuple[str, Call]:
-    kind = rng.choice([*STATS, "damaged matrix"])
-    if kind == "damaged matrix":
-        matrix = damaged_matrix(rng)
-        return kind, lambda: LabelStats.from_matrix(matrix)
+    kind = rng.choice(list(STATS))
     return f"label {kind}", rng.choice(STATS[kind])[0]
 
 

@@ -77,8 +77,12 @@ def make_case(rng: random.Random, only: str | None = None) -> Case:
     if rng.random() < 0.4:
         known = arrays.rand(*shape) < rng.choice((0.0, 0.5, 0.9))
         mask = torch.from_numpy(known)
-        # Unknown logits may be anything.
+        # Unknown logits and targets may be anything.
         logits = torch.where(mask | torch.from_numpy(arrays.rand(*shape) < 0.5), logits, torch.nan)
+        if not form.startswith("offsets"):
+            dense = torch.where(mask, dense, rng.choice((0.0, -100.0)))
+    if rng.random() < 0.2:
+        logits = logits.t().contiguous().t()
     weight = None
     if rng.random() < 0.4:
         weight = torch.from_numpy(arrays.choice([0.0, 0.25, 1.0, 2.0, 7.0], size=shape[0]))
@@ -86,7 +90,7 @@ def make_case(rng: random.Random, only: str | None = None) -> Case:
     label_weight = rng.choice(LABEL_WEIGHTS)
     batch = Batch(
         logits.double().numpy(),
-        dense.double().numpy(),
+        np.where(known, dense.double().numpy(), 0.0),
         known,
         np.ones(shape[0]) if weight is None else weight.double().numpy(),
         np.ones(n_labels)
@@ -122,13 +126,17 @@ def make_targets(arrays: np.random.RandomState, shape: tuple[int, int], form: st
 
 def in_form(rng: random.Random, dense: Tensor, form: str) -> Any:
     """The targets as the loss gets them."""
+    signed = bool((dense < 0).any())
     if form == "dense":
-        return dense.to(rng.choice((torch.bool, torch.int64, torch.uint8, torch.float16)))
+        types = (torch.int64, torch.float16, *(() if signed else (torch.bool, torch.uint8)))
+        return dense.to(rng.choice(types))
     if form.endswith("soft"):
         return dense.clone()
     if form.startswith("offsets"):
-        return to_offsets(dense, with_end=form.endswith("end"))
-    types = (torch.float32,) if form == "soft csr" else CSR_DTYPES
+        # In any order: the labels of a document from the last to the first.
+        labels, offsets = to_offsets(dense.flip(1), with_end=form.endswith("end"))
+        return dense.shape[1] - 1 - labels, offsets
+    types = (torch.float32,) if form == "soft csr" or signed else CSR_DTYPES
     return to_csr(dense, rng.choice(types), rng.choice((torch.int32, torch.int64)))
 
 

@@ -102,18 +102,6 @@ def test_a_second_backward_gives_the_same_gradient(name: str) -> None:
     torch.testing.assert_close(tripled, 3 * kept)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_strided_logits_are_read_right(name: str) -> None:
-    logits, target = make_batch(4, N_LABELS)
-    loss = make_loss(name, N_LABELS)
-    expected, expected_grad = loss_and_grad(loss, logits, target)
-    leaf = logits.t().contiguous().requires_grad_()
-    value = loss(leaf.t(), target.t().contiguous().t())
-    value.backward()
-    torch.testing.assert_close(value.detach(), expected)
-    torch.testing.assert_close(leaf.grad.t(), expected_grad)
-
-
 def test_repr_names_the_switches() -> None:
     text = repr(make_loss("db", N_LABELS, constants="pubmed"))
     assert text.startswith(BalancedLoss.__name__)

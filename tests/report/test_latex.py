@@ -62,6 +62,7 @@ def nasty() -> str:
     return render(named, "latex", "pubmed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("packages", "engine"), [(PLAIN, "pdflatex"), (T1, "pdflatex"), (PLAIN, "lualatex")]
 )

@@ -7,6 +7,7 @@ import io
 import json
 
 import numpy as np
+import pytest
 
 from longtail.analysis import compare_runs
 from longtail.report import Run, render, summarize
@@ -83,13 +84,14 @@ def test_settings_that_all_share_stand_above_and_the_others_in_columns() -> None
     assert begin({"one": one, "less": Run(by_hand(rows=3))}).facts[1].startswith("less: 3 eval")
 
 
+@pytest.mark.slow  # each page draws its figures
 def test_every_format_begins_with_the_verdict() -> None:
     expected = begin(runs()).verdict[0]
-    for text in (render(runs()), render(runs(), "html"), summarize(runs())):
-        assert "significantly better" in expected
+    page = render(runs(), "html", source="<b>wire</b>, test part")
+    assert "significantly better" in expected
+    for text in (render(runs()), page, summarize(runs())):
         assert "significantly better" in text.replace("\\", "").split("By frequency")[0]
     assert json.loads(render(runs(), "json"))["verdict"][0] == expected
-    page = render(runs(), "html", source="<b>wire</b>, test part")
     assert "Data: &lt;b&gt;wire" in page and page.index("Data:") < page.index('id="tables"')
 
 

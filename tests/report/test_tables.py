@@ -1,4 +1,4 @@
-"""Tables by hand, the paper's rows, what must be said below them, and all renderers."""
+"""Tables by hand, the paper's rows, the notes below them, and all renderers."""
 
 from __future__ import annotations
 

@@ -1,25 +1,50 @@
-"""Whatever ends a reproduction, nothing finished is lost and what was begun goes on."""
+"""Whatever ends a reproduction, nothing finished is lost, and what was begun is resumed."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .cases import networks, run
-from .killed import slow
+from longtail.reproduce import reproduce
+from longtail.reproduce.run import Event
+from longtail.training.interrupt import StoppedError, stopping
 
-PROGRAM = Path(__file__).with_name("killed.py")
+from ..runs.cases import in_child
+from .cases import documents, networks, run
 
 
-def end(out: Path, *arguments: str) -> int:
-    return subprocess.run([sys.executable, str(PROGRAM), str(out), *arguments]).returncode
+def slow(recipes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """With a state after every step."""
+    return {row: {**one, "epochs": 6, "checkpoint_minutes": 0.0} for row, one in recipes.items()}
+
+
+def end(out: Path, row: str, name: str, jobs: int) -> int:
+    """How a process ends that gets a signal at step 12 of a cell; with several jobs when begun."""
+    kinds: list[str] = []
+
+    def watch(event: Event) -> None:
+        if (event.cell.row, event.cell.seed) == (row, 0):
+            kinds.append(event.kind)
+            at_step = event.kind == "progress" and kinds.count("progress") == 12
+            if at_step or (event.kind == "begins" and jobs > 1):
+                os.kill(os.getpid(), getattr(signal, name))
+
+    def work() -> int:
+        settings: Any = {"seeds": 2, "watch": watch, "jobs": jobs}
+        with stopping() as stop:
+            try:
+                reproduce(documents(), slow(networks("bce", "db")), out, stop=stop, **settings)
+            except StoppedError as stopped:
+                return stopped.exit_code
+        return 0
+
+    return in_child(work)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
 def test_killed_on_the_way(name: str, whole: dict[str, Any], tmp_path: Path) -> None:
-    code = end(tmp_path, "db", "0", "12", name, "1")
+    code = end(tmp_path, "db", name, jobs=1)
     assert code == (-signal.SIGKILL if name == "SIGKILL" else 128 + signal.SIGTERM)
     table = json.loads((tmp_path / "results.json").read_text())
     assert table["rows"]["bce"]["mean"] and not table["rows"]["db"]["mean"]
@@ -53,7 +78,7 @@ def test_killed_on_the_way(name: str, whole: dict[str, Any], tmp_path: Path) -> 
 def test_processes_end_with_the_one_that_began_them(
     name: str, whole: dict[str, Any], tmp_path: Path
 ) -> None:
-    code = end(tmp_path, "bce", "0", "0", name, "2")
+    code = end(tmp_path, "bce", name, jobs=2)
     assert code == (-signal.SIGKILL if name == "SIGKILL" else 128 + signal.SIGTERM)
     log = tmp_path / "bce" / "seed-0" / "log.txt"
     until = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""Processes that are killed at a chosen change to the disk."""
+"""Work in another process, which may be killed at a chosen change to the disk."""
 
 from __future__ import annotations
 
@@ -13,32 +13,41 @@ from typing import Any
 CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.chmod")
 
 
-def killed_at(moment: int, work: Callable[[], Any], opened_in: Path | None = None) -> bool:
-    """Do the work in another process, which is killed before its n-th change to the disk.
-
-    `opened_in`: opening a file there counts too.
-    """
+def in_child(work: Callable[[], int]) -> int:
+    """The exit code of work in a forked process, minus the number of the signal that ended it."""
     with warnings.catch_warnings():
         # Later Pythons warn of threads, of which the child uses none.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
-        seen = 0
+        code = 99
+        try:
+            code = work()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def killed_at(moment: int, work: Callable[[], Any], opened_in: Path | None = None) -> bool:
+    """Do the work in another process, which is killed before its n-th change to the disk.
+
+    `opened_in`: opening a file there counts too.
+    """
+    seen = 0
+
+    def hook(event: str, arguments: Any) -> None:
+        nonlocal seen
+        opened = event == "open" and opened_in and str(opened_in) in str(arguments[0])
+        if event in CHANGES or opened:
+            seen += 1
+            if seen == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched() -> int:
         # A killed process loses nothing that it has written, synced or not; a power cut does.
         os.fsync = lambda handle: None
-
-        def hook(event: str, arguments: Any) -> None:
-            nonlocal seen
-            opened = event == "open" and opened_in and str(opened_in) in str(arguments[0])
-            if event in CHANGES or opened:
-                seen += 1
-                if seen == moment:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
         sys.addaudithook(hook)
-        try:
-            work()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status)
+        work()
+        return 0
+
+    return in_child(watched) == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""An output in parts: kept, continued, replaced and removed; `tests/cli/killed.py` kills it."""
+"""An output in parts: kept, continued, replaced and removed; tests/attack/kills.py kills it."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ from .cases import Case, cases, decide, every_cut, f1_of, long_tail
 def test_cuts_of_every_label() -> None:
     scores = np.array([[1.0, 3, 3, 2, 1], [5, 4, 3, 2, 1], [7, 7, 7, 7, 7]]).T
     labels = np.array([[1, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 1, 1, 0, 0]]).T
-    found = cuts.cuts_of(make_tuning(scores, labels, np.ones(3)))
-    assert found.labels.tolist() == [0, 0, 2]
-    assert found.thresholds.tolist() == [2.5, 0.0, 7.0]
-    assert found.hits.tolist() == [1, 2, 2] and found.predicted.tolist() == [2, 5, 5]
+    all_cuts = cuts.cuts_of(make_tuning(scores, labels, np.ones(3)))
+    assert all_cuts.labels.tolist() == [0, 0, 2]
+    assert all_cuts.thresholds.tolist() == [2.5, 0.0, 7.0]
+    assert all_cuts.hits.tolist() == [1, 2, 2] and all_cuts.predicted.tolist() == [2, 5, 5]
 
 
 @pytest.mark.parametrize("above", [1.0, np.nextafter(1.0, 2), -3.5, 1e15])

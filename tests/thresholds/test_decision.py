@@ -109,7 +109,7 @@ def test_damaged_json_is_refused() -> None:
     changes = ({"n_labels": 3}, {"values": ["a", 1]}, {"max_labels": "3"}, {"values": [np.nan, 1]})
     missing = [{key: saved[key] for key in saved if key != name} for name in saved]
     for damaged in (*missing, *(saved | change for change in changes)):
-        with pytest.raises(DataError, match="no saved thresholds"):
+        with pytest.raises(DataError, match="not saved thresholds"):
             Thresholds.from_dict(damaged)
 
 

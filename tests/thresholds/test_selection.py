@@ -92,8 +92,8 @@ def test_folds_are_checked() -> None:
 
 
 def test_folds_by_random_state() -> None:
-    tuning = make_tuning(np.zeros((103, 1)), np.zeros((103, 1)), [1])
-    first, again, other = (selection._folds(tuning, None, seed) for seed in (0, 0, 1))
+    data = np.zeros((103, 1)), np.zeros((103, 1)), [1], "logit", None
+    first, again, other = (selection._prepared(*data, seed)[1] for seed in (0, 0, 1))
     assert (first == again).all() and (first != other).any()
     assert sorted(np.bincount(first)) == [20, 20, 21, 21, 21]
 

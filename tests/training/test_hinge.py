@@ -97,7 +97,7 @@ def test_labels_of_no_one_and_all_documents() -> None:
     assert_optimal(X, labels, 10.0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=min(40, settings.default.max_examples))
 @given(
     n_documents=st.integers(1, 12),
     n_labels=st.integers(1, 5),

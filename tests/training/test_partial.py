@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from longtail.labels import LabelStats
 from longtail.losses import build_loss
+from longtail.training import hinge
 from longtail.training.encoded import DeviceFeed, HostFeed, Partial
 from longtail.training.hinge import solve_hinge
 from longtail.training.linear import solve_linear
@@ -97,18 +98,19 @@ def test_a_weight_of_0_is_no_document(loss: str) -> None:
     np.testing.assert_allclose(with_all, without, atol=1e-6 if loss == "hinge" else 0.02)
 
 
-def test_few_documents_of_many_still_leave_out_the_unknown() -> None:
+def test_few_documents_of_many_still_leave_out_the_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The restricted problem, in which others are added round by round."""
-    features, labels = problem(n_documents=4000, n_labels=600, seed=2)
+    monkeypatch.setattr(hinge, "EXACT_PAIRS", 0)
+    features, labels = problem(n_documents=4000, n_labels=4, seed=2)
     labels, unknown = hidden_pairs(1, labels)
     weights = solve_hinge(features, labels, 1.0, partial=Partial(unknown))
     for label in (0, 1, 2):
         known = unknown[:, [label]].toarray().ravel() == 0
         alone = solve_hinge(features[known], labels[known][:, [label]], 1.0)
-        assert (
-            np.corrcoef(features @ weights[label].toarray()[0], features @ alone.toarray()[0])[0, 1]
-            > 0.98
-        )
+        ours, theirs = (features @ each.toarray()[0] for each in (weights[label], alone))
+        assert np.corrcoef(ours, theirs)[0, 1] > 0.98
 
 
 def test_feeds_have_the_same_masks_and_weights() -> None:

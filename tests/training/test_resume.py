@@ -82,12 +82,9 @@ def wait_for_writing(job: Job, seconds: float = 30) -> None:
 # An epoch has four steps. Each kill happens to the process that resumed after the one before.
 EVENTS: dict[str, list[dict[str, int]]] = {
     "before anything is saved": [{"step": 1}],
-    "in the middle of an epoch, twice": [{"step": 6}, {"step": 5}],
     "after the last step of an epoch": [{"step": 8}],
     "during validation": [{"validating": 3}],
-    "while the first state is written": [{"writing": 1}],
     "while a state is written": [{"writing": 7}, {"writing": 4}],
-    "before a state is renamed": [{"replacing": 9}],
     "after a state is renamed": [{"replaced": 9}],
     "when early stopping is near": [{"validating": 6}, {"validating": 1}],
     "after the last state is saved": [{"replaced": 28}],

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from longtail.errors import LongtailError
 from longtail.losses import build_loss
 from longtail.progress import Progress
-from longtail.training import Training
-from longtail.training.encoded import epoch_batches
+from longtail.training import Training, steps
+from longtail.training.encoded import EncodedTokens, epoch_batches
 from longtail.training.steps import predict_logits
 from longtail.training.weights import Weights
 
@@ -206,3 +206,14 @@ def test_weights_that_are_not_trained_are_not_saved() -> None:
     weights = Weights(Types(), ema=0.5)
     names = {name.partition(".")[2] for name in weights.tensors(torch.optim.SGD(weights.optimized))}
     assert names == {name for name, _ in TokenNetwork().named_parameters()}
+
+
+def test_a_prediction_on_a_cpu_takes_few_tokens_at_a_time() -> None:
+    lengths = [600, 4, 512, 200, 200, 200, 8] + [4] * 200
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    encoded = EncodedTokens(np.zeros(offsets[-1], np.int32), offsets, 0, 1000)
+    parts = steps._batches(encoded, 256, torch.device("cpu"))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(207))
+    sizes = [(len(rows), int(encoded.lengths[rows].max())) for rows in parts]
+    assert sizes == [(1, 600), (1, 512), (2, 200), (2, 200), (128, 4), (73, 4)]
+    assert len(steps._batches(encoded, 256, torch.device("meta"))) == 1

@@ -27,7 +27,7 @@ LETTER = re.compile(r"[^\W\d_]")
 
 
 def label_warnings(data: TextData) -> list[str]:
-    """What looks wrong with the labels, with examples and what to do; a sentence or two each."""
+    """Warnings about suspicious labels, each with examples and a remedy."""
     warnings = [_joined(data.label_names, separator) for separator in SEPARATORS]
     warnings += [_once(data), _nearly_equal(data.label_names)]
     return [warning for warning in warnings if warning]
@@ -79,7 +79,7 @@ def _nearly_equal(names: tuple[str, ...]) -> str | None:
     examples = "; ".join(_examples(group, " and ") for group in groups[:3])
     return (
         f"{sum(map(len, groups))} label names differ from another only in case, white space or "
-        f"punctuation: {examples}. Each is learned as a label of its own: if they mean the same, "
+        f"punctuation: {examples}. Each is learned as a separate label: if they mean the same, "
         "write them alike."
     )
 

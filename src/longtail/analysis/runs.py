@@ -34,9 +34,9 @@ class Run:
     scores: Any = None
     """The evaluated scores, documents x labels: dense, masked or CSR."""
     scale: Scale | None = None
-    """What the scores are: `logit`, `probability` or `margin`; default: as they were evaluated."""
+    """Their scale: `logit`, `probability` or `margin`; default: that of the evaluation."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What is known of the training, such as its loss, by name."""
+    """Settings of the training by name, such as its loss."""
 
     def __post_init__(self) -> None:
         expected = (self.evaluation.overall.n_documents, len(self.evaluation.labels.names))
@@ -74,7 +74,7 @@ def compare_runs(evaluations: Mapping[str, Evaluation]) -> dict[str, Comparison]
     comparisons: dict[str, Comparison] = {}
     for name, evaluation in later:
         if evaluation.labels.names != first.labels.names:
-            comparisons[name] = "its labels are others than those of the first run."
+            comparisons[name] = "its labels differ from those of the first run."
             continue
         try:
             comparisons[name] = compare(first, evaluation, N_RESAMPLES)

@@ -1,4 +1,4 @@
-"""`stats`: what to know about labelled documents before training on them.
+"""`stats`: describe labelled documents before training on them.
 
 Sizes, imbalance, linked labels, duplicates and leaks, and how the other parts differ from the
 training part.
@@ -100,7 +100,7 @@ class _Part(NamedTuple):
 
     matrix: sp.csr_matrix
     hashes: list[int]
-    """Of every text."""
+    """The hash of every text."""
     label_keys: list[bytes]
     ids: tuple[str, ...] | None
 

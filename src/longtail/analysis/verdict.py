@@ -1,6 +1,6 @@
-"""What a report says first: which run leads, by how much, and which group of labels decides.
+"""The verdict of a report: which run leads, by how much, and which group of labels decides.
 
-For a single run: where it is weak.
+For a single run: its weakest group.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Weakness(NamedTuple):
 def leads(
     evaluations: Mapping[str, Evaluation], comparisons: Mapping[str, Comparison]
 ) -> list[Lead]:
-    """Who leads in micro- and in macro-F1; `comparisons`: what `compare_runs` returned."""
+    """The leading runs in micro- and in macro-F1; `comparisons`: the result of `compare_runs`."""
     return [_lead(measure, evaluations, comparisons) for measure in MEASURES]
 
 
 def weakness(evaluation: Evaluation) -> Weakness:
-    """Where a run is weak."""
+    """The weakest group of labels of a run, and its labels that are never predicted."""
     groups = {name: evaluation.groups()[name] for name in GROUP_NAMES}
     known = {name: scores.macro_f1 for name, scores in groups.items() if not scores.is_empty}
     # Of equal ones the rarest.
@@ -104,7 +104,7 @@ def _turned(difference: Difference) -> Difference:
 
 
 def _sizes(measure: str, reference: Evaluation, other: Evaluation) -> dict[str, float]:
-    """What the F1 of a group weighs in that of all labels."""
+    """The weight of a group's F1 in the F1 of all labels."""
     if measure == "macro_f1":
         return {name: float(mask.sum()) for name, mask in reference.masks.items()}
     first, second = reference.labels, other.labels

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from longtail.errors import DataError, LongtailError
 from longtail.models.base import Floats, Scale, TextModel
+from longtail.models.explanation import Contributions
+from longtail.models.words import Spans, word_spans
 
 # Pairs of document and label beyond which scores are sparse, and labels kept of each document.
 DENSE_PAIRS = 200_000_000
@@ -88,6 +90,26 @@ class Ensemble:
             for model, share in zip(models, shares, strict=True):
                 total += share * model.scores(texts, encoded)
         return total
+
+    def explain(self, text: str, labels: NDArray[np.int64]) -> tuple[Spans, Contributions]:
+        """The words of a text, and what they add to the scores of labels, given by their columns.
+
+        The sum of what they add in each model, by the weights and shares of the scores.
+        """
+        words = word_spans(text)
+        base = np.full(len(labels), self.intercept)
+        values = np.zeros((len(labels), len(words)))
+        ends = np.cumsum(self.sizes).tolist()
+        for weight, end, size in zip(self.weights, ends, self.sizes, strict=True):
+            folds = slice(end - size, end)
+            shares = weight * self._shares(self.known[folds])[:, labels].astype(np.float64)
+            for model, share in zip(self.models[folds], shares, strict=True):
+                if share.any():
+                    with _as_data_error():
+                        part = model.explain(text, labels, words)
+                    base += share * part.base
+                    values += share[:, None] * part.values
+        return words, Contributions(base, values)
 
     def compact_scores(self, texts: Sequence[str], of: int = 0, encoded: Any = None) -> Any:
         """Dense scores or, if those are too large, the highest of each document as CSR.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -53,6 +53,15 @@ class HalfScore:
     all: CrossValidatedF1
 
 
+class LabelCounts(NamedTuple):
+    """Held-out documents of every label, in the order of `classes_`."""
+
+    hits: tuple[int, ...]
+    """Those that have it and get it."""
+    predicted: tuple[int, ...]
+    actual: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Facts:
     """Figures of the training documents, and of the documents held out to choose thresholds."""
@@ -77,6 +86,8 @@ class Facts:
     """The pretrained model on the Hugging Face hub, if any."""
     trials: tuple[Trial, ...] = ()
     """The settings that were compared on held-out documents, in this order."""
+    label_counts: LabelCounts | None = None
+    """Of each label, decided as for `cross_validated`; in a file of its own, not in `to_dict`."""
 
     def sentences(self) -> list[str]:
         """Which labels are never predicted, and what more documents may give, for people."""
@@ -99,11 +110,13 @@ class Facts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self) | {"trials": [trial._asdict() for trial in self.trials]}
+        plain = asdict(dataclasses.replace(self, label_counts=None))
+        del plain["label_counts"]
+        return plain | {"trials": [trial._asdict() for trial in self.trials]}
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Facts:
-        """Restore what `to_dict` returned."""
+    def from_dict(cls, saved: Mapping[str, Any], label_counts: LabelCounts | None) -> Facts:
+        """Restore what `to_dict` returned, and the counts."""
         groups, half = saved["cross_validated"], saved["half"]
         read = {
             "cross_validated": groups and {str(k): Scores(**each) for k, each in groups.items()},
@@ -120,7 +133,7 @@ class Facts:
             ),
             "trials": tuple(Trial(**trial) for trial in saved["trials"]),
         }
-        return cls(**{**saved, **read})
+        return cls(**{**saved, **read, "label_counts": label_counts})
 
 
 def choose_thresholds(
@@ -145,11 +158,13 @@ def choose_thresholds(
     known = np.asarray(fitted.ensemble.known.any(axis=0))
     thresholds = dataclasses.replace(thresholds, values=np.where(known, thresholds.values, np.inf))
     rule["method"] = thresholds.method
-    cross_validated = None
+    cross_validated = label_counts = None
     if len(fitted.held_out) > 1:
         decisions = cross_validated_decisions(scores, truth, **rule, **folds)
         # All labels of a document count, also one that the models of its fold could not know.
-        cross_validated = _by_group(fitted.held_out.truth, decisions, data)
+        counts = count(fitted.held_out.truth, decisions)
+        cross_validated = _by_group(counts, len(fitted.held_out), data)
+        label_counts = LabelCounts(*(tuple(part.astype(int).tolist()) for part in counts))
     per_document = np.diff(data.Y.indptr)
     facts = Facts(
         int((per_document == 0).sum()),
@@ -162,6 +177,7 @@ def choose_thresholds(
         _half_score(fitted, rule),
         base_model,
         fitted.trials,
+        label_counts,
     )
     return thresholds, facts
 
@@ -186,8 +202,7 @@ def likely_pairs(fitted: Fitted) -> Fitted:
     return dataclasses.replace(fitted, scores=sp.vstack(blocks, format="csr"), held_out=reduced)
 
 
-def _by_group(truth: Any, decisions: Any, data: TextData) -> dict[str, Scores]:
-    counts, n_documents = count(truth, decisions), truth.shape[0]
+def _by_group(counts: Counts, n_documents: int, data: TextData) -> dict[str, Scores]:
     masks = label_groups(data.stats().label_counts)
     return {"all": Scores.of(counts, n_documents)} | {
         name: Scores.of(Counts(*(part[mask] for part in counts)), n_documents)

@@ -17,9 +17,14 @@ from safetensors.numpy import load_file
 
 from longtail import __version__
 from longtail.classifier.ensemble import Ensemble, is_failure
-from longtail.classifier.held_out import Facts
+from longtail.classifier.held_out import Facts, LabelCounts
 from longtail.classifier.plan import Plan
-from longtail.classifier.saving import FORMAT, HASHES_FILE, WEIGHTS_AND_TOKENIZER
+from longtail.classifier.saving import (
+    COUNTS_FILE,
+    FORMAT,
+    HASHES_FILE,
+    WEIGHTS_AND_TOKENIZER,
+)
 from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
 from longtail.labels import LabelStats
 from longtail.models import build_model, parse_model
@@ -150,11 +155,12 @@ def _restore(
     classifier = cls(**_parameters(config["arguments"], cls().get_params(deep=False)))
     names = [str(name) for name in config["label_names"]]
     classifier.classes_ = np.asarray(names, dtype=object)
-    counts, n_samples = config["label_counts"], config["n_samples"]
-    classifier.label_stats_ = LabelStats.from_counts(counts, n_samples, names)
+    n_documents, n_samples = config["label_counts"], config["n_samples"]
+    classifier.label_stats_ = LabelStats.from_counts(n_documents, n_samples, names)
     classifier.thresholds_ = Thresholds.from_dict(config["thresholds"])
     classifier.plans_ = tuple(map(Plan.from_dict, config["plans"]))
-    classifier.facts_ = Facts.from_dict(config["facts"])
+    counts = _label_counts(root, config["files"], len(names))
+    classifier.facts_ = Facts.from_dict(config["facts"], counts)
     classifier.document_hashes_ = _hashes(root, config["files"])
     classifier._tuning_ = None
     unknown, n_files = config["unknown"], len(config["files"])
@@ -196,6 +202,17 @@ def _hashes(root: Path, files: Mapping[str, Any]) -> NDArray[np.uint64] | None:
     if hashes.dtype != np.uint64 or hashes.ndim != 1:
         raise ValueError(f"hashes of the type {hashes.dtype} and the shape {hashes.shape}")
     return hashes
+
+
+def _label_counts(root: Path, files: Mapping[str, Any], n_labels: int) -> LabelCounts | None:
+    """The held-out counts of every label; None: too few documents were held out."""
+    if COUNTS_FILE not in files:
+        return None
+    parts = load_file(root / COUNTS_FILE)
+    for name, part in parts.items():
+        if part.dtype != np.int32 or part.shape != (n_labels,) or (part < 0).any():
+            raise ValueError(f"held-out counts {name!r} of {part.dtype} and shape {part.shape}")
+    return LabelCounts(**{name: tuple(part.tolist()) for name, part in parts.items()})
 
 
 def _parameters(saved: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

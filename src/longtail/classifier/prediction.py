@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -17,10 +17,11 @@ from longtail.classifier.plan import Plan
 from longtail.classifier.predictions import Predictions, as_frame
 from longtail.data import TextData
 from longtail.data.hashes import text_hashes
-from longtail.errors import InputError, NotFittedError
+from longtail.errors import InputError, NotFittedError, UnknownNameError
 from longtail.evaluation import Evaluation, evaluate
-from longtail.labels import LabelStats
+from longtail.labels import LabelStats, check_unique
 from longtail.metrics import count
+from longtail.models.explanation import Explanation
 from longtail.thresholds import Overrides, Thresholds
 
 Texts = Iterable[str]
@@ -102,6 +103,41 @@ class PredictionMixin:
             for row, labels in zip(block.scores, block.best(k), strict=True):
                 best.append([(str(self.classes_[n]), float(row[n])) for n in labels])
         return best
+
+    def explain(self, texts: Texts, labels: Sequence[str] | None = None) -> list[Explanation]:
+        """What each word of each text adds to the scores of labels.
+
+        Exact for models on TF-IDF features; for encoders integrated gradients, whose error is
+        `Explanation.error`.
+
+        Args:
+            labels: names, the same for all texts; default: the predicted labels of each text or,
+                where there is none, the best one.
+        """
+        self._check_fitted()
+        columns = None if labels is None else self._columns_of(labels)
+        strings = check_texts(texts)
+        explained = []
+        for block in self.predict_blocks(strings):
+            for row, scores in enumerate(block.scores):
+                chosen = block.decisions[[row]].indices if columns is None else columns
+                if not len(chosen) and columns is None:
+                    chosen = block.best(1)[row]
+                chosen = chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.int64)
+                text = strings[block.first + row]
+                words, parts = self.ensemble_.explain(text, chosen)
+                spans = [(int(a), int(b)) for a, b in words]
+                names = [str(name) for name in self.classes_[chosen]]
+                each = scores[chosen].astype(np.float64)
+                explained.append(Explanation(text, spans, names, each, parts.values, parts.base))
+        return explained
+
+    def _columns_of(self, labels: Sequence[str]) -> NDArray[np.int64]:
+        position = {str(name): n for n, name in enumerate(self.classes_)}
+        for name in check_unique(labels):
+            if name not in position:
+                raise UnknownNameError("label", name, position)
+        return np.array([position[name] for name in labels], dtype=np.int64)
 
     def score(self, texts: Texts | TextData, labels: Any = None) -> float:
         """Micro-F1; a label that the classifier does not know counts as missed.

@@ -28,7 +28,7 @@ from longtail.thresholds import Thresholds
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-FORMAT = 6
+FORMAT = 7
 """Of the folder: raised when an older longtail could no longer read it."""
 WEIGHTS_AND_TOKENIZER = (
     "*.safetensors", "*.model", "tokenizer*", "vocab*", "merges*", "special_tokens_map.json",
@@ -37,6 +37,8 @@ WEIGHTS_AND_TOKENIZER = (
 """Files of an encoder beside its configuration."""
 HASHES_FILE = "documents.safetensors"
 """Hashes of the documents that the model was trained on."""
+COUNTS_FILE = "held_out.safetensors"
+"""Counts of the held-out documents of every label; not there if too few were held out."""
 N_RAREST = 10
 
 
@@ -57,6 +59,10 @@ def write_files(
     hashes = classifier.document_hashes_ if include_hashes else None
     if hashes is not None:
         save_file({"hashes": hashes}, folder / HASHES_FILE)
+    counts = classifier.facts_.label_counts
+    if counts is not None:
+        tensors = {name: np.array(part, np.int32) for name, part in counts._asdict().items()}
+        save_file(tensors, folder / COUNTS_FILE)
     # The same line ends on all systems, as checksums require.
     card = model_card(classifier, name, has_hashes=hashes is not None)
     (folder / CARD_FILE).write_text(card, "utf-8", newline="\n")

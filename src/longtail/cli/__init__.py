@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import socket
 import sys
 from typing import Annotated
 
@@ -13,12 +12,14 @@ import typer
 from longtail import __version__
 from longtail.cli import data
 from longtail.cli.evaluate import evaluate
+from longtail.cli.explain import explain
 from longtail.cli.predict import predict
 from longtail.cli.report import report
 from longtail.cli.reproduce import reproduce
-from longtail.cli.show import Run, TrustRemoteCode, print_table
+from longtail.cli.serve import serve
+from longtail.cli.show import print_table
 from longtail.cli.train import train
-from longtail.errors import InputError, LongtailError, printable
+from longtail.errors import LongtailError, printable
 from longtail.progress import show_progress
 
 app = typer.Typer(
@@ -32,8 +33,10 @@ app.command()(data.stats)
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
+app.command()(explain)
 app.command()(report)
 app.command()(reproduce)
+app.command()(serve)
 app.add_typer(data.corpus_app, name="corpus")
 
 
@@ -68,34 +71,6 @@ def demo() -> None:
     console.print(Panel(Text(result.example), title="a document", subtitle=f"labels: {labels}"))
     print_table(result.evaluations, "micro-F1 / macro-F1 on the test part, by label frequency")
     console.print(result.sentence, highlight=False)
-
-
-@app.command()
-def serve(
-    run: Run,
-    host: Annotated[str, typer.Option()] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
-    trust_remote_code: TrustRemoteCode = False,
-) -> None:
-    """Serve predictions over HTTP; needs the extra `serve`."""
-    try:
-        socket.create_server((host, port)).close()
-    except OSError as error:
-        why = str(error.strerror).partition(" (")[0]
-        raise InputError(
-            f"port {port} of {host} cannot be used ({why}). Choose another with --port."
-        ) from error
-    from longtail.classifier import LongTailClassifier
-    from longtail.errors import MissingExtraError
-    from longtail.serve import create_app
-
-    classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
-    service = create_app(classifier)
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtraError("the service", "uvicorn", "serve") from error
-    uvicorn.run(service, host=host, port=port)
 
 
 def main() -> None:

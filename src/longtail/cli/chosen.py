@@ -77,7 +77,7 @@ def _check_names(flags: dict[str, Any]) -> None:
 
 
 class Row(NamedTuple):
-    """What a flag needs to know of a field."""
+    """A field, as the flag for it is built."""
 
     kind: Any
     text: str

@@ -83,7 +83,7 @@ def corpus_list() -> None:
 def corpus_info(
     name: Annotated[str, typer.Argument(help="A name of `longtail corpus list`.")],
 ) -> None:
-    """Where a corpus comes from, its licence, its settings, and what is in the cache."""
+    """Show the source of a corpus, its licence, its settings and its cached files."""
     from longtail.corpora import cache_folder, corpus_settings, get_corpus
 
     corpus = get_corpus(name)
@@ -136,7 +136,7 @@ def corpus_split(
     _check_empty(out)
     if ids is not None and n_folds is not None:
         raise InputError(
-            "--ids and --folds exclude each other: name the ids, or let longtail fold."
+            "--ids and --folds cannot be combined: name the ids, or let longtail fold."
         )
     documents = source.whole()
     splits: dict[str, Sequence[TextData]]

@@ -189,7 +189,7 @@ class Source:
         return self._is_corpus() or has_parts(self.data, self.format)
 
     def _read(self, read: Callable[..., Any], place: Any, **settings: Any) -> Any:
-        """What a function reads, with a bar and notes of what was left out."""
+        """Call a reader with a progress bar, and print notes on what it left out."""
         report = ReadReport()
         with show_progress() as progress:
             documents = read(self.data, place, progress=progress, report=report, **settings)
@@ -208,14 +208,14 @@ class Source:
         for name, value in options.items():
             if value != DEFAULTS[name]:
                 if name not in known:
-                    raise InputError(f"the corpus {self.data} has no use for {flag(name)}.")
+                    raise InputError(f"the corpus {self.data} does not take {flag(name)}.")
                 settings[name] = value
         parts: dict[str, TextData] = self._read(load_corpus, self.path, **settings)
         return parts
 
 
 def remembered_options(run: Path, data: str | None = None) -> ReadOptions | None:
-    """How the data of a trained run were read: columns, separators, encoding; None: not known.
+    """The reading options of a run's training data: columns, separators, encoding; None: unknown.
 
     `data`: what is to be read; options of a kind of file hold only for the same suffix.
     """

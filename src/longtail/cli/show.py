@@ -1,4 +1,4 @@
-"""What the command shows when it is done or stops: tables, notes."""
+"""Output shared by the verbs: tables, notes, the message on a stop."""
 
 from __future__ import annotations
 
@@ -74,6 +74,6 @@ def stoppable(command: str, kept: str = "") -> Iterator[Stop]:
 
 
 def print_notes(lines: list[str]) -> None:
-    """What was skipped or left out, on the error output."""
+    """Print notes, such as skipped records, to standard error."""
     for line in lines:
         typer.secho(printable(line), fg="yellow", err=True)

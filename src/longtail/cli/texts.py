@@ -54,7 +54,7 @@ class Texts:
         self._total: int | None = None
         self._contents: Callable[[], dict[str, str | None]] = dict
         documents = self._read() if split is None else self._part(split)
-        # What is wrong with the columns is said now; but nobody waits for the standard input.
+        # Reports missing columns early; on standard input this would wait for the first line.
         first = [] if self.is_stream else list(islice(documents, 1))
         if not (first or self.is_stream):
             raise DataError(f"{data}: holds no documents. {' '.join(self.report.lines())}".rstrip())
@@ -91,7 +91,7 @@ class Texts:
         )
 
     def settings(self) -> dict[str, Any]:
-        """What decides which documents these are, with digests of their content."""
+        """The settings that determine the documents, with digests of their content."""
         named = {"data": self.data, "format": self.format, "split": self.split}
         return {**named, **asdict(self.options), **self._contents()}
 
@@ -147,7 +147,7 @@ def _check_format(first: str) -> None:
 
 
 def _digest(path: Path) -> str | None:
-    """Of a file, or of all files in a folder; None for what is not on this disk."""
+    """The digest of a file, or of all files in a folder; None if it is not on this disk."""
     if path.is_dir():
         lines = [f"{name} {checksum(path / name)}\n" for name in files_in(path)]
         return sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()

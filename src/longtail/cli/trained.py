@@ -1,4 +1,4 @@
-"""What `longtail train` says: what cannot work, what to expect of the model, what else to try."""
+"""Messages of `longtail train`: invalid plans, expected F1, and the recipe to try next."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_plans(plans: Sequence[Plan]) -> None:
 
 
 def print_result(classifier: LongTailClassifier) -> None:
-    """What was chosen, and what to expect of new documents, by the frequency of the labels."""
+    """Print the chosen settings and the expected F1 by label frequency."""
     from rich.console import Console
 
     from longtail.classifier.choice import describe
@@ -65,7 +65,7 @@ def print_result(classifier: LongTailClassifier) -> None:
 
 
 def suggest_best(classifier: Any) -> None:
-    """Say what the best recipe would do, where a GPU and its encoder are at hand."""
+    """Suggest the best recipe where a GPU and its encoder are available."""
     import torch
 
     from longtail.models.encoder import is_at_hand

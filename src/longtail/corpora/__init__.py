@@ -26,7 +26,7 @@ class Corpus:
     source: str
     licence: str
     files: str | None = None
-    """What to place in the cache folder; None for a synthetic corpus."""
+    """The files to place in the cache folder; None for a synthetic corpus."""
 
 
 _TABLE = (
@@ -62,7 +62,7 @@ _TABLE = (
     ),
 )
 CORPORA = {corpus.name: corpus for corpus in _TABLE}
-# What callers pass along, not settings of a user.
+# Arguments of the callers, not settings of a user.
 _PLUMBING = {"path", "progress", "report"}
 
 

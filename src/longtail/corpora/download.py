@@ -37,7 +37,7 @@ def cache_folder() -> Path:
     try:
         return Path(chosen).expanduser().absolute()
     except RuntimeError as error:  # ~name of an unknown user
-        raise InputError(f"LONGTAIL_CACHE={chosen} is no folder: {error}") from error
+        raise InputError(f"LONGTAIL_CACHE={chosen} is not a folder: {error}") from error
 
 
 def fetch(file: RemoteFile, corpus: str, progress: OnProgress = ignore) -> Path:

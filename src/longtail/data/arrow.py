@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,12 @@ from longtail.data.documents import (
     attempt,
 )
 from longtail.data.fields import check_columns, label_columns, to_document
-from longtail.data.files import Tick, TooLargeError, replacing
-from longtail.data.textdata import TextData
+from longtail.data.files import Tick, TooLargeError
 from longtail.errors import DataError, MissingExtraError, shown
-from longtail.progress import OnProgress, Progress, ignore
 
 PREFIX = "hf:"
 NAMES_KEY = b"longtail.label_names"
-BATCH, MOST_ROWS = 4096, 256
+MOST_ROWS = 256
 # DuckDB and fastparquet write many records as one page, so a group of rows may unpack to the
 # size of GROUP_RECORDS records, or GROUP_RATIO times that of the file: text packs to a tenth.
 GROUP_RECORDS, GROUP_RATIO = 8, 200
@@ -77,23 +74,6 @@ def _size(row: dict[str, Any]) -> int:
     """Characters of all strings in a row."""
     values = (v if isinstance(v, list) else (v,) for v in row.values())
     return sum(len(item) for value in values for item in value if isinstance(item, str))
-
-
-def write_parquet(data: TextData, path: str | Path, progress: OnProgress = ignore) -> None:
-    """Write documents and label names, from which `TextData.load` restores the same TextData."""
-    special = {"text": pa.large_string(), "weight": pa.float64()}
-    special |= dict.fromkeys(("labels", "known"), pa.list_(pa.string()))
-    with replacing(path) as temporary, ExitStack() as stack:
-        names = json.dumps(data.label_names, ensure_ascii=False).encode()
-        types = [(name, special.get(name, pa.string())) for name in data.fields]
-        schema = pa.schema(types, metadata={NAMES_KEY: names})
-        writer = stack.enter_context(pq.ParquetWriter(temporary, schema))
-        for start in range(0, len(data), BATCH):
-            done = min(start + BATCH, len(data))
-            progress(Progress(f"writing {Path(path).name}", done, len(data)))
-            part = list(data[start : start + BATCH])
-            columns = {name: [getattr(each, name) for each in part] for name in data.fields}
-            writer.write_table(pa.table(columns, schema))
 
 
 def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> Records:

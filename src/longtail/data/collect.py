@@ -82,7 +82,7 @@ def collect(
 ) -> tuple[TextData, list[str]]:
     """The documents of files in their order, and the part that each is of ("" for none).
 
-    `exact` keeps empty texts and labels, and ids that come again: a copy is a copy.
+    `exact` keeps empty texts, empty labels and repeated ids, as a copy must.
     """
     if not files:
         raise InputError("expected at least one file to read, got none.")
@@ -138,7 +138,7 @@ def _check_once(files: Files) -> None:
 
 
 def _note(data: TextData, options: ReadOptions, report: ReadReport) -> None:
-    """What may surprise in these labels."""
+    """Note what may be surprising about the labels, unknown pairs and weights."""
     if odd := [name for name in data.label_names if name != name.strip()]:
         what = "label names that begin or end with white space, other labels than those without"
         report.notes.append(f"{what}: {len(odd)} ({shown_names(odd)}).")

@@ -1,6 +1,6 @@
-"""What a reader gives, one record at a time: a document, a problem, or a record passed over.
+"""Records as readers yield them: a document, a problem, or a record passed over.
 
-A reader never decides what a problem means; `collect.py` raises it or counts it.
+Readers only yield problems; `collect.py` raises or counts them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_EXAMPLES = 5
 MEGABYTE = 1_000_000
 MAX_RECORD_MB = 64.0
 SAVED_FIELDS: dict[str, Any] = {"known_field": "known", "weight_field": "weight"}
-"""As longtail writes them."""
+"""The names of these fields in files that longtail writes."""
 PARTS = ("train", "validation", "test")
 PART_NAMES = {part: part for part in PARTS} | {"training": "train"}
 PART_NAMES |= dict.fromkeys(("valid", "val", "dev"), "validation")
@@ -67,11 +67,11 @@ class LabelNames(NamedTuple):
 
 Record = Document | RecordError | Omitted | LabelNames
 Records = Generator[Record, None, None]
-"""What a reader gives; closing it closes the file."""
+"""The return value of a reader; closing it closes the file."""
 
 
 def attempt(parse: Callable[..., Record], at: int | str, *args: Any) -> Record:
-    """What `parse` makes of a record, or the error that it raises, with its place."""
+    """The parsed record, or the error of `parse` with the record's place."""
     try:
         return parse(at, *args)
     except ValueError as error:
@@ -170,10 +170,10 @@ class ReadOptions:
             what = "one character, neither a quote nor a newline"
             raise InputError(f"delimiter must be {what}, got {self.delimiter!r}.")
         if self.label_separator is not None and self.label_columns is not None:
-            raise InputError("label_separator and label_columns exclude each other.")
+            raise InputError("label_separator and label_columns cannot be combined.")
         if self.known_field is not None and self.label_columns is not None:
             raise InputError(
-                "known_field and label_columns exclude each other: write ? where it is unknown "
+                "known_field and label_columns cannot be combined: write ? where it is unknown "
                 "whether the label of a column applies."
             )
         _ = self.year_range
@@ -182,13 +182,13 @@ class ReadOptions:
         try:
             "".encode(self.encoding or "utf-8")
         except (LookupError, ValueError) as error:
-            message = f"{self.encoding!r:.60} is no encoding of text. Try utf-8 or latin-1."
+            message = f"{self.encoding!r:.60} is not a text encoding. Try utf-8 or latin-1."
             raise InputError(message) from error
 
 
 @dataclass
 class ReadReport:
-    """What was read, what was left out, and why: fill one by passing it to `read_data`."""
+    """Counts of records read and left out, with reasons; `read_data` fills the one it is given."""
 
     documents: int = 0
     skipped: int = 0
@@ -197,12 +197,12 @@ class ReadReport:
     passed_over: Counter[str] = field(default_factory=Counter)
     """Reason -> number of records that are no documents of this kind, as the format has them."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """What -> how often it was left out, where a reader of this format would not expect it."""
+    """Description -> how often it was left out, where users of the format would not expect it."""
     notes: list[str] = field(default_factory=list)
-    """What a corpus did after reading, such as leaving out rare labels."""
+    """Notes on the documents as a whole, such as rare labels that were left out."""
 
     def lines(self) -> list[str]:
-        """What a person should know, one sentence per line; nothing if all was read."""
+        """The report as text, one sentence per line; empty if everything was read."""
         lines = []
         if self.skipped:
             count = "1 bad record was" if self.skipped == 1 else f"{self.skipped} bad records were"

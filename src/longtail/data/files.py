@@ -1,4 +1,4 @@
-"""Opening files: unpacked if gzipped, lines of bounded length, written whole or not at all.
+"""Opening files: unpacked if gzipped, in lines of bounded length.
 
 The file is not bounded, only a record: 10 GB of documents in a gz are fine. Text is decoded so that
 a wrong byte spoils only its line.
@@ -18,17 +18,14 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from longtail.checks import has_surrogate
 from longtail.data.documents import MEGABYTE, ReadOptions, Record, RecordError, Records, attempt
-from longtail.data.textdata import TextData
-from longtail.errors import DataError, InputError, shown
-from longtail.progress import OnProgress, Progress, ignore
-from longtail.runs.files import whole_file
+from longtail.errors import shown
 
 Tick = Callable[[int], None]
 """Called with the number of bytes just read from disk."""
@@ -61,7 +58,7 @@ class TooLargeError(Exception):
 
 
 def unreadable(text: str, options: ReadOptions) -> str | None:
-    """What is wrong with a line that is too long or not in the encoding; None if it is sound."""
+    """The fault of a line that is too long or not in the encoding; None if it has none."""
     if not has_surrogate(text):
         return None
     if TOO_LONG in text:
@@ -111,7 +108,7 @@ class _Unpacked(gzip.GzipFile):
 def open_binary(path: Path, tick: Tick) -> Iterator[BinaryIO]:
     """The bytes of a file, unpacked if it is gzipped, whatever its name says."""
     if path == STANDARD_INPUT:
-        # Not counted: as many bytes as somebody else writes.
+        # Not counted: the total number of bytes is unknown.
         yield sys.stdin.buffer
         return
     with io.BufferedReader(_CountedFile(path, tick), BUFFER) as raw:
@@ -158,9 +155,9 @@ def line_records(
     parse: Callable[[int, str, ReadOptions], Record],
     blank: bool = False,
 ) -> Records:
-    """What `parse` makes of every line; a problem for an unreadable one.
+    """The parsed lines of a file, and a problem for each unreadable one.
 
-    `blank`: also of lines without characters.
+    `blank`: parse blank lines too.
     """
     with open_lines(path, options, tick) as lines:
         for number, line in enumerate(lines, start=1):
@@ -168,52 +165,3 @@ def line_records(
                 yield RecordError(fault, number)
             elif blank or line.strip():
                 yield attempt(parse, number, line, options)
-
-
-@contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name to write to; it replaces `path` only if nothing fails."""
-    try:
-        with whole_file(path) as temporary:
-            yield temporary
-    except OSError as error:
-        raise DataError(f"{path} cannot be written ({error.strerror or error}).") from error
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{path} was not written: {error.object[error.start]!r} in a text, label or id is "
-            "half of a surrogate pair, which is no character. Take it out."
-        ) from error
-
-
-@contextmanager
-def writing(path: str | Path) -> Iterator[TextIO]:
-    """A text file in UTF-8 that replaces `path`, gzipped if the name ends in .gz."""
-    with replacing(path) as temporary, text_file(temporary, path) as file:
-        yield file
-
-
-@contextmanager
-def text_file(path: Path, name: str | Path) -> Iterator[TextIO]:
-    """A text file in UTF-8 to write, gzipped if the name that it will have ends in .gz."""
-    with ExitStack() as stack:
-        file: IO[bytes] = stack.enter_context(path.open("wb"))
-        if str(name).lower().endswith(".gz"):
-            # No time stamp inside: the same documents give the same bytes.
-            packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
-            file = cast(IO[bytes], packed)
-        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline=""))
-
-
-def write_lines(
-    lines: Callable[[TextData], Iterator[str]],
-    data: TextData,
-    path: str | Path,
-    progress: OnProgress = ignore,
-) -> None:
-    """Write a text file of what `lines` makes of the documents."""
-    with writing(path) as file:
-        for number, line in enumerate(lines(data)):
-            file.write(line)
-            if number % 500 == 0:
-                progress(Progress(f"writing {Path(path).name}", number, len(data)))
-    progress(Progress(f"writing {Path(path).name}", len(data), len(data)))

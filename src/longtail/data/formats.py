@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from longtail.data import tables
-from longtail.data.arrow import read_hugging_face, read_parquet, write_parquet
+from longtail.data.arrow import NAMES_KEY, read_hugging_face, read_parquet
 from longtail.data.documents import ReadOptions, Records
 from longtail.data.files import Tick
-from longtail.data.json_files import read_bioasq, read_jsonl, write_jsonl
+from longtail.data.json_files import read_bioasq, read_jsonl
 from longtail.data.medline import read_medline
 from longtail.data.nltk import read_nltk
 from longtail.data.reuters_sgml import read_reuters
 from longtail.data.textdata import TextData
+from longtail.data.writing import replacing, write_rows
 from longtail.errors import DataError, UnknownNameError
-from longtail.progress import OnProgress, ignore
+from longtail.progress import OnProgress, Progress, ignore
 
 SUMMARIES = {
     "jsonl": 'one {"text": ..., "labels": [...]} per line',
@@ -33,6 +38,9 @@ SUMMARIES = {
     "nltk": "an NLTK corpus with cats.txt: a folder or a zip",
 }
 
+WRITTEN = ("id", "text", "labels", "date", "known", "weight")
+TYPES = {"text": str, "labels": list[str], "known": list[str], "weight": pa.float64()}
+
 
 @dataclass(frozen=True)
 class Format:
@@ -41,7 +49,8 @@ class Format:
     name: str
     read: Callable[[Any, ReadOptions, Tick], Records]
     suffixes: tuple[str, ...] = ()
-    write: Callable[[TextData, str | Path, OnProgress], None] | None = None
+    write: bool = False
+    """Whether longtail writes it too."""
     marks: tuple[str, ...] = ()
     """Patterns of files by which a whole folder is one source, divided into parts by itself."""
 
@@ -57,10 +66,10 @@ def _packed(*suffixes: str) -> tuple[str, ...]:
 _SAVED = ("dataset_dict.json", "dataset_info.json")
 _SGML = (".tar.gz", ".tgz", ".tar", ".sgm")
 _TABLE = (
-    Format("jsonl", read_jsonl, _packed(".jsonl", ".ndjson"), write_jsonl),
-    Format("csv", tables.read_csv, _packed(".csv"), tables.write_csv),
-    Format("tsv", tables.read_tsv, _packed(".tsv"), tables.write_tsv),
-    Format("parquet", read_parquet, (".parquet",), write_parquet),
+    Format("jsonl", read_jsonl, _packed(".jsonl", ".ndjson"), write=True),
+    Format("csv", tables.read_csv, _packed(".csv"), write=True),
+    Format("tsv", tables.read_tsv, _packed(".tsv"), write=True),
+    Format("parquet", read_parquet, (".parquet",), write=True),
     Format("huggingface", read_hugging_face, marks=_SAVED),
     Format("libmultilabel", tables.read_libmultilabel, _packed(".txt")),
     Format("text", tables.read_text),
@@ -99,8 +108,23 @@ def write_data(
 ) -> None:
     """Write documents in the format of the suffix, or in the given one."""
     entry = get_format(format) if format else format_of_file(Path(path))
-    if entry is None or entry.write is None:
+    if entry is None or not entry.write:
         what = f"the suffix of {path}" if entry is None else f"the format {entry.name!r}"
         writers = ", ".join(known.name for known in FORMATS.values() if known.write)
         raise DataError(f"longtail cannot write {what}; it writes these formats: {writers}.")
-    entry.write(data, path, progress)
+    columns = {name: TYPES.get(name, pa.string()) for name in data.fields}
+    as_json = partial(json.dumps, ensure_ascii=False)
+    with replacing(path) as temporary:
+        records = _records(data, Path(path).name, progress)
+        # Parquet keeps the names of all labels, also of those without documents.
+        names = {NAMES_KEY: as_json(data.label_names).encode()}
+        write_rows(temporary, path, entry.name, columns, records, as_json, names)
+
+
+def _records(data: TextData, name: str, progress: OnProgress) -> Iterator[dict[str, Any]]:
+    for number, document in enumerate(data):
+        if number % 500 == 0:
+            progress(Progress(f"writing {name}", number, len(data)))
+        record = {name: getattr(document, name) for name in WRITTEN}
+        yield {name: value for name, value in record.items() if value is not None}
+    progress(Progress(f"writing {name}", len(data), len(data)))

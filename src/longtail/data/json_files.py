@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,7 @@ from longtail.data.files import (
     reason,
     shown_names,
     unreadable,
-    write_lines,
 )
-from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError, shown
 
 # The first line of BioASQ's file, which may hold an article, and the end of its last line.
@@ -46,11 +43,9 @@ def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """One record per line that is not blank."""
     if options.label_columns is not None:
         yield LabelNames(tuple(fields.label_columns((), options)))
-    yield from line_records(path, options, tick, _parsed)
-
-
-def _parsed(at: int | str, line: str, options: ReadOptions) -> Record:
-    return fields.to_document(at, _object(line), options)
+    yield from line_records(
+        path, options, tick, lambda at, line, how: fields.to_document(at, _object(line), how)
+    )
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -63,19 +58,6 @@ def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RecordError(f"expected a JSON object, got {shown(value)}.")
     return value
-
-
-def _jsonl_lines(data: TextData) -> Iterator[str]:
-    for document in data:
-        record: dict[str, object] = {} if document.id is None else {"id": document.id}
-        record |= {"text": document.text, "labels": list(document.labels)}
-        for name in ("date", "known", "weight"):
-            if (value := getattr(document, name)) is not None:
-                record[name] = value
-        yield json.dumps(record, ensure_ascii=False) + "\n"
-
-
-write_jsonl = partial(write_lines, _jsonl_lines)
 
 
 def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:

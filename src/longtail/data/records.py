@@ -1,35 +1,24 @@
-"""Records with lists in their fields, such as predictions, as CSV, TSV, JSON Lines or Parquet."""
+"""Predictions as CSV, TSV, JSON Lines or Parquet: records with lists in their fields."""
 
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from longtail.data.arrow import BATCH
-from longtail.data.files import text_file
 from longtail.data.formats import FORMATS, Format, format_of_file
+from longtail.data.writing import Record, write_rows
+from longtail.data.writing import json_line as json_line
 from longtail.errors import DataError
-
-Record = Mapping[str, Any]
-TYPES = {
-    str: pa.large_string(),
-    list[str]: pa.list_(pa.string()),
-    list[float]: pa.list_(pa.float64()),
-}
 
 
 def record_format(path: Path) -> Format:
     """The format that the suffix of a file to write names."""
     entry = format_of_file(path)
-    if entry is None or entry.write is None:
+    if entry is None or not entry.write:
         suffixes = ", ".join(s for known in FORMATS.values() if known.write for s in known.suffixes)
         raise DataError(
             f"expected a file to write with one of the suffixes {suffixes}, got {path}."
@@ -46,44 +35,14 @@ def write_records(
         columns: the names of the fields, and their types: str, list[str] or list[float].
         separator: between the values of a list in a cell of CSV; a value that holds it is quoted.
     """
-    kind = record_format(name).name
-    if kind == "parquet":
-        schema = pa.schema([(column, TYPES[of]) for column, of in columns.items()])
-        rows = iter(records)
-        with pq.ParquetWriter(path, schema) as writer:
-            while batch := list(islice(rows, BATCH)):
-                writer.write_table(pa.Table.from_pylist(batch, schema))
-        return
-    with text_file(path, name) as file:
-        if kind == "jsonl":
-            file.writelines(json_line(record) for record in records)
-        else:
-            delimiter = "\t" if kind == "tsv" else ","
-            file.writelines(_table_lines(columns, records, delimiter, separator))
-
-
-def json_line(record: Record) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    cell = partial(_join, separator=separator)
+    write_rows(path, name, record_format(name).name, columns, records, cell)
 
 
 def check_separator(path: Path, names: Iterable[str], separator: str) -> None:
     """Raise if the labels of a table could not be told apart."""
     if record_format(path).name in ("csv", "tsv"):
         _join(names, separator)
-
-
-def _table_lines(
-    columns: Iterable[str], records: Iterable[Record], delimiter: str, separator: str
-) -> Iterator[str]:
-    # csv's writer returns what the file's `write` returns.
-    table = csv.writer(SimpleNamespace(write=str), delimiter=delimiter)
-    names = list(columns)
-    yield table.writerow(names)
-    for record in records:
-        cells = (record[name] for name in names)
-        yield table.writerow(
-            [_join(cell, separator) if isinstance(cell, list) else cell for cell in cells]
-        )
 
 
 def _join(values: Iterable[Any], separator: str) -> str:

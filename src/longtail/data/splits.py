@@ -299,7 +299,7 @@ class _Dealing:
         return np.concatenate(labels), np.array([len(part) for part in labels], dtype=np.int64)
 
     def _most_useful(self, rows: IntArray, part: int) -> int:
-        """Which document fills most gaps in this part and least in others, rare labels first."""
+        """The document that fills most gaps in this part and fewest elsewhere, rare ones first."""
         labels, lengths = self._labels_of(rows)
         lacking = self.lacking[labels].astype(np.int64)
         use = len(self.capacity) * lacking[:, part] - lacking.sum(axis=1)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 from longtail.checks import has_surrogate
 from longtail.data.documents import (
@@ -20,8 +17,7 @@ from longtail.data.documents import (
     attempt,
 )
 from longtail.data.fields import check_columns, label_columns, split_labels, to_document
-from longtail.data.files import Tick, line_records, open_lines, unreadable, write_lines
-from longtail.data.textdata import TextData
+from longtail.data.files import Tick, line_records, open_lines, unreadable
 from longtail.errors import DataError
 
 QUOTES_ARE_TEXT = "If quotes are just text in this file, use quote='none' (--quote none)."
@@ -66,22 +62,6 @@ def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) ->
 
 read_csv = partial(_read_table, ",")
 read_tsv = partial(_read_table, "\t")
-
-
-def _table_lines(delimiter: str, data: TextData) -> Iterator[str]:
-    """A table with the labels of a document as a JSON list in one cell."""
-    # csv's writer returns what the file's `write` returns.
-    table = csv.writer(SimpleNamespace(write=str), delimiter=delimiter)
-    yield table.writerow(data.fields)
-    for document in data:
-        cells = (getattr(document, name) for name in data.fields)
-        yield table.writerow(
-            [json.dumps(c, ensure_ascii=False) if isinstance(c, list) else c for c in cells]
-        )
-
-
-write_csv = partial(write_lines, partial(_table_lines, ","))
-write_tsv = partial(write_lines, partial(_table_lines, "\t"))
 
 
 def _text(at: int, line: str, _: ReadOptions) -> Record:

@@ -91,9 +91,8 @@ class TextData:
     def concat(cls, parts: Iterable[TextData]) -> TextData:
         """All documents of several parts, on the union of their labels.
 
-        Ids and dates are kept where every part has them. What a part does not say of its labels
-        and weights is as everywhere: all labels are known, those that it lacks as absent, and every
-        weight is 1.
+        Ids and dates are kept where every part has them. Labels that a part lacks do not apply to
+        its documents, and weights that it lacks are 1.
         """
         parts = list(parts)
         if not parts:
@@ -118,7 +117,7 @@ class TextData:
 
     @property
     def fields(self) -> list[str]:
-        """Those of a document that these have, as they are written to files."""
+        """The fields that these documents have, in the order in which files have them."""
         names = ["id", "date", "known", "weight"]
         values = [self.ids, self.dates, self.unknown, self.weights]
         there = [name for name, each in zip(names, values, strict=True) if each is not None]
@@ -238,9 +237,9 @@ class TextData:
 
     def save(self, path: str | Path) -> None:
         """Write a Parquet file, from which `load` restores everything, empty labels included."""
-        from longtail.data.arrow import write_parquet
+        from longtail.data.formats import write_data
 
-        write_parquet(self, path)
+        write_data(self, path, "parquet")
 
     @classmethod
     def load(cls, path: str | Path) -> TextData:
@@ -280,8 +279,10 @@ def unknown_pairs(
 
 
 def _checked_unknown(unknown: Any, Y: sp.csr_matrix) -> sp.csr_matrix | None:
-    """As a Boolean matrix with sorted columns, without labels that apply: those are known; None if
-    nothing is unknown."""
+    """The unknown pairs as a Boolean matrix with sorted columns; labels that apply are known.
+
+    None if nothing is unknown.
+    """
     if unknown is None:
         return None
     if getattr(unknown, "shape", None) != Y.shape:

@@ -1,4 +1,4 @@
-"""What an evaluation holds: scores of groups of labels and documents, and of every label."""
+"""The results of an evaluation: scores of groups of labels and documents, and of every label."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Evaluation:
     masks: Mapping[str, BoolArray]
     """The labels of head, medium and tail."""
     scale: Scale
-    """What the evaluated scores were."""
+    """The scale of the evaluated scores."""
     unknown_labels: dict[str, int]
     """Labels of the documents that the model does not know, and how often: not evaluated."""
 

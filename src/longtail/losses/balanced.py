@@ -210,7 +210,7 @@ def _negatives(
 
 
 def _weights(buffer: Tensor, chunk: slice, batch: Batch, terms: BalancedTerms) -> Iterator[Tensor]:
-    """What multiplies the elements: a matrix, a row of label weights, a column of documents'."""
+    """The factors of the elements: a matrix, a row of label weights, a column for documents."""
     if terms.inverse_counts is not None:
         assert batch.document_mass is not None
         tiny = torch.finfo(buffer.dtype).tiny

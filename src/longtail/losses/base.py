@@ -1,4 +1,4 @@
-"""What all losses share: checks, masks, weights, reductions and the bridge to Hugging Face.
+"""Shared by all losses: checks, masks, weights, reductions and the bridge to Hugging Face.
 
 A subclass adds its maths as costs of elements (`ElementwiseLoss`) or terms of documents
 (`DocumentLoss`).
@@ -153,7 +153,7 @@ class MultiLabelLoss(nn.Module):
         raise NotImplementedError
 
     def scale(self, shape: tuple[int, int]) -> float:
-        """What the sum over all elements of an unmasked batch is multiplied by."""
+        """The factor of the sum over all elements of an unmasked batch."""
         if self.reduction == "sum":
             return 1.0
         return 1 / max(1, shape[0] if self.reduction == "batchmean" else shape[0] * shape[1])

@@ -1,4 +1,4 @@
-"""What the losses accept as targets: a dense matrix, a CSR tensor, or label indices with offsets.
+"""The targets of the losses: a dense matrix, a CSR tensor, or label indices with offsets.
 
 `read_targets` checks them once against the logits, before anything indexes memory with them: torch
 trusts the row starts of a CSR tensor and would write past its buffers. Sparse targets are never

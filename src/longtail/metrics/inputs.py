@@ -17,7 +17,7 @@ from longtail.metrics.blocks import applies_to, rows_of
 
 FloatArray: TypeAlias = NDArray[np.float64]
 WithoutPositives: TypeAlias = Literal["zero", "skip"]
-"""What a mean does with a label or document without positives: count it as 0, or leave it out."""
+"""How a mean treats a label or document without positives: as 0, or left out."""
 
 
 def _real_matrix(values: Any, what: str, kinds: str = "biuf") -> Any:

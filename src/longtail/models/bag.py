@@ -27,6 +27,7 @@ from longtail.models.base import (
     TextModel,
     load_network,
 )
+from longtail.models.explanation import Floats64
 from longtail.models.features import TextFeatures
 from longtail.models.information import label_information
 from longtail.models.on_features import OnFeatures
@@ -119,6 +120,12 @@ class LinearBag(OnFeatures):
         products += self._bias
         return np.asarray(products, dtype=np.float32)
 
+    def feature_values(
+        self, columns: NDArray[Any], amounts: Floats, labels: NDArray[np.int64]
+    ) -> tuple[Floats64, Floats64]:
+        weight = self._weight[labels][:, columns].toarray().astype(np.float64)
+        return self._bias[labels].astype(np.float64), weight * amounts
+
     def merged(self, others: Sequence[Any], shares: Shares) -> Self:
         models = [self, *others]
         one = type(self)(self.settings)
@@ -190,6 +197,16 @@ class BagOfUnits(OnFeatures, NetworkModel):
         encoded: EncodedBags = context.encode(self)
         self.network = self._make_network(len(data.label_names))
         return encoded
+
+    def feature_values(
+        self, columns: NDArray[Any], amounts: Floats, labels: NDArray[np.int64]
+    ) -> tuple[Floats64, Floats64]:
+        # Integrated gradients from no features on, in closed form: the hidden layer has no bias, so
+        # that the same units are above zero all the way.
+        weights = {name: v.cpu().numpy() for name, v in self.network.state_dict().items()}
+        units = weights["words.weight"][columns].astype(np.float64) * amounts[:, None]
+        heads = weights["labels.weight"][labels] * (units.sum(axis=0) > 0)
+        return weights["labels.bias"][labels].astype(np.float64), heads @ units.T
 
     def is_head(self, parameter: str) -> bool:
         return parameter.startswith("labels.")

@@ -19,9 +19,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from longtail.data import TextData
-from longtail.errors import DataError
+from longtail.errors import DataError, InputError
 from longtail.losses import MultiLabelLoss
+from longtail.models.explanation import Contributions
 from longtail.models.settings import ModelSettings
+from longtail.models.words import Spans
 from longtail.progress import OnProgress
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import device_of
@@ -97,6 +99,13 @@ class TextModel(ABC):
     def merged(self, others: Sequence[Self], shares: Shares) -> Self | None:
         """One model whose scores are the mean of this one's and the others', if there is one."""
         return None
+
+    def explain(self, text: str, labels: NDArray[np.int64], words: Spans) -> Contributions:
+        """What each word of a text adds to the scores of labels, given by their columns."""
+        raise InputError(
+            f"a model of the kind {type(self).__name__} has no explanations. Use bag, svm or "
+            "encoder, or write its method explain."
+        )
 
     @abstractmethod
     def save(self, folder: Path) -> None:

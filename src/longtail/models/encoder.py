@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from longtail.data import TextData
-from longtail.errors import DataError
+from longtail.errors import DataError, InputError
 from longtail.models.base import FitContext, NetworkModel, load_network
+from longtail.models.explanation import Contributions
 from longtail.models.foreign import check_encoder
+from longtail.models.integrated import integrated_gradients
 from longtail.models.settings import Encoder
-from longtail.models.tokens import tokenize
+from longtail.models.tokens import tokenize, tokens_of
+from longtail.models.words import Pieces, Spans, spread
 from longtail.training.encoded import Encoded, EncodedTokens
 
 HEAD_FILE = "head.safetensors"
@@ -79,6 +85,40 @@ class EncoderModel(NetworkModel):
                 "embeddings: they do not belong together."
             )
         return encoded
+
+    @torch.inference_mode(False)
+    def explain(self, text: str, labels: NDArray[np.int64], words: Spans) -> Contributions:
+        """Integrated gradients over the token embeddings, from padding in place of each word on.
+
+        Words past the maximum length add nothing.
+        """
+        tokens, spans = tokens_of(self._tokenizer, text, self._max_length())
+        starts, ends = spans.T
+        pieces = Pieces(np.arange(len(tokens)), starts, ends, np.ones(len(tokens)))
+        places = spread(pieces, words, len(tokens))
+        is_word = np.diff(places.indptr) > 0
+        if not is_word.any():
+            base = self.scores([text])[0, labels].astype(np.float64)
+            return Contributions(base, np.zeros((len(labels), len(words))))
+        if "inputs_embeds" not in signature(self._pretrained.forward).parameters:
+            raise InputError(
+                f"the encoder {type(self._pretrained).__name__} takes tokens only, and an "
+                "explanation needs one that takes embeddings too (inputs_embeds)."
+            )
+        table = self._pretrained.get_input_embeddings()
+        device, pad = table.weight.device, self._tokenizer.pad_token_id
+        columns = torch.from_numpy(labels).to(device)
+        ids = torch.from_numpy(np.stack([np.where(is_word, pad, tokens), tokens])).to(device)
+        with torch.no_grad():
+            start, end = table(ids)
+
+        def logits(embeddings: Tensor) -> Tensor:
+            mask = torch.ones(embeddings.shape[:2], dtype=torch.int64, device=device)
+            all_labels: Tensor = self.network(None, mask, embeddings)
+            return all_labels[:, columns]
+
+        base, values = integrated_gradients(logits, start, end)
+        return Contributions(base, np.asarray(values @ places))
 
     def is_head(self, parameter: str) -> bool:
         if self.settings.pooling == "mean":
@@ -170,8 +210,15 @@ class MeanNetwork(nn.Module):
             if name.startswith("pooler."):
                 parameter.requires_grad_(False)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        states = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+    def forward(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor:
+        states = self.encoder(
+            input_ids=input_ids, attention_mask=attention_mask, **_embedded(inputs_embeds)
+        ).last_hidden_state
         known = attention_mask.unsqueeze(-1).to(states.dtype)
         pooled = (states * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
         logits: Tensor = self.labels(self.dropout(pooled))
@@ -185,9 +232,21 @@ class SequenceNetwork(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+    def forward(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor:
+        logits: Tensor = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, **_embedded(inputs_embeds)
+        ).logits
         return logits
+
+
+def _embedded(embeddings: Tensor | None) -> dict[str, Tensor]:
+    """Embeddings in place of tokens, which not every encoder takes."""
+    return {} if embeddings is None else {"inputs_embeds": embeddings}
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from longtail.errors import DataError, InputError
+from longtail.models.words import Pieces, Spans, runs
 
 # Words of one character count only where a corpus has no longer ones, and single characters that
 # are no letters only where it has no words.
@@ -81,6 +82,19 @@ class TextFeatures:
             blocks = [_on_vocabulary(block, known) for block in _in_blocks(cut, texts)]
             pieces.append(sp.vstack([sp.csr_matrix((0, len(known))), *blocks], format="csr"))
         return self._weigh(sp.hstack(pieces, format="csr"))
+
+    def pieces(self, text: str) -> Pieces:
+        """Where the known features are in a text; the shares of each sum to 1."""
+        known = self._vocabularies
+        placed = [*_place_words(text, self._shortest, self.ngrams, known[0])]
+        if self.char_ngrams:
+            for each in _place_characters(text, self.char_ngrams, known[1]):
+                places = np.where(each.features >= 0, each.features + len(known[0]), -1)
+                placed.append(each._replace(features=places))
+        everywhere = [np.concatenate(parts) for parts in zip(*placed, strict=True)]
+        pieces = Pieces(*(part[everywhere[0] >= 0] for part in everywhere))
+        total = np.bincount(pieces.features, pieces.shares, len(self))
+        return pieces._replace(shares=pieces.shares / total[pieces.features])
 
     def _weigh(self, counts: sp.csr_matrix) -> sp.csr_matrix:
         features = sp.csr_matrix(counts, dtype=np.float32)
@@ -172,33 +186,57 @@ def _in_blocks(cut: Callable[[Sequence[str]], Counts], texts: Sequence[str]) -> 
 
 
 def _count_words(texts: Sequence[str], shortest: int, ngrams: int) -> Counts:
+    words, rows = _cut_words(texts, shortest)
+    grams, places = [words], [rows]
+    for n in range(2, ngrams + 1):
+        joined, starts = _join_words(words, rows, n)
+        grams.append(joined)
+        places.append(rows[starts])
+    return _count_strings(pa.concat_arrays(grams), np.concatenate(places), len(texts))
+
+
+def _cut_words(texts: Sequence[str], shortest: int) -> tuple[Any, NDArray[np.int64]]:
+    """The words of texts as an Arrow array, and the text of each."""
     lower = pc.utf8_lower(pa.array(texts, pa.large_string()))
     if shortest:
         lists = pc.split_pattern_regex(lower, NO_LETTERS)
     else:
         spaced = [" ".join(text) for text in lower.to_pylist()]
         lists = pc.split_pattern_regex(pa.array(spaced, pa.large_string()), SPACE)
+    return _of_length(lists, max(1, shortest))
+
+
+def _of_length(lists: Any, shortest: int) -> tuple[Any, NDArray[np.int64]]:
     words, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
-    kept = pc.greater_equal(pc.utf8_length(words), max(1, shortest))
-    words, rows = words.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
-    grams, places = [words], [rows]
-    for n in range(2, ngrams + 1):
-        # The n-grams of n - 1 words that have one more word of the same text behind them.
-        starts = np.flatnonzero(rows[: len(rows) - n + 1] == rows[n - 1 :])
-        parts = [words.take(pa.array(starts + k)) for k in range(n)]
-        grams.append(pc.binary_join_element_wise(*parts, pa.scalar(" ", pa.large_string())))
-        places.append(rows[starts])
-    return _count_strings(pa.concat_arrays(grams), np.concatenate(places), len(texts))
+    kept = pc.greater_equal(pc.utf8_length(words), shortest)
+    return words.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
+
+
+def _join_words(words: Any, rows: NDArray[np.int64], n: int) -> tuple[Any, NDArray[np.int64]]:
+    """The n-grams of words of the same text, and the first word of each."""
+    starts = np.flatnonzero(rows[: len(rows) - n + 1] == rows[n - 1 :])
+    parts = [words.take(pa.array(starts + k)) for k in range(n)]
+    joined = pc.binary_join_element_wise(*parts, pa.scalar(" ", pa.large_string()))
+    return joined, starts
+
+
+def _cut_spaces(texts: Sequence[str]) -> tuple[Any, NDArray[np.int64]]:
+    """What white space separates, and the text of each."""
+    lower = pc.utf8_lower(pa.array(texts, pa.large_string()))
+    return _of_length(pc.split_pattern_regex(lower, SPACE), 1)
 
 
 def _count_characters(texts: Sequence[str], longest: int) -> Counts:
     """N-grams of 2 and more characters inside words, which are what white space separates."""
-    lower = pc.utf8_lower(pa.array(texts, pa.large_string()))
-    lists = pc.split_pattern_regex(lower, SPACE)
-    words, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
-    kept = pc.greater(pc.utf8_length(words), 0)
-    words, rows = words.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
-    words, counts = _count_strings(words, rows, len(texts))
+    words, counts = _count_strings(*_cut_spaces(texts), len(texts))
+    strings, sizes = _cut_characters(words, longest)
+    rows = np.repeat(np.arange(len(words)), sizes)
+    strings, of_words = _count_strings(strings, rows, len(words))
+    return strings, sp.csr_matrix(counts @ of_words)
+
+
+def _cut_characters(words: Any, longest: int) -> tuple[Any, NDArray[np.int64]]:
+    """The n-grams of words between spaces, the short ones first, and how many each word has."""
     grams: list[str] = []
     ends = [0]
     for word in words.to_pylist():
@@ -206,11 +244,7 @@ def _count_characters(texts: Sequence[str], longest: int) -> Counts:
         for n in range(min(2, longest), longest + 1):
             grams += [padded[k : k + n] for k in range(len(padded) - n + 1)]
         ends.append(len(grams))
-    sizes = np.diff(ends)
-    strings, of_words = _count_strings(
-        pa.array(grams, pa.large_string()), np.repeat(np.arange(len(words)), sizes), len(words)
-    )
-    return strings, sp.csr_matrix(counts @ of_words)
+    return pa.array(grams, pa.large_string()), np.diff(ends)
 
 
 def _count_strings(strings: Any, rows: NDArray[np.int64], n_rows: int) -> Counts:
@@ -220,10 +254,62 @@ def _count_strings(strings: Any, rows: NDArray[np.int64], n_rows: int) -> Counts
     return encoded.dictionary, sp.csr_matrix(pairs, shape=(n_rows, len(encoded.dictionary)))
 
 
+def _find(text: str, words: Any) -> Spans:
+    """Where the words of a text are in it, as they follow each other."""
+    # Arrow lowers character by character, so that positions stay.
+    lower, end = pc.utf8_lower(pa.array([text], pa.large_string()))[0].as_py(), 0
+    spans = []
+    for word in words.to_pylist():
+        start = lower.index(word, end)
+        end = start + len(word)
+        spans.append((start, end))
+    return np.array(spans, dtype=np.int64).reshape(-1, 2)
+
+
+def _place_words(text: str, shortest: int, ngrams: int, known: Any) -> Iterator[Pieces]:
+    """The words of the known n-grams in a text."""
+    words, rows = _cut_words([text], shortest)
+    spans = _find(text, words)
+    for n in range(1, ngrams + 1):
+        grams, first = _join_words(words, rows, n)
+        features = _positions(grams, known)
+        for k in range(n):
+            starts, ends = spans[first + k].T
+            yield Pieces(features, starts, ends, np.ones(len(features)))
+
+
+def _place_characters(text: str, longest: int, known: Any) -> Iterator[Pieces]:
+    """The known n-grams of characters in a text, without the spaces around its words."""
+    words, _ = _cut_spaces([text])
+    starts, ends = _find(text, words).T
+    distinct = words.dictionary_encode()
+    strings, sizes = _cut_characters(distinct.dictionary, longest)
+    features, ids = _positions(strings, known), distinct.indices.to_numpy()
+    widths = pc.utf8_length(strings).to_numpy()
+    # In the order of the strings: each n begins anew before the word.
+    counts = [
+        length + 3 - n
+        for length in pc.utf8_length(distinct.dictionary).to_pylist()
+        for n in range(min(2, longest), min(longest, length + 2) + 1)
+    ]
+    offsets = runs(np.full(len(counts), -1), np.array(counts, dtype=np.int64))
+    grams = runs((np.cumsum(sizes) - sizes)[ids], sizes[ids])
+    starts, ends = np.repeat(starts, sizes[ids]), np.repeat(ends, sizes[ids])
+    first = starts + offsets[grams]
+    inner = np.clip(first, starts, ends - 1), np.clip(first + widths[grams], starts + 1, ends)
+    yield Pieces(features[grams], *inner, np.ones(len(grams)))
+
+
+def _positions(strings: Any, known: Any) -> NDArray[np.int64]:
+    """The position of each string in a vocabulary; -1 for others."""
+    found = pc.fill_null(pc.index_in(strings, value_set=known), -1)
+    return np.asarray(found.to_numpy(), dtype=np.int64)
+
+
 def _on_vocabulary(block: Counts, known: Any) -> sp.csr_matrix:
     """The counts of the known strings, in their order."""
     strings, counts = block
-    columns = pc.fill_null(pc.index_in(strings, value_set=known), -1).to_numpy()
+    columns = _positions(strings, known)
     kept = columns >= 0
     selected = counts[:, kept].tocoo()
     pairs = (selected.data, (selected.row, columns[kept][selected.col]))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from longtail.models.base import TextModel
+from longtail.models.explanation import Contributions, Floats64
 from longtail.models.features import TextFeatures
+from longtail.models.words import Spans, spread
 from longtail.training.encoded import EncodedBags
 
 
@@ -26,3 +32,19 @@ class OnFeatures(TextModel):
 
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> EncodedBags:
         return EncodedBags(self._features.transform(texts))
+
+    def explain(self, text: str, labels: NDArray[np.int64], words: Spans) -> Contributions:
+        """Exact: what a feature adds is spread over the words that it was made of.
+
+        The length that the features of the text were divided by counts as a constant.
+        """
+        row = self._features.transform([text])
+        base, values = self.feature_values(row.indices, row.data, labels)
+        places = spread(self._features.pieces(text), words, len(self._features))[row.indices]
+        return Contributions(base, np.asarray(values @ places))
+
+    @abstractmethod
+    def feature_values(
+        self, columns: NDArray[Any], amounts: NDArray[np.float32], labels: NDArray[np.int64]
+    ) -> tuple[Floats64, Floats64]:
+        """The scores of labels without features, and what each of these features adds to them."""

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 from longtail.data import TextData
 from longtail.models.base import FitContext, Floats, MakeLoss, Scale, read_weights
+from longtail.models.explanation import Floats64
 from longtail.models.features import TextFeatures
 from longtail.models.on_features import OnFeatures
 from longtail.models.settings import Svm
@@ -71,6 +72,12 @@ class SvmModel(OnFeatures):
         encoded = self.encode(texts) if encoded is None else encoded
         margins = encoded.matrix @ self._weight.T + self._bias
         return np.asarray(margins, dtype=np.float32)
+
+    def feature_values(
+        self, columns: NDArray[Any], amounts: Floats, labels: NDArray[np.int64]
+    ) -> tuple[Floats64, Floats64]:
+        weight = self._weight[np.ix_(labels, columns)].astype(np.float64)
+        return self._bias[labels].astype(np.float64), weight * amounts
 
     def save(self, folder: Path) -> None:
         self._features.save(folder)

@@ -66,8 +66,7 @@ def tokenize(
 
 def _tokenize(tokenizer: Any, texts: Sequence[str], max_length: int) -> Arrays:
     pieces: list[NDArray[np.int32]] = []
-    # Texts of megabytes are truncated well behind the last token that is used.
-    longest = max(MIN_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
+    longest = _longest(max_length)
     for start in range(0, len(texts), CHUNK):
         chunk = [replace_surrogates(text[:longest]) for text in texts[start : start + CHUNK]]
         ids = tokenizer(chunk, truncation=True, max_length=max_length)["input_ids"]
@@ -76,6 +75,34 @@ def _tokenize(tokenizer: Any, texts: Sequence[str], max_length: int) -> Arrays:
     padding = np.zeros(0 if any(map(len, pieces)) else 1, dtype=np.int32)
     offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int64)
     return {"tokens": np.concatenate([*pieces, padding]), "offsets": offsets}
+
+
+def _longest(max_length: int) -> int:
+    """Texts of megabytes are truncated well behind the last token that is used."""
+    return max(MIN_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
+
+
+def tokens_of(
+    tokenizer: Any, text: str, max_length: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The tokens of one text as `tokenize` gives them, and where each is in it, (tokens, 2).
+
+    A token that stands for no part of the text has an empty place.
+    """
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"the tokenizer {type(tokenizer).__name__} does not say where its tokens are in the "
+            "text. Explanations need a fast tokenizer: save the encoder with its tokenizer.json."
+        )
+    with TOKENIZER_LOCK:
+        made = tokenizer(
+            replace_surrogates(text[: _longest(max_length)]),
+            truncation=True,
+            max_length=max_length,
+            return_offsets_mapping=True,
+        )
+    tokens = np.array(made["input_ids"], dtype=np.int64)
+    return tokens, np.array(made["offset_mapping"], dtype=np.int64).reshape(-1, 2)
 
 
 def content_key(tokenizer: Any, texts: Sequence[str], max_length: int) -> str:

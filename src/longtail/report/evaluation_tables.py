@@ -135,7 +135,7 @@ def not_evaluated(evaluations: Evaluations) -> list[str]:
 
 
 def other_groups(evaluations: Evaluations) -> list[str]:
-    """Which runs count other labels as head, medium and tail than the first does."""
+    """A sentence naming the runs whose head, medium and tail differ from those of the first."""
     first = next(iter(evaluations), "")
     others = [n for n, each in evaluations.items() if not same_groups(evaluations[first], each)]
     whose = f"those of {', '.join(others)} hold other labels than those of {first}"

@@ -1,4 +1,4 @@
-"""How a report begins: the verdict in sentences, the data, and the settings of the runs."""
+"""The opening of a report: the verdict in sentences, the data, and the settings of the runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT = "default"
 
 
 class Opening(NamedTuple):
-    """What stands above the tables of figures."""
+    """The text and tables above the tables of figures."""
 
     verdict: list[str]
     facts: list[str]
@@ -33,7 +33,7 @@ class Opening(NamedTuple):
 def opening(
     runs: Mapping[str, Run], comparisons: Mapping[str, Comparison], source: str | None = None
 ) -> Opening:
-    """The beginning of a report; `source`: the name of the data, and which part was evaluated."""
+    """The opening of a report; `source`: the name of the data, and which part was evaluated."""
     evaluations = {name: run.evaluation for name, run in runs.items()}
     if len(runs) == 1:
         ((name, evaluation),) = evaluations.items()
@@ -84,7 +84,7 @@ def _sentence(lead: Lead) -> str:
 
 
 def _alone(name: str, evaluation: Evaluation) -> list[str]:
-    """How good one run is, and where it is weak."""
+    """The figures of a single run, and its weakest group."""
     overall = evaluation.overall
     if overall.is_empty:
         return [f"{name}: there is nothing to evaluate."]

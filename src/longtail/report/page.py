@@ -6,7 +6,9 @@ The page loads nothing, and a policy in its head forbids it to; its script is na
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,6 +20,7 @@ from longtail import __version__
 from longtail.analysis.mistakes import confused_pairs, never_predicted, worst_documents
 from longtail.analysis.runs import MEASURES, Comparison, Run, compare_runs, label_rows
 from longtail.errors import InputError, UnknownNameError, printable
+from longtail.evaluation import Evaluation
 from longtail.labels import GROUP_NAMES
 from longtail.report.evaluation_tables import (
     label_table,
@@ -27,7 +30,6 @@ from longtail.report.evaluation_tables import (
 )
 from longtail.report.figures.evaluation import draw_figures
 from longtail.report.jinja import render_html, text_file, to_html
-from longtail.report.label_csv import to_csv
 from longtail.report.latex import escape_latex, to_latex
 from longtail.report.opening import opening
 from longtail.report.paper import LAYOUTS, check_corpus, paper_rows
@@ -38,6 +40,7 @@ TITLE = "Multi-label classification by frequency of the labels"
 FORMATS = ("markdown", "latex", "json", "html", "csv")
 SUFFIXES = dict(zip((".md", ".tex", ".json", ".html", ".csv"), FORMATS, strict=True))
 MOST_ROWS = 2000
+CSV_MEASURES = ("predicted", "threshold", "precision", "recall", "f1")
 
 
 def build_page(
@@ -134,7 +137,7 @@ def render(
         return build_page(runs, corpus, source=source)
     evaluations = {name: run.evaluation for name, run in runs.items()}
     if format == "csv":
-        return to_csv(evaluations)
+        return _to_csv(evaluations)
     comparisons = compare_runs(evaluations)
     if format == "json":
         return _to_json(runs, comparisons, corpus, source)
@@ -149,7 +152,7 @@ def render(
 
 
 def summarize(runs: Mapping[str, Run], corpus: str | None = None, source: str | None = None) -> str:
-    """How a report begins, with its first table, for the terminal; arguments as for `render`."""
+    """The opening of a report and its first table, for the terminal; arguments as for `render`."""
     evaluations = {name: run.evaluation for name, run in runs.items()}
     begin = opening(runs, compare_runs(evaluations), source)
     tables = [*begin.settings, label_table(evaluations, corpus, precision_recall=True)]
@@ -170,6 +173,23 @@ def format_of(format: str | None, out: Path | None) -> str:
             f"{', '.join(SUFFIXES)}, or name the format: {', '.join(FORMATS)}."
         )
     return SUFFIXES[suffix]
+
+
+def _to_csv(evaluations: Mapping[str, Evaluation]) -> str:
+    """A row per label, and columns `RUN MEASURE` if there are several runs.
+
+    Fractions, and thresholds on the scale of the scores, `inf` where the label is never predicted;
+    empty where a run does not know the label.
+    """
+    names = [f"{run} " for run in evaluations] if len(evaluations) > 1 else [""]
+    measures = [f"{name}{measure}" for name in names for measure in CSV_MEASURES]
+    table = csv.writer(text := io.StringIO(), lineterminator="\n")
+    table.writerow(["label", "group", "train_count", "documents", *measures])
+    for row in label_rows(evaluations):
+        values = [row["figures"][each][k] for k in range(len(names)) for each in CSV_MEASURES]
+        figures = ["" if value is None else f"{value:.6g}" for value in values]
+        table.writerow([row["name"], row["group"], row["train_count"], row["documents"], *figures])
+    return text.getvalue()
 
 
 def _to_json(

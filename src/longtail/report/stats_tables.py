@@ -14,7 +14,7 @@ Lines = Mapping[str, str | tuple[str, int] | Callable[[Any], str]]
 
 
 def stats_tables(stats: Stats, name: str) -> list[Table]:
-    """What `stats` measured, under the name of the corpus."""
+    """The results of `stats` as tables, titled with the name of the corpus."""
     tables = [_by_part(f"{name}: documents", PARTS, stats["parts"])]
     tables += _label_tables(**stats["labels"])
     if stats["linked"]:
@@ -104,7 +104,7 @@ def _number(value: float | None) -> str:
 
 
 def _fixed(value: float | None, digits: int) -> str:
-    """As many digits as its neighbours in the row."""
+    """A number with a fixed number of digits; a dash for None."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 

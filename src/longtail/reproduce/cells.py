@@ -41,7 +41,7 @@ FINISHED, DECISIONS, BEGUN = "finished.json", "decisions.npz", "begun.json"
 FAILED, LOG = "failed.json", "log.txt"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "transformers")
 Finished = dict[str, Any]
-"""What `finished.json` holds, and the `decisions`, a CSR matrix."""
+"""The content of `finished.json`, and the `decisions`, a CSR matrix."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class Cell:
         return (self.folder / FINISHED).exists()
 
     def fingerprint(self) -> dict[str, Any]:
-        """What must be equal for a result to be reused."""
+        """The recipe and documents that a reused result must match."""
         recipe = {key: value for key, value in self.recipe.items() if key not in RUNTIME}
         # As JSON returns it: tuples are lists, keys are strings.
         return dict(json.loads(json.dumps({"recipe": recipe, "documents": dict(self.documents)})))
 
     def changes(self, before: Mapping[str, Any]) -> list[str]:
-        """What differs from the fingerprint of an earlier training, in words."""
+        """The differences from the fingerprint of an earlier training, as text."""
         now = self.fingerprint()
         old, new = before["documents"], now["documents"]
         parts = [part for part in sorted({*old, *new}) if old.get(part) != new.get(part)]

@@ -1,6 +1,6 @@
-"""What the paper says of its results, as a table of claims that figures can decide.
+"""The paper's claims about its results, as a table of checks.
 
-Each is evaluated on our mean figures and on the paper's tables, which do not bear out all of them.
+Each is evaluated on our mean figures and on the paper's own tables, which contradict some of them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CONFUSED: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """What decides claims, and checks of it, which raise KeyError where a figure is missing.
+    """The figures that decide the claims; its checks raise KeyError where a figure is missing.
 
-    What the paper does not publish is empty for it.
+    Fields that the paper does not publish are empty for the paper.
     """
 
     figures: Figures
@@ -61,7 +61,7 @@ class Evidence:
     def leads(
         self, rows: Names, others: Names, groups: Names, measures: Measures
     ) -> list[tuple[float, str]]:
-        """How far each row is above each other one, with the figures in words."""
+        """The lead of each row over each other one, and the figures behind it as text."""
         leads = []
         for row, other, group, measure in product(rows, others, groups, measures):
             if row != other:

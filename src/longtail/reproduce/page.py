@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data import TextData
-from longtail.data.files import writing
+from longtail.data.writing import replacing
 from longtail.errors import InputError
 from longtail.evaluation.bootstrap import MEASURES
 from longtail.report import plot_labels
@@ -33,7 +33,7 @@ RULES = {
 }
 AIMS = {"micro": "micro-F1", "macro": "macro-F1", "mean": "the mean of micro- and macro-F1"}
 Results = Mapping[str, Any]
-"""Of `Results.to_dict`, or read from `results.json`."""
+"""The return value of `Results.to_dict`, or the content of `results.json`."""
 
 
 def check_publish(publish: Path, rows: Collection[str]) -> None:
@@ -68,8 +68,8 @@ def write_results(results: Results, stems: Sequence[Path]) -> tuple[Path, ...]:
         if FIGURE in ends:
             plot_results(results, _named(stem, FIGURE))
         for end, text in ((PAGE, results_markdown(results, stem.name)), (JSON, plain)):
-            with writing(_named(stem, end)) as file:
-                file.write(text)
+            with replacing(_named(stem, end)) as temporary:
+                temporary.write_bytes(text.encode("utf-8"))
     return tuple(_named(stem, end) for stem in stems for end in ends)
 
 
@@ -82,7 +82,7 @@ def write_corpus_figure(train: TextData, corpus: str, stems: Sequence[Path]) -> 
 
 
 def results_markdown(results: Results, stem: str) -> str:
-    """The whole page; its figures lie beside it and are called by its own name."""
+    """The whole page; its figures are files beside it, named after `stem`."""
     corpus, rows = results["corpus"], results["rows"].items()
     models = {name: describe_model(name, row["recipe"]) for name, row in rows}
     made = {(*row["hardware"], *row["commit"]) for _, row in rows if row["seeds"]}

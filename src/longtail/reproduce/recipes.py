@@ -155,7 +155,7 @@ def is_random(row: str, recipe: Mapping[str, Any]) -> bool:
 
 
 def describe_model(row: str, recipe: Mapping[str, Any]) -> str:
-    """What learns, such as the name of an encoder."""
+    """The model in a few words, such as the name of its encoder."""
     return " + ".join(dict.fromkeys(plan.model.description for plan in plans_of(row, recipe)))
 
 

@@ -56,7 +56,7 @@ class Event:
     cell: Cell
     message: str = ""
     share: float = 0.0
-    """How much of the cell is done, if known."""
+    """Fraction of the cell that is done, if known."""
 
 
 Watch = Callable[[Event], None]
@@ -302,7 +302,7 @@ def _run_apart(
 
 
 def _child(cell: Cell, data: Path, log: Path, n_threads: int, events: Connection) -> None:
-    """Train one cell; stop, with its state saved, at SIGTERM or when whoever began it is gone."""
+    """Train one cell; save its state and stop at SIGTERM, or when the parent process is gone."""
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

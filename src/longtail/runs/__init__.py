@@ -1,2 +1,2 @@
-"""The one way to write: whole files, model folders and workspaces. Longtail removes only what it
-can prove it wrote: by a mark, by a checksum in a model's own list, by a workspace's list."""
+"""All writing goes through here: atomic files, model folders and workspaces. Longtail removes only
+files that it can prove it wrote: by a mark, or by a model's or a workspace's list."""

@@ -1,7 +1,7 @@
-"""Files and private folders that are whole or not there, whatever stops the process.
+"""Atomic writes: files and folders are complete or absent, whatever stops the process.
 
-Everything is written in a private folder beside its place and takes that place by a rename once it
-is on the disk. What killed processes leave behind carries a mark, and is removed by the next one.
+Everything is written in a private folder beside its destination, synced, and renamed. Leftovers of
+killed processes carry a mark, and the next process removes them.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def is_inside(folder: Path, name: str) -> bool:
 
 
 class Lock:
-    """The operating system's lock on a file or folder: it ends with its process, never stale.
+    """The operating system's lock on a file or folder; it ends with its process.
 
-    Where the file system has no locks, everybody gets it.
+    On a file system without locks it is always granted.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +76,7 @@ class Lock:
         return self._handle
 
     def acquire(self, *, shared: bool = False, wait: bool = False) -> bool:
-        """Take it, or change how it is held; False if somebody else has it."""
+        """Take the lock, or change its mode; False if another process holds it."""
         import fcntl  # not on Windows, where everything but locks still imports
 
         mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
@@ -214,7 +214,7 @@ def check_not_read(path: Path, source: str | Path) -> None:
     read = Path(source)
     # Other columns of the source, or another file, would be lost.
     if path.exists() and read.exists() and (read.samefile(path) or read in path.parents):
-        raise InputError(f"{path} is what is being read. Choose another name for what is written.")
+        raise InputError(f"{path} is the data being read. Choose another name for the output.")
 
 
 def check_replaceable(path: Path, overwrite: bool) -> None:

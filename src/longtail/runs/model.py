@@ -1,4 +1,4 @@
-"""The folder of a model: its files are replaced all at once, and nothing else there is touched.
+"""Model folders: all files of a model are replaced at once, and no other file is touched.
 
 A new model becomes ready by one rename, to `.longtail-ready`, and is the model from then on, until
 all of its files have taken their places. Files are removed by checksums in its own list.
@@ -66,7 +66,7 @@ def read_config(folder: Path) -> dict[str, Any] | None:
 
 
 def whole_folder(folder: Path) -> Path:
-    """Where the whole model is: in the folder, or ready to take its place there."""
+    """The folder of the complete model: this one, or the one ready to be installed in it."""
     ready = folder / READY
     is_ours = not ready.is_symlink() and files.key_of(ready)
     return ready if is_ours and (ready / CONFIG_FILE).is_file() else folder
@@ -90,7 +90,7 @@ def check_out(folder: str | Path) -> Path:
     """The folder to save to; an error if something else is there, or if it cannot be made."""
     target = Path(folder)
     place = next(p for p in (target, *target.absolute().parents) if p.exists())
-    # Hidden files, such as .git, are nobody's work that a model could overwrite.
+    # Hidden files, such as .git, do not conflict with a model.
     if place == target and (
         not target.is_dir()
         or (
@@ -131,7 +131,7 @@ def replace_model(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def finish_install(folder: Path) -> None:
-    """Do what a killed process did not get to: give the files of a ready model their places."""
+    """Complete the installation of a model whose process was killed."""
     with _installing(folder):
         files.remove_left_overs(folder)
 
@@ -169,7 +169,7 @@ def _install(folder: Path) -> None:
             _set_aside(folder / name, old.get(name, entry), entry)
             _put(ready / name, folder / name, private / "file")
         for name in old.keys() - new.keys():
-            # What the model before had more, such as further folds; not if somebody changed it.
+            # Files of the old model alone, such as further folds; kept if they were changed.
             if _is_file(folder / name, old[name]):
                 (folder / name).unlink()
                 with contextlib.suppress(OSError):
@@ -187,7 +187,7 @@ def _install(folder: Path) -> None:
 
 
 def _set_aside(place: Path, *known: Mapping[str, Any]) -> None:
-    """Keep what longtail did not write, or somebody changed since, such as the card."""
+    """Back up a file that longtail did not write, or that was edited since, such as the card."""
     if place.is_file() and not any(_is_file(place, entry) for entry in known):
         os.replace(place, f"{place}.{checksum(place)[:8]}.bak")
 

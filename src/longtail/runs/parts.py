@@ -1,4 +1,4 @@
-"""A long output under way: its records are kept in parts, beside the file that they will make.
+"""A long output in progress: its records are kept in parts, beside the file to be written.
 
 The workspace `.NAME.longtail-work` has parts of JSON Lines, each whole and named by the number of
 records before it. The file appears once all of them are there.
@@ -115,8 +115,7 @@ class Parts:
         if not self._replaces:
             self._space.close()
             raise InputError(
-                f"{self.out} was written by somebody else since it was started. Move it away, then "
-                "resume."
+                f"{self.out} was written by another program meanwhile. Move it away, then resume."
             )
         return self
 
@@ -188,5 +187,5 @@ class Parts:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON returns it: tuples are lists."""
+    """The settings as JSON restores them: tuples are lists."""
     return dict(json.loads(json.dumps(settings)))

@@ -1,4 +1,4 @@
-"""The folder of work under way: it is made whole, locked, resumed and removed by its own list."""
+"""The folder of work in progress: created whole, locked, resumed, and removed file by file."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MAX_SHOWN, MAX_LENGTH = 5, 60
 
 
 class Workspace:
-    """A folder of work under way, with a list of the files that longtail wrote there.
+    """A folder of work in progress, with a list of the files that longtail wrote there.
 
-    The list is the file MARK: a name is added before its file is written, and nothing that is not
-    on the list is ever removed. The same file is locked, shared by those who work here and alone by
-    whoever finishes or removes it.
+    The list is the file MARK: a name is added before its file is written, and only listed files are
+    ever removed. The same file is locked: shared by the processes that work here, exclusively by
+    the one that finishes or removes the folder.
     """
 
     def __init__(self, folder: Path, lock: files.Lock, prefix: str = "") -> None:
@@ -74,7 +74,7 @@ class Workspace:
         if not cls.is_one(folder):
             reason = "was not made by longtail, and is left as it is. Choose another folder."
             if not folder.exists():
-                reason = "was just finished or removed by another process. Try once more."
+                reason = "was just finished or removed by another process. Try again."
             raise DataError(f"{folder} {reason}")
         try:
             return cls(folder, files.Lock(folder / files.MARK))
@@ -83,11 +83,11 @@ class Workspace:
             raise DataError(f"{folder} cannot be used: {reason}. Choose another folder.") from error
 
     def share(self) -> None:
-        """Hold it together with others who work here; waits for one who has it alone."""
+        """Take the lock shared, waiting for a process that holds it exclusively."""
         self.lock(shared=True, wait=True)
 
     def lock(self, *, shared: bool = False, wait: bool = False) -> None:
-        """Hold it alone; an error if another process works here, unless `wait`."""
+        """Take the lock, exclusively unless `shared`; raise if it is held elsewhere, or `wait`."""
         if not self._lock.acquire(shared=shared, wait=wait):
             raise DataError(
                 f"another process is at work in {self.folder}. Wait until it has ended, or choose "
@@ -95,11 +95,11 @@ class Workspace:
             )
         if not self._lock.is_current():
             raise DataError(
-                f"{self.folder} was just finished or removed by another process. Try once more."
+                f"{self.folder} was just finished or removed by another process. Try again."
             )
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         self._lock.close()
 
     def within(self, name: str) -> Workspace:
@@ -108,7 +108,7 @@ class Workspace:
 
     @property
     def path(self) -> Path:
-        """Where this part of the workspace is; it may not be there yet."""
+        """The folder of this part of the workspace, which may not exist yet."""
         return self.folder / self._prefix
 
     def file(self, name: str) -> Path:
@@ -159,7 +159,7 @@ class Workspace:
             os.fsync(self._lock.handle)
 
     def names(self) -> list[str]:
-        """What longtail wrote here, in the order in which it was first written."""
+        """The files that longtail wrote here, in the order of their first write."""
         text = (self.folder / files.MARK).read_bytes().decode("utf-8", "replace")
         # A last line without its end is of a process that was killed before it wrote the file.
         return text.split("\n")[1:-1]
@@ -178,7 +178,7 @@ class Workspace:
     def remove(self) -> None:
         """Remove what longtail wrote here, and the folder if nothing else is in it.
 
-        The first files of `begin` go first, so that nobody resumes what is half removed.
+        The first files of `begin` go first, so that a half-removed workspace is not resumed.
         """
         self.clear()
         (self.folder / files.MARK).unlink(missing_ok=True)
@@ -208,7 +208,7 @@ class Workspace:
 def differences(
     before: Mapping[str, Any], now: Mapping[str, Any], ignored: Collection[str] = ()
 ) -> list[str]:
-    """What differs between two settings, as "epochs was 3, now 5"; `ignored`: what may differ."""
+    """The differences of two settings, as "epochs was 3, now 5"; `ignored`: may differ."""
     changes = [
         f"{name} was {shown(old, MAX_LENGTH)}, now {shown(new, MAX_LENGTH)}"
         for name, old, new in _changed(before, now)

@@ -1,4 +1,4 @@
-"""Where to cut: the cuts of every label, and the exact best cut through the scores of all labels.
+"""The cuts of every label, and the exact best cut through the scores of all labels.
 
 A better cut always lies just below a positive, so only positives are candidates.
 """
@@ -141,7 +141,7 @@ def levels_of(scores: NDArray[Any], applies: NDArray[np.bool_], n_levels: int) -
 def totals_of(
     bins: IntArray, n_bins: int, applies: NDArray[np.bool_], steps: FloatArray
 ) -> FloatArray:
-    """Of the pairs in each bin: number of positives, number, and sum of steps."""
+    """For each bin: number of positives, number of pairs, and sum of steps."""
     n_hits, n = np.bincount(bins[applies], minlength=n_bins), np.bincount(bins, minlength=n_bins)
     return np.stack([n_hits, n, np.bincount(bins, steps, n_bins)])
 

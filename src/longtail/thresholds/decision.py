@@ -20,7 +20,7 @@ SAVED = ("method", "objective", "min_labels", "max_labels", "scale", "details")
 
 
 class Overrides(TypedDict, total=False):
-    """What `Thresholds.override` changes."""
+    """The arguments of `Thresholds.override`."""
 
     threshold: float
     """One probability for all labels; an infinite threshold stays so."""
@@ -36,18 +36,18 @@ class Thresholds:
     """
 
     values: NDArray[np.float64]
-    """As logits; infinity: never predicted."""
+    """One logit per label; infinity: never predicted."""
     method: str = "given"
     objective: str = "given"
     min_labels: int = 0
-    """A document with fewer labels also gets those nearest to their thresholds; fewer if the others
-    are not scored or have infinite thresholds, as those are never predicted."""
+    """A document with fewer labels also gets those nearest to their thresholds, except labels that
+    are not scored or have infinite thresholds."""
     max_labels: int | None = None
-    """Of a document with more labels those furthest above their thresholds are predicted."""
+    """A document with more labels keeps those furthest above their thresholds."""
     scale: Scale = "logit"
-    """Of the scores that they were fitted on, and that they expect."""
+    """The scale of the scores that they were fitted on, and that they expect."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What the method chose, for reports."""
+    """Details of the fit, for reports."""
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -104,7 +104,7 @@ class Thresholds:
         return decided
 
     def margins(self, logits: Any) -> Any:
-        """How far scores lie above the thresholds, within `min_labels` and `max_labels`.
+        """Scores minus thresholds, within `min_labels` and `max_labels`.
 
         Of checked scores of `to_logits`, in float64, and CSR where those are. A label is predicted
         where its margin is at least 0; if all thresholds were higher by s, where it is at least s.
@@ -159,4 +159,4 @@ class Thresholds:
                 raise ValueError(f"{len(values)} values for {n_labels} labels")
             return cls(np.array(values), **{name: saved[name] for name in SAVED})
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"these are no saved thresholds ({error!r}).") from error
+            raise DataError(f"these are not saved thresholds ({error!r}).") from error

@@ -166,7 +166,7 @@ def _rarity(counts: FloatArray, bend: float) -> FloatArray:
 def _slope_and_bend(
     tuning: Tuning, objective: Objective, counts: FloatArray
 ) -> tuple[float, float]:
-    """Of the best curve, with scores and counts in levels: a slope moves levels of score."""
+    """Slope and bend of the best curve, with scores and counts in levels that a slope shifts."""
     pairs = tuning.by_label
     _, groups = np.unique(np.round(np.log(counts) * COUNT_LEVELS), return_inverse=True)
     n_groups, n_levels = int(groups.max()) + 1, CURVE_LEVELS + 1

@@ -66,8 +66,7 @@ def fit_thresholds(
         min_labels, max_labels: see `Thresholds`.
     """
     method, objective = _known_names(method, objective)
-    tuning = make_tuning(scores, y_true, label_counts, scale)
-    groups = _folds(tuning, folds, random_state)
+    tuning, groups = _prepared(scores, y_true, label_counts, scale, folds, random_state)
     chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
     values, fitted = fit(chosen, tuning, objective, groups)
     details = details | fitted
@@ -95,9 +94,9 @@ def cross_validated_score(
     Micro- and macro-F1 are taken over all documents at once, as a rare label is in few folds.
     Arguments as in `fit_thresholds`.
     """
-    rule: dict[str, Any] = {"scale": scale, "folds": folds, "random_state": random_state}
-    tuning, decided = _cross_validate(scores, y_true, label_counts, method, objective, **rule)
-    return _score(tuning, decided)
+    method, objective = _known_names(method, objective)
+    tuning, groups = _prepared(scores, y_true, label_counts, scale, folds, random_state)
+    return _score(tuning, _out_of_fold(tuning, [method], objective, groups)[method])
 
 
 def cross_validated_decisions(
@@ -115,25 +114,9 @@ def cross_validated_decisions(
 
     Arguments as in `fit_thresholds`.
     """
-    rule: dict[str, Any] = {"scale": scale, "folds": folds, "random_state": random_state}
-    return _cross_validate(scores, y_true, label_counts, method, objective, **rule)[1]
-
-
-def _cross_validate(
-    scores: Any,
-    y_true: Any,
-    label_counts: Any,
-    method: str,
-    objective: Objective,
-    *,
-    scale: Scale,
-    folds: Any,
-    random_state: int,
-) -> tuple[Tuning, sp.csr_matrix]:
     method, objective = _known_names(method, objective)
-    tuning = make_tuning(scores, y_true, label_counts, scale)
-    groups = _folds(tuning, folds, random_state)
-    return tuning, _out_of_fold(tuning, [method], objective, groups)[method]
+    tuning, groups = _prepared(scores, y_true, label_counts, scale, folds, random_state)
+    return _out_of_fold(tuning, [method], objective, groups)[method]
 
 
 def _out_of_fold(
@@ -182,7 +165,7 @@ def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str
 def _gain(
     tuning: Tuning, first: sp.csr_matrix, second: sp.csr_matrix, objective: Objective
 ) -> tuple[float, float]:
-    """By how much the F1 of the second decisions is higher, and its standard error (bootstrap)."""
+    """The gain in F1 of the second decisions over the first, and its bootstrap standard error."""
     truth = tuning.y_true.astype(np.float64)
     n_documents, n_labels = truth.shape
     share = np.full(n_documents, 1 / n_documents)
@@ -218,15 +201,18 @@ def _known_names(method: str, objective: str) -> tuple[str, Objective]:
     return known_name("threshold method", method, list_methods()), chosen
 
 
-def _folds(tuning: Tuning, folds: Any, random_state: int) -> IntArray:
-    """The fold of each document, if these arguments can be used."""
+def _prepared(
+    scores: Any, y_true: Any, label_counts: Any, scale: Scale, folds: Any, random_state: int
+) -> tuple[Tuning, IntArray]:
+    """The user's arguments, checked, and the fold of each document."""
+    tuning = make_tuning(scores, y_true, label_counts, scale)
     n_documents = tuning.n_documents
     if folds is None:
         order = np.random.RandomState(random_state).permutation(n_documents)
-        return np.argsort(order) % N_FOLDS
+        return tuning, np.argsort(order) % N_FOLDS
     groups = np.asarray(folds)
     if groups.shape != (n_documents,):
         raise InputError(
             f"expected the fold of each of {n_documents} documents, got shape {groups.shape}."
         )
-    return np.unique(groups, return_inverse=True)[1].astype(np.int64)
+    return tuning, np.unique(groups, return_inverse=True)[1].astype(np.int64)

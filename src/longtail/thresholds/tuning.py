@@ -77,7 +77,7 @@ class Tuning:
 
     @cached_property
     def f1_steps(self) -> FloatArray:
-        """What each pair of `by_label`, predicted after those above it, adds to its label's F1."""
+        """The change of its label's F1 when a pair of `by_label` is predicted after those above."""
         starts, sizes = self.segments
         hits = np.append(0, np.cumsum(self.by_label.applies))
         hits = hits[1:] - np.repeat(hits[starts], sizes)

@@ -61,8 +61,8 @@ def csr_tensors(matrix: sp.csr_matrix, device: torch.device | str = "cpu") -> li
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """What is not learned in full: pairs of document and label that are unknown, and the weights of
-    the documents; None: nothing is unknown, all weights are 1."""
+    """Unknown document-label pairs and document weights; None: no pair is unknown, all weights
+    are 1."""
 
     unknown: sp.csr_matrix | None = None
     weights: NDArray[np.float64] | None = None

@@ -21,7 +21,7 @@ class StoppedError(LongtailError):
 
 
 class Stop:
-    """Whether somebody asked to stop, and how."""
+    """The signal that requested a stop, if any."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -37,7 +37,7 @@ NEVER = Stop()
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Catch the first SIGINT or SIGTERM; a second one ends at once, as ever.
+    """Catch the first SIGINT or SIGTERM; a second one ends the process at once.
 
     A signal that is ignored (a command in the background, under nohup) stays ignored.
     """

@@ -24,7 +24,7 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class Problem:
-    """What is minimised."""
+    """The function to minimise."""
 
     cost: Callable[[Tensor], tuple[float, Tensor]]
     """From logits (documents, columns) to their summed cost and its gradient."""

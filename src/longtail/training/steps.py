@@ -31,6 +31,9 @@ from longtail.training.settings import Training
 from longtail.training.weights import Weights, make_optimizer
 
 Note = Callable[[str], None]
+# In one prediction on a CPU, whose caches are small: all-MiniLM-L6-v2 scores 59 texts of 60 tokens
+# per CPU second by eights, 39 by 32; of 13 tokens 109 one by one, 250 by 16 or 32.
+CPU_TOKENS = 512
 
 
 class Steps:
@@ -212,6 +215,21 @@ def predict_logits(
             torch.cuda.empty_cache()
 
 
+def _batches(encoded: Encoded, batch_size: int, device: torch.device) -> list[IntArray]:
+    """All documents once, similar lengths together; few tokens at a time on a CPU."""
+    batches = sorted_batches(encoded.lengths, batch_size)
+    if device.type != "cpu" or not isinstance(encoded, EncodedTokens):
+        return batches
+    parts = []
+    for rows in batches:
+        start = 0
+        while start < len(rows):
+            end = start + max(1, CPU_TOKENS // max(1, int(encoded.lengths[rows[start]])))
+            parts.append(rows[start:end])
+            start = end
+    return parts
+
+
 def _predict(
     network: nn.Module, encoded: Encoded, batch_size: int, progress: OnProgress
 ) -> NDArray[np.float32]:
@@ -222,7 +240,7 @@ def _predict(
     half = device.type == "cuda" and isinstance(encoded, EncodedTokens)
     half = half and torch.cuda.is_bf16_supported()
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
-        for rows in sorted_batches(encoded.lengths, batch_size):
+        for rows in _batches(encoded, batch_size, device):
             inputs = {k: v.to(device) for k, v in encoded.batch(rows).items()}
             batch = network(**inputs).float().cpu().numpy()
             if logits is None:

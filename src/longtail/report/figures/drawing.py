@@ -1,4 +1,4 @@
-"""What all figure files share: colours, formats, writing. matplotlib is imported only to draw."""
+"""Shared by all figure files: colours, formats, writing. matplotlib is imported only to draw."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _precision_recall(panels: Panels, runs: Runs) -> None:
 
 
 def _reliability(panels: Panels, runs: Runs) -> None:
-    """How often a label applies, over the probability that it got."""
+    """Observed frequency of labels over their predicted probability."""
     (axes,) = panels
     axes.plot([0, 1], [0, 1], color=TEXT, linewidth=0.8, linestyle=":")
     for k, run in runs:

@@ -1,0 +1,44 @@
+// Which labels count as predicted as the strictness moves, and how numbers are written.
+
+const logit = (p) => Math.log(p) - Math.log1p(-p);
+const sigmoid = (x) => 1 / (1 + Math.exp(-x));
+
+/** The threshold as strictness moves it, on the scale of what is shown; null: never predicted. */
+export function shiftedThreshold({ threshold, probability }, strictness) {
+  if (threshold === null) return null;
+  if (strictness === 0) return threshold;
+  return probability === null ? threshold + strictness : sigmoid(logit(threshold) + strictness);
+}
+
+/** Strictness 0 is the model's decision, with its limits of labels per text; looser only adds. */
+export function isPredicted(label, strictness) {
+  if (strictness === 0 || label.threshold === null) return label.predicted;
+  const above =
+    label.probability === null
+      ? label.score >= label.threshold + strictness
+      : logit(label.probability) >= logit(label.threshold) + strictness;
+  return strictness > 0 ? label.predicted && above : label.predicted || above;
+}
+
+/** The ends of the bars: 0 and 1 for probabilities; scores have none of their own. */
+export function barRange(labels) {
+  if (labels.every((label) => label.probability !== null)) return [0, 1];
+  const values = labels.flatMap(({ score, threshold }) =>
+    threshold === null ? [score] : [score, threshold],
+  );
+  return [Math.min(-1, ...values), Math.max(1, ...values)];
+}
+
+export function percent(p) {
+  if (p > 0 && p < 0.001) return "< 0.1 %";
+  if (p > 0.999 && p < 1) return "> 99.9 %";
+  return `${(100 * p).toFixed(1)} %`;
+}
+
+export const signed = (x, digits = 2) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(digits);
+
+/** A value on the label's scale, in words. */
+export const onScale = (label, value) =>
+  label.probability === null ? value.toFixed(2).replace("-", "−") : percent(value);
+
+export const valueOf = (label) => (label.probability === null ? label.score : label.probability);

@@ -1,0 +1,86 @@
+"""Starts the service: one process, or workers that share a socket and are replaced if they die."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+from longtail.errors import InputError
+from longtail.serve.settings import Service
+
+# Seconds beyond the timeout of requests that a stop waits for them, and that idle connections stay.
+STOP_SECONDS, IDLE_SECONDS = 5, 30
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A listening socket, or an error that says what to do."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:
+        why = str(getattr(error, "strerror", None) or error).partition(" (")[0]
+        raise InputError(
+            f"port {port} of {host} cannot be used ({why}). Choose another with --port or --host."
+        ) from error
+
+
+def serve(
+    service: Service, listener: socket.socket, workers: int, started: Callable[[], None]
+) -> None:
+    """Serve until a signal; `started`: called once all models have been loaded."""
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    from longtail.serve.observe import LOG_CONFIG
+    from longtail.serve.protocol import ImpatientProtocol
+    from longtail.serve.served import Served
+
+    settings: dict[str, Any] = {
+        "factory": True,
+        "http": ImpatientProtocol,
+        "ws": "none",
+        "lifespan": "on",
+        "workers": workers,
+        "access_log": False,
+        "log_config": LOG_CONFIG,
+        "server_header": False,
+        "timeout_keep_alive": IDLE_SECONDS,
+        "timeout_graceful_shutdown": int(service.limits.timeout) + STOP_SECONDS,
+    }
+    with listener, nullcontext() if workers == 1 else _shared_metrics():
+        # Refused here, before anything is served; workers load them for themselves.
+        served = {
+            name: Served.load(name, folder, service.device, service.trust_remote_code)
+            for name, folder in service.runs.items()
+        }
+        started()
+        if workers == 1:
+            make = partial(_app, service, served)
+            uvicorn.Server(uvicorn.Config(make, **settings)).run(sockets=[listener])
+        else:
+            del served
+            Multiprocess(uvicorn.Config(partial(_app, service), **settings), [listener]).run()
+
+
+def _app(service: Service, served: Any = None) -> Any:
+    from longtail.serve.app import create_app
+
+    return create_app(service, served)
+
+
+@contextmanager
+def _shared_metrics() -> Iterator[None]:
+    """A folder where workers add up their numbers; the variable is the metrics library's own."""
+    from longtail.serve import SHARED_FOLDER
+
+    with tempfile.TemporaryDirectory(prefix="longtail-metrics-") as folder:
+        os.environ[SHARED_FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[SHARED_FOLDER]

@@ -1,0 +1,148 @@
+"""The bodies of requests and answers, which are also the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from longtail.checks import has_surrogate
+
+MOST_TOP_K = 200
+Group = Literal["head", "medium", "tail", "unseen"]
+
+
+def _check_text(text: str) -> str:
+    if has_surrogate(text):
+        raise ValueError("half of a surrogate pair, which is no character")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_check_text)]
+Id = Annotated[Text, StringConstraints(max_length=1000)]
+Label = Annotated[Text, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
+
+
+class Strict(BaseModel):
+    """A body whose fields are all known, and not converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Document(Strict):
+    text: Text = Field(examples=["Robusta coffee exports rose 4 pct"])
+    id: Id | None = Field(None, examples=["a"])
+
+
+class PredictRequest(Strict):
+    documents: list[Document] = Field(
+        min_length=1, examples=[[{"text": "Robusta coffee exports rose 4 pct"}]]
+    )
+    top_k: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_TOP_K,
+        description="Also this many of the best labels, if not predicted.",
+    )
+    reasons: bool = Field(False, description="The words that speak for and against each label.")
+
+
+class Reason(BaseModel):
+    start: int = Field(description="Position in the text, in Unicode code points.")
+    end: int
+    word: str = Field(examples=["coffee"])
+    value: float
+
+
+class PredictedLabel(BaseModel):
+    label: str = Field(examples=["coffee"])
+    score: float
+    probability: float | None
+    threshold: float | None
+    group: Group
+    predicted: bool
+    reasons: list[Reason] | None
+
+
+class PredictedDocument(BaseModel):
+    id: str | None
+    labels: list[PredictedLabel]
+
+
+class PredictAnswer(BaseModel):
+    model: str
+    documents: list[PredictedDocument]
+
+
+class Correction(Strict):
+    text: Text = Field(min_length=1, pattern=r"\S", examples=["Robusta coffee exports rose 4 pct"])
+    labels: list[Label] = Field(max_length=1000, examples=[["coffee"]])
+    id: Annotated[Id, Field(min_length=1)] | None = None
+    predicted: list[Label] | None = Field(None, max_length=1000)
+
+
+class Stored(BaseModel):
+    stored: bool
+    id: str
+    new_labels: list[str] = Field(description="Labels that the model does not know.")
+
+
+class Error(BaseModel):
+    error: str = Field(description="What was expected, what came, and what to do.")
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+    version: str
+
+
+class Ready(BaseModel):
+    status: Literal["ready", "loading", "stopping"]
+    models: list[str]
+
+
+class Model(BaseModel):
+    name: str
+    title: str
+    n_labels: int
+    n_training_documents: int
+    scale: Literal["logit", "margin"]
+
+
+class Models(BaseModel):
+    models: list[Model]
+
+
+class HeldOut(BaseModel):
+    micro_f1: float | None
+    macro_f1: float | None
+    n_labels: int | None
+
+
+class RequestLimits(BaseModel):
+    max_documents: int
+    max_text_length: int
+    max_body_bytes: int
+
+
+class ModelDetails(Model):
+    card: str
+    card_html: str
+    held_out: dict[Literal["all", "head", "medium", "tail"], HeldOut]
+    examples: list[str]
+    limits: RequestLimits
+
+
+class LabelFacts(BaseModel):
+    label: str
+    group: Group
+    training_documents: int
+    threshold: float | None
+    precision: float | None
+    recall: float | None
+
+
+class Labels(BaseModel):
+    total: int
+    offset: int
+    labels: list[LabelFacts]

@@ -1,0 +1,177 @@
+"""A loaded model as the service shows it: predictions, reasons, labels and card as plain values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from longtail.labels import GROUP_NAMES, label_groups
+from longtail.models import MODELS
+
+if TYPE_CHECKING:
+    from longtail.classifier import LongTailClassifier
+
+# Words that speak most for or against a label, and labels of a document that get reasons.
+MOST_WORDS, MOST_EXPLAINED = 30, 20
+UNSEEN = "unseen"
+Answer = dict[str, Any]
+
+
+class Wanted(NamedTuple):
+    """A text, and how many labels besides the predicted ones."""
+
+    text: str
+    top_k: int | None = None
+
+
+class Explained(NamedTuple):
+    """A text, and the labels that want reasons."""
+
+    text: str
+    labels: tuple[str, ...]
+
+
+class Served:
+    """A classifier under a name."""
+
+    def __init__(self, name: str, classifier: LongTailClassifier, card: str) -> None:
+        from longtail.report.markdown import to_safe_html
+
+        self.name, self.classifier = name, classifier
+        stats, facts = classifier.label_stats_, classifier.facts_
+        self.labels = [str(label) for label in classifier.classes_]
+        self.known = frozenset(self.labels)
+        known = np.asarray(classifier.ensemble_.known.any(axis=0))
+        self.groups = _groups(stats.label_counts, known)
+        self.is_logit = classifier.thresholds_.scale != "margin"
+        self.thresholds = _values(classifier.thresholds_.values, self.is_logit)
+        self._sought = [label.casefold() for label in self.labels]
+        self._by_frequency = np.argsort(-stats.label_counts, kind="stable").tolist()
+        self._held_out = facts.label_counts
+        self.summary: Answer = {
+            "name": name,
+            "title": " + ".join(MODELS[plan.kind].title for plan in classifier.plans_),
+            "n_labels": len(self.labels),
+            "n_training_documents": stats.n_samples,
+            "scale": "logit" if self.is_logit else "margin",
+        }
+        body = card.split("\n---\n", 1)[-1] if card.startswith("---\n") else card
+        self.details: Answer = {
+            **self.summary,
+            "card": card,
+            "card_html": to_safe_html(body),
+            "held_out": {group: _held_out(facts, group) for group in ("all", *GROUP_NAMES)},
+        }
+
+    @classmethod
+    def load(cls, name: str, folder: Path, device: str | None, trust_remote_code: bool) -> Served:
+        """Read the folder of a run, and predict once, so that the first request is no slower."""
+        from longtail.classifier import LongTailClassifier
+        from longtail.classifier.saving import model_card
+        from longtail.runs.files import read_small
+        from longtail.runs.model import CARD_FILE, whole_folder
+
+        classifier = LongTailClassifier.from_pretrained(
+            folder, device, trust_remote_code=trust_remote_code
+        )
+        try:
+            card = read_small(whole_folder(folder) / CARD_FILE, 1_000_000)
+        except (OSError, ValueError):  # people edit it, and may remove it
+            card = model_card(classifier, name)
+        served = cls(name, classifier, card)
+        served.predict([Wanted("text", 1)])
+        return served
+
+    def predict(self, wanted: list[Wanted]) -> list[list[Answer]]:
+        """For each text its predicted labels and the best ones that it asked for, best first."""
+        most = max((one.top_k or 0 for one in wanted), default=0)
+        answers: list[list[Answer]] = [[] for _ in wanted]
+        for block in self.classifier.predict_blocks([one.text for one in wanted]):
+            pairs = block.pairs(min(most, len(self.labels)) or None)
+            scores = block.scores[pairs.documents - block.first, pairs.labels]
+            columns = (pairs.documents, pairs.labels, scores, pairs.values, pairs.predicted)
+            for row, label, score, value, predicted in zip(
+                *(column.tolist() for column in columns), strict=True
+            ):
+                answer = answers[row]
+                # The first k pairs of a document are its k best labels.
+                if predicted or len(answer) < (wanted[row].top_k or 0):
+                    answer.append(self._answer(label, score, value, predicted))
+        return answers
+
+    def _answer(self, label: int, score: float, value: float, predicted: bool) -> Answer:
+        return {
+            "label": self.labels[label],
+            "score": _short(score),
+            "probability": _short(value) if self.is_logit else None,
+            "threshold": self.thresholds[label],
+            "group": self.groups[label],
+            "predicted": predicted,
+            "reasons": None,
+        }
+
+    def explain(self, wanted: list[Explained]) -> list[dict[str, list[Answer]]]:
+        """For each text and label the words that speak most for or against it, in their order."""
+        reasons = []
+        for text, labels in wanted:
+            (explanation,) = self.classifier.explain([text], list(labels))
+            each: dict[str, list[Answer]] = defaultdict(list)
+            for label, values in zip(explanation.labels, explanation.values, strict=True):
+                strongest = np.argsort(-np.abs(values), kind="stable")[:MOST_WORDS]
+                for word in sorted(strongest[values[strongest] != 0].tolist()):
+                    start, end = map(int, explanation.words[word])
+                    value = _short(float(values[word]))
+                    reason = {"start": start, "end": end, "word": text[start:end], "value": value}
+                    each[str(label)].append(reason)
+            reasons.append({label: each[label] for label in labels})
+        return reasons
+
+    def find_labels(self, search: str, offset: int, limit: int) -> tuple[int, list[Answer]]:
+        """How many labels hold a string, and some of them: those that start with it, then the
+        others, each the most frequent first."""
+        sought = search.casefold()
+        found = [k for k in self._by_frequency if sought in self._sought[k]]
+        found.sort(key=lambda k: not self._sought[k].startswith(sought))
+        return len(found), [self._label(k) for k in found[offset : offset + limit]]
+
+    def _label(self, k: int) -> Answer:
+        counts = self._held_out
+        hits, predicted, actual = (0, 0, 0) if counts is None else (part[k] for part in counts)
+        return {
+            "label": self.labels[k],
+            "group": self.groups[k],
+            "training_documents": int(self.classifier.label_stats_.label_counts[k]),
+            "threshold": self.thresholds[k],
+            "precision": hits / predicted if predicted else None,
+            "recall": hits / actual if actual else None,
+        }
+
+
+def _groups(counts: NDArray[np.float64], known: NDArray[np.bool_]) -> list[str]:
+    groups = np.full(len(counts), UNSEEN, dtype=object)
+    for name, mask in label_groups(counts).items():
+        groups[mask & known] = name
+    return [str(group) for group in groups]
+
+
+def _values(thresholds: NDArray[np.float64], is_logit: bool) -> list[float | None]:
+    """Thresholds on the scale of the answers; None: never predicted."""
+    values = expit(thresholds) if is_logit else thresholds
+    finite = np.isfinite(thresholds)
+    return [_short(v) if f else None for v, f in zip(values.tolist(), finite, strict=True)]
+
+
+def _held_out(facts: Any, group: str) -> Answer:
+    scores = facts.cross_validated and facts.cross_validated[group].to_dict()
+    names = ("micro_f1", "macro_f1", "n_labels")
+    return {name: scores[name] if scores else None for name in names}
+
+
+def _short(value: float) -> float:
+    """Six digits, as of a float32."""
+    return float(f"{value:.6g}")

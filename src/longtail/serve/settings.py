@@ -1,0 +1,107 @@
+"""What a service serves and how much it takes on: plain values, which worker processes get."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from longtail.checks import check_integer, check_number
+from longtail.errors import InputError
+from longtail.runs.model import check_model
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of requests, and of the queue in front of each model."""
+
+    max_batch: int = 32
+    """Documents in one call of the model."""
+    max_wait_ms: float = 5.0
+    """How long a batch waits for more, while requests come together."""
+    queue: int = 1024
+    """Documents that may wait for a model."""
+    timeout: float = 30.0
+    """Seconds for a request to arrive, and to be answered."""
+    max_text_length: int = 100_000
+    """Characters."""
+    max_documents: int = 256
+    """Of a request."""
+    max_body_mb: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "queue", "max_text_length", "max_documents"):
+            check_integer(name, getattr(self, name), 1)
+        check_number("max_wait_ms", self.max_wait_ms, 0, 10_000)
+        check_number("timeout", self.timeout, 0, 3600, exclusive=True)
+        check_number("max_body_mb", self.max_body_mb, 0, 2000, exclusive=True)
+        if self.queue < self.max_documents:
+            raise InputError(
+                f"a queue of {self.queue} documents never has room for a request of "
+                f"{self.max_documents}. Raise --queue or lower --max-documents."
+            )
+
+    @property
+    def max_body_bytes(self) -> int:
+        return int(self.max_body_mb * MEGABYTE)
+
+
+@dataclass(frozen=True)
+class Service:
+    """All that makes a service."""
+
+    runs: Mapping[str, Path]
+    """Folders of models by name."""
+    limits: Limits = field(default_factory=Limits)
+    device: str | None = None
+    trust_remote_code: bool = False
+    corrections: Path | None = None
+    """Of all models; None: a file beside each run."""
+    examples: tuple[str, ...] = ()
+    api_key: str | None = field(default=None, repr=False)
+
+    def corrections_of(self, name: str) -> Path:
+        beside = self.runs[name].resolve().parent / f"corrections-{name}.jsonl"
+        return self.corrections or beside
+
+
+def name_runs(given: Sequence[str]) -> dict[str, Path]:
+    """RUN or NAME=RUN -> the folders of models by name; raises before anything is imported."""
+    runs: dict[str, Path] = {}
+    for word in given:
+        name, equals, folder = word.partition("=")
+        if not equals or Path(word).exists():
+            name, folder = "", word
+        path = Path(folder)
+        check_model(path)
+        name = name or path.resolve().name
+        if not NAME.fullmatch(name):
+            raise InputError(
+                f"{name!r} cannot be part of an address: expected letters, digits, '.', '_' and "
+                f"'-'. Name the model, as in name={folder}."
+            )
+        if name in runs:
+            raise InputError(
+                f"{runs[name]} and {path} are both called {name!r}. Name one, as in other={path}."
+            )
+        runs[name] = path
+    return runs
+
+
+def check_corrections(service: Service) -> None:
+    """Raise unless corrections of every model can be written, outside of all runs."""
+    for name in service.runs:
+        path = service.corrections_of(name).absolute()
+        if path.suffix != ".jsonl":
+            raise InputError(f"corrections are JSON Lines: expected a name in .jsonl, got {path}.")
+        for run in service.runs.values():
+            if path.resolve().is_relative_to(run.resolve()):
+                raise InputError(f"{path} is inside the model {run}. Choose another --corrections.")
+        if not path.parent.is_dir() or (path.exists() and not path.is_file()):
+            raise InputError(
+                f"{path} cannot be a file of corrections. Choose another --corrections."
+            )

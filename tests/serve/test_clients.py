@@ -1,0 +1,96 @@
+"""Clients that leave, are slow or do not read, and a stop, with real sockets."""
+
+from __future__ import annotations
+
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from longtail.serve import protocol
+from longtail.serve.served import Served
+
+from .conftest import PATH, TEXT, Serve, Slow, raw, real_server
+
+
+def test_a_client_that_leaves_takes_its_request_along(serving: Serve, loaded: Served) -> None:
+    slow = Slow(loaded)
+    with real_server(serving(slow, max_batch=1).app) as (_, port):
+        url = f"http://127.0.0.1:{port}"
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(httpx.post, url + PATH, json=TEXT, timeout=20)
+            while slow.n_texts == 0:
+                time.sleep(0.01)
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(url + PATH, json={"documents": [{"text": "x"}] * 50}, timeout=0.3)
+            waiting = 'longtail_waiting_documents{model="run"} 0.0'
+            end = time.monotonic() + 10
+            while waiting not in httpx.get(url + "/metrics").text and time.monotonic() < end:
+                time.sleep(0.02)
+            assert waiting in httpx.get(url + "/metrics").text
+            slow.go.set()
+            assert first.result().status_code == 200 and slow.n_texts == 1
+
+
+def test_stopping_finishes_what_was_accepted(serving: Serve, loaded: Served) -> None:
+    slow = Slow(loaded)
+    with (
+        ThreadPoolExecutor(9) as pool,
+        real_server(serving(slow, max_batch=2).app) as (server, port),
+    ):
+        url = f"http://127.0.0.1:{port}{PATH}"
+        pending = [pool.submit(httpx.post, url, json=TEXT, timeout=20) for _ in range(8)]
+        while slow.n_texts == 0 or len(server.server_state.tasks) < 8:
+            time.sleep(0.01)
+        server.should_exit = True
+        time.sleep(0.2)
+        slow.go.set()
+        assert [one.result().status_code for one in pending] == [200] * 8
+    with pytest.raises(httpx.ConnectError):
+        httpx.post(url, json=TEXT)
+
+
+def test_slow_clients_are_cut_off(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(protocol, "READ_SECONDS", 0.2)
+    with real_server(serving(timeout=0.3).app) as (server, port):
+        for parts in ((b"",), (b"GET /health HTTP/1.1\r\n", b"Host: x\r\n")):
+            assert b"408 Request Timeout" in raw(port, *parts)
+        whole = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        answer = raw(port, whole, b"GET /health HT", pause=0.05)
+        assert answer.count(b"200 OK") == 1 and b"408 Request Timeout" in answer
+        head = b"POST /models/run/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        slow_body = raw(port, head + b"Content-Length: 50\r\n\r\n{")
+        assert b"408" in slow_body and b"the body did not arrive within 0.3 seconds" in slow_body
+        chunked = raw(port, head + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n{\r\n", pause=0.1)
+        assert b"408" in chunked
+        assert b"400" in raw(port, b"\x16\x03\x01 nonsense\r\n\r\n")
+        end = time.monotonic() + 10
+        while server.server_state.connections and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not server.server_state.connections
+        assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+
+
+def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "READ_SECONDS", 0.2)
+
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            for kind in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{kind}.complete"})
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 50_000_000})
+
+    with real_server(large) as (server, port), socket.create_connection(("127.0.0.1", port)) as one:
+        one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert one.recv(1)
+        end = time.monotonic() + 10
+        while server.server_state.connections and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not server.server_state.connections

@@ -1,0 +1,93 @@
+"""`longtail serve` refuses what cannot work before anything is served, and starts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from longtail.cli import app
+from longtail.errors import LongtailError
+from longtail.runs.model import CONFIG_FILE
+from longtail.serve import run as running
+from longtail.serve.settings import Service
+
+
+def refusal(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["serve", *map(str, arguments)])
+    assert result.exit_code != 0
+    assert isinstance(result.exception, (LongtailError, SystemExit)), result.exception
+    return result.output + str(result.exception)
+
+
+@pytest.fixture
+def copied(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "copied"))
+
+
+def test_folders_that_are_no_whole_model(copied: Path, tmp_path: Path) -> None:
+    assert "holds no longtail model" in refusal(tmp_path)
+    assert "does not exist" in refusal(tmp_path / "nowhere")
+    weights = copied / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-5])
+    assert "model.safetensors has" in refusal(copied, "--port", 0)
+    weights.unlink()
+    assert "model.safetensors is missing" in refusal(copied, "--port", 0)
+    weights.write_bytes(content)
+    (copied / CONFIG_FILE).write_text('{"architectures": ["BertModel"]}')
+    assert "does not belong to a longtail model" in refusal(copied, "--port", 0)
+    (copied / CONFIG_FILE).write_text(json.dumps({"format": 6, "longtail_version": "0.1.0"}))
+    assert "no longer reads. Train it again" in refusal(copied, "--port", 0)
+
+
+def test_names(run: Path, copied: Path, tmp_path: Path) -> None:
+    assert "both called 'run'" in refusal(run, f"run={copied}")
+    odd = copied.rename(tmp_path / "a run")
+    assert f"as in name={odd}" in refusal(odd)
+
+
+def test_a_busy_port_a_missing_extra_and_wrong_flags(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"port {port} of 127.0.0.1 cannot be used" in refusal(run, "--port", port)
+    assert "--host" in refusal(run, "--host", "no.such.host.invalid")
+    assert "Raise --queue" in refusal(run, "--queue", 5)
+    assert "printable ASCII" in refusal(run, "--api-key", "a b")
+    assert "inside the model" in refusal(run, "--corrections", run / "x.jsonl")
+    (tmp_path / "empty.txt").write_text("")
+    assert "holds no" in refusal(run, "--examples", tmp_path / "empty.txt")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert "pip install 'longtail[serve]'" in refusal(run)
+
+
+def test_what_the_flags_make(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "texts.txt").write_text("copper rose\n\nwheat fell\n" + "x" * 50)
+    made: list[Any] = []
+
+    def serve(service: Service, listener: Any, workers: int, started: Any) -> None:
+        with listener:
+            made.extend([service, workers])
+            started()
+
+    monkeypatch.setattr(running, "serve", serve)
+    flags = ["--port", "0", "--workers", "2", "--max-text-length", "20", "--max-wait-ms", "0"]
+    flags += ["--examples", str(tmp_path / "texts.txt"), "--timeout", "3"]
+    environment = {"LONGTAIL_API_KEY": "secret"}
+    words = ["serve", str(run), f"other={run}", *flags]
+    result = CliRunner().invoke(app, words, env=environment)
+    assert result.exit_code == 0, result.output
+    service, workers = made
+    assert dict(service.runs) == {"run": run, "other": run} and workers == 2
+    assert service.api_key == "secret" and "secret" not in repr(service) + result.output
+    assert service.examples == ("copper rose", "wheat fell")
+    assert (service.limits.timeout, service.limits.max_wait_ms) == (3.0, 0.0)
+    assert "serves run, other. Stop with Ctrl-C." in result.output
