@@ -145,3 +145,31 @@ def test_the_head_is_sparse() -> None:
     weights = solve_hinge(features, labels, 1.0)
     largest = abs(weights).max(axis=1).toarray().ravel()
     assert (abs(weights.data) > hinge.SMALLEST * np.repeat(largest, np.diff(weights.indptr))).all()
+
+
+@pytest.mark.parametrize("pairs", [0, hinge.EXACT_PAIRS])
+def test_a_start_from_another_c_ends_at_the_same_optimum(
+    pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hinge, "EXACT_PAIRS", pairs)
+    features, labels = clustered(1200)
+    solutions: dict[float, hinge.Duals] = {}
+    for C in (1.0, 10.0, 3.0, 0.1):
+        started = solve_hinge(features, labels, C, duals=hinge.nearest_duals(solutions, C))
+        alone = solve_hinge(features, labels, C)
+        for row, other, y in zip(
+            started.toarray(), alone.toarray(), labels.toarray().T, strict=True
+        ):
+            limit = objective(other, features, y, C)
+            # Both are within the tolerance of the descent; at C=0.1 that is 4 %.
+            assert objective(row, features, y, C) <= 1.05 * limit + 1e-6
+    assert list(solutions) == [1.0, 10.0, 3.0, 0.1]
+
+
+def test_labels_of_two_documents_in_a_large_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hinge, "EXACT_PAIRS", 0)
+    features, _ = clustered(600)
+    dense = np.zeros((600, 2), dtype=np.float32)
+    dense[[3, 70], 0], dense[200, 1] = 1, 1
+    scores = (features @ solve_hinge(features, sp.csr_matrix(dense), 10.0).T).toarray()
+    assert set(np.argsort(-scores[:, 0])[:2]) == {3, 70} and scores[:, 1].argmax() == 200

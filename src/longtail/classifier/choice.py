@@ -66,6 +66,8 @@ class Part(NamedTuple):
     rows: NDArray[np.int64]
     held_out: NDArray[np.int64]
     truth: sp.csr_matrix
+    earlier: dict[Any, Any]
+    """Where the next fit on these documents may start."""
 
     @property
     def n_positive(self) -> int:
@@ -113,7 +115,7 @@ class Comparison:
         names = [training.label_names[k] for k in labels]
         training, _ = training.select(kept).onto(names)
         truth = self.folded.data.select(held_out).truth[:, labels]
-        return Part(fold, training, self.folded.training_rows(fold)[kept], held_out, truth)
+        return Part(fold, training, self.folded.training_rows(fold)[kept], held_out, truth, {})
 
     def add(self, model: ModelSettings) -> None:
         """Fit and score a model that was not compared yet."""
@@ -162,7 +164,7 @@ class Comparison:
         self.run.stop.check(self.run.work.kept)
         model = build_model(plan.model, self.run.trust_remote_code)
         with seeded(plan, part.fold):
-            model.fit(part.training, plan.new_loss, plan.training, self._context(part.rows))
+            model.fit(part.training, plan.new_loss, plan.training, self._context(part))
         return model.scores([], self.folded.encode(model, part.held_out))
 
     def _evaluate(self, name: str, scores: list[Floats]) -> Trial:
@@ -180,9 +182,9 @@ class Comparison:
         precision = average_precision(truth, values, "macro", absent="skip")
         return Trial(name, *f1, f1.of(self.objective), precision)
 
-    def _context(self, rows: NDArray[np.int64]) -> FitContext:
+    def _context(self, part: Part) -> FitContext:
         return FitContext(
-            encode=lambda model: self.folded.encode(model, rows),
+            encode=lambda model: self.folded.encode(model, part.rows),
             validation=lambda model: None,
             seed=self.plan.random_state,
             checkpoints=None,
@@ -190,7 +192,8 @@ class Comparison:
             note=self.run.note,
             stop=self.run.stop,
             kept=self.run.work.kept,
-            describe=lambda row: str(rows[row]),
+            describe=lambda row: str(part.rows[row]),
+            earlier=part.earlier,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -88,11 +89,14 @@ class LinearBag(OnFeatures):
             context.stop.check(kept)
 
         if is_hinge:
-            from longtail.training.hinge import BIAS, solve_hinge
+            from longtail.training.hinge import BIAS, nearest_duals, solve_hinge
 
             each = module.label_weight
             each_C = C if each is None else C * each.numpy()
-            weight = solve_hinge(features, Y, each_C, progress, partial)
+            alike = repr(dataclasses.replace(self.settings, C=None))
+            solutions = {} if context.earlier is None else context.earlier.setdefault(alike, {})
+            duals = nearest_duals(solutions, C)
+            weight = solve_hinge(features, Y, each_C, progress, partial, duals)
             bias = np.full(Y.shape[1], BIAS, dtype=np.float32)
         else:
             device = device_of(training.device)

@@ -58,6 +58,8 @@ class FitContext:
     """What remains of the run if it stops now, as a sentence."""
     describe: Callable[[int], str]
     """The document of a row, for an error message."""
+    earlier: dict[Any, Any] | None = None
+    """What fits of other settings on the same documents leave for those that learn alike."""
 
 
 class TextModel(ABC):
