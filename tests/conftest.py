@@ -30,11 +30,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # files, or use an encoder.
 SLOW_FOLDERS = ("attack", "cli", "documents", "examples", "reproduce")
 SLOW_FILES = {
-    "classifier": ("odd_inputs", "predict"),
+    "classifier": ("export", "odd_inputs", "predict"),
     "corpora": ("pubmed",),
     "data": ("corpus_formats", "damaged_files", "limits", "parallel"),
     "losses": ("distributed", "kernels", "torch_manners"),
-    "models": ("new_kind",),
+    "models": ("new_kind", "onnx"),
     "report": ("figures", "page"),
     "runs": ("model",),
     "serve": ("clients", "command", "fuzz", "processes"),

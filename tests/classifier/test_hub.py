@@ -14,6 +14,7 @@ from huggingface_hub import constants
 from huggingface_hub.utils import close_session
 
 from longtail import LongTailClassifier
+from longtail.classifier.export import to_onnx
 from longtail.classifier.saving import CONFIG_FILE, HASHES_FILE
 from longtail.errors import LIMIT, DataError, InputError, LongtailError, NotFittedError
 
@@ -65,6 +66,18 @@ def test_upload_and_download(hub: Hub, encoder: Classifier, tmp_path: Path) -> N
     hub.failing = 503
     again = LongTailClassifier.from_pretrained("somebody/news")
     assert np.array_equal(again.decision_function(TEXTS), encoder.decision_function(TEXTS))
+
+
+def test_an_exported_model(hub: Hub, encoder: Classifier) -> None:
+    exported = to_onnx(encoder)
+    exported.push_to_hub("somebody/news", token=TOKEN)
+    files = hub.repositories["somebody/news"].branches["main"]
+    assert "model.onnx" in files and "model.safetensors" not in files
+    loaded = LongTailClassifier.from_pretrained("somebody/news", engine="onnx")
+    scores = exported.decision_function(TEXTS)
+    assert np.array_equal(loaded.decision_function(TEXTS), scores)
+    encoder.push_to_hub("somebody/news", token=TOKEN)  # in its place
+    assert "model.onnx" not in files and "model.safetensors" in files
 
 
 def test_hashes_of_training_documents_are_uploaded_on_request(

@@ -255,6 +255,7 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         folder: str | Path,
         device: str | None = None,
         *,
+        engine: str | None = None,
         revision: str | None = None,
         token: str | None = None,
         trust_remote_code: bool = False,
@@ -265,12 +266,14 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
             folder: a folder or, where there is none of that name, owner/name on the Hugging Face
                 hub. A folder is all that is needed: nothing is looked up elsewhere.
             device: where to compute; default: as in training where that is possible here.
+            engine: torch, or onnx for a folder that `longtail export` wrote; default: that of the
+                folder.
             revision: a branch, tag or commit on the hub. token: for a private model.
             trust_remote_code: run the code that an encoder brings along in its folder, with all
                 your permissions. Never the default.
         """
         path = find_model(folder, revision, token)
-        return load_classifier(cls, path, device, trust_remote_code)
+        return load_classifier(cls, path, device, trust_remote_code, engine)
 
     def push_to_hub(
         self,

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
 # What a saved model consists of. Nothing else is downloaded: no pickle, no code.
-PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "README.md"]
+PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "*.onnx", "*.onnx.data", "README.md"]
 # Files of an earlier model that a new one may not replace, and that would be read with it.
-STALE = ["fold-*/*", "member-*/*", *WEIGHTS_AND_TOKENIZER]
+STALE = ["fold-*/*", "member-*/*", "*.onnx", "*.onnx.data", *WEIGHTS_AND_TOKENIZER]
 # huggingface_hub keeps a file of this name in its cache, and lets ../ lead out of there.
 REVISION = re.compile(r"(?!.*\.\.)[\w.+@-]+(/[\w.+@-]+)*")
 

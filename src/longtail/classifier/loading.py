@@ -25,12 +25,27 @@ from longtail.classifier.saving import (
     HASHES_FILE,
     WEIGHTS_AND_TOKENIZER,
 )
-from longtail.errors import DataError, InputError, LongtailError, UnknownNameError
+from longtail.errors import (
+    DataError,
+    InputError,
+    LongtailError,
+    MissingExtraError,
+    UnknownNameError,
+)
 from longtail.labels import LabelStats
 from longtail.models import build_model, parse_model
 from longtail.models.base import Scale
 from longtail.runs.files import check_regular, read_regular
-from longtail.runs.model import CARD_FILE, CONFIG_FILE, check_model, checksum, seal, whole_folder
+from longtail.runs.model import (
+    CARD_FILE,
+    CONFIG_FILE,
+    ENGINES,
+    check_engine,
+    check_model,
+    checksum,
+    seal,
+    whole_folder,
+)
 from longtail.thresholds import Thresholds
 from longtail.training import Training
 from longtail.training.devices import device_of
@@ -46,9 +61,13 @@ AGAIN = "Copy the model again from where it came from, or train it again."
 
 
 def load_classifier(
-    cls: type[LongTailClassifier], folder: Path, device: str | None, trust_remote_code: bool = False
+    cls: type[LongTailClassifier],
+    folder: Path,
+    device: str | None,
+    trust_remote_code: bool = False,
+    engine: str | None = None,
 ) -> LongTailClassifier:
-    """Read what `write_files` wrote; `device`: where to compute, default: where it trained."""
+    """Read what `write_files` wrote; arguments as of `from_pretrained`."""
     for attempt in range(ATTEMPTS):
         time.sleep(SECONDS * attempt)
         root = whole_folder(folder)
@@ -59,6 +78,9 @@ def load_classifier(
         loaded: LongTailClassifier | DataError
         try:
             config = _parse_config(content, root)
+            check_engine(folder, config, engine)
+            if config["engine"] == "onnx" and device not in (None, "auto", "cpu"):
+                raise InputError(f"the engine onnx computes on the CPU, got device={device!r}.")
             with _as_data_error(root, config.get("longtail_version"), device):
                 _check_files(root, config["files"])
                 loaded = _restore(cls, root, config, device, trust_remote_code)
@@ -118,7 +140,7 @@ def _parse_config(content: bytes, root: Path) -> dict[str, Any]:
         )
     if config.get("checksum") != seal(config)["checksum"]:
         raise DataError(f"{path} is damaged, or was changed by hand: its checksum differs. {AGAIN}")
-    return dict(config)
+    return {"engine": ENGINES[0], **config}
 
 
 @contextmanager
@@ -126,7 +148,7 @@ def _as_data_error(root: Path, version: Any, device: str | None) -> Iterator[Non
     """Explain whatever a damaged file makes a library raise."""
     try:
         yield
-    except (DataError, PermissionError):
+    except (DataError, MissingExtraError, PermissionError):
         raise
     except BaseException as error:
         if not is_failure(error):
@@ -175,13 +197,15 @@ def _restore(
         raise ValueError(f"{sizes} models in {n_files} files, {len(weights)} weights")
     if classifier.thresholds_.n_labels != len(names):
         raise ValueError(f"{classifier.thresholds_.n_labels} thresholds of {len(names)} labels")
+    if config["engine"] not in ENGINES:
+        raise ValueError(f"the engine {config['engine']!r}")
     known = np.ones((len(unknown), len(names)), dtype=bool)
     for row, labels in zip(known, unknown, strict=True):
         if any(not 0 <= label < len(names) for label in labels):
             raise ValueError(f"an unknown label outside of 0 to {len(names) - 1}")
         row[labels] = False
     models = [
-        build_model(plan.model, trust_remote_code)
+        build_model(plan.model, trust_remote_code, config["engine"])
         for plan, size in zip(classifier.plans_, sizes, strict=True)
         for _ in range(size)
     ]

@@ -82,6 +82,7 @@ def write_files(
         "thresholds": classifier.thresholds_.to_dict(),
         "facts": classifier.facts_.to_dict(),
         "run": run,
+        "engine": ensemble.models[0].engine,
         "files": manifest(folder),
     }
     text = json.dumps(seal(config), indent=2, ensure_ascii=False)
@@ -89,9 +90,15 @@ def write_files(
 
 
 def model_card(
-    classifier: LongTailClassifier, name: str | None = None, *, has_hashes: bool = True
+    classifier: LongTailClassifier,
+    name: str | None = None,
+    *,
+    has_hashes: bool = True,
+    for_transformers: bool = False,
 ) -> str:
-    """The card as Markdown; `name`: the folder or the repository of the model.
+    """The card as Markdown.
+
+    `name`: the folder or the repository of the model. `for_transformers`: it is not for longtail.
 
     Label names and settings come from data and from users: the template escapes all of them.
     """
@@ -103,13 +110,18 @@ def model_card(
     return render_markdown(
         "card.md.j2",
         version=__version__,
-        front_matter=Markup(_front_matter(facts.base_model)),
+        front_matter=Markup(
+            _front_matter(facts.base_model, "transformers" if for_transformers else "longtail")
+        ),
         members=_members(classifier),
         folds=classifier.plans_[0].folds,
         thresholds=classifier.thresholds_,
         shared=_shared(classifier.thresholds_),
         name=Markup(quoted),
         # One encoder with its own head, which plain transformers can load.
+        for_transformers=for_transformers,
+        is_exported=models[0].engine == "onnx",
+        is_int8=any(model.is_int8 for model in models),
         pipeline=len(models) == 1 and models[0].works_in_pipeline,
         stats=classifier.label_stats_,
         facts=facts,
@@ -123,10 +135,10 @@ def model_card(
     )
 
 
-def _front_matter(base_model: str | None) -> str:
+def _front_matter(base_model: str | None, library: str) -> str:
     """What the Hugging Face hub reads. Language and data are not known here, and left out."""
     facts: dict[str, Any] = {
-        "library_name": "longtail",
+        "library_name": library,
         "pipeline_tag": "text-classification",
         "tags": ["longtail", "multi-label", "long-tail", "text-classification"],
         **({"base_model": base_model} if base_model else {}),

@@ -13,6 +13,7 @@ from longtail import __version__
 from longtail.cli import data
 from longtail.cli.evaluate import evaluate
 from longtail.cli.explain import explain
+from longtail.cli.export import export
 from longtail.cli.predict import predict
 from longtail.cli.report import report
 from longtail.cli.reproduce import reproduce
@@ -37,6 +38,7 @@ app.command()(explain)
 app.command()(report)
 app.command()(reproduce)
 app.command()(serve)
+app.command()(export)
 app.add_typer(data.corpus_app, name="corpus")
 
 

@@ -19,12 +19,12 @@ import typer
 
 from longtail.cli.flags import THRESHOLDS, option, takes
 from longtail.cli.reading import OPTIONS
-from longtail.cli.show import Run, TrustRemoteCode, print_notes
+from longtail.cli.show import Engine, Run, TrustRemoteCode, print_notes
 from longtail.cli.texts import Texts
 from longtail.errors import InputError
 from longtail.progress import OnProgress, ignore, show_progress
 from longtail.runs.files import check_new, check_not_read
-from longtail.runs.model import read_config, whole_folder
+from longtail.runs.model import check_engine, read_config, whole_folder
 from longtail.runs.parts import Parts
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def predict(
     resume: Resume = False,
     overwrite: Overwrite = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, or as it was trained.")] = None,
+    engine: Engine = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Predict the labels of texts, in the order of DATA: to the standard output, or into a file.
@@ -97,12 +98,13 @@ def predict(
     overrides = {name: value for name, value in overrides.items() if value is not None}
     _check_flags(data, out, split, overrides, resume=resume, overwrite=overwrite)
     config = read_config(whole_folder(run))
+    check_engine(run, config or {}, engine)
 
     def load() -> LongTailClassifier:
         from longtail.classifier import LongTailClassifier
 
         return LongTailClassifier.from_pretrained(
-            run, device=device, trust_remote_code=trust_remote_code
+            run, device=device, engine=engine, trust_remote_code=trust_remote_code
         )
 
     if config is None:

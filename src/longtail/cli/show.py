@@ -37,6 +37,10 @@ TrustRemoteCode = Annotated[
         rich_help_panel="Run",
     ),
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(help="torch or onnx; default: as the run is. `longtail export` makes it onnx."),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace files that longtail did not make.")
 ]

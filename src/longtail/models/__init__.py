@@ -76,10 +76,21 @@ def kind_of(settings: ModelSettings) -> str:
     raise InputError(f"{type(settings).__name__} is not a kind of model: add a row to MODELS.")
 
 
-def build_model(settings: ModelSettings, trust_remote_code: bool = False) -> TextModel:
-    """Make an untrained model; `trust_remote_code`: it may run code of a pretrained encoder."""
+def build_model(
+    settings: ModelSettings, trust_remote_code: bool = False, engine: str = "torch"
+) -> TextModel:
+    """Make an untrained model.
+
+    Args:
+        trust_remote_code: it may run code of a pretrained encoder.
+        engine: onnx, for a model that was exported.
+    """
     model: TextModel = resolve_name(MODELS[kind_of(settings)].builder)(settings)
     model.trust_remote_code = trust_remote_code
+    if engine == "onnx":
+        from longtail.models.onnx import OnnxModel
+
+        return OnnxModel(model)
     return model
 
 

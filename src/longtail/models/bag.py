@@ -30,6 +30,7 @@ from longtail.models.base import (
 )
 from longtail.models.explanation import Floats64
 from longtail.models.features import TextFeatures
+from longtail.models.graphs import DenseRows, SparseRows
 from longtail.models.information import label_information
 from longtail.models.on_features import OnFeatures
 from longtail.models.search import DEFAULT_C
@@ -140,15 +141,18 @@ class LinearBag(OnFeatures):
         one._keep(_without_small(sp.csr_matrix(weight, dtype=np.float32)), np.asarray(bias))
         return one
 
+    def graph(self) -> nn.Module:
+        return SparseRows(self._by_feature, self._bias)
+
     def save(self, folder: Path) -> None:
-        self._features.save(folder)
+        self.save_encoding(folder)
         weight = self._weight
         starts, columns = weight.indptr.astype(np.int64), weight.indices.astype(np.int32)
         arrays = {"starts": starts, "columns": columns, "weights": weight.data, "bias": self._bias}
         save_arrays(arrays, folder / WEIGHTS_FILE)
 
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
-        self._features.load(folder)
+        self.load_encoding(folder)
         path = folder / WEIGHTS_FILE
         arrays = load_file(path)
         try:
@@ -215,13 +219,18 @@ class BagOfUnits(OnFeatures, NetworkModel):
     def is_head(self, parameter: str) -> bool:
         return parameter.startswith("labels.")
 
+    def graph(self) -> nn.Module:
+        network = self.network
+        assert isinstance(network, BagNetwork)
+        return DenseRows(network.words.weight, nn.Sequential(nn.ReLU(), network.labels))
+
     def save(self, folder: Path) -> None:
-        self._features.save(folder)
+        self.save_encoding(folder)
         tensors = {name: v.contiguous() for name, v in self.network.state_dict().items()}
         save_file(tensors, folder / WEIGHTS_FILE)
 
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
-        self._features.load(folder)
+        self.load_encoding(folder)
         # Sizes are compared with those of the file before any memory is allocated.
         with torch.device("meta"):
             self.network = self._make_network(n_labels)

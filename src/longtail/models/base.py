@@ -35,6 +35,7 @@ from longtail.training.steps import predict_logits
 
 Floats = NDArray[np.float32]
 Scale = Literal["logit", "margin"]
+Engine = Literal["torch", "onnx"]
 Shares = NDArray[np.float32]
 """How much each of several models, a row each, counts in their mean, label by label."""
 MakeLoss = Callable[..., MultiLabelLoss]
@@ -74,6 +75,10 @@ class TextModel(ABC):
     """Whether a pretrained encoder may bring code that is run; set by the caller only."""
     works_in_pipeline = False
     """Whether `transformers.pipeline` loads the saved folder."""
+    engine: Engine = "torch"
+    """What computes the scores."""
+    is_int8 = False
+    """Whether it computes them with integers of 8 bits."""
 
     @abstractmethod
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
@@ -125,6 +130,28 @@ class TextModel(ABC):
         """The training with this model's defaults filled in."""
         return training
 
+    # What an exported model needs; a kind that cannot be exported has none of it.
+
+    def graph(self) -> nn.Module:
+        """A network of operations that ONNX has: scores of a batch of what `encode` returns."""
+        raise InputError(f"{self.settings.description} cannot be exported.")
+
+    def words(self) -> Sequence[str]:
+        """What it knows of texts, to generate some of."""
+        return []
+
+    def save_encoding(self, folder: Path) -> None:  # noqa: B027
+        """Write what `encode` needs, as part of `save` or in place of it."""
+
+    def load_encoding(self, folder: Path) -> None:  # noqa: B027
+        """Read what `save_encoding` wrote."""
+
+    def save_for_transformers(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Write what `transformers.pipeline` loads, with further settings in its config.json."""
+        raise InputError(
+            f"{self.settings.description} is no model of transformers. Export it with --to onnx."
+        )
+
 
 class NetworkModel(TextModel):
     """A network that is trained in steps with any loss."""
@@ -173,6 +200,9 @@ class NetworkModel(TextModel):
 
     def resolved(self, training: Training) -> Training:
         return training.resolved(self.defaults)
+
+    def graph(self) -> nn.Module:
+        return self.network
 
 
 def read_header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from longtail.checks import check_integer
 from longtail.data import TextData
 from longtail.errors import DataError, InputError
 from longtail.models.base import FitContext, NetworkModel, load_network
@@ -27,6 +29,7 @@ from longtail.models.words import Pieces, Spans, spread
 from longtail.training.encoded import Encoded, EncodedTokens
 
 HEAD_FILE = "head.safetensors"
+LIMITS_FILE = "limits.json"  # of an exported encoder, which has no weights to read them from
 # What transformers raises for a folder that is incomplete, damaged, or of an unknown kind.
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
 # Files of an encoder, by any of the names that transformers reads.
@@ -35,6 +38,14 @@ NEEDED = {
     "model.safetensors": ("model*.safetensors",),
     "tokenizer.json": ("tokenizer.*", "vocab*", "*.model"),
 }
+
+
+class Limits(NamedTuple):
+    """Of the inputs of an encoder."""
+
+    n_tokens: int
+    """Token embeddings that it has."""
+    max_length: int
 
 
 class EncoderModel(NetworkModel):
@@ -50,6 +61,8 @@ class EncoderModel(NetworkModel):
         self.network: nn.Module = nn.Identity()
         self._pretrained: Any = None
         self._tokenizer: Any = None
+        self._saved: tuple[Limits, str] | None = None
+        """Of an exported encoder: its limits, and its config.json."""
 
     def prepare(self, data: TextData, context: FitContext) -> Encoded:
         self.load_pretrained(data.label_names)
@@ -76,8 +89,8 @@ class EncoderModel(NetworkModel):
             )
 
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> EncodedTokens:
-        encoded = tokenize(self._tokenizer, texts, self._max_length(), cache=cache)
-        n_tokens = self._pretrained.get_input_embeddings().num_embeddings
+        n_tokens, max_length = self._limits()
+        encoded = tokenize(self._tokenizer, texts, max_length, cache=cache)
         largest = int(encoded.tokens.max())
         if max(encoded.pad, largest) >= n_tokens:
             raise DataError(
@@ -92,7 +105,7 @@ class EncoderModel(NetworkModel):
 
         Words past the maximum length add nothing.
         """
-        tokens, spans = tokens_of(self._tokenizer, text, self._max_length())
+        tokens, spans = tokens_of(self._tokenizer, text, self._limits().max_length)
         starts, ends = spans.T
         pieces = Pieces(np.arange(len(tokens)), starts, ends, np.ones(len(tokens)))
         places = spread(pieces, words, len(tokens))
@@ -143,23 +156,65 @@ class EncoderModel(NetworkModel):
             load_network(self.network.labels, folder / HEAD_FILE)
         self.to_device(device)
 
+    def words(self) -> Sequence[str]:
+        return sorted(self._tokenizer.get_vocab())
+
+    def save_encoding(self, folder: Path) -> None:
+        self._tokenizer.save_pretrained(folder)
+        limits, config = self._saved or (self._limits(), self._pretrained.config.to_json_string())
+        (folder / "config.json").write_text(config, "utf-8")  # AutoTokenizer reads it
+        (folder / LIMITS_FILE).write_text(json.dumps(limits._asdict()), "utf-8")
+
+    def load_encoding(self, folder: Path) -> None:
+        self._load_tokenizer(str(folder), has_weights=False)
+        limits = Limits(**json.loads((folder / LIMITS_FILE).read_text("utf-8")))
+        for name, value in limits._asdict().items():
+            check_integer(name, value, 1)
+        self._saved = limits, (folder / "config.json").read_text("utf-8")
+
+    def save_for_transformers(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        if not self.works_in_pipeline:
+            raise InputError(
+                "an encoder with mean pooling cannot be a model of transformers, whose "
+                "classification models pool in other ways. Train with --pooling cls, or export it "
+                "with --to onnx."
+            )
+        parts = (self._pretrained, self._tokenizer)
+        if not all(type(part).__module__.startswith("transformers.") for part in parts):
+            raise InputError(
+                "the encoder has code of its own, which is not exported. Export with --to onnx."
+            )
+        self.save(folder)
+        most = {"model_max_length": self._limits().max_length}
+        for name, added in (("config.json", settings), ("tokenizer_config.json", most)):
+            content = json.loads((folder / name).read_text("utf-8")) | added
+            content.pop("auto_map", None)  # of code that is not used
+            (folder / name).write_text(json.dumps(content, indent=2), "utf-8")
+
+    def _load_tokenizer(self, source: str, has_weights: bool = True) -> None:
+        from transformers import AutoTokenizer
+
+        check_encoder(source, self.trust_remote_code, has_weights)
+        with _quiet():
+            # Always explicit: otherwise transformers prompts on the terminal, our input perhaps.
+            self._tokenizer = AutoTokenizer.from_pretrained(
+                source, trust_remote_code=self.trust_remote_code
+            )
+        if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
+            raise ValueError("its tokenizer has no words: the tokenizer files are missing")
+
     def _make(self, source: str, n_labels: int, names: dict[str, Any]) -> list[str]:
         """Make tokenizer and network; return the names of missing weights."""
-        from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+        from transformers import AutoModel, AutoModelForSequenceClassification
 
-        check_encoder(source, self.trust_remote_code)
-        # Always explicit: otherwise transformers prompts on the terminal, our input perhaps.
-        trust = {"trust_remote_code": self.trust_remote_code}
+        self._load_tokenizer(source)
         settings: dict[str, Any] = {
             "dtype": torch.float32,
             "output_loading_info": True,
             "use_safetensors": True,
-            **trust,
+            "trust_remote_code": self.trust_remote_code,
         }
         with _quiet():
-            self._tokenizer = AutoTokenizer.from_pretrained(source, **trust)
-            if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
-                raise ValueError("its tokenizer has no words: the tokenizer files are missing")
             if self.settings.pooling == "cls":
                 self._pretrained, info = AutoModelForSequenceClassification.from_pretrained(
                     source,
@@ -183,8 +238,10 @@ class EncoderModel(NetworkModel):
             return True
         return self.settings.pooling == "cls" and self.is_head(f"model.{weight}")
 
-    def _max_length(self) -> int:
-        """The setting, limited by the positions of the encoder."""
+    def _limits(self) -> Limits:
+        """What was saved or, of the encoder itself, the setting limited by its positions."""
+        if self._saved is not None:
+            return self._saved[0]
         limits = [self.settings.max_length]
         most = getattr(self._pretrained.config, "max_position_embeddings", None)
         if isinstance(most, int) and most > 0:
@@ -194,7 +251,7 @@ class EncoderModel(NetworkModel):
                 # RoBERTa and its relatives count positions from their padding index on.
                 padding = module.padding_idx
                 limits.append(module.num_embeddings - (0 if padding is None else padding + 1))
-        return min(limits)
+        return Limits(self._pretrained.get_input_embeddings().num_embeddings, min(limits))
 
 
 class MeanNetwork(nn.Module):

@@ -145,6 +145,10 @@ class TextFeatures:
         words = partial(_count_words, shortest=shortest, ngrams=ngrams)
         return [words, partial(_count_characters, longest=longest)] if longest else [words]
 
+    def words(self) -> list[str]:
+        """The vocabulary: words, and n-grams of characters if requested."""
+        return [word for known in self._vocabularies for word in known.to_pylist()]
+
     def save(self, folder: Path) -> None:
         words = [known.to_pylist() for known in self._vocabularies]
         saved = {"shortest_word": self._shortest, "vocabularies": words}

@@ -28,8 +28,11 @@ LAYERS = re.compile(r".*(layers?|depth)")
 HARMLESS = 4096
 
 
-def check_encoder(source: str, trusted: bool) -> None:
-    """Raise if an encoder, by name or folder, would run foreign code or take absurd memory."""
+def check_encoder(source: str, trusted: bool, has_weights: bool = True) -> None:
+    """Raise if an encoder, by name or folder, would run foreign code or take absurd memory.
+
+    `has_weights`: an exported one has none, and no network is made of its configuration.
+    """
     folder = Path(source) if Path(source).is_dir() else None
     config = _read_json(folder / "config.json") if folder else _download_config(source)
     if not isinstance(config, dict):
@@ -50,8 +53,9 @@ def check_encoder(source: str, trusted: bool) -> None:
                 "which is not run. If you trust where it comes from, add --trust-remote-code "
                 "(trust_remote_code=True)."
             )
-    if folder:
+    if folder and has_weights:
         _check_sizes(folder, config)
+    if folder:
         _check_paths(folder)
 
 

@@ -30,6 +30,15 @@ class OnFeatures(TextModel):
     def share_encoding(self, other: Any) -> None:
         self._features = other._features
 
+    def words(self) -> Sequence[str]:
+        return self._features.words()
+
+    def save_encoding(self, folder: Path) -> None:
+        self._features.save(folder)
+
+    def load_encoding(self, folder: Path) -> None:
+        self._features.load(folder)
+
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> EncodedBags:
         return EncodedBags(self._features.transform(texts))
 

@@ -11,11 +11,13 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
+from torch import nn
 
 from longtail.data import TextData
 from longtail.models.base import FitContext, Floats, MakeLoss, Scale, read_weights
 from longtail.models.explanation import Floats64
 from longtail.models.features import TextFeatures
+from longtail.models.graphs import DenseRows, Shift
 from longtail.models.on_features import OnFeatures
 from longtail.models.settings import Svm
 from longtail.training.settings import Training
@@ -73,6 +75,9 @@ class SvmModel(OnFeatures):
         margins = encoded.matrix @ self._weight.T + self._bias
         return np.asarray(margins, dtype=np.float32)
 
+    def graph(self) -> nn.Module:
+        return DenseRows(torch.from_numpy(self._weight).T.contiguous(), Shift(self._bias))
+
     def feature_values(
         self, columns: NDArray[Any], amounts: Floats, labels: NDArray[np.int64]
     ) -> tuple[Floats64, Floats64]:
@@ -80,11 +85,11 @@ class SvmModel(OnFeatures):
         return self._bias[labels].astype(np.float64), weight * amounts
 
     def save(self, folder: Path) -> None:
-        self._features.save(folder)
+        self.save_encoding(folder)
         save_file({"weight": self._weight, "bias": self._bias}, folder / WEIGHTS_FILE)
 
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
-        self._features.load(folder)
+        self.load_encoding(folder)
         shapes = {"weight": (n_labels, len(self._features)), "bias": (n_labels,)}
         tensors = read_weights(folder / WEIGHTS_FILE, shapes)
         self._weight, self._bias = tensors["weight"].numpy(), tensors["bias"].numpy()

@@ -16,13 +16,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from longtail.errors import DataError
+from longtail.checks import check_choice
+from longtail.errors import DataError, InputError
 from longtail.runs import files
 
 # Makes a folder a model; written last, and has the list of all other files.
 CONFIG_FILE = "longtail.json"
 CARD_FILE = "README.md"  # the model card, which people edit: a changed one is no damage
 READY = ".longtail-ready"  # a whole model on its way into the folder around it
+
+ENGINES = ("torch", "onnx")
+"""What computes the scores of a model; an exported one says so in its configuration."""
 
 Manifest = dict[str, dict[str, Any]]  # name -> size and sha256 of every file of a model
 
@@ -86,6 +90,23 @@ def check_model(folder: Path) -> None:
         )
 
 
+def check_engine(folder: Path, config: Mapping[str, Any], engine: str | None) -> None:
+    """Raise if another engine is requested than the one that a model was saved for."""
+    saved = config.get("engine", ENGINES[0])
+    if engine is None or engine == saved:
+        return
+    check_choice("engine", engine, ENGINES)
+    if engine == "onnx":
+        raise InputError(
+            f"{folder} was not exported to ONNX. Export it, then use the exported folder: "
+            f"longtail export {folder} --to onnx --out {folder}-onnx"
+        )
+    raise InputError(
+        f"{folder} was exported to ONNX and has no weights for torch. Use the run that it was "
+        f"exported from, or --engine {saved}."
+    )
+
+
 def check_out(folder: str | Path) -> Path:
     """The folder to save to; an error if something else is there, or if it cannot be made."""
     target = Path(folder)
@@ -139,13 +160,37 @@ def finish_install(folder: Path) -> None:
 @contextmanager
 def _installing(folder: Path) -> Iterator[None]:
     """Hold a folder alone, once what a killed process was installing has its place."""
-    try:
+    with _as_data_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with files.Lock(folder) as lock:
             lock.acquire(wait=True)
             if whole_folder(folder) != folder:
                 _install(folder)
             yield
+
+
+def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Make a folder, which must not be there or be empty, of what `write` writes: all or nothing.
+
+    Nothing in it says that longtail made it: it is for other programs.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InputError(f"{folder} is there already and not an empty folder. Choose another.")
+    with _as_data_error(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with files.staging(folder.parent) as private:
+            write(private)
+            files.sync_tree(private)
+            (private / files.MARK).unlink()
+            os.rename(private, folder)
+        files.sync(folder.parent)
+
+
+@contextmanager
+def _as_data_error(folder: Path) -> Iterator[None]:
+    """Say what a full disk leaves behind."""
+    try:
+        yield
     except PermissionError:
         raise
     except Exception as error:

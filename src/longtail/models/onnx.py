@@ -1,0 +1,221 @@
+"""Models as ONNX files, made of the graph of any kind that has one, and computed by onnxruntime."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from longtail.data import TextData
+from longtail.errors import DataError, InputError, LongtailError, MissingExtraError
+from longtail.models.base import Engine, FitContext, Floats, MakeLoss, TextModel
+from longtail.models.explanation import Contributions
+from longtail.models.words import Spans
+from longtail.runs.files import check_regular
+from longtail.training.encoded import sorted_batches
+from longtail.training.settings import Training
+
+MODEL_FILE = "model.onnx"
+# Weights of more than 2 GB, which one file of this format cannot hold.
+DATA_FILE = "model.onnx.data"
+BATCH = 32
+# Operations of quantised weights: in products, and in embeddings.
+QUANTIZED = {"MatMulInteger", "DequantizeLinear"}
+
+
+class OnnxModel(TextModel):
+    """A model that encodes texts as its kind does, and whose scores onnxruntime computes."""
+
+    engine: Engine = "onnx"
+
+    def __init__(self, kind: TextModel) -> None:
+        self.settings, self.scale, self.encoding_key = kind.settings, kind.scale, kind.encoding_key
+        self._kind = kind
+        self._folder = Path()
+
+    def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
+        raise InputError("an exported model cannot be trained: train one of its kind.")
+
+    def explain(self, text: str, labels: NDArray[np.int64], words: Spans) -> Contributions:
+        raise InputError("an exported model has no explanations: explain the run it came from.")
+
+    def encode(self, texts: Sequence[str], cache: Path | None = None) -> Any:
+        return self._kind.encode(texts, cache)
+
+    def words(self) -> Sequence[str]:
+        return self._kind.words()
+
+    def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
+        encoded = self.encode(texts) if encoded is None else encoded
+        scores = np.empty((len(encoded), self._n_labels), dtype=np.float32)
+        # int8 has one scale for all numbers of a batch: the labels of a text would depend on the
+        # others. One by one is no slower.
+        for rows in sorted_batches(encoded.lengths, 1 if self.is_int8 else BATCH):
+            scores[rows] = self._batch(encoded, rows)
+        return scores
+
+    def _batch(self, encoded: Any, rows: NDArray[np.int64]) -> Any:
+        inputs = {name: part.numpy() for name, part in encoded.batch(rows).items()}
+        return self._session.run(None, inputs)[0]
+
+    def export(self, int8: bool) -> None:
+        """Make the file of this model of what its kind has learned."""
+        folder = Path(tempfile.mkdtemp(prefix="longtail-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        words = list(self.words())[-20:] or ["text"]
+        example = self.encode([" ".join(words[:n]) for n in (3, 7, 20)])
+        _export(self._kind, example.batch(np.arange(3)), folder / MODEL_FILE)
+        if int8:
+            _quantize(folder)
+        self._open(folder)
+
+    def save(self, folder: Path) -> None:
+        self._kind.save_encoding(folder)
+        for path in self._folder.glob(f"{MODEL_FILE}*"):
+            shutil.copyfile(path, folder / path.name)
+
+    def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
+        self._kind.load_encoding(folder)
+        scores = self._open(folder)
+        if (scores.shape, scores.dtype) != ((1, n_labels), np.float32):
+            raise DataError(
+                f"{folder / MODEL_FILE} does not belong to the rest of its model: expected scores "
+                f"of {n_labels} labels, got {scores.dtype} of the shape {scores.shape}. Export it "
+                "again."
+            )
+
+    def _open(self, folder: Path) -> Any:
+        """Start a session of onnxruntime, with as many threads as torch has; the scores of a text.
+
+        A file that belongs to something else is noticed now.
+        """
+        onnx, onnxruntime = import_onnx()
+        self._folder = folder
+        model = onnx.load(folder / MODEL_FILE, load_external_data=False)
+        _check_external(model, folder)
+        self.is_int8 = any(node.op_type in QUANTIZED for node in model.graph.node)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 4  # errors are raised
+        self._session = onnxruntime.InferenceSession(
+            folder / MODEL_FILE, options, providers=["CPUExecutionProvider"]
+        )
+        scores = self._batch(self.encode([""]), np.arange(1))
+        self._n_labels = int(scores.shape[1])
+        return scores
+
+
+def import_onnx() -> tuple[Any, Any]:
+    """The packages onnx and onnxruntime."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("the engine onnx", str(error.name), "onnx") from error
+    return onnx, onnxruntime
+
+
+def _check_external(model: Any, folder: Path) -> None:
+    """Raise if weights are in any file but DATA_FILE in the same folder."""
+    from onnx import TensorProto
+
+    for tensor in _tensors(model):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        places = [entry.value for entry in tensor.external_data if entry.key == "location"]
+        if places != [DATA_FILE]:
+            raise DataError(
+                f"{folder / MODEL_FILE} reads weights from {', '.join(places) or 'nowhere'}. "
+                f"Expected {DATA_FILE} in the same folder: export the model again."
+            )
+        check_regular(folder / DATA_FILE)
+
+
+def _tensors(message: Any) -> Iterator[Any]:
+    """All tensors in a model, whatever they are part of."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for item in [value] if hasattr(value, "ListFields") else value:
+            if field.message_type.name == "TensorProto":
+                yield item
+            else:
+                yield from _tensors(item)
+
+
+def _export(model: TextModel, inputs: dict[str, torch.Tensor], path: Path) -> None:
+    """Trace the graph of a model; the number of documents, and their lengths, stay open."""
+    graph = model.graph().eval()
+    import_onnx()
+    device = next((part.device for part in graph.parameters()), torch.device("cpu"))
+    inputs = {name: part.to(device) for name, part in inputs.items()}
+    is_open = torch.export.Dim.DYNAMIC
+    shapes = {name: dict.fromkeys(range(part.dim()), is_open) for name, part in inputs.items()}
+    try:
+        with _quiet(), torch.inference_mode():
+            program = torch.onnx.export(
+                graph,
+                kwargs=inputs,
+                input_names=list(inputs),
+                output_names=["scores"],
+                dynamic_shapes=shapes,
+                dynamo=True,
+                verbose=False,
+            )
+            assert program is not None
+            program.save(path)  # beyond 2 GB with DATA_FILE
+    except ImportError as error:
+        raise MissingExtraError("the export", str(error.name), "onnx") from error
+    except torch.onnx.errors.OnnxExporterError as error:
+        reason = next(iter(str(error.__cause__ or error).strip().splitlines()), "no reason given")
+        raise LongtailError(
+            f"torch cannot export {model.settings.description} to ONNX: {reason}. Predict with "
+            "the trained run, or train another model."
+        ) from error
+
+
+def _quantize(folder: Path) -> None:
+    """Store the weights of products and embeddings as integers of 8 bits.
+
+    With a scale for each column: of 150 texts of Reuters 12 got other labels with one for all,
+    3 with these. Reduced to 7 bits 7 did, but then no sum overflows on processors without VNNI.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    onnx, _ = import_onnx()
+    if (folder / DATA_FILE).exists():
+        raise InputError("int8 of a model of more than 2 GB is not supported. Leave out int8.")
+    model = onnx.load(folder / MODEL_FILE)
+    # onnxruntime transposes weights, and then trips over the shapes that torch noted of them.
+    del model.graph.value_info[:]
+    with _quiet():
+        quantize_dynamic(
+            model,
+            folder / MODEL_FILE,
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without warnings and logs of the exporter, which are about its own insides."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
