@@ -19,7 +19,6 @@ from longtail.errors import InputError
 from longtail.models import MODELS
 from longtail.progress import Progress
 from longtail.reproduce import read_recipe
-from longtail.serve import create_app
 from longtail.training.interrupt import Stop, StoppedError
 
 from ..classifier.cases import LABELS, TEXTS, reload
@@ -35,15 +34,21 @@ def test_it_is_cross_fitted_saved_loaded_and_served(tmp_path: Path) -> None:
     pytest.importorskip("fastapi", reason="needs the extra serve")
     from fastapi.testclient import TestClient
 
+    from longtail.serve.app import create_app
+    from longtail.serve.settings import Service
+
     classifier = LongTailClassifier("centroid").fit(TEXTS, LABELS)
     assert len(classifier.ensemble_.models) == ROW.folds and classifier.plans_[0].kind == "centroid"
     assert classifier.predict_labels(TEXTS[:4]) == LABELS[:4]
-    loaded = reload(classifier, tmp_path / "run")
+    reload(classifier, tmp_path / "run")
     card = (tmp_path / "run" / "README.md").read_text()
     assert "`centroid`: the nearest label centroid" in card and "sharpness" in card
     assert "| Loss |" not in card
-    answer = TestClient(create_app(loaded)).post("/predict", json={"texts": TEXTS[:4]})
-    assert answer.json() == {"labels": LABELS[:4]}
+    with TestClient(create_app(Service({"run": tmp_path / "run"}))) as client:
+        asked = {"documents": [{"text": text} for text in TEXTS[:4]]}
+        answers = client.post("/models/run/predict", json=asked).json()["documents"]
+    predicted = [sorted(each["label"] for each in one["labels"]) for one in answers]
+    assert predicted == [sorted(labels) for labels in LABELS[:4]]
 
 
 def test_it_is_blended(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def loaded(run: Path) -> Served:
-    return Served.load("run", run, "cpu", False)
+    return Served.load("run", Service({"run": run}, device="cpu"))
 
 
 @pytest.fixture

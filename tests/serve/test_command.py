@@ -16,6 +16,7 @@ from longtail.cli import app
 from longtail.errors import LongtailError
 from longtail.runs.model import CONFIG_FILE
 from longtail.serve import run as running
+from longtail.serve.served import Served, Wanted
 from longtail.serve.settings import Service
 
 
@@ -45,6 +46,17 @@ def test_folders_that_are_no_whole_model(copied: Path, tmp_path: Path) -> None:
     assert "does not belong to a longtail model" in refusal(copied, "--port", 0)
     (copied / CONFIG_FILE).write_text(json.dumps({"format": 6, "longtail_version": "0.1.0"}))
     assert "no longer reads. Train it again" in refusal(copied, "--port", 0)
+
+
+def test_exported_runs(run: Path, tmp_path: Path, loaded: Served) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    assert "was not exported to ONNX" in refusal(run, "--engine", "onnx", "--port", 0)
+    out = tmp_path / "exported"
+    arguments = ["export", str(run), "--to", "onnx", "--out", str(out)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    exported = Served.load("exported", Service({"exported": out}, engine="onnx"))
+    texts = [Wanted("copper and wheat", 2), Wanted("nickel")]
+    assert exported.predict(texts) == loaded.predict(texts)
 
 
 def test_names(run: Path, copied: Path, tmp_path: Path) -> None:

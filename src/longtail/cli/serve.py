@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from longtail.cli.flags import option, takes
-from longtail.cli.show import TrustRemoteCode
+from longtail.cli.show import Engine, TrustRemoteCode
 from longtail.errors import DataError, InputError
 from longtail.serve import check_extra
 from longtail.serve.settings import Limits, Service, check_corrections, name_runs
@@ -52,6 +52,7 @@ def serve(
         int, typer.Option(min=1, max=64, help="Processes, each with models of its own.")
     ] = 1,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, or as it was trained.")] = None,
+    engine: Engine = None,
     api_key: Annotated[
         str | None,
         typer.Option(
@@ -82,6 +83,7 @@ def serve(
         runs=name_runs(runs),
         limits=limits,
         device=device,
+        engine=engine,
         trust_remote_code=trust_remote_code,
         corrections=corrections,
         examples=_examples(examples, limits),

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +23,7 @@ from safetensors.numpy import load_file, save_file
 
 from longtail.errors import DataError, InputError
 from longtail.models.words import Pieces, Spans, runs
+from longtail.training.devices import in_threads
 
 # Words of one character count only where a corpus has no longer ones, and single characters that
 # are no letters only where it has no words.
@@ -185,8 +184,7 @@ def _in_blocks(cut: Callable[[Sequence[str]], Counts], texts: Sequence[str]) -> 
     ends = np.cumsum([len(text) for text in texts]) // BLOCK_CHARACTERS
     edges = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(texts)]
     blocks = [texts[a:b] for a, b in pairwise(edges)]
-    with ThreadPoolExecutor(max(1, min(len(blocks), joblib.cpu_count()))) as executor:
-        yield from executor.map(cut, blocks)
+    yield from in_threads(cut, blocks)
 
 
 def _count_words(texts: Sequence[str], shortest: int, ngrams: int) -> Counts:

@@ -75,14 +75,11 @@ class State:
 
     async def start(self) -> None:
         """Load what is not loaded, and open the queues."""
-        service = self.service
-        for name, folder in service.runs.items():
+        for name in self.service.runs:
             if name not in self.served:
-                self.served[name] = await asyncio.to_thread(
-                    Served.load, name, folder, service.device, service.trust_remote_code
-                )
+                self.served[name] = await asyncio.to_thread(Served.load, name, self.service)
         for name, served in self.served.items():
-            self.queues[name] = Queues(served, service.limits, self.metrics)
+            self.queues[name] = Queues(served, self.service.limits, self.metrics)
         self.status = "ready"
 
     async def stop(self) -> None:

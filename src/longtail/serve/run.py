@@ -54,10 +54,7 @@ def serve(
     }
     with listener, nullcontext() if workers == 1 else _shared_metrics():
         # Refused here, before anything is served; workers load them for themselves.
-        served = {
-            name: Served.load(name, folder, service.device, service.trust_remote_code)
-            for name, folder in service.runs.items()
-        }
+        served = {name: Served.load(name, service) for name in service.runs}
         started()
         if workers == 1:
             make = partial(_app, service, served)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from longtail.models import MODELS
 
 if TYPE_CHECKING:
     from longtail.classifier import LongTailClassifier
+    from longtail.serve.settings import Service
 
 # Words that speak most for or against a label, and labels of a document that get reasons.
 MOST_WORDS, MOST_EXPLAINED = 30, 20
@@ -69,15 +69,19 @@ class Served:
         }
 
     @classmethod
-    def load(cls, name: str, folder: Path, device: str | None, trust_remote_code: bool) -> Served:
+    def load(cls, name: str, service: Service) -> Served:
         """Read the folder of a run, and predict once, so that the first request is no slower."""
         from longtail.classifier import LongTailClassifier
         from longtail.classifier.saving import model_card
         from longtail.runs.files import read_small
         from longtail.runs.model import CARD_FILE, whole_folder
 
+        folder = service.runs[name]
         classifier = LongTailClassifier.from_pretrained(
-            folder, device, trust_remote_code=trust_remote_code
+            folder,
+            service.device,
+            engine=service.engine,
+            trust_remote_code=service.trust_remote_code,
         )
         try:
             card = read_small(whole_folder(folder) / CARD_FILE, 1_000_000)

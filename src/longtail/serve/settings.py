@@ -58,6 +58,7 @@ class Service:
     """Folders of models by name."""
     limits: Limits = field(default_factory=Limits)
     device: str | None = None
+    engine: str | None = None
     trust_remote_code: bool = False
     corrections: Path | None = None
     """Of all models; None: a file beside each run."""

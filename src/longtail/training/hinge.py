@@ -9,17 +9,15 @@ of labels at a time, which is some twenty times as fast as label by label.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import joblib
 import numba
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.progress import OnProgress, Progress, ignore
+from longtail.training.devices import in_threads
 from longtail.training.encoded import WHOLE, Partial
 
 BIAS = -1.0
@@ -153,7 +151,7 @@ def solve_hinge(
     solved: list[Any] = [None] * n_labels
     found: list[Any] = [None] * n_labels
     done = 0
-    for labels, (parts, each_dual) in zip(chunks, _in_threads(solve, chunks), strict=True):
+    for labels, (parts, each_dual) in zip(chunks, in_threads(solve, chunks), strict=True):
         for label, part, dual in zip(labels, parts, each_dual, strict=True):
             solved[label], found[label] = part, dual
         done += len(labels)
@@ -164,14 +162,6 @@ def solve_hinge(
     indices = np.concatenate([np.zeros(0, np.int32), *(columns for columns, _ in solved)])
     values = np.concatenate([np.zeros(0, np.float32), *(values for _, values in solved)])
     return sp.csr_matrix((values, indices, starts), shape=(n_labels, len(rank)))
-
-
-def _in_threads(solve: Any, chunks: list[Any]) -> Iterator[Any]:
-    executor = ThreadPoolExecutor(max(1, min(len(chunks), joblib.cpu_count())))
-    try:
-        yield from executor.map(solve, chunks)
-    finally:
-        executor.shutdown(cancel_futures=True)
 
 
 _jit = numba.njit(nogil=True, cache=True)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, NamedTuple
 
-import joblib
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -26,6 +24,7 @@ from longtail.losses.balanced import Batch, balanced_sum
 from longtail.losses.targets import read_targets
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
+from longtail.training.devices import in_threads
 from longtail.training.encoded import WHOLE, Partial, csr_tensors
 from longtail.training.newton import Problem, minimise
 
@@ -133,12 +132,10 @@ def _in_parallel(
     if device.type != "cpu":
         yield from map(solve, cuts)
         return
-    threads, workers = torch.get_num_threads(), min(len(cuts), joblib.cpu_count())
-    executor = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    threads = torch.get_num_threads()
     try:
-        yield from executor.map(solve, cuts)
+        yield from in_threads(solve, cuts, initializer=torch.set_num_threads, initargs=(1,))
     finally:
-        executor.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
 
 
