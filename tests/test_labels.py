@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.errors import InputError
-from longtail.labels import LabelEncoder, LabelStats, encode_labels, label_groups
+from longtail.labels import LabelEncoder, LabelStats, encode_labels, group_cuts, label_groups
 
 from .data.cases import peak_of
 from .losses.bad_inputs import STATS
@@ -65,6 +65,20 @@ def test_the_callers_matrix_is_left_alone(dtype: type, make: type) -> None:
     assert all(now is part for now, part in zip(after, parts, strict=True))
     assert all(map(np.array_equal, parts, before))
     assert stats.label_counts.tolist() == [1, 2, 1] and stats.n_samples == 4
+
+
+@pytest.mark.parametrize(
+    ("counts", "tail", "head"),
+    [([1, 1, 1, 2, 5], 3, 2), ([1, 1, 2, 3, 4], 2, 2), ([0, 0, 7], 2, 1), ([1, 2, 2, 2, 3], 1, 1)],
+)
+def test_labels_that_share_the_lowest_count_are_the_tail(
+    counts: list[float], tail: int, head: int
+) -> None:
+    groups = label_groups(counts)
+    assert [int(groups[name].sum()) for name in ("tail", "head")] == [tail, head]
+    assert set(np.array(counts)[groups["tail"]]) == {min(counts)}
+    low, high = group_cuts(np.array(counts, dtype=float))
+    assert min(counts) < low <= high
 
 
 def test_elements_stored_in_parts_are_summed() -> None:

@@ -208,20 +208,31 @@ def _names(names: Iterable[str], where: str = "") -> tuple[str, ...]:
     return names
 
 
+def group_cuts(counts: FloatArray) -> tuple[float, float]:
+    """The terciles of the counts, as in the paper.
+
+    Where a third of the labels or more share the lowest count, the first lies above it: they are
+    the tail.
+    """
+    low, high = np.quantile(counts, [1 / 3, 2 / 3]).tolist()
+    lowest = float(counts.min())
+    above = counts[counts > lowest]
+    if low == lowest and above.size:
+        low = (lowest + float(above.min())) / 2
+    return low, max(low, high)
+
+
 def label_groups(
     label_counts: ArrayLike, cuts: tuple[float, float] | None = None
 ) -> dict[str, NDArray[np.bool_]]:
     """Boolean masks of the head, medium and tail labels.
 
-    Tail: count below the first cut; head: count above the second. The cuts default to the terciles
-    of the counts, as in the paper.
+    Tail: count below the first cut; head: count above the second. The default is `group_cuts`.
     """
     counts = _numbers(label_counts, "label counts must be numbers")
     if counts.ndim != 1 or counts.size == 0 or np.isnan(counts).any():
         raise InputError(f"expected one count per label, without NaN, got {shown(label_counts)}.")
-    limits = np.quantile(counts, [1 / 3, 2 / 3])
-    if cuts is not None:
-        limits = _numbers(cuts, "cuts must be numbers")
+    limits = _numbers(group_cuts(counts) if cuts is None else cuts, "cuts must be numbers")
     if limits.shape != (2,) or not limits[0] <= limits[1]:
         raise InputError(
             "cuts must be two numbers, of which the first must not exceed the second, got "

@@ -61,6 +61,10 @@ def test_names_that_are_nearly_equal() -> None:
     assert warning.startswith(
         "7 label names differ from another only in case, white space or punct"
     )
+    (warning_too,) = label_warnings(
+        with_labels([["log-in", "Login", "log in", "hard ware", "a b"]])
+    )
+    assert "3 label names" in warning_too and "'Login' and 'log in' and 'log-in'" in warning_too
     assert "'Sci-Fi' and 'sci fi' and 'sci_fi'" in warning and "' drama' and 'Drama'" in warning
     codes = ["1.11", "11.1", "1 11", "-1", "1", "E1.11", "E11.1", "C", "C++", "C#", "A-", "A+"]
     assert label_warnings(with_labels([codes, codes])) == []

@@ -97,5 +97,5 @@ def test_comparisons_and_groups() -> None:
     fewer = evaluate(np.eye(2)[:1], np.eye(2)[:1], Thresholds(np.ones(2)), stats)
     result = compare_runs({"one": one, "two": swapped, "three": other, "four": fewer})
     assert result["two"]["all"]["micro_f1"].value == 0  # type: ignore[index]
-    assert result["three"] == "its labels differ from those of the first run."
+    assert result["three"] == "they know different labels."
     assert str(result["four"]).startswith("two evaluations can be compared only on the same")

@@ -88,6 +88,14 @@ def test_the_choice_is_in_the_plan_the_facts_and_the_card(tmp_path: Path) -> Non
     assert loaded.model == "auto" and f"| C | {plan.model.C} |" in model_card(loaded)
 
 
+def test_trials_say_on_how_many_documents(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(choice, "ENOUGH", 10**6)
+    data = stems()
+    _, trials = chosen(AUTO, data)
+    assert trials[0].n_documents == len(data)
+    assert all(0 < (trial.n_documents or 0) <= len(data) for trial in trials)
+
+
 def test_characters_win_where_words_say_nothing() -> None:
     plan, trials = chosen(AUTO, stems())
     assert plan.model.char_ngrams > 0  # type: ignore[attr-defined]

@@ -72,6 +72,7 @@ def test_scores_do_not_depend_on_the_other_texts(bag: LongTailClassifier, texts:
     assert len(bag.predict_labels(texts)) == len(bag.top_k(texts)) == len(texts)
 
 
+@pytest.mark.filterwarnings("ignore:the model was trained on")
 @pytest.mark.parametrize("name", KINDS)
 def test_training_on_unusual_texts(name: str, make: Make, tmp_path: Path) -> None:
     # Character n-grams of a megabyte take seconds.
@@ -117,6 +118,7 @@ CASES: dict[str, tuple[list[str], Any]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:the model was trained on")
 @pytest.mark.parametrize("case", CASES)
 def test_fit_and_load(case: str, make_any: Make, tmp_path: Path) -> None:
     texts, labels = CASES[case]

@@ -126,6 +126,7 @@ def test_all_forms_of_unknown_labels_are_one() -> None:
         np.testing.assert_array_equal(scores, expected)
 
 
+@pytest.mark.filterwarnings("ignore:the model was trained on")
 def test_figures_are_of_known_pairs() -> None:
     classifier = LongTailClassifier(**KINDS["db"]).fit(TEXTS, LABELS)
     truth = hidden(4, 1 - MATRIX)

@@ -72,6 +72,7 @@ def test_invalid_k(k: Any, encoder: LongTailClassifier) -> None:
         encoder.top_k(TEXTS, k)
 
 
+@pytest.mark.filterwarnings("ignore:the model was trained on")
 def test_evaluation_agrees_with_predictions(encoder: LongTailClassifier) -> None:
     evaluation, scores = encoder.evaluate_scores(DATA)
     assert np.array_equal(scores, encoder.decision_function(TEXTS))
@@ -84,6 +85,7 @@ def test_evaluation_agrees_with_predictions(encoder: LongTailClassifier) -> None
     assert evaluation.labels.train_count.tolist() == encoder.label_stats_.label_counts.tolist()
 
 
+@pytest.mark.filterwarnings("ignore:the model was trained on")
 def test_unknown_labels_are_counted_and_not_evaluated(encoder: LongTailClassifier) -> None:
     data = TextData.from_lists(["wheat fell", "copper rose"], [["wheat", "tin"], ["tin", "zinc"]])
     evaluation = encoder.evaluate(data)
@@ -150,6 +152,7 @@ def test_limits_change_after_the_fit(make: Make, tmp_path: Path) -> None:
     assert "from before" not in model_card(classifier.fit(TEXTS, LABELS))
 
 
+@pytest.mark.filterwarnings("ignore:the model was trained on")
 def test_evaluation_of_texts_and_labels(encoder: LongTailClassifier) -> None:
     expected = encoder.evaluate(DATA).to_dict()
     assert encoder.evaluate(TEXTS, LABELS).to_dict() == expected

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import f1_score
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MultiLabelBinarizer
 from sklearn.utils import get_tags
@@ -183,6 +183,9 @@ def test_searches(quick: Classifier) -> None:
     wide = GridSearchCV(bag, grids, cv=2, error_score="raise", refit=False)
     wide.fit(TEXTS, sp.csr_matrix(MATRIX))
     assert np.isfinite(wide.cv_results_["mean_test_score"]).all() and bag.model == Bag(C=9.0)
+    # Splitters by label refuse lists of names.
+    by_names = GridSearchCV(bag, grids[1:], cv=KFold(2), error_score="raise").fit(TEXTS, LABELS)
+    assert np.isfinite(by_names.cv_results_["mean_test_score"]).all()
 
 
 def test_a_search_in_threads(quick: Classifier) -> None:

@@ -85,6 +85,19 @@ def test_unknown_without_hashes(copied: Path, tmp_path: Path) -> None:
         LongTailClassifier().trained_on(TEXTS)
 
 
+def test_evaluate_warns_of_documents_that_it_was_trained_on(copied: Path) -> None:
+    classifier = LongTailClassifier.from_pretrained(copied)
+    both = TextData.concat([DATA, TextData.from_lists(NEW, [["copper"], ["wheat"]], NAMES)])
+    with pytest.warns(UserWarning, match="trained on 24 of these 26 documents.*trained_on") as got:
+        result = classifier.evaluate(iter(both.texts), [both.labels_of(k) for k in range(26)])
+    assert got[0].filename == __file__ and result.overall.n_documents == 26
+    # Warnings are errors here.
+    new = both[~classifier.trained_on(both.texts)]
+    assert classifier.evaluate(new).overall.n_documents == 2
+    classifier.document_hashes_ = None
+    classifier.evaluate(both)
+
+
 def test_documents_without_a_known_label_are_not_evaluated(make: Make) -> None:
     classifier = make(epochs=1).fit(TEXTS, LABELS)
     joined = TextData.from_lists(["a", "b"], [["copper;nickel"], ["wheat;tin"]])

@@ -58,7 +58,7 @@ def test_held_out_documents_stay_held_out_in_every_file(
     before, err = evaluated(longtail, run, table)
     assert before["documents"] == {"read": 600, "trained_on": 480, "evaluated": 120}
     assert before["overall"]["n_documents"] == 120 and before["overall"]["micro_f1"] > 0.5
-    words = f"480 of 600 documents of {table} are documents that {run} was trained on"
+    words = f"{run} was trained on 480 of 600 documents of {table}: they are left out"
     assert words in err and "left out" in err and "--include-trained" in err
     # The reading options of the training apply without being repeated, and a note says so.
     assert "--text-field review --labels-field genres" in err
@@ -119,7 +119,7 @@ def test_nothing_left_is_an_error(longtail: Command, run: Path, table: Path, row
     trained = LongTailClassifier.from_pretrained(run).trained_on([row[1] for row in rows])
     seen = write_csv(table.with_name("seen.csv"), [rows[k] for k in trained.nonzero()[0]])
     for verb in (("evaluate", run, seen), ("report", run, "--data", seen)):
-        err = longtail.fails("there is nothing to evaluate: 480 of 480 documents", *verb)
+        err = longtail.fails("was trained on 480 of 480 documents", *verb)
         assert "--include-trained" in err and "held out or are new" in err
         longtail.ok(*verb, "--include-trained")
 
@@ -144,7 +144,7 @@ def test_parts(longtail: Command, trained: Path, folder: Path, tmp_path: Path) -
         longtail.fails(message, "report", trained, "--data", folder, "--split", part)
         result, _ = evaluated(longtail, trained, folder, "--split", part, "--include-trained")
         assert result["documents"]["read"] == result["documents"]["trained_on"]
-    message = "has no parts, so --split test cannot choose one"
+    message = "longtail corpus split"
     longtail.fails(message, "evaluate", trained, folder / "test.jsonl", "--split", "test")
 
 
@@ -158,8 +158,25 @@ def test_a_report_leaves_out_what_any_model_was_trained_on(
     either = first | LongTailClassifier.from_pretrained(second).trained_on(texts)
     assert 480 < either.sum() < 600
     done = longtail.ok("report", run, second, "--data", table, "--to", "json")
-    assert f"{either.sum()} of 600 documents" in done.err and "one of these models" in done.err
+    assert f"one of these models was trained on {either.sum()} of 600 documents" in done.err
     assert f'"n_documents": {600 - either.sum()}' in done.out
+
+
+def test_a_report_numbers_documents_without_ids_as_they_were_read(
+    longtail: Command, run: Path, table: Path, rows: Any
+) -> None:
+    write_csv(table, [*rows, ("new", "nothing of the kind", rows[0][2])])
+    page = table.with_name("page.html")
+    longtail.ok("report", run, "--data", table, "--id-field", "none", "--out", page)
+    assert "document 601 of 601" in page.read_text()
+
+
+def test_a_wrong_separator_is_reported_where_few_labels_are_known(
+    longtail: Command, run: Path, table: Path
+) -> None:
+    err = longtail.ok("evaluate", run, table, "--label-separator", "/").err
+    assert "label names hold ';' before what is a label elsewhere" in err
+    assert "label names hold" not in longtail.ok("evaluate", run, table).err
 
 
 def test_a_model_without_hashes_is_noted(longtail: Command, run: Path, table: Path) -> None:

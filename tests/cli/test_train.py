@@ -115,7 +115,7 @@ def test_contradictions_name_the_flags(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--model encoder --encoder ./nothing", "the encoder './nothing' does not exist"),
+        ("--model encoder --encoder ./nothing", "the encoder './nothing' was not found"),
         ("--model encoder --encoder .", "is not an encoder: it lacks"),
         ("--recipe paper --early-stopping-metric f2", "unknown early stopping metric 'f2'"),
         ("--loss db --loss-set gama=1", "Did you mean 'gamma'"),

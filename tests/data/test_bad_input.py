@@ -24,7 +24,7 @@ from .cases import article, citation, heading, read, sgml, skip, story, write_fi
 JSONL = [
     (b"{broken", "not valid JSON"),
     (b'["a"]', "expected a JSON object, got"),
-    (b'{"txt": "a", "labels": ["x"]}', r"field 'text', got None\. The fields are: 'txt', 'labels'"),
+    (b'{"txt": "a", "labels": ["x"]}', r"field 'text', got none\. The fields are: 'txt', 'labels'"),
     (b'{"text": "a"}', r"list of strings in field 'labels', got None\. The fields are: 'text'"),
     (b'{"text": "a", "labels": "x,y"}', "'x,y' may be one label or several.*--label-separator"),
     (b'{"text": "a", "labels": {"x": 1}}', "expected a list of strings"),
@@ -161,14 +161,24 @@ def test_one_bad_record_between_two_good_ones(
     assert "1 bad record was skipped" in report.lines()[0]
 
 
-def test_the_first_five_examples_and_a_warning_without_a_report(tmp_path: Path) -> None:
+def test_the_first_of_each_kind_and_a_warning_without_a_report(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    data, report = skip(path, "broken\n" * 8 + '{"text": "a", "labels": ["x"]}\n')
-    assert len(data) == 1 and report.skipped == 8
-    assert [e.split(": ")[0] for e in report.examples] == [f"{path}, line {k}" for k in range(1, 6)]
+    good, bad = '{"text": "a", "labels": ["x"]}\n', '{"text": "", "labels": ["x"]}\n'
+    none = '{"text": "a", "labels": []}\n'
+    data, report = skip(path, "broken\n" * 6 + good + bad + none * 2)
+    assert len(data) == 1 and report.skipped == 9
+    first, *lines = report.lines()
+    assert first == "9 bad records were skipped of 10; the first of each kind:"
+    starts = (f"  6: {path}, line 1: not", f"  1: {path}, line 8: the", f"  2: {path}, line 9: the")
+    assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True))
+    assert "--keep-unlabelled" in lines[2] and "--on-error" not in lines[2]
+    kinds = ["[]", bad.strip(), none.strip(), '{"text": 1}', '{"text": "a", "labels": 1}', "?"]
+    _, report = skip(path, good + "\n".join(kinds))
+    assert len(report.examples) == 5 and report.lines()[-1] == "  1: of other kinds"
+    path.write_text("broken\n" * 8 + good)
     with pytest.warns(UserWarning, match=r"(?s)8 bad records were skipped.*line 1: not valid JSON"):
         read_data(path, on_error="skip")
-    with pytest.raises(DataError, match=r"holds no documents\. 1 bad record .*line 1: not valid"):
+    with pytest.raises(DataError, match=r"(?s)no documents\.\n1 bad record .*line 1: not valid"):
         skip(path, "broken\n")
 
 

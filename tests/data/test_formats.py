@@ -172,6 +172,11 @@ def test_csv_with_one_column_per_label(tmp_path: Path) -> None:
     assert data.label_names == ("insult", "toxic")
     data = read(tmp_path / "b.csv", 'text,"a, b",c\nx,1,1\n', label_columns='"a, b", c')
     assert data.label_names == ("a, b", "c")
+    for between, named in ((";", "';'"), ("\t", r"\$'\\t'"), ("|", r"'\|'")):
+        other = tmp_path / "other.csv"
+        other.write_text(f"text{between}labels\nhi{between}a\n")
+        with pytest.raises(DataError, match=f"Name with delimiter .--delimiter {named}. what is"):
+            read_data(other)
     with pytest.raises(DataError, match=r"a\.csv: expected a column 'x', the columns are"):
         read(tmp_path / "a.csv", content, label_columns="toxic,x")
     message = r"line 2: expected 0, 1, or \? for unknown in the label column 'n', got '3'"

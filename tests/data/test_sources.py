@@ -191,8 +191,9 @@ def test_parts_are_read_with_the_same_options(tmp_path: Path) -> None:
     report = ReadReport()
     parts = load_data(tmp_path, on_error="skip", report=report, **options)
     assert sizes(parts) == {"train": 1, "validation": 1, "test": 1}
-    assert report.skipped == 6 and report.documents == 3 and len(report.examples) == 5
+    assert report.skipped == 6 and report.documents == 3 and len(report.examples) == 2
     assert "train.csv, line 3: the text is empty" in report.examples[0]
+    assert list(report.kinds.values()) == [3, 3]
     with pytest.warns(UserWarning, match="6 bad records were skipped") as caught:
         load_data(tmp_path, on_error="skip", **options)
     assert caught[0].filename == __file__

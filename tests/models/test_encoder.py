@@ -147,7 +147,7 @@ def test_the_mean_leaves_out_padding(family: Family) -> None:
 
 def test_a_missing_encoder_is_explained(tmp_path: Path) -> None:
     for source in (str(tmp_path / "missing"), "nobody/nothing"):
-        message = f"the encoder {source!r} does not exist.*hub was not contacted.*--encoder FOLDER"
+        message = f"the encoder {source!r} was not found.*hub was not contacted.*--encoder FOLDER"
         with pytest.raises(DataError, match=message):
             load_encoder(Path(source))
 

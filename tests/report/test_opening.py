@@ -48,8 +48,10 @@ def test_runs_that_do_not_differ_or_cannot_be_compared() -> None:
     same = begin({"a": labelled({}), "b": labelled({})}).verdict
     assert same[0] == "No run is significantly better over all labels."
     assert same[1] == "a and b have the same micro-F1, 100.00."
-    (headline, micro, _) = begin({"a": Run(by_hand()), "b": labelled({0: 0.5})}).verdict
-    assert headline == same[0] and "of b; it cannot be compared" in micro
+    different = {"a": Run(by_hand()), "b": labelled({0: 0.5})}
+    headline, micro, _ = begin(different).verdict
+    assert headline == "b and a cannot be compared: they know different labels."
+    assert micro.endswith(", of b.") and "Difference to" not in render(different)
 
 
 def test_the_verdict_of_one_run() -> None:

@@ -70,7 +70,7 @@ def test_duplicates_and_drift_have_a_line_each() -> None:
         "also in the training part - 1 with exactly the same labels - 1 for example - 3 is 3",
         "documents with the id of an earlier one 0 0 with the id of a training document - 1",
         "labels that never occurred in training 0 assignments of them 0 for example -",
-        "labels with a significantly other share 0 most of all -",
+        "labels whose frequency differs significantly 0 most of all -",
     ):
         assert line in text
     train = from_labels([["a", "c"]] * 100 + [["b"]] * 100)
@@ -79,6 +79,6 @@ def test_duplicates_and_drift_have_a_line_each() -> None:
     for line in (
         "never occurred in training 1 assignments of them 5 for example [n]",
         "training labels that do not occur 1 Jensen-Shannon distance 0.",
-        "a significantly other share 2 most of all b 50.0 % to 0.0 %",
+        "differs significantly 2 most of all b 50.0 % to 0.0 %",
     ):
         assert line in text

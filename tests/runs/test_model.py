@@ -287,8 +287,11 @@ def test_where_one_can_save_to(tmp_path: Path, model: Path) -> None:
     for good in (model, tmp_path / "new" / "deep", tmp_path / "clone"):
         assert check_out(good) == good
     assert not (tmp_path / "new").exists()
-    for bad in ("thesis", "file"):
-        with pytest.raises(DataError, match=r"no model that longtail wrote. Choose another"):
+    for bad, why in (
+        ("thesis", "no model that longtail wrote"),
+        ("file", "is a file, not a folder"),
+    ):
+        with pytest.raises(DataError, match=f"{why}. Choose another"):
             check_out(tmp_path / bad)
     with pytest.raises(DataError, match=r"cannot save to .*file/run.*Choose another folder"):
         check_out(tmp_path / "file" / "run")

@@ -32,27 +32,33 @@ def parameters(function: Any) -> set[str]:
 def test_no_function_that_tunes_can_see_test_data() -> None:
     known = {"scores", "y_true", "label_counts", "method", "objective", "scale", "folds"}
     known.add("random_state")
-    assert parameters(fit_thresholds) == known | {"min_labels", "max_labels"}
-    assert parameters(cross_validated_score) == parameters(cross_validated_decisions) == known
+    limited = known | {"min_labels", "max_labels"}
+    assert parameters(fit_thresholds) == parameters(cross_validated_decisions) == limited
+    assert parameters(cross_validated_score) == known
     for method in METHODS.values():
         assert parameters(method) - {"shrinkage"} == {"tuning", "objective", "folds"}
     assert not hasattr(Thresholds, "fit")
     assert parameters(Thresholds.apply) == {"self", "scores", "scale"}
 
 
+@pytest.mark.parametrize("limits", [{}, {"min_labels": 1, "max_labels": 1}, {"min_labels": 2}])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", METHODS)
-def test_cross_validation_by_hand(method: str, kind: str) -> None:
+def test_cross_validation_by_hand(method: str, kind: str, limits: dict[str, int]) -> None:
     scores, labels, counts = long_tail(90, 6, 1)
     case = Case(labels, scores, np.random.default_rng(1).random(scores.shape) < 0.8, kind)
     folds = np.repeat([7, 3, 5], 30)  # any names
     decided = np.zeros(labels.shape)
     for fold in (3, 5, 7):
         rest, held_out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        fitted = fit_thresholds(case.form[rest], labels[rest], counts, method, folds=folds[rest])
+        rule: dict[str, Any] = {"folds": folds[rest], **limits}
+        fitted = fit_thresholds(case.form[rest], labels[rest], counts, method, **rule)
         decided[held_out] = fitted.apply(case.form[held_out]).toarray()
-    decisions = cross_validated_decisions(case.form, labels, counts, method.upper(), folds=folds)
+    rule = {"folds": folds, **limits}
+    decisions = cross_validated_decisions(case.form, labels, counts, method.upper(), **rule)
     np.testing.assert_array_equal(decisions.toarray() > 0, decided > 0)
+    if limits:
+        return
     result = cross_validated_score(case.form, labels, counts, method, folds=folds)
     for objective in OBJECTIVES:
         assert result.of(objective) == pytest.approx(f1_of(case.truth, decided, objective))

@@ -21,15 +21,22 @@ SEPARATORS = {";": 1, "|": 1, TAB: 1, ",": 3}
 SHARE_OF_PARTS = 0.15
 # Labels with a single document: 25 % in 10,000 documents with MeSH headings, 17 % in EURLEX57K.
 SHARE_OF_ONCE, FEWEST_LABELS = 0.9, 10
-# Between letters or digits; + and # distinguish C, C++ and C#.
+# + and # distinguish C, C++ and C#; between digits what is between counts, as in 1.11 and 11.1.
+BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])(?:[^\w+#]|_)+(?=[^\W\d_])")
 PUNCTUATION = re.compile(r"(?<=\w)[^\w+#]+(?=\w)|_+")
 LETTER = re.compile(r"[^\W\d_]")
 
 
 def label_warnings(data: TextData) -> list[str]:
     """Warnings about suspicious labels, each with examples and a remedy."""
-    warnings = [_joined(data.label_names, separator) for separator in SEPARATORS]
-    warnings += [_once(data), _nearly_equal(data.label_names)]
+    warnings = [_once(data), _nearly_equal(data.label_names)]
+    return separator_warnings(data.label_names) + [warning for warning in warnings if warning]
+
+
+def separator_warnings(names: Iterable[str]) -> list[str]:
+    """Those of `label_warnings` about names that are several labels."""
+    unique = tuple(dict.fromkeys(names))
+    warnings = [_joined(unique, separator) for separator in SEPARATORS]
     return [warning for warning in warnings if warning]
 
 
@@ -71,8 +78,8 @@ def _nearly_equal(names: tuple[str, ...]) -> str | None:
     alike: dict[str, list[str]] = {}
     for name in names:
         if LETTER.search(name):  # numbers are codes
-            key = PUNCTUATION.sub(" ", unicodedata.normalize("NFKC", name)).strip().casefold()
-            alike.setdefault(key, []).append(name)
+            plain = BETWEEN_LETTERS.sub("", unicodedata.normalize("NFKC", name).strip())
+            alike.setdefault(PUNCTUATION.sub(" ", plain).casefold(), []).append(name)
     groups = [group for group in alike.values() if len(group) > 1]
     if not groups:
         return None

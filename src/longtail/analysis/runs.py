@@ -74,7 +74,7 @@ def compare_runs(evaluations: Mapping[str, Evaluation]) -> dict[str, Comparison]
     comparisons: dict[str, Comparison] = {}
     for name, evaluation in later:
         if evaluation.labels.names != first.labels.names:
-            comparisons[name] = "its labels differ from those of the first run."
+            comparisons[name] = "they know different labels."
             continue
         try:
             comparisons[name] = compare(first, evaluation, N_RESAMPLES)

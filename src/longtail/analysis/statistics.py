@@ -29,7 +29,7 @@ from longtail.analysis.measures import (
 from longtail.data.hashes import text_hashes
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
-from longtail.labels import label_groups
+from longtail.labels import group_cuts, label_groups
 from longtail.progress import OnProgress, Progress, ignore
 
 QUANTILES = (0.25, 0.33, 0.5, 0.66, 0.75)
@@ -147,7 +147,7 @@ def _part_stats(part: _Part, words: IntArray) -> dict[str, Any]:
 def _train_labels(train: TextData, cuts: tuple[float, float] | None) -> dict[str, Any]:
     label_stats = train.stats()
     counts = label_stats.label_counts
-    low, high = np.quantile(counts, [1 / 3, 2 / 3]).tolist() if cuts is None else cuts
+    low, high = group_cuts(counts) if cuts is None else cuts
     total, groups = counts.sum(), {}
     group_of = np.empty(counts.size, dtype=object)
     for name, mask in label_groups(counts, (low, high)).items():

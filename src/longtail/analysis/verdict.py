@@ -32,6 +32,8 @@ class Lead(NamedTuple):
     """Best minus second over `all` labels and in each group; none if they cannot be compared."""
     deciding: str | None
     """The group that adds most to the difference over all labels."""
+    why_not: str | None = None
+    """Why the two cannot be compared."""
 
     @property
     def is_significant(self) -> bool:
@@ -85,7 +87,7 @@ def _lead(
     else:
         compared = compare_runs({name: evaluations[name] for name in (reference, other)})[other]
     if isinstance(compared, str):
-        return Lead(measure, best, values[best], second, {}, None)
+        return Lead(measure, best, values[best], second, {}, None, compared)
     groups = [name for name in ("all", *GROUP_NAMES) if name in compared]
     differences = {name: compared[name][measure] for name in groups}
     if reference == best:

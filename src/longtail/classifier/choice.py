@@ -123,7 +123,7 @@ class Comparison:
         name = describe(plan)
         if name in self.trials:
             return
-        self.run.progress(Progress(f"comparing {name}", len(self.trials) + 1))
+        self.run.progress(Progress(f"comparing {name}", len(self.trials) + 1, unit="settings"))
         scores = [self._scores(plan, self.parts[0])]
         trial = self._evaluate(name, scores)
         first, best = trial.score, self._best
@@ -180,7 +180,7 @@ class Comparison:
             scale="margin",
         )
         precision = average_precision(truth, values, "macro", absent="skip")
-        return Trial(name, *f1, f1.of(self.objective), precision)
+        return Trial(name, *f1, f1.of(self.objective), precision, len(values))
 
     def _context(self, part: Part) -> FitContext:
         return FitContext(

@@ -68,6 +68,8 @@ class Trial(NamedTuple):
     """The objective, by which the best was chosen."""
     average_precision: float
     """The mean over labels, which needs no thresholds."""
+    n_documents: int | None = None
+    """Of all folds of the comparison, or of the first, where these settings were clearly worse."""
 
 
 class Half(NamedTuple):

@@ -51,7 +51,7 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
             which are blended with weights fitted on held-out scores. "auto" compares linear models
             on held-out documents and takes the best.
         loss: a name of `longtail.list_losses()`; None: "db", or the choice of "auto".
-            loss_settings: arguments of `build_loss`.
+        loss_settings: arguments of `build_loss`.
         training: how networks are trained, such as `Training(epochs=10)`.
         thresholds, objective: how scores become decisions, and what for: see `fit_thresholds`.
         folds: 2 or more cross-fit: that many models, each trained without one fold, whose held-out

@@ -78,7 +78,7 @@ class Facts:
     n_held_out: int
     cross_validated: Mapping[str, Scores] | None
     """`all`, `head`, `medium` and `tail` of the held-out documents, each decided by thresholds that
-    were chosen on the others; None if there are too few. Without limits of labels per text."""
+    were chosen on the others; None if there are too few."""
     never_predicted: tuple[NeverPredicted, ...] = ()
     half: HalfScore | None = None
     """What half of the documents give, of cross-fitted linear models."""
@@ -93,7 +93,7 @@ class Facts:
         """Which labels are never predicted, and what more documents may give, for people."""
         lines = [
             f"{plural(each.n_labels, 'label')} {each.why}: {', '.join(each.examples)}"
-            f"{', ...' * (each.n_labels > len(each.examples))}."
+            f"{' and others' * (each.n_labels > len(each.examples))}."
             for each in self.never_predicted
         ]
         if self.half is not None:
@@ -101,10 +101,9 @@ class Facts:
                 f"{100 * f1.micro_f1:.2f} / {100 * f1.macro_f1:.2f}"
                 for f1 in (self.half.half, self.half.all)
             )
-            documents = f"{self.half.n_all:,} instead of {self.half.n_half:,}"
             lines.append(
-                f"Twice the training documents ({documents}) took micro-F1 / macro-F1 on one fold "
-                f"from {before} to {after}."
+                f"Learning curve (micro-F1 / macro-F1 on one fold): {self.half.n_half:,} training "
+                f"documents give {before}, {self.half.n_all:,} give {after}."
             )
         return lines
 
@@ -147,13 +146,14 @@ def choose_thresholds(
         "objective": params["objective"],
         "scale": fitted.ensemble.scale,
         "random_state": params["random_state"],
+        "min_labels": params["min_labels"],
+        "max_labels": params["max_labels"],
     }
-    limits = {name: params[name] for name in ("min_labels", "max_labels")}
     likely = likely_pairs(fitted)
     folds: dict[str, Any] = {"folds": fitted.fold_of}
     scores, truth = likely.scores, likely.held_out.truth
     method = params["thresholds"]
-    thresholds = fit_thresholds(scores, truth, method=method, **rule, **folds, **limits)
+    thresholds = fit_thresholds(scores, truth, method=method, **rule, **folds)
     # The score of a label without a training document is a constant.
     known = np.asarray(fitted.ensemble.known.any(axis=0))
     thresholds = dataclasses.replace(thresholds, values=np.where(known, thresholds.values, np.inf))
@@ -221,7 +221,7 @@ def _never_predicted(
     reasons = {
         "never predicted, for want of training documents": ~known,
         "never predicted, as no threshold would gain": known & ~finite,
-        f"predicted for no held-out document, {n_few:,} of them with fewer than {FEW} training "
+        f"never predicted on held-out documents, {n_few:,} of them with fewer than {FEW} training "
         "documents": unreached,
     }
     names = likely.held_out.label_names

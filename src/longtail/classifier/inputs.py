@@ -76,8 +76,8 @@ def check_evaluable(known: TextData, unknown: Mapping[str, int]) -> None:
         return
     if not unknown:
         raise InputError(
-            f"there is nothing to evaluate: none of {len(known)} documents has a label. Check "
-            "that labels_field (--labels-field) names the field of the labels."
+            f"there is nothing to evaluate: none of {len(known)} documents has a label. Of "
+            "a file, check that labels_field (--labels-field) names the field of the labels."
         )
     theirs, ours = (
         ", ".join(shown(name, 60) for name in [*names][:3])
@@ -85,9 +85,9 @@ def check_evaluable(known: TextData, unknown: Mapping[str, int]) -> None:
     )
     raise InputError(
         f"there is nothing to evaluate: the model knows none of the labels of these {len(known)} "
-        f"documents. They have {theirs}; it knows {ours}. Check the field of the labels and the "
-        "separator between them (--labels-field, --label-separator), and how the labels are "
-        "written."
+        f"documents. They have {theirs}; it knows {ours}. Check how the labels are written and, of "
+        "a file, the field of the labels and the separator between them (--labels-field, "
+        "--label-separator)."
     )
 
 
@@ -224,9 +224,10 @@ def _names(row: int, labels: Any) -> list[str] | None:
             "[name for name, applies in labels.items() if applies]."
         )
     if isinstance(labels, (str, bytes)) or not isinstance(labels, Iterable):
-        raise InputError(
-            f"document {row}: expected a list of labels, got {labels!r}. Write [{labels!r}]."
-        )
+        what = shown(labels)
+        mark = next((each for each in ";|,\t" if isinstance(labels, str) and each in labels), None)
+        write = f"[{what}]" if mark is None else f"{what}.split({mark!r}) if these are several"
+        raise InputError(f"document {row}: expected a list of labels, got {what}. Write {write}.")
     names = []
     for name in labels:
         if not isinstance(name, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Unpack
 
@@ -168,9 +169,20 @@ class PredictionMixin:
     def evaluate(self, texts: Texts | TextData, labels: Any = None) -> Evaluation:
         """Overall, head, medium and tail scores at the fitted thresholds; arguments as in `score`.
 
-        Labels that the model was not trained on are left out; `unknown_labels` counts them. To
-        leave out documents that it was trained on: `data[~classifier.trained_on(data.texts)]`.
+        Labels that the model was not trained on are left out; `unknown_labels` counts them. A
+        warning counts documents that it was trained on. To leave them out:
+        `data[~classifier.trained_on(data.texts)]`.
         """
+        self._check_fitted()
+        texts = texts if isinstance(texts, TextData) else check_texts(texts)
+        n_trained = 0 if self.document_hashes_ is None else int(self.trained_on(texts).sum())
+        if n_trained:
+            warnings.warn(
+                f"the model was trained on {n_trained:,} of these {len(texts):,} documents, so the "
+                "figures are too good. Leave them out: `new = ~classifier.trained_on(texts)` is "
+                "True of the others, and evaluates a TextData as `data[new]`.",
+                stacklevel=2,
+            )
         return self.evaluate_scores(texts, labels)[0]
 
     def evaluate_scores(

@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from scipy.special import expit
 
 from longtail import __version__
+from longtail.classifier.choice import MAX_LABELS
 from longtail.classifier.held_out import FEW
 from longtail.classifier.plan import Plan, to_plain
 from longtail.labels import label_groups
@@ -125,6 +126,7 @@ def model_card(
         pipeline=len(models) == 1 and models[0].works_in_pipeline,
         stats=classifier.label_stats_,
         facts=facts,
+        compared_labels=MAX_LABELS,
         hashes_file=HASHES_FILE if has_hashes else None,
         per_document=counts.sum() / classifier.label_stats_.n_samples,
         groups={name: counts[mask] for name, mask in label_groups(counts).items()},

@@ -30,7 +30,8 @@ def stats(
     cuts: Annotated[
         str | None,
         typer.Option(
-            help="Tail below the first count, head above the second: 8,35; else terciles."
+            help="Group boundaries, e.g. 8,35: tail < 8, head > 35 training documents. Default: "
+            "terciles."
         ),
     ] = None,
     pairs: Annotated[int, typer.Option(min=0, help="Linked label pairs to show.")] = 10,
@@ -103,7 +104,10 @@ def corpus_info(
 @reads_data
 def corpus_get(
     source: Source,
-    out: Annotated[Path | None, typer.Option(help="Folder for the parts; else only read.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write the parts to; without it nothing is written."),
+    ] = None,
     to: Suffix = "jsonl",
 ) -> None:
     """Fetch a corpus into the cache and, with --out, write its parts as files."""

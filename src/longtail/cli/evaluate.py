@@ -25,7 +25,7 @@ Split = Annotated[
 ]
 IncludeTrained = Annotated[
     bool,
-    typer.Option("--include-trained", help="Evaluate also documents that were trained on."),
+    typer.Option("--include-trained", help="Also evaluate training documents."),
 ]
 
 
@@ -39,29 +39,31 @@ def evaluate(
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Evaluate a trained model on the test part, or on all documents it was not trained on."""
+    from longtail.analysis.label_warnings import separator_warnings
     from longtail.classifier import LongTailClassifier
 
     documents = source.read_as(run).part(split)
     classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
     kept = leave_out_trained(documents, source.data, [(run, classifier)], include_trained)
-    result = classifier.evaluate(kept.documents)
+    result, _ = classifier.evaluate_scores(kept.documents)
     if as_json:
         typer.echo(json.dumps({"documents": kept.counts} | result.to_dict(), indent=2))
         return
     n_documents = len(kept.documents)
     print_table(
-        {str(run): result}, f"micro-F1 / macro-F1 on {n_documents} documents of {source.data}"
+        {str(run): result}, f"micro-F1 / macro-F1 on {n_documents:,} documents of {source.data}"
     )
     if result.unknown_labels:
+        print_notes(separator_warnings([*kept.documents.label_names, *classifier.classes_]))
         count = sum(result.unknown_labels.values())
         typer.echo(
-            f"Not evaluated: {count} assignments of {len(result.unknown_labels)} labels that the "
-            f"model was not trained on, such as {next(iter(result.unknown_labels))!r}."
+            f"Not evaluated: {count:,} assignments of {len(result.unknown_labels):,} labels that "
+            f"the model was not trained on, such as {next(iter(result.unknown_labels))!r}."
         )
         emptied = (result.y_true.getnnz(axis=1) == 0) & (kept.documents.Y.getnnz(axis=1) > 0)
         if emptied.any():
             typer.echo(
-                f"{emptied.sum()} documents have no other labels: whatever is predicted for them "
+                f"{emptied.sum():,} documents have no other labels: whatever is predicted for them "
                 "counts as wrong."
             )
 
@@ -94,7 +96,7 @@ def leave_out_trained(
     n_trained, read = int(is_trained.sum()), len(documents)
     counts: dict[str, int | None] = {"read": read, "trained_on": n_trained if names else None}
     whom = names[0] if len(names) == 1 else "one of these models"
-    what = f"{n_trained} of {read} documents of {data} are documents that {whom} was trained on"
+    what = f"{whom} was trained on {n_trained:,} of {read:,} documents of {data}"
     if n_trained and include_trained:
         print_notes([f"{what}: they are evaluated too, and the figures are too good."])
     elif n_trained == read > 0:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.flags import THRESHOLDS, option, takes
-from longtail.cli.reading import OPTIONS
+from longtail.cli.reading import OF_RUN
 from longtail.cli.show import Engine, Run, TrustRemoteCode, print_notes
 from longtail.cli.texts import Texts
 from longtail.errors import InputError
@@ -35,8 +35,7 @@ CHANGEABLE = ("on_error",)
 # The options that do not concern labels, nor the parts of data; and what is between labels in CSV.
 READING = ("format", "text_field", "id_field", "delimiter", "quote", "encoding", "on_error")
 NAMES = (*READING, "max_record_mb", "label_separator")
-# Without a default, as that is the run's own.
-FLAGS = [flag.replace(default=None) for flag in OPTIONS if flag.name in NAMES]
+FLAGS = [flag for flag in OF_RUN if flag.name in NAMES]
 
 
 WithText = Annotated[

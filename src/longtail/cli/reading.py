@@ -110,8 +110,9 @@ class Source:
             return self.parts(needed=(wanted,))[wanted]
         if name is not None:
             raise InputError(
-                f"{self.data} has no parts, so --split {name} cannot choose one. Leave it out: the "
-                "whole file is read."
+                f"{self.data} has no parts, so --split {name} cannot choose one. Leave it out (of "
+                "the whole file, evaluate leaves out what the run was trained on), or write the "
+                f"parts that train made of it: longtail corpus split {self.data} --out FOLDER."
             )
         return self.whole()
 

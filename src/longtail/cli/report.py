@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +35,7 @@ def report(
     include_trained: IncludeTrained = False,
     to: Annotated[
         str | None,
-        typer.Option(help="markdown, latex, json, html or csv; default: as --out is called."),
+        typer.Option(help="markdown, latex, json, html or csv; default: by the suffix of --out."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -58,6 +59,9 @@ def report(
 
     load = partial(LongTailClassifier.from_pretrained, trust_remote_code=trust_remote_code)
     read = source.read_as(runs[0]).part(split)
+    if read.ids is None:
+        ids = tuple(f"document {n:,} of {len(read):,}" for n in range(1, len(read) + 1))
+        read = replace(read, ids=ids)
     # One model at a time: all together may not fit in memory.
     loaded = ((run, load(run)) for run in runs)
     kept = leave_out_trained(read, source.data, loaded, include_trained)

@@ -31,7 +31,9 @@ def reproduce(
     source: Source,
     recipes: Annotated[
         str | None,
-        typer.Option(help="Recipes by name, or a folder of .yaml files; default: as DATA."),
+        typer.Option(
+            help="Recipes by name, or a folder of .yaml files; default: those named after DATA."
+        ),
     ] = None,
     encoder: Annotated[
         str | None, typer.Option(help="Use another encoder than the recipes: name or folder.")

@@ -57,7 +57,7 @@ class Texts:
         # Reports missing columns early; on standard input this would wait for the first line.
         first = [] if self.is_stream else list(islice(documents, 1))
         if not (first or self.is_stream):
-            raise DataError(f"{data}: holds no documents. {' '.join(self.report.lines())}".rstrip())
+            raise DataError("\n".join([f"{data}: holds no documents.", *self.report.lines()]))
         self._documents = chain(first, documents)
 
     def _part(self, split: str) -> Iterator[Document]:

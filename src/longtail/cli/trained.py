@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BEST = "best"
 SLOW = (
     "Fine-tuning an encoder without a GPU may take hours, with many documents days. "
-    "--recipe fast takes minutes."
+    "Linear models, the default without --model and --recipe, take minutes."
 )
 
 

@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from longtail.data.documents import (
-    MAX_EXAMPLES,
     Document,
     LabelNames,
     Omitted,
@@ -61,11 +60,9 @@ def usable(
                 record = check(record)
             if isinstance(record, RecordError):
                 at = f"line {record.at}" if isinstance(record.at, int) else record.at
-                message = f"{path}, {at}: {record}"
                 if options.on_error == "raise":
-                    raise DataError(message)
-                report.skipped += 1
-                report.examples = [*report.examples, message][:MAX_EXAMPLES]
+                    raise DataError(f"{path}, {at}: {record}")
+                report.skip(f"{path}, {at}", str(record))
             elif isinstance(record, Omitted):
                 getattr(report, record.counter)[record.what] += 1
             else:
@@ -118,8 +115,7 @@ def collect(
             known.append(record.known)
             weights.append(record.weight)
     if not texts and not exact:
-        lines = " ".join(report.lines())
-        raise DataError(f"{files[0][0]}: holds no documents. {lines}".rstrip())
+        raise DataError("\n".join([f"{files[0][0]}: holds no documents.", *report.lines()]))
     tick(total)
     matrix, names = labels.finish()
     # Ids and dates only where the source has them for some.
@@ -166,10 +162,10 @@ def _checked(document: Document, options: ReadOptions, known_ids: set[str]) -> R
     if not document.text.strip():
         message = "the text is empty."
     elif not document.labels and not options.keep_unlabelled:
+        skip = "Skip such documents with on_error='skip' (--on-error skip), or keep"
         message = (
-            "the document has no labels. Skip such documents with on_error='skip' (--on-error "
-            "skip), or keep them as examples of no label with keep_unlabelled=True "
-            "(--keep-unlabelled)."
+            f"the document has no labels. {skip if options.on_error == 'raise' else 'Keep'} them "
+            "as examples of no label with keep_unlabelled=True (--keep-unlabelled)."
         )
     elif not all(map(str.strip, document.labels)):
         message = f"a label is empty: {shown(document.labels)}."

@@ -22,6 +22,8 @@ MEGABYTE = 1_000_000
 MAX_RECORD_MB = 64.0
 SAVED_FIELDS: dict[str, Any] = {"known_field": "known", "weight_field": "weight"}
 """The names of these fields in files that longtail writes."""
+# What differs between records with the same problem: what is quoted, and numbers.
+VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 PARTS = ("train", "validation", "test")
 PART_NAMES = {part: part for part in PARTS} | {"training": "train"}
 PART_NAMES |= dict.fromkeys(("valid", "val", "dev"), "validation")
@@ -193,7 +195,9 @@ class ReadReport:
     documents: int = 0
     skipped: int = 0
     examples: list[str] = field(default_factory=list)
-    """The first few of the skipped, each with its file and line."""
+    """The first of each kind of the skipped, with its file and line; of at most five kinds."""
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Kind of problem -> number of records that were skipped for it."""
     passed_over: Counter[str] = field(default_factory=Counter)
     """Reason -> number of records that are no documents of this kind, as the format has them."""
     left_out: Counter[str] = field(default_factory=Counter)
@@ -201,13 +205,26 @@ class ReadReport:
     notes: list[str] = field(default_factory=list)
     """Notes on the documents as a whole, such as rare labels that were left out."""
 
+    def skip(self, place: str, why: str) -> None:
+        """Count a bad record."""
+        kind = VARIABLE.sub("", why.partition(". ")[0])
+        if kind not in self.kinds and len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(f"{place}: {why}")
+        self.kinds[kind] += 1
+        self.skipped += 1
+
     def lines(self) -> list[str]:
         """The report as text, one sentence per line; empty if everything was read."""
         lines = []
         if self.skipped:
-            count = "1 bad record was" if self.skipped == 1 else f"{self.skipped} bad records were"
-            lines.append(f"{count} skipped; the first of them:")
-            lines += [f"  {example}" for example in self.examples]
+            were = "1 bad record was" if self.skipped == 1 else f"{self.skipped:,} bad records were"
+            lines.append(
+                f"{were} skipped of {self.documents + self.skipped:,}; the first of each kind:"
+            )
+            counts = list(self.kinds.values())
+            lines += [f"  {n:,}: {each}" for n, each in zip(counts, self.examples, strict=False)]
+            if rest := counts[len(self.examples) :]:
+                lines.append(f"  {sum(rest):,}: of other kinds")
         for reason, n in self.passed_over.items():
             lines.append(f"{n} record{'s' * (n != 1)} passed over: {reason}.")
         lines += [f"{n} left out: {what}." for what, n in self.left_out.items()]

@@ -18,6 +18,8 @@ from longtail.data.documents import Document, ReadOptions, RecordError
 from longtail.data.files import shown_names
 from longtail.errors import DataError, shown
 
+TAB = "\t"
+USUAL_DELIMITERS = (";", TAB, ",", "|")
 USUAL_SEPARATORS = ",;|\t\n"
 # The repr of a list of strings; numpy's "['a' 'b']", which Python reads as 'ab', does not match.
 # Possessive: a cell that is no list is rejected in linear time and memory.
@@ -37,8 +39,9 @@ def to_document(
     for field in options.text_fields:
         text = record.get(field)
         if not isinstance(text, str):
+            got = shown(text) if field in record else "none"
             raise RecordError(
-                f"expected a string in field {field!r}, got {shown(text)}. The fields are: "
+                f"expected a string in field {field!r}, got {got}. The fields are: "
                 f"{shown_names(record)}. Name yours with text_field (--text-field)."
             )
         texts.append(whole_characters(text, field))
@@ -75,11 +78,14 @@ def check_columns(columns: Sequence[str], options: ReadOptions, source: object) 
             "text_field and labels_field (--text-field, --labels-field), or, if every label has "
             "its own column, with label_columns (--label-columns '*')."
         )
+    other = next((d for d in USUAL_DELIMITERS if len(columns) == 1 and d in columns[0]), None)
+    if other is not None:
+        yours = f"delimiter (--delimiter {'$' * (other == TAB)}{other!r}) what is between cells."
     for name in required:
         if name not in there:
             raise DataError(
                 f"{source}: expected a column {name!r}, the columns are: {shown_names(columns)}. "
-                f"Name yours with {yours}"
+                f"Name {'yours ' * (other is None)}with {yours}"
             )
     if len(there) < len(columns):
         (twice, _), *_ = Counter(columns).most_common(1)

@@ -198,7 +198,8 @@ def resolve(source: Source, format: str | None, report: ReadReport) -> Files:
     if len(parts) > 1:
         raise DataError(
             f"{source}: a folder of parts ({', '.join(parts)}) is not one set of documents. "
-            "Name one of its files, or one part (--split), or read the parts with load_data."
+            "Name one of its files, or one part (--split). Where --path was given: name the folder "
+            "itself in place of the corpus. In Python: load_data."
         )
     return [file for of_part in parts.values() for file in of_part]
 

@@ -302,7 +302,7 @@ def _checked_weights(weights: Any, n_documents: int) -> NDArray[np.float64]:
         pass
     raise InputError(
         f"expected {n_documents} weights, one per document, finite and not negative, got "
-        f"{shown(weights)}."
+        f"{np.size(weights)}: {shown(weights)}."
     )
 
 

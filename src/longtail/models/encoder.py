@@ -369,6 +369,6 @@ def _not_found(source: str, error: Exception) -> str:
     if HF_HUB_OFFLINE:
         hub = "was not contacted, as HF_HUB_OFFLINE is set"
     return (
-        f"the encoder {source!r} does not exist: no such folder here, not in the cache "
+        f"the encoder {source!r} was not found: no such folder here, not in the cache "
         f"{HF_HUB_CACHE}, and the Hugging Face hub {hub}. {how} ({reason})"
     )

@@ -41,7 +41,7 @@ def report_tables(
         label_table(evaluations, corpus, precision_recall=True),
         document_table(evaluations, corpus),
     ]
-    if comparisons:
+    if any(not isinstance(each, str) for each in comparisons.values()):
         first = next(iter(evaluations))
         tables += [difference_table(comparisons, first, layout) for layout in LAYOUTS]
     if any(evaluation.intervals for evaluation in evaluations.values()):
@@ -241,7 +241,7 @@ def p_value(difference: Difference) -> str:
 def _notes(
     layout: str, ours: Mapping[str, int | None], paper: Mapping[str, int | None], intervals: bool
 ) -> list[str]:
-    notes = [f"Micro-F1 / macro-F1 in percent; in brackets behind a group its number of {layout}."]
+    notes = [f"Micro-F1 / macro-F1 in percent; in parentheses the number of {layout} of a group."]
     if intervals:
         notes.append("In square brackets the 95 % bootstrap interval over documents.")
     if paper:

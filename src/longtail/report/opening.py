@@ -56,6 +56,9 @@ def _headline(two: list[Lead]) -> str:
         if lead.is_significant:
             wins.setdefault((lead.best, lead.second), []).append(heading(lead.measure))
     if not wins:
+        for lead in two:
+            if lead.why_not is not None:
+                return f"{lead.best} and {lead.second} cannot be compared: {lead.why_not}"
         return "No run is significantly better over all labels."
     won = [f"{a} is significantly better than {b} in {listed(m)}" for (a, b), m in wins.items()]
     return f"{'; '.join(won)}."
@@ -65,7 +68,7 @@ def _sentence(lead: Lead) -> str:
     measure, value = heading(lead.measure), f"{100 * lead.value:.2f}"
     difference = lead.differences.get("all")
     if difference is None:
-        return f"The highest {measure} is {value}, of {lead.best}; it cannot be compared."
+        return f"The highest {measure} is {value}, of {lead.best}."
     if difference.value == 0:
         return f"{lead.best} and {lead.second} have the same {measure}, {value}."
     word = "significant" if lead.is_significant else "not significant"

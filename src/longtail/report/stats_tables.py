@@ -144,6 +144,6 @@ DRIFT: Lines = {
     "training labels that do not occur": "absent_labels",
     "Jensen-Shannon distance": ("js_distance", 3),
     "  by chance alone": ("js_by_chance", 3),
-    "labels with a significantly other share": "changed",
+    "labels whose frequency differs significantly": "changed",
     "  most of all": _most_changed,
 }

@@ -112,7 +112,7 @@ def train_cell(
         begun["spans"][-1] = [began, time.time()]
         with contextlib.suppress(DataError):  # an error of the fit is more important
             space.write_record(BEGUN, begun)
-    evaluation = classifier.evaluate(parts["test"])
+    evaluation, _ = classifier.evaluate_scores(parts["test"])
     packed, decided = io.BytesIO(), evaluation.y_pred
     np.savez_compressed(
         packed, indices=decided.indices, indptr=decided.indptr, shape=np.array(decided.shape)

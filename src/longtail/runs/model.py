@@ -119,9 +119,9 @@ def check_out(folder: str | Path) -> Path:
             and read_config(whole_folder(target)) is None
         )
     ):
-        raise DataError(
-            f"{target} is not empty and holds no model that longtail wrote. Choose another folder."
-        )
+        what = "is not empty and holds no model that longtail wrote"
+        what = what if target.is_dir() else "is a file, not a folder"
+        raise DataError(f"{target} {what}. Choose another folder.")
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         what = f"no permission to write to {place}" if place.is_dir() else f"{place} is a file"
         raise DataError(f"cannot save to {target}: {what}. Choose another folder.")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.errors import InputError, known_name
 from longtail.metrics import count, precision_recall_f1
@@ -15,7 +16,7 @@ from longtail.thresholds.cuts import OBJECTIVES, Objective, combine
 from longtail.thresholds.decision import Thresholds
 from longtail.thresholds.methods import METHODS, fit
 from longtail.thresholds.scales import Scale
-from longtail.thresholds.tuning import FloatArray, IntArray, Tuning, make_tuning
+from longtail.thresholds.tuning import FloatArray, IntArray, Pairs, Tuning, make_tuning
 
 AUTO = "auto"
 CANDIDATES = tuple(name for name in METHODS if name != "grid")
@@ -108,6 +109,8 @@ def cross_validated_decisions(
     objective: Objective = "mean",
     scale: Scale = "logit",
     folds: Any = None,
+    min_labels: int = 0,
+    max_labels: int | None = None,
     random_state: int = 0,
 ) -> sp.csr_matrix:
     """The decisions for every document by thresholds that were fitted on the other folds.
@@ -116,11 +119,12 @@ def cross_validated_decisions(
     """
     method, objective = _known_names(method, objective)
     tuning, groups = _prepared(scores, y_true, label_counts, scale, folds, random_state)
-    return _out_of_fold(tuning, [method], objective, groups)[method]
+    limits = {"min_labels": min_labels, "max_labels": max_labels}
+    return _out_of_fold(tuning, [method], objective, groups, **limits)[method]
 
 
 def _out_of_fold(
-    tuning: Tuning, methods: Sequence[str], objective: Objective, groups: IntArray
+    tuning: Tuning, methods: Sequence[str], objective: Objective, groups: IntArray, **limits: Any
 ) -> dict[str, sp.csr_matrix]:
     """Decisions of each method on every document by thresholds fitted on the other folds."""
     names = np.unique(groups)
@@ -131,14 +135,14 @@ def _out_of_fold(
     for name in names:
         rest, part = groups[groups != name], tuning.select(groups != name)
         held_out = np.flatnonzero((groups == name)[pairs.documents])
-        scores, labels = pairs.scores[held_out], pairs.labels[held_out]
+        scored = pairs.at(held_out)
         for method in methods:
             inner = method
             if method == AUTO:
                 # Nested: the choice itself must not see the documents either.
                 inner = _choose(part, objective, rest)[0] if len(names) > 2 else "global"
             values, _ = fit(inner, part, objective, rest)
-            decided[method][held_out] = scores >= values[labels]
+            decided[method][held_out] = _decide(scored, Thresholds(values, **limits))
     return {
         method: sp.csr_matrix(
             (np.ones(chosen.sum()), (pairs.documents[chosen], pairs.labels[chosen])),
@@ -146,6 +150,19 @@ def _out_of_fold(
         )
         for method, chosen in decided.items()
     }
+
+
+def _decide(pairs: Pairs, thresholds: Thresholds) -> NDArray[np.bool_]:
+    """Whether each pair is predicted; the pairs are all that the documents have."""
+    if not thresholds.min_labels and thresholds.max_labels is None:
+        return np.asarray(pairs.scores >= thresholds.values[pairs.labels])
+    order = np.lexsort((pairs.labels, pairs.documents))
+    _, sizes = np.unique(pairs.documents, return_counts=True)
+    rows = pairs.scores[order], pairs.labels[order], np.append(0, np.cumsum(sizes))
+    margins = thresholds.margins(sp.csr_matrix(rows, (len(sizes), thresholds.n_labels)))
+    decided = np.empty(len(order), dtype=np.bool_)
+    decided[order] = margins.data >= 0
+    return decided
 
 
 def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str, dict[str, Any]]:

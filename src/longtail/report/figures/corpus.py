@@ -19,7 +19,7 @@ from longtail.analysis.measures import (
 )
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
-from longtail.labels import FloatArray, label_groups
+from longtail.labels import FloatArray, group_cuts, label_groups
 from longtail.report.figures.drawing import GROUP_COLOURS, check_target, new_figure, save_figure
 from longtail.report.table import plural, shorten
 
@@ -89,7 +89,7 @@ def _draw_counts(axes: Axes, counts: FloatArray, cuts: Cuts | None) -> None:
     """Filled steps of the counts, coloured by group; the legend has the bounds of the groups."""
     from matplotlib.patches import Patch
 
-    low, high = np.quantile(counts, [1 / 3, 2 / 3]) if cuts is None else cuts
+    low, high = group_cuts(counts) if cuts is None else cuts
     bounds = (f"more than {high:.4g}", f"{low:.4g} to {high:.4g}", f"fewer than {low:.4g}")
     edges, legend = np.arange(counts.size + 1) + 0.5, []
     groups = label_groups(counts, (low, high))
