@@ -156,7 +156,8 @@ def _finish_training(folder: Path, *start_over: str) -> None:
         code, printed = _train(folder, *SETTINGS, *start_over)
     assert code == 0, f"refused: {printed[-200:]}"
     assert _loss_of(folder) == "fl", f"another model than the training: {_loss_of(folder)}"
-    names = {"README.md", "data.json", "documents.safetensors", "longtail.json", "vocabulary.json"}
+    names = {"README.md", "data.json", "longtail.json", "vocabulary.json"}
+    names |= {"documents.safetensors", "held_out.safetensors"}
     names |= {"idf.safetensors", "model.safetensors", *(["kept.txt"] if start_over else [])}
     check_files(folder / "run", names)
 

@@ -49,7 +49,7 @@ def test_files(longtail: Command, trained: Path, folder: Path, tmp_path: Path) -
     assert len(lines.read_text("utf-8").splitlines()) == 3
     longtail.fails("is there already. Replace it with --overwrite", *_explain(trained, page))
     longtail.ok(*_explain(trained, page), "--overwrite")
-    longtail.fails("is what is being read", "explain", trained, lines, "--out", lines)
+    longtail.fails("is the data being read", "explain", trained, lines, "--out", lines)
 
 
 def _explain(run: Path, out: Path) -> tuple[object, ...]:
