@@ -15,11 +15,9 @@ from longtail.losses import CONSTANTS, LOSSES, BalancedLoss, LossRow, MultiLabel
 TARGET = Path(__file__).with_name("losses.md")
 
 INTRODUCTION = """\
-# The losses
+# Losses
 
-Made from `longtail.losses.LOSSES` by `python docs/make_losses.py`; edit there.
-
-Every loss is a `torch.nn.Module` made by name and called on raw logits:
+Every loss is a `torch.nn.Module` that you build by name and call on raw logits:
 
 ```python
 import torch
@@ -32,42 +30,50 @@ logits, target = torch.zeros(1, 2, requires_grad=True), torch.tensor([[1.0, 0.0]
 loss(logits, target, mask=None, sample_weight=None).backward()
 ```
 
-In the formulas z is the logit, p = sigmoid(z), y the target, n the number of training documents
-with the label, N that of all training documents; g is gamma, r_CB = (1-cb_beta) / (1-cb_beta^n)
-the class-balanced weight, r_DB = alpha + sigmoid(beta (r - mu)) the rebalanced one with
-r = (1/n) / (sum of 1/n over the document's labels), v = kappa log(N/n - 1) the negative-tolerant
-shift, l is lambda. A bar separates the cost of a label that applies from that of one that does not.
+"The paper" is [Huang et al., EMNLP 2021](https://aclanthology.org/2021.emnlp-main.643/). In the
+formulas,
+
+- z is the logit, p = sigmoid(z), and y the target;
+- n is the number of training documents with the label, N that of all training documents;
+- r_CB = (1-cb_beta) / (1-cb_beta^n) is the class-balanced weight;
+- r_DB = alpha + sigmoid(beta (r - mu)) is the rebalanced weight, with
+  r = (1/n) / (sum of 1/n over the document's labels);
+- v = kappa log(N/n - 1) is the shift of the negative-tolerant losses (NTR);
+- g is gamma, and l is lambda;
+- the loss of a label that applies is before the bar, that of one that does not after it.
+
+(This page is generated from `longtail.losses.LOSSES` by `docs/make_losses.py`.)
 
 ## Your data, which loss
 
-| your data | loss |
+| your data or aim | loss |
 |---|---|
 """
 
 EDGES = """\
-## What is defined at the edges
+## Reductions, limits and special cases
 
-- A label without a training document counts as half a document, a label on every document as N
-  minus half a document in the shift of NTR and of `logit-adjusted`.
-- A document without labels has a rebalanced weight of alpha + 1, the limit of the formula.
-- A masked element neither counts nor gets gradient, whatever its logit and target are; `mean`
-  divides by the known elements, `batchmean` by the documents with at least one.
-- An empty batch has a loss of 0.
-- `batchmean` sums over labels and averages over documents. `mean` also divides by the number of
-  labels, so the best learning rate would change with the label set.
-- Half-precision logits are computed in float32, and the loss is float32; the gradient has the type
-  of the logits.
-- `mu="auto"` is (mean(r) + median(r)) / 2 over all pairs of a training document and one of its
-  labels, r = (1/n_i) / (sum of 1/n_j over the document's labels). Where only counts are known it
-  is the mean of r, n_samples / total count.
-- For `zlpr` and `dice`, which have one term per document, `mean` is `batchmean` and `none` has the
-  shape (documents,); for `two-way` see there.
-- Targets out of [0, 1], and sparse ones that point outside the batch, raise an error, but under
-  torch.compile and in CUDA graphs, where a check of values cannot raise, they are not looked at.
-- A NaN logit that counts makes the loss NaN; so may an infinite one, or one beyond 1e18.
-- Targets get no gradient: those that require one raise an error.
-- The rows of `BalancedLoss` have an analytic gradient that needs one logit-sized buffer, and no
-  second derivative but with `reduction="none"`.
+- **Reductions.** `batchmean` sums over labels and averages over documents. `mean` also divides by
+  the number of labels, so the best learning rate depends on the label set. For `zlpr` and `dice`,
+  which have one term per document, `mean` equals `batchmean`, and `none` has the shape
+  (documents,). For `two-way`, see [TwoWayLoss](#twowayloss).
+- **Masks.** A masked element adds nothing to the loss and gets no gradient, whatever its logit and
+  target. `mean` divides by the number of known elements, `batchmean` by the documents with at
+  least one.
+- **Counts.** In the shift of NTR and of `logit-adjusted`, a label without training documents
+  counts as half a document, and a label on every document as N minus half a document. A document
+  without labels has a rebalanced weight of alpha + 1, the limit of the formula.
+- **mu.** `mu="auto"` is (mean(r) + median(r)) / 2 over all pairs of a training document and one of
+  its labels. If only counts are known, it is the mean of r, n_samples / total count.
+- **Types.** With half-precision logits the loss is computed and returned in float32; the gradient
+  has the type of the logits.
+- **Targets** outside [0, 1], and sparse targets that point outside the batch, raise an error,
+  except under torch.compile and CUDA graphs, where they are not checked. Targets that require a
+  gradient raise an error.
+- **NaN.** A NaN logit makes the loss NaN unless it is masked; an infinite logit, or one beyond
+  1e18, may do so too. An empty batch has a loss of 0.
+- **Gradients.** `BalancedLoss` has an analytic gradient that needs one buffer of the size of the
+  logits. It has a second derivative only with `reduction="none"`.
 """
 
 

@@ -58,12 +58,13 @@ def test_folds_and_blends(blended: Classifier, blend: Classifier, tmp_path: Path
     assert {path.name for path in tmp_path.rglob("*.safetensors")} <= {
         "idf.safetensors",
         "documents.safetensors",
+        "held_out.safetensors",
     }
     loaded = LongTailClassifier.from_pretrained(tmp_path / "run", engine="onnx")
     assert loaded.predict_labels(TEXTS + ODD) == blended.predict_labels(TEXTS + ODD)
     assert loaded.plans_ == blended.plans_ and loaded.facts_ == blended.facts_
-    evaluation, expected = loaded.evaluate(TEXTS, LABELS), blended.evaluate(TEXTS, LABELS)
-    assert evaluation.overall == expected.overall
+    pair = [each.evaluate_scores(TEXTS, LABELS)[0] for each in (loaded, blended)]
+    assert pair[0].overall == pair[1].overall
     assert loaded.trained_on(TEXTS).all()
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
     assert "| Engine | onnxruntime |" in card
@@ -89,7 +90,8 @@ def test_comparisons(bag: Classifier, exported: Classifier, monkeypatch: Patch) 
     assert (compared.n_documents, compared.n_alike) == (64, 64)
     assert compared.difference < 1e-5 and compared.evaluations == ()
     same = compare(bag, exported, TextData.from_lists(TEXTS, LABELS))
-    assert [each.overall for each in same.evaluations] == [bag.evaluate(TEXTS, LABELS).overall] * 2
+    expected = bag.evaluate_scores(TEXTS, LABELS)[0].overall
+    assert [each.overall for each in same.evaluations] == [expected] * 2
     # Another model, whose scores are others.
     monkeypatch.setattr(type(bag.ensemble_.models[0]), "scores", lambda *_: np.zeros((64, 3)))
     with pytest.raises(LongtailError, match=r"expected at most 0\.0001\. Nothing was written"):

@@ -110,9 +110,9 @@ def test_columns_of_labels_instead_of_a_separator(
 def test_included_on_request_with_a_warning(longtail: Command, run: Path, table: Path) -> None:
     result, err = evaluated(longtail, run, table, "--include-trained")
     assert result["documents"] == {"read": 600, "trained_on": 480, "evaluated": 600}
-    assert "480 of 600" in err and "the figures are too good" in err
+    assert "480 of 600" in err and "the scores are too high" in err
     done = longtail.ok("report", run, "--data", table, "--include-trained")
-    assert "the figures are too good" in done.err
+    assert "the scores are too high" in done.err
 
 
 def test_nothing_left_is_an_error(longtail: Command, run: Path, table: Path, rows: Any) -> None:

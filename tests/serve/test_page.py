@@ -220,7 +220,7 @@ def test_a_correction_is_saved(open_page: Open, folder: Path) -> None:
     page.locator("#search").press_sequentially("TI")
     page.wait_for_selector("#found [role=option]")
     options = page.locator("#found [role=option]").all_text_contents()
-    assert options[0].startswith("tin medium") and "4 training documents" in options[0]
+    assert options[0].startswith("tin tail") and "4 training documents" in options[0]
     assert "precision" in options[0] or "no held-out figures" in options[0]
     page.keyboard.press("Enter")
     page.locator("#search").press_sequentially("silver & <gold>")

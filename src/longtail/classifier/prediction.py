@@ -179,8 +179,8 @@ class PredictionMixin:
         if n_trained:
             warnings.warn(
                 f"the model was trained on {n_trained:,} of these {len(texts):,} documents, so the "
-                "figures are too good. Leave them out: `new = ~classifier.trained_on(texts)` is "
-                "True of the others, and evaluates a TextData as `data[new]`.",
+                "scores are too high. Evaluate the others alone: of a TextData they are "
+                "data[~classifier.trained_on(data.texts)].",
                 stacklevel=2,
             )
         return self.evaluate_scores(texts, labels)[0]

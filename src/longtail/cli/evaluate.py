@@ -98,7 +98,7 @@ def leave_out_trained(
     whom = names[0] if len(names) == 1 else "one of these models"
     what = f"{whom} was trained on {n_trained:,} of {read:,} documents of {data}"
     if n_trained and include_trained:
-        print_notes([f"{what}: they are evaluated too, and the figures are too good."])
+        print_notes([f"{what}: they are evaluated too, and the scores are too high."])
     elif n_trained == read > 0:
         raise InputError(
             f"there is nothing to evaluate: {what}. Name documents that were held out or are new, "

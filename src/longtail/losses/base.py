@@ -34,28 +34,28 @@ IGNORED = -100
 
 
 class MultiLabelLoss(nn.Module):
-    """Base of all losses: reads the batch, gets the terms of the subclass, reduces them.
+    """Base of all losses: checks targets, masks and weights, and reduces the subclass's terms.
 
     Args:
         label_weight: one non-negative weight per label, multiplied into the loss of that label.
         reduction: `mean` over all known elements, as in PyTorch; `batchmean`, the sum over labels
             and the mean over documents, so that the learning rate does not depend on the number of
             labels; `sum`; or `none`.
-        check_targets: look at the values of targets and sample weights, and at where sparse targets
-            point, and raise if they are not usable. On a GPU the look costs a synchronisation;
-            under torch.compile and CUDA graphs it is skipped.
+        check_targets: raise if values of targets or sample weights, or indices of sparse targets,
+            are invalid. On a GPU this costs a synchronisation; under torch.compile and CUDA graphs
+            it is skipped.
         dtype: type of the per-label constants; float64 for results exact to more than six digits.
 
     Shape:
         logits (documents, labels), floating point. target: the same shape with values in [0, 1], a
         sparse CSR tensor of that shape, or a pair (label_indices, offsets) with the flat label
         indices of all documents and where each document begins. mask: boolean, the same shape,
-        False where the label is unknown; such an element neither counts nor gets gradient.
+        False where the label is unknown; such an element adds nothing and gets no gradient.
         sample_weight: (documents,).
 
     An empty batch, or one where every element is masked, has a loss of 0 with zero gradient. A NaN
-    logit that counts makes the loss NaN; so may an infinite one, or one beyond 1e18.
-    Half-precision logits are computed, and the loss returned, in float32.
+    logit makes the loss NaN unless it is masked; an infinite one, or one beyond 1e18, may do so
+    too. With half-precision logits the loss is computed and returned in float32.
     """
 
     label_weight: Tensor | None

@@ -37,7 +37,7 @@ Weighting = Literal["none", "class-balanced", "rebalanced"]
 
 
 class BalancedLoss(ElementwiseLoss):
-    r"""The heart: weight x focal factor x negative-tolerant logits, each of them optional.
+    r"""Weight x focal factor x negative-tolerant logits, each of them optional.
 
     Formula:
         positives:  w (1-q)^gamma (-log q)               with q = sigmoid(z - v_i)
@@ -56,8 +56,8 @@ class BalancedLoss(ElementwiseLoss):
         cb_beta: growth of the effective number of documents (paper: 0.9).
         alpha, beta, mu: floor, slope and centre of the rebalanced weight (paper: 0.1, 10, and 0.9
             for Reuters, 0.05 for PubMed).
-        negative_scale: factor on negatives; None is 1/lambda, as the paper writes it. The authors'
-            scripts use 1 in NTR-FL alone.
+        negative_scale: factor of the negatives; None is 1/lambda, as in the paper. The authors'
+            scripts use 1 for NTR-FL only.
         label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
 
     Relations:
@@ -185,7 +185,7 @@ class BalancedLoss(ElementwiseLoss):
 
 
 class AsymmetricLoss(ElementwiseLoss):
-    r"""Focuses negatives harder than positives and forgets the very easy ones.
+    r"""Down-weights easy negatives more than easy positives, and ignores the easiest.
 
     Formula:
         positives:  -(1-p)^g+ log p
@@ -221,7 +221,7 @@ class AsymmetricLoss(ElementwiseLoss):
 
 
 class HillLoss(ElementwiseLoss):
-    r"""Doubts very confident negatives: they may be labels that the annotators missed.
+    r"""Limits the loss of negatives predicted with confidence, which may be missing labels.
 
     Formula:
         positives:  -(1-p)^gamma log p,  p = sigmoid(z - margin)
@@ -253,7 +253,7 @@ class HillLoss(ElementwiseLoss):
 
 
 class SquaredHingeLoss(ElementwiseLoss):
-    r"""The L2 loss of linear support vector machines; a logit is a margin, its threshold 0.
+    r"""The squared hinge of linear support vector machines: logits are margins, the threshold is 0.
 
     Formula:
         positives:  max(0, 1 - z)^2
@@ -262,7 +262,7 @@ class SquaredHingeLoss(ElementwiseLoss):
     Relations:
         with `sum` and an L2 penalty of |w|^2 / (2 C) on a linear head, scikit-learn's `LinearSVC`,
         one label against the rest. Elements beyond their margin cost nothing; unlike `bce`, the
-        sigmoid of a logit is no estimate of a probability.
+        sigmoid of a logit is not an estimate of a probability.
     """
 
     def _positive(self, logits: Tensor) -> Tensor:
@@ -279,8 +279,8 @@ class ZLPRLoss(DocumentLoss):
         log(1 + sum over negatives of e^z) + log(1 + sum over positives of e^-z), per document
 
     Relations:
-        the softmax cross-entropy of many labels; its natural threshold is a logit of 0. Soft
-        targets weigh the two sums by y and 1 - y.
+        generalises softmax cross-entropy to several labels; its natural threshold is a logit of 0.
+        Soft targets weight the two sums by y and 1 - y.
     """
 
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
@@ -332,8 +332,8 @@ class TwoWayLoss(DocumentLoss):
             other way round.
 
     Relations:
-        within documents it is a temperatured `zlpr` without the zero; the second way looks at the
-        other documents of the batch, so it wants batches with several documents per label.
+        within documents it is `zlpr` with temperatures and without the zero; the second way
+        compares the documents of a batch, so use batches with several documents per label.
     """
 
     def __init__(

@@ -77,19 +77,19 @@ LOSSES: Mapping[str, LossRow] = {
     ),
     "fl": _balanced(
         "focal loss", "-(1-p)^g log p | -p^g log(1-p)", "Lin et al., ICCV 2017",
-        "many easy negatives, no label counts at hand",
+        "many easy negatives; label counts unavailable",
     ),
     "cb": _balanced(
         "class-balanced focal loss", "r_CB x fl", CUI,
-        "counts differ, labels seldom share a document", weighting="class-balanced",
+        "different label counts; labels that seldom co-occur", weighting="class-balanced",
     ),
     "r-fl": _balanced(
         "rebalanced focal loss", "r_DB x fl", WU,
-        "rare labels ride on frequent ones", weighting="rebalanced",
+        "rare labels that co-occur with frequent ones", weighting="rebalanced",
     ),
     "ntr-fl": _balanced(
         "negative-tolerant focal loss", "fl on q = sigmoid(z - v) | sigmoid(l (z - v)) / l", WU,
-        "rare labels drown in negatives", ntr=True,
+        "rare labels dominated by negatives", ntr=True,
     ),
     "db-0fl": _balanced(
         "distribution-balanced loss without focal factor", "r_DB x ntr-bce", HUANG,
@@ -97,11 +97,12 @@ LOSSES: Mapping[str, LossRow] = {
     ),
     "cb-ntr": _balanced(
         "class-balanced negative-tolerant focal loss", "r_CB x ntr-fl", HUANG,
-        "a long tail, best micro-F1 in the paper", ntr=True, weighting="class-balanced",
+        "a long tail; best micro-F1 in the paper", ntr=True, weighting="class-balanced",
     ),
     "db": _balanced(
         "distribution-balanced loss", "r_DB x ntr-fl", f"{WU}; {HUANG}",
-        "a long tail with linked labels: the default", ntr=True, weighting="rebalanced",
+        "a long tail with co-occurring labels; the default of encoders",
+        ntr=True, weighting="rebalanced",
     ),
     "cb-bce": _balanced(
         "class-balanced binary cross-entropy", "r_CB x bce", CUI,
@@ -122,13 +123,13 @@ LOSSES: Mapping[str, LossRow] = {
     ),
     "hill": LossRow(
         "Hill loss", "-(1-p')^g log p', p' = sigmoid(z-1) | (1.5-p) p^2",
-        "Zhang et al., arXiv:2112.07368", "labels are missing from the annotation", "HillLoss",
+        "Zhang et al., arXiv:2112.07368", "labels missing from the annotation", "HillLoss",
         {"gamma": 2.0, "margin": 1.0, "peak": 1.5},
     ),
     "zlpr": LossRow(
         "zero-bounded log-sum-exp pairwise rank loss",
         "log(1 + sum_neg e^z) + log(1 + sum_pos e^-z)", "Su et al., arXiv:2208.02955",
-        "ranking matters, or you do not want to tune thresholds", "ZLPRLoss",
+        "ranking; predictions without tuned thresholds", "ZLPRLoss",
     ),
     "two-way": LossRow(
         "two-way multi-label loss",
@@ -144,12 +145,12 @@ LOSSES: Mapping[str, LossRow] = {
     "logit-adjusted": LossRow(
         "logit-adjusted binary cross-entropy", "bce on z + tau logit(n/N)",
         "Menon et al., ICLR 2021",
-        "macro-averaged measures, at the price of micro-F1", "BalancedLoss",
+        "macro-averaged metrics, at the cost of micro-F1", "BalancedLoss",
         {"gamma": 0.0, "weighting": "none", "kappa": 1.0}, needs_stats=True,
     ),
     "squared-hinge": LossRow(
         "squared hinge loss", "max(0, 1 - z)^2 | max(0, 1 + z)^2", "Fan et al., JMLR 2008",
-        "a linear head on sparse features, as a linear SVM", "SquaredHingeLoss",
+        "a linear head on sparse features, like a linear SVM", "SquaredHingeLoss",
     ),
 }  # fmt: skip
 

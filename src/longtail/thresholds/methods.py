@@ -39,7 +39,8 @@ CURVE_LEVELS, COUNT_LEVELS = 1 << 11, 32
 
 
 def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
-    """One probability of 0.40, 0.41, ..., 0.60, or of margins one shift of -1.0, -0.9, ..., 1.0."""
+    """The best probability of 0.40, 0.41, ..., 0.60 for all labels; of margins the best shift of
+    -1.0, -0.9, ..., 1.0."""
     name, values, cuts = "probability", GRID, logit(GRID)
     if tuning.scale == "margin":
         name, values, cuts = "shift", SHIFTS, SHIFTS
@@ -53,7 +54,7 @@ def grid(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
 
 
 def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
-    """One threshold, the exact best of all cuts."""
+    """The best threshold for all labels."""
     value, f1 = best_cut(tuning, objective)
     return np.full(tuning.n_labels, value), {"threshold": value, "tuning_f1": f1}
 
@@ -61,11 +62,10 @@ def one_for_all(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted
 def per_label(
     tuning: Tuning, objective: Objective, folds: IntArray, shrinkage: float = SHRINKAGE
 ) -> Fitted:
-    """The exact best cut of every label for the objective, shrunk towards the curve of
-    `frequency` for rare labels.
+    """The best threshold of each label, shrunk towards the curve of `frequency` for rare labels.
 
     For `macro` that is the F1 of the label alone; for `micro` and `mean` the objective, with all
-    other labels cut by the curve.
+    other labels at their thresholds on the curve.
     """
     curve, details = fit("frequency", tuning, objective, folds)
     pairs, cuts, values = tuning.by_label, cuts_of(tuning), curve.copy()
@@ -88,7 +88,8 @@ def per_label(
 
 
 def micromacro(tuning: Tuning, objective: Objective, folds: IntArray) -> Fitted:
-    """Labels from frequent to rare, each cut for running micro-F1 + F1 of the label / labels.
+    """From frequent labels to rare ones, the best threshold of each for micro-F1 so far + F1 of the
+    label / number of labels.
 
     Fitted once for each fold, on all other folds (with one fold, on all documents); a label's
     threshold is the mean over the fits in which it has a scored document, and the global
