@@ -138,6 +138,24 @@ def test_cancelled_requests_leave_the_queue(model: Model, thread: ThreadPoolExec
     run(work())
 
 
+def test_metrics_that_fail_leave_no_request_waiting(
+    model: Model, thread: ThreadPoolExecutor
+) -> None:
+    faults = iter([OSError("the folder of the metrics is gone")])
+
+    def observe(_: int) -> None:
+        for fault in faults:
+            raise fault
+
+    async def work() -> None:
+        batcher = Batcher[int, int](model, thread, observe=observe)
+        with pytest.raises(OSError, match="is gone"):
+            await batcher.submit([1])
+        assert await batcher.submit([2]) == [4]
+
+    run(work())
+
+
 def test_only_the_request_that_fails_has_the_error(
     model: Model, thread: ThreadPoolExecutor
 ) -> None:

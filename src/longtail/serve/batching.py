@@ -148,9 +148,9 @@ class Batcher(Generic[Item, Result]):
         items = [item for _, part in batch for item in part]
         if not items:
             return
-        self.observe(len(items))
         loop = asyncio.get_running_loop()
-        try:
+        try:  # an error of anything else would end the worker, and all requests would wait
+            self.observe(len(items))
             results = await loop.run_in_executor(self.executor, self.call, items)
         except Exception as error:
             if len(batch) > 1:  # only the request that fails by itself has an error
