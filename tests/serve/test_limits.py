@@ -88,6 +88,23 @@ def test_what_is_too_large(serving: Serve) -> None:
         assert client.post(PATH, json={"documents": [{"text": "x" * 10}] * 2}).status_code == 200
 
 
+def test_bodies_take_no_more_memory_than_the_service_has(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "MOST_BODIES", 2)
+
+    with serving(max_body_mb=0.01) as client:
+        app: Any = client.app
+        large = json.dumps(TEXT).encode() + b" " * 9000
+        for _ in range(3):
+            assert client.post(PATH, content=large, headers=JSON).status_code == 200
+        assert app.n_bytes == 0, "what was answered is let go"
+        app.n_bytes = 15_000  # of requests under way
+        assert "busy" in error_of(client.post(PATH, content=large, headers=JSON), 503)
+        assert client.post(PATH, json=TEXT).status_code == 200
+        assert app.n_bytes == 15_000
+
+
 def test_huge_and_odd_texts_have_answers(client: TestClient) -> None:
     for text in (
         "",

@@ -32,6 +32,8 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
 )
 RETRY_SECONDS = 1
+# Of the largest size, held at once: connections beyond that shall not take all memory.
+MOST_BODIES = 50
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # Names that no other site can have: addresses too, as browsers do not look them up.
 LOCAL = re.compile(r"(?:localhost|[\d.]+|\[[\da-f:.]+\])(?::\d*)?", re.ASCII | re.IGNORECASE)
@@ -54,7 +56,7 @@ class Guard:
 
     def __init__(self, app: App, service: Service, metrics: Metrics) -> None:
         self.app, self.limits, self.metrics = app, service.limits, metrics
-        self.only_local = service.only_local
+        self.only_local, self.n_bytes = service.only_local, 0  # bytes of all bodies held now
         self.api_key = None if service.api_key is None else service.api_key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,19 +84,17 @@ class Guard:
             self._note(scope, status, time.perf_counter() - start)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope["headers"])
+        headers, body = dict(scope["headers"]), bytearray()
         self._check_host(headers)
         self._check_key(scope["path"], headers)
-        body = b""
-        if scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
-            body = await self._body(headers, receive)
-            kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-            # Also what keeps pages of other sites from sending anything: they may not say this.
-            if scope["method"] == "POST" and kind != b"application/json":
-                got = kind.decode("latin-1")
-                message = f"expected Content-Type: application/json, got {got!r}."
-                raise RefusedError(422, f"{message} Send the body as JSON.")
-        await self._run(scope, body, receive, send)
+        try:
+            if scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
+                await self._read(body, headers, receive)
+            if scope["method"] == "POST":
+                _check_kind(headers)
+            await self._run(scope, body, receive, send)
+        finally:
+            self.n_bytes -= len(body)
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         """Refuse pages of other sites whose name was made to lead to this machine."""
@@ -114,7 +114,7 @@ class Guard:
             message = "expected the header Authorization: Bearer KEY with the key of this service."
             raise RefusedError(401, message, (b"www-authenticate", b"Bearer"))
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+    async def _read(self, body: bytearray, headers: dict[bytes, bytes], receive: Receive) -> None:
         """The whole body, if it comes in time and is within the limit."""
         most = self.limits.max_body_bytes
         length = headers.get(b"content-length", b"0")
@@ -126,26 +126,27 @@ class Guard:
         )
         if not length.isdigit() or len(length) > 18 or int(length) > most:
             raise too_large
-        parts, size = [], 0
         try:
             async with asyncio.timeout(self.limits.timeout):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise RefusedError(408, "the client left before its body was whole.")
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > most:
+                    body += (part := message.get("body", b""))
+                    self.n_bytes += len(part)
+                    if len(body) > most:
                         raise too_large
+                    if self.n_bytes > MOST_BODIES * most:
+                        raise RefusedError(503, "the service is busy. Try again later.", close)
                     if not message.get("more_body", False):
-                        return b"".join(parts)
+                        return
         except TimeoutError:
             seconds = f"{self.limits.timeout:g} seconds"
             raise RefusedError(
                 408, f"the body did not arrive within {seconds}. Send it again.", close
             ) from None
 
-    async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def _run(self, scope: Scope, body: bytearray, receive: Receive, send: Send) -> None:
         """Run the application until it has answered, or the client has left."""
         bodies = [body]
 
@@ -184,6 +185,14 @@ class Guard:
             **scope.get("longtail", {}),
         }
         log.info("request", extra={"fields": fields})
+
+
+def _check_kind(headers: dict[bytes, bytes]) -> None:
+    """Refuse other forms, which pages of other sites may send: they may not say JSON."""
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != b"application/json":
+        message = f"expected Content-Type: application/json, got {kind.decode('latin-1')!r}."
+        raise RefusedError(422, f"{message} Send the body as JSON.")
 
 
 async def _send_error(
