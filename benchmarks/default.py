@@ -200,7 +200,7 @@ def run(system: str, corpus: Corpus, work: Path, peers: Path, limit: float) -> R
         fit = (*own, "train", *data, "--out", str(model))
         # All of the test part, as the others predict it: a few texts are in the training part too.
         flags = ("--split", "test", "--include-trained", "--json")
-        predict = (*own, "evaluate", str(model), *data, *flags)
+        predict = (*own, "evaluate", str(model), str(corpus.folder), *flags)
     else:
         script = str(HERE.absolute() / "peers.py")
         fit, predict = (

@@ -263,13 +263,26 @@ def test_hostile_texts_and_labels_are_only_text(open_page: Open, folder: Path) -
     assert page.locator("#text").input_value() == EVIL
     page.click("#card summary")
     assert page.locator("#card-body").inner_text()
+    assert page.locator("main script, main img, main iframe").count() == 0
+
+
+def test_a_hostile_card_keeps_only_its_text(browser: Any, address: str) -> None:
+    page = browser.new_page()
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.message) or dialog.dismiss())
+    page.goto(address)
+    page.wait_for_selector("#model:enabled")
     page.evaluate(
         "import('/static/card.js').then(({ showCard }) => showCard({ held_out: {}, card_html:"
         ' \'<p onclick="alert(1)">safe<script>alert(2)</script>'
         '<img src=x onerror=alert(3)><a href="javascript:alert(4)">x</a></p>\' }))'
     )
-    assert page.locator("#card-body").inner_html() == "<p>safe<a>x</a></p>"
-    assert page.locator("main script, main img, main iframe").count() == 0
+    card = page.locator("#card-body")
+    assert card.inner_html() == "<p>safe<a>x</a></p>"
+    card.locator("p").dispatch_event("click")
+    card.locator("a").dispatch_event("click")
+    assert dialogs == []
+    page.close()
 
 
 def test_by_keyboard_alone(open_page: Open, folder: Path) -> None:
