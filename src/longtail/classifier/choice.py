@@ -1,10 +1,10 @@
-"""Settle what settings leave open, by held-out documents.
+"""Choose the settings that a model leaves open, by its score on held-out documents.
 
-The objective decides, with thresholds cross-validated on the held-out documents; beside it stands
-the mean average precision of the labels, which needs no thresholds. (It alone chose too small a C
-on Reuters: the ranking within labels was best at 0.1, F1 at 3.) Of many labels a sample is
-compared, as the problems of linear models are independent of each other; where held-out labels are
-few, more folds are compared, by models that are not clearly worse on the first.
+The score is the objective (F1) with cross-validated thresholds. The mean average precision, which
+needs no thresholds, is reported as well but does not decide: on Reuters it was best at C=0.1, F1 at
+C=3. Two things keep the comparison cheap: with many labels it uses a sample of them, as linear
+models are independent per label; and settings that are clearly worse on the first fold are dropped.
+Further folds are used only where the held-out documents have few labels.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from longtail.models.search import learn_alike
 from longtail.progress import Progress
 from longtail.thresholds import Objective, cross_validated_score
 
-# Labels, and training documents of a fold, that are compared.
+# Size of the sample: labels, and training documents per fold.
 MAX_LABELS, MAX_DOCUMENTS = 300, 50_000
-# Labels of held-out documents that are enough; with fewer than the last, the first settings are
-# taken without a comparison.
+# Folds are added until their held-out documents have ENOUGH labels in total; with fewer than
+# TOO_FEW the first settings are used without a comparison.
 ENOUGH, TOO_FEW = 5_000, 30
 METHOD = "per-label"
-# What another C must gain; what other features, another loss or two models together must, which the
-# corpora of docs/log.md seldom needed; and what may be lost on the first fold by one that is
-# compared on the others; of 1.
+# Least improvement of the score (0 to 1) to change C; to change features or loss, or to blend two
+# models, which rarely pays on the corpora of docs/log.md; and how far behind the best on the first
+# fold settings may be to stay in the comparison.
 LEAST_GAIN, LEAST_GAIN_OF_ANOTHER, MARGIN = 0.002, 0.005, 0.005
 
 
 def settle(
     plan: Plan, folded: FoldedData, objective: Objective, run: Run, *, may_blend: bool = False
 ) -> tuple[list[Plan], list[Trial]]:
-    """The plan with nothing left open, or the two best to be blended, and what was compared."""
+    """Return one plan with every setting decided, or two to blend, and the trials."""
     stages = plan.model.stages(folded.data, plan.loss)
     if not stages:
         return [plan.with_model(plan.model)], []
@@ -67,7 +67,7 @@ class Part(NamedTuple):
     held_out: NDArray[np.int64]
     truth: sp.csr_matrix
     earlier: dict[Any, Any]
-    """Where the next fit on these documents may start."""
+    """Warm starts for the next fit on these documents."""
 
     @property
     def n_positive(self) -> int:
@@ -75,7 +75,7 @@ class Part(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A model, and its scores of the parts it was compared on: all of them, or the first."""
+    """A model that was scored on all parts."""
 
     model: Any
     trial: Trial
@@ -84,7 +84,7 @@ class Compared(NamedTuple):
 
 
 class Comparison:
-    """Models on the same documents and labels."""
+    """Compares models on the same documents and labels."""
 
     def __init__(self, plan: Plan, folded: FoldedData, objective: Objective, run: Run) -> None:
         self.plan, self.folded, self.objective, self.run = plan, folded, objective, run
@@ -118,7 +118,7 @@ class Comparison:
         return Part(fold, training, self.folded.training_rows(fold)[kept], held_out, truth, {})
 
     def add(self, model: ModelSettings) -> None:
-        """Fit and score a model that was not compared yet."""
+        """Fit and score a model, unless that was done before."""
         plan = self.plan.with_model(model)
         name = describe(plan)
         if name in self.trials:
@@ -142,15 +142,15 @@ class Comparison:
             self._others.append(compared)
 
     def two_best(self) -> list[ModelSettings]:
-        """The best, and the best of those that learn otherwise if their sum gains."""
+        """Return the best model; and, if a blend scores higher, the best of another type."""
         best = self._best
         assert best is not None
-        different = [each for each in self._others if not learn_alike(best.model, each.model)]
-        if not different:
+        others = [other for other in self._others if not learn_alike(best.model, other.model)]
+        if not others:
             return [best.model]
-        other = max(different, key=lambda each: each.trial.score)
+        other = max(others, key=lambda other: other.trial.score)
         truth = sp.vstack([part.truth for part in self.parts], format="csr")
-        scores = [np.concatenate(each.scores) for each in (best, other)]
+        scores = [np.concatenate(compared.scores) for compared in (best, other)]
         (first, second), _ = blend_weights(scores, truth)
         pairs = zip(best.scores, other.scores, strict=True)
         total = [first * one + second * another for one, another in pairs]
@@ -206,9 +206,9 @@ def describe(plan: Plan) -> str:
 
 
 def _spread(part: TextData, most: int) -> NDArray[np.int64]:
-    """Labels with training documents, of all frequencies."""
+    """Choose at most `most` labels, spread evenly over the frequencies."""
     counts = part.stats().label_counts
-    # A label of one document has none to be held out.
+    # A label needs two documents: one to train on, one to hold out.
     n_useful = int((counts > 1).sum()) or int((counts > 0).sum())
     order = np.argsort(-counts, kind="stable")[:n_useful]
     places = np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(int)

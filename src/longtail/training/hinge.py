@@ -1,14 +1,15 @@
-"""Squared hinge on sparse features: dual coordinate descent (Hsieh et al., ICML 2008), label by
-label, on the documents that matter to the label.
+"""Solver for the squared hinge loss on sparse features: dual coordinate descent (Hsieh et al., ICML
+2008) for each label, on a working set of documents.
 
-The score of a document is w'x - 1. As the bias is fixed, a document that is unlike those of the
-label is right from the start and costs nothing; so a label starts with its documents and the
-nearest others, and adds those that the solution gets wrong. Which these are is computed for a chunk
-of labels at a time, which is some twenty times as fast as label by label.
+The bias is fixed at -1, so a document that shares no features with the label is classified
+correctly by zero weights. The working set therefore starts with the label's own documents and the
+nearest negatives, and grows by the documents that the current solution misclassifies. Finding these
+for a chunk of labels at a time is about twenty times as fast as for one label.
 """
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numba
@@ -21,31 +22,32 @@ from longtail.training.devices import in_threads
 from longtail.training.encoded import WHOLE, Partial
 
 BIAS = -1.0
-# Other documents that a label starts with, and may add in each round: FEWEST, or PER_POSITIVE for
-# each of its documents.
+# Negatives in the first working set, and the most that each round adds: FEWEST, or PER_POSITIVE for
+# each positive if that is more.
 FEWEST, PER_POSITIVE, ROUNDS = 100, 2, 3
-# Pairs of document and label up to which documents are added until none is wrong.
+# Problems of at most this many (document, label) pairs are solved exactly: the working set grows
+# until no document outside it is misclassified.
 EXACT_PAIRS = 2_000_000
 EXACT_ROUNDS = 50
 EXACT_FEWEST = 1000
-# Documents of a label up to which the nearest others are enough in larger problems: on 400 labels
-# of pubmed_mesh of one document, and of two, the mean average precision is 23.8 and 28.3 without
-# adding any, 23.7 and 28.1 with three rounds, at half the cost.
+# In larger problems, labels with at most this many positives keep their first working set: on 400
+# labels of pubmed_mesh with one and with two documents the mean average precision is 23.8 and 28.3,
+# against 23.7 and 28.1 with three rounds, at half the cost.
 RARE = 2
-# A document is added where w'x exceeds this: it should be at most 0.
+# A negative joins the working set where w'x, which should be at most 0, exceeds this.
 VIOLATION = 0.1
-# The range of projected gradients at which descent stops, as in LIBLINEAR, and the most passes.
+# Range of the projected gradients at which the descent stops, as in LIBLINEAR; maximum passes.
 TOLERANCE, MAX_PASSES = 0.1, 200
-# Passes before documents are added: converging in every round took half as long again.
+# Passes before the working set grows: converging in every round took half as long again.
 EARLY_PASSES = 2
-# Weights below this share of a label's largest one are dropped.
+# Weights smaller than this fraction of the label's largest weight are dropped.
 SMALLEST = 0.01
-# Labels whose documents are scored together.
+# Labels that are scored together.
 MIN_CHUNK, MAX_CHUNK = 8, 32
 
 
 class Rows(NamedTuple):
-    """A sparse matrix by rows; by labels, for pairs of document and label."""
+    """The arrays of a CSR matrix, for compiled code."""
 
     starts: NDArray[Any]
     columns: NDArray[Any]
@@ -53,15 +55,15 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, matrix: Any, rank: NDArray[Any] | None = None) -> Rows:
-        """Of a matrix whose columns are renumbered by their rank."""
+        """Take the arrays of a matrix; `rank` renumbers its columns."""
         rows = sp.csr_matrix(matrix, dtype=np.float32)
         columns = rows.indices if rank is None else rank[rows.indices]
-        # Unsigned, as compiled code would ask of signed ones whether they count from the end.
+        # Unsigned: for signed indices numba adds a check for negative ones to every access.
         return cls(rows.indptr.astype(np.int64), columns.astype(np.uint32), rows.data)
 
 
 class Dual(NamedTuple):
-    """The documents of a label's solution, its own first, and their dual variables."""
+    """The solution for one label: its working set, positives first, and their dual variables."""
 
     documents: NDArray[np.int32]
     alpha: NDArray[np.float64]
@@ -71,10 +73,11 @@ Duals = list[Dual]
 
 
 def nearest_duals(solutions: dict[float, Duals], C: float) -> Duals:
-    """Where to start with this C: the solution of the nearest one, none if there is none; what is
-    found goes into `solutions`."""
+    """Return a warm start for this C, scaled from the nearest C in `solutions`; empty if there is
+    none. The list returned is also the new entry of `solutions`, which `solve_hinge` fills."""
     nearest = min(solutions, key=lambda other: abs(np.log(other / C)), default=None)
-    # Between those of a strong regularisation, proportional to C, and of none, equal.
+    # Dual variables are proportional to C under strong regularisation, and independent of it under
+    # none; the square root is in between.
     unit = 1.0 if nearest is None else (C / nearest) ** 0.5
     start = [] if nearest is None else solutions[nearest]
     solutions[C] = [Dual(documents, alpha * unit) for documents, alpha in start]
@@ -89,52 +92,59 @@ def solve_hinge(
     partial: Partial = WHOLE,
     duals: Duals | None = None,
 ) -> sp.csr_matrix:
-    """Weights, labels x features, that minimise C x summed squared hinge + half their squares.
+    """Minimise C * sum of squared hinge + ||w||^2 / 2 for each label.
 
-    `C`: one number, or one for each label; 0: nothing is learned. Weights of documents are
-    multiplied into C. Scores are `features @ weights.T + BIAS`. Exact, up to the tolerance, for
-    small problems and labels of many documents; other labels see their documents, the nearest
-    others and those that are wrong. `duals`: a list that receives the solution of each label; if it
-    holds those of the same documents and labels with another C, the search starts from there.
+    Args:
+        C: one number, or one per label; a label with C=0 gets no weights. Document weights multiply
+            it.
+        duals: receives the solution of each label. If it holds the solutions for the same documents
+            and labels with another C, they are the starting point.
+
+    Returns:
+        The weights, labels x features; scores are `features @ weights.T + BIAS`.
+
+    Problems of up to EXACT_PAIRS pairs are solved exactly, within the tolerance. In larger ones, a
+    label sees its positives, the nearest negatives, and those misclassified in the last rounds.
     """
     importance = np.ones(Y.shape[0]) if partial.weights is None else partial.weights
-    left_out = sp.csr_matrix(Y.shape if partial.unknown is None else partial.unknown)
+    unknown = sp.csr_matrix(Y.shape if partial.unknown is None else partial.unknown)
     if not importance.all():
         k = importance > 0
-        part = Partial(left_out[k], importance[k])
+        part = Partial(unknown[k], importance[k])
         return solve_hinge(features[k], Y[k], C, progress, part, duals)
-    # Frequent features side by side, where the processor keeps them: a third of the time.
+    # Frequent features are adjacent, so that they stay in the cache: a third of the time.
     rank = np.argsort(np.argsort(-np.bincount(features.indices, minlength=features.shape[1])))
     X = Rows.of(features, rank)
     norms = np.asarray(features.multiply(features).sum(axis=1), dtype=np.float32).ravel()
-    documents, left_out = sp.csc_matrix(Y), sp.csc_matrix(left_out)
-    counts = np.diff(documents.indptr)
+    positives, unknown = sp.csc_matrix(Y), sp.csc_matrix(unknown)
+    counts = np.diff(positives.indptr)
     n_labels = Y.shape[1]
     each_C = np.array(np.broadcast_to(np.asarray(C, dtype=np.float64), n_labels))
-    order = np.argsort(-counts, kind="stable")  # the longest first, so that threads end together
+    order = np.argsort(-counts, kind="stable")  # the most work first, so that threads end together
     is_small = len(norms) * n_labels <= EXACT_PAIRS
     fewest, rounds = (EXACT_FEWEST, EXACT_ROUNDS) if is_small else (FEWEST, ROUNDS)
-    # Not by the number of threads, which would then decide about the last digits.
-    size = min(MAX_CHUNK, max(MIN_CHUNK, n_labels // 16))
+    # Independent of the number of threads, which must not change the result.
+    chunk = min(MAX_CHUNK, max(MIN_CHUNK, n_labels // 16))
     first = 1 if is_small else rounds
-    chunks = [order[k : k + size] for k in range(0, n_labels, size)]
-
+    chunks = [order[k : k + chunk] for k in range(0, n_labels, chunk)]
     start = list(duals or [])
+    weights: list[Any] = [None] * n_labels
+    solutions: list[Any] = [None] * n_labels
 
-    def solve(labels: NDArray[Any]) -> Any:
+    def solve(labels: NDArray[Any]) -> int:
         most = int(counts[labels].max(initial=0))
-        limit = max(fewest, PER_POSITIVE * most)
         n = np.array([len(start[k].alpha) if start else 0 for k in labels])
+        limit = max(fewest, PER_POSITIVE * most)
         capacity = min(len(norms), max(most, n.max(initial=0)) + (rounds + 1) * limit)
         used, alpha = np.zeros((len(labels), capacity), np.int32), np.zeros((len(labels), capacity))
-        for row in np.flatnonzero(n):
-            used[row, : n[row]], alpha[row, : n[row]] = start[labels[row]]
+        for k in np.flatnonzero(n):
+            used[k, : n[k]], alpha[k, : n[k]] = start[labels[k]]
         solved = _solve_chunk(
             X,
             norms,
             0.5 / importance,
-            Rows.of(documents[:, labels].T),
-            Rows.of(left_out[:, labels].T),
+            Rows.of(positives[:, labels].T),
+            Rows.of(unknown[:, labels].T),
             each_C[labels],
             fewest,
             first if start else 0,
@@ -145,23 +155,20 @@ def solve_hinge(
             n,
             rank,
         )
-        found = [Dual(used[k, :size].copy(), alpha[k, :size].copy()) for k, size in enumerate(n)]
-        return solved, found
+        for row, label in enumerate(labels):
+            size = n[row]
+            weights[label] = solved[row]
+            solutions[label] = Dual(used[row, :size].copy(), alpha[row, :size].copy())
+        return len(labels)
 
-    solved: list[Any] = [None] * n_labels
-    found: list[Any] = [None] * n_labels
-    done = 0
-    for labels, (parts, each_dual) in zip(chunks, in_threads(solve, chunks), strict=True):
-        for label, part, dual in zip(labels, parts, each_dual, strict=True):
-            solved[label], found[label] = part, dual
-        done += len(labels)
+    for done in accumulate(in_threads(solve, chunks)):
         progress(Progress("solving", done, n_labels, "labels"))
     if duals is not None:
-        duals[:] = found
-    starts = np.cumsum([0, *(len(values) for _, values in solved)])
-    indices = np.concatenate([np.zeros(0, np.int32), *(columns for columns, _ in solved)])
-    values = np.concatenate([np.zeros(0, np.float32), *(values for _, values in solved)])
-    return sp.csr_matrix((values, indices, starts), shape=(n_labels, len(rank)))
+        duals[:] = solutions
+    starts = np.cumsum([0, *(len(values) for _, values in weights)])
+    indices = np.concatenate([np.zeros(0, np.int32), *(columns for columns, _ in weights)])
+    values = np.concatenate([np.zeros(0, np.float32), *(values for _, values in weights)])
+    return sp.csr_matrix((values, indices, starts), shape=(n_labels, features.shape[1]))
 
 
 _jit = numba.njit(nogil=True, cache=True)
@@ -169,13 +176,13 @@ _jit = numba.njit(nogil=True, cache=True)
 
 @_jit
 def _solve_chunk(  # type: ignore[no-untyped-def]
-    X, norms, ridge, positives, hidden, C, fewest, first, rounds, rare, documents, alpha, n, rank
+    X, norms, ridge, positives, unknown, C, fewest, first, rounds, rare, documents, alpha, n, rank
 ):
-    """The columns and values of the weights of each label.
+    """Solve some labels; return the columns and values of their nonzero weights.
 
-    `documents`, labels x capacity: those of the label in front; `alpha`: their dual variables; `n`:
-    how many of them there are. With `first`, the first round, above 0, these are where to start.
-    `ridge`: 1 / (2 x weight) of each document.
+    The first `n[k]` entries of row k of `documents` and `alpha` are the working set of label k and
+    its dual variables, both updated in place; with `first` > 0 they are a warm start. `ridge` is
+    1 / (2 * weight) of each document; `rank` maps columns of the features to those of `X`.
     """
     n_documents, n_labels, n_features = len(norms), len(C), len(rank)
     weights = np.zeros((n_labels, n_features), np.float32)
@@ -197,19 +204,21 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
             of_label = positives.columns[positives.starts[k] : positives.starts[k + 1]]
             documents[k, : len(of_label)] = of_label
             n[k] = len(of_label)
-            # Nearness to the sum of the label's documents finds the first of the others.
+            # The first negatives are those nearest to the sum of the label's documents.
             for i in of_label:
                 for e in range(X.starts[i], X.starts[i + 1]):
                     by_feature[X.columns[e], k] += X.values[e]
     for step in range(first, rounds + 1):
         if not is_open.any():
             break
+        if step > first:
+            by_feature[:] = weights.T
         _score(X, by_feature, scores)
         floor = np.float32(0.0 if step == 0 else VIOLATION)
         for k in range(n_labels):
             if is_open[k]:
-                # Below any floor: whether the label applies is unknown.
-                left_out = hidden.columns[hidden.starts[k] : hidden.starts[k + 1]]
+                # Documents for which the label is unknown stay below any floor.
+                left_out = unknown.columns[unknown.starts[k] : unknown.starts[k + 1]]
                 for i in left_out:
                     scores[i, k] = -1.0
                 limit = max(fewest, PER_POSITIVE * n_positive[k])
@@ -231,15 +240,13 @@ def _solve_chunk(  # type: ignore[no-untyped-def]
                     weights[k],
                     MAX_PASSES if is_last else EARLY_PASSES,
                 )
-        by_feature[:] = weights.T
     return [_without_small(weights[k][rank]) for k in range(n_labels)]
 
 
-@numba.njit(
-    nogil=True, cache=True
-)  # without fastmath, so that a label's scores are the same in any chunk
+# No fastmath: the scores of a label must not depend on the others in its chunk.
+@_jit
 def _score(X, by_feature, scores):  # type: ignore[no-untyped-def]
-    """The products of all documents with the weights of some labels."""
+    """Multiply all documents with the weights of some labels."""
     n_labels = by_feature.shape[1]
     for i in range(len(scores)):
         total = scores[i]
@@ -252,7 +259,7 @@ def _score(X, by_feature, scores):  # type: ignore[no-untyped-def]
 
 @_jit
 def _add_highest(score, documents, n, limit, floor):  # type: ignore[no-untyped-def]
-    """Append up to `limit` documents that have the highest scores above a floor."""
+    """Append the documents with the highest scores above a floor, at most `limit`."""
     is_above = score > floor
     is_above[documents[:n]] = False
     above = np.flatnonzero(is_above)
@@ -266,9 +273,9 @@ def _add_highest(score, documents, n, limit, floor):  # type: ignore[no-untyped-
 
 @_jit
 def _descend(X, norms, ridge, documents, n_positive, C, alpha, weights, max_passes):  # type: ignore[no-untyped-def]
-    """Dual coordinate descent with shrinking; changes alpha, and the weights accordingly.
+    """Run dual coordinate descent with shrinking; updates `alpha` and `weights` in place.
 
-    A positive wants w'x of at least 2, the others at most 0: margins of 1 around the bias.
+    The margin of 1 around the bias is reached at w'x >= 2 for positives and w'x <= 0 for negatives.
     """
     order = np.arange(len(documents))
     n_active = len(documents)
@@ -315,7 +322,7 @@ def _descend(X, norms, ridge, documents, n_positive, C, alpha, weights, max_pass
 
 @_jit
 def _without_small(weights):  # type: ignore[no-untyped-def]
-    """The columns and values of the weights that are not negligible."""
+    """Return the columns and values of the weights that are not negligible."""
     size = np.abs(weights)
     kept = np.flatnonzero(size > SMALLEST * size.max())
     return kept.astype(np.int32), weights[kept]
