@@ -1,8 +1,8 @@
-"""What mkdocs builds beside the pages of docs/: commands, settings, and files of the project.
+"""Pages that mkdocs adds to those of docs/: commands, tables of settings, and files of the project.
 
-A page for each verb is made of the command itself. `<!-- settings: Bag -->` in a page becomes the
-table of that class's settings. The results and the project's own pages are copied, and links
-between all of them, which are those of the repository, become links of the site.
+Each verb gets a page generated from the command. `<!-- settings: Bag -->` in a page becomes the
+table of that class's settings. Results and the project's own pages are copied, and repository links
+between pages become links of the site.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = re.compile(r"<!-- settings: (\w+) -->")
 
 
 class Defaults(griffe.Extension):
-    """Defaults of the estimator as values, where the source names a constant."""
+    """Show the estimator's defaults as values where the source names a constant."""
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         if func.path == "longtail.classifier.estimator.LongTailClassifier.__init__":
@@ -50,7 +50,7 @@ def on_config(config: Any) -> None:
 
 
 def on_files(files: Any, config: Any) -> None:
-    """Add the pages that are made here, and those of the project."""
+    """Add the generated pages and those of the project."""
     for name, text in command_pages().items():
         files.append(File.generated(config, f"commands/{name}.md", content=text))
     results = [path for path in sorted((ROOT / "results").iterdir()) if path.suffix in COPIED]
@@ -60,7 +60,7 @@ def on_files(files: Any, config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Write tables of settings, and links of the repository as links of the site."""
+    """Insert tables of settings, and turn links of the repository into links of the site."""
     uri = page.file.src_uri
     source = uri if page.file.generated_by else f"docs/{uri}"
 
@@ -108,7 +108,7 @@ def first_line(command: Any) -> str:
 
 
 def described(command: Any, path: str) -> str:
-    """What a command does, how it is called, and its flags in the groups of its help."""
+    """The help of a command, its usage, and its flags in the groups of the help."""
     context = typer.Context(command, info_name=path)
     usage = " ".join([path, *command.collect_usage_pieces(context)])
     text = f"{command.help}\n\n```text\n{usage}\n```\n"
@@ -127,5 +127,5 @@ def described(command: Any, path: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text inside a cell of a table."""
+    """Text escaped for the cell of a table."""
     return re.sub(r"([|*<>\[\]])", r"\\\1", text)

@@ -1,8 +1,8 @@
-"""Writes docs/losses.md from the table LOSSES and the docstrings of its modules.
+"""Write docs/losses.md from the table LOSSES and the docstrings of its modules.
 
     python docs/make_losses.py
 
-A test compares the file with what this makes, so the two cannot drift apart.
+A test fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TARGET = Path(__file__).with_name("losses.md")
 INTRODUCTION = """\
 # Losses
 
-Every loss is a `torch.nn.Module` that you build by name and call on raw logits:
+Each loss is a `torch.nn.Module`. Build it by name and call it on raw logits:
 
 ```python
 import torch
@@ -34,13 +34,13 @@ loss(logits, target, mask=None, sample_weight=None).backward()
 formulas,
 
 - z is the logit, p = sigmoid(z), and y the target;
-- n is the number of training documents with the label, N that of all training documents;
+- n is the number of training documents with the label, N the number of all training documents;
 - r_CB = (1-cb_beta) / (1-cb_beta^n) is the class-balanced weight;
 - r_DB = alpha + sigmoid(beta (r - mu)) is the rebalanced weight, with
   r = (1/n) / (sum of 1/n over the document's labels);
 - v = kappa log(N/n - 1) is the shift of the negative-tolerant losses (NTR);
 - g is gamma, and l is lambda;
-- the loss of a label that applies is before the bar, that of one that does not after it.
+- before the bar is the loss of a label that applies, after it the loss of one that does not.
 
 (This page is generated from `longtail.losses.LOSSES` by `docs/make_losses.py`.)
 
@@ -54,12 +54,12 @@ EDGES = """\
 ## Reductions, limits and special cases
 
 - **Reductions.** `batchmean` sums over labels and averages over documents. `mean` also divides by
-  the number of labels, so the best learning rate depends on the label set. For `zlpr` and `dice`,
-  which have one term per document, `mean` equals `batchmean`, and `none` has the shape
-  (documents,). For `two-way`, see [TwoWayLoss](#twowayloss).
+  the number of labels, so the best learning rate depends on the label set. `zlpr` and `dice` have
+  one term per document, so `mean` equals `batchmean`, and `none` has the shape (documents,). For
+  `two-way`, see [TwoWayLoss](#twowayloss).
 - **Masks.** A masked element adds nothing to the loss and gets no gradient, whatever its logit and
-  target. `mean` divides by the number of known elements, `batchmean` by the documents with at
-  least one.
+  target. `mean` divides by the number of known elements, `batchmean` by the number of documents
+  that have one.
 - **Counts.** In the shift of NTR and of `logit-adjusted`, a label without training documents
   counts as half a document, and a label on every document as N minus half a document. A document
   without labels has a rebalanced weight of alpha + 1, the limit of the formula.
@@ -67,9 +67,8 @@ EDGES = """\
   its labels. If only counts are known, it is the mean of r, n_samples / total count.
 - **Types.** With half-precision logits the loss is computed and returned in float32; the gradient
   has the type of the logits.
-- **Targets** outside [0, 1], and sparse targets that point outside the batch, raise an error,
-  except under torch.compile and CUDA graphs, where they are not checked. Targets that require a
-  gradient raise an error.
+- **Targets** raise an error if they require a gradient, if they are outside [0, 1], or if sparse
+  ones point outside the batch. The last two are not checked under torch.compile and CUDA graphs.
 - **NaN.** A NaN logit makes the loss NaN unless it is masked; an infinite logit, or one beyond
   1e18, may do so too. An empty batch has a loss of 0.
 - **Gradients.** `BalancedLoss` has an analytic gradient that needs one buffer of the size of the
@@ -84,7 +83,7 @@ def render() -> str:
     parts.append("\n## The table\n\n| loss | weight | focal | NTR | constants | paper |\n")
     parts.append("|---|---|---|---|---|---|\n")
     parts += [_table_row(name, row) for name, row in LOSSES.items()]
-    parts.append("\n" + _published_constants() + "\n" + EDGES + "\n## One by one\n")
+    parts.append("\n" + _published_constants() + "\n" + EDGES + "\n## Each loss\n")
     parts += [_section(name, row) for name, row in LOSSES.items()]
     modules = dict.fromkeys([MultiLabelLoss, *(row.module for row in LOSSES.values())])
     parts.append("\n## The modules\n")

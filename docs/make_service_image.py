@@ -1,4 +1,4 @@
-"""Writes docs/images/service.png: the page of `longtail serve` with a label pointed at.
+"""Write docs/images/service.png: the page of `longtail serve` with the pointer on a label.
 
     python docs/make_service_image.py [--address URL] [--out FILE] [--width 1280] [--dark]
 

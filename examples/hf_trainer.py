@@ -1,7 +1,7 @@
-"""A balancing loss in Hugging Face's Trainer, right under gradient accumulation.
+"""A balancing loss in Hugging Face's Trainer, correct with gradient accumulation.
 
-A tiny BERT with random weights on random token ids stands in for your model and tokenizer: nothing
-is downloaded. Run: python examples/hf_trainer.py
+A tiny BERT with random weights on random token ids stands in for your model and tokenizer, so
+nothing is downloaded. Run: python examples/hf_trainer.py
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ N_LABELS = 6
 
 
 def make_documents(n_documents: int = 192, length: int = 12) -> list[dict[str, torch.Tensor]]:
-    """Token ids; token i < N_LABELS in a document gives it label i, and later ones are rarer."""
+    """Token ids. A document that has token i < N_LABELS has label i; later labels are rarer."""
     torch.manual_seed(0)
     rarity = torch.cat([1 / torch.arange(2.0, N_LABELS + 2), torch.full((40,), 0.2)])
     tokens = torch.multinomial(rarity, n_documents * length, replacement=True)

@@ -1,6 +1,6 @@
-"""A balancing loss in a PyTorch Lightning module: it is a submodule like any other.
+"""A balancing loss as a submodule of a PyTorch Lightning module.
 
-Lightning moves its per-label constants to the device and stores them in the checkpoint.
+Lightning moves the loss's per-label constants to the device and stores them in the checkpoint.
 Run: pip install lightning && python examples/lightning_module.py
 """
 
@@ -15,7 +15,7 @@ from longtail import LabelStats, build_loss
 
 
 class Tagger(lightning.LightningModule):
-    """One linear layer and the loss named by the user."""
+    """One linear layer and a loss by name."""
 
     def __init__(self, n_features: int, stats: LabelStats, loss: str = "db") -> None:
         super().__init__()

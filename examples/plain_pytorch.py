@@ -12,7 +12,7 @@ from longtail import LabelStats, build_loss
 
 
 def make_data(n_documents: int = 512, n_features: int = 32, n_labels: int = 12) -> list[Tensor]:
-    """Features and 0/1 labels, the later labels ever rarer."""
+    """Features and 0/1 labels; later labels are rarer."""
     torch.manual_seed(0)
     features = torch.randn(n_documents, n_features)
     scores = features @ torch.randn(n_features, n_labels) / n_features**0.5

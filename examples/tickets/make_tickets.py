@@ -1,10 +1,10 @@
-"""Write a CSV of support tickets of a web shop that does not exist, for the tutorial.
+"""Write a CSV of support tickets of an imaginary web shop, for the tutorial.
 
 python examples/tickets/make_tickets.py tickets.csv --documents 2000
 python examples/tickets/make_tickets.py new.csv --documents 500 --seed 1 --without-labels
 
-Synthetic, from a seed: a few labels are on most tickets, most labels on few, and some labels bring
-others along. Who wrote a ticket chose other words than the label, and an agent forgot some labels.
+The tickets are random words from a seed. A few labels are frequent and most are rare, some labels
+imply others, texts use other words than the label names, and some labels are missing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ FILLER = (
 )
 THINGS = "kettle lamp jacket chair headphones blender backpack keyboard tent mirror"
 FORGOTTEN = 0.08
-"""Share of the labels that an agent forgot."""
+"""Share of the labels that are missing."""
 
 
 def ticket(rng: random.Random) -> tuple[str, list[str]]:
@@ -75,7 +75,7 @@ def ticket(rng: random.Random) -> tuple[str, list[str]]:
     sentences = []
     for name in sorted(labels):
         words = rng.sample(WORDS[name].split(), rng.choice((1, 2, 2, 3)))
-        # A word of another subject, as people write about more than what they ask for.
+        # A word of another subject: people mention more than what they ask for.
         words += rng.choices(WORDS[rng.choice(names)].split(), k=rng.choice((0, 0, 1)))
         words += [*rng.sample(FILLER.split(), 6), *rng.sample(THINGS.split(), rng.choice((0, 1)))]
         rng.shuffle(words)
