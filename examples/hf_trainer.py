@@ -1,7 +1,7 @@
 """A balancing loss in Hugging Face's Trainer, correct with gradient accumulation.
 
 A tiny BERT with random weights on random token ids stands in for your model and tokenizer, so
-nothing is downloaded. Run: python examples/hf_trainer.py
+nothing is downloaded. Run: pip install 'transformers[torch]' && python examples/hf_trainer.py
 """
 
 from __future__ import annotations
