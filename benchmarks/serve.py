@@ -38,12 +38,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from longtail import Bag, Encoder, LongTailClassifier, Training, load_data
+from longtail.classifier.export import to_onnx
 from longtail.reproduce.cells import hardware
 from longtail.serve.batching import Batcher
 from longtail.serve.settings import Limits
 
 SHARED = Path(os.environ.get("LONGTAIL_SHARED", Path(__file__).parents[2] / "shared"))
 MODELS = ("bag", "minilm")
+ENGINES = ("torch", "onnx")
 CLIENTS = (1, 8, 64)
 TITLE_WORDS = 10
 Send = Callable[[str], Awaitable[None]]
@@ -157,12 +159,18 @@ def line(
         f"{rate:>9.1f}{of_loop:>9.1f}{rate / of_loop:>7.2f}"
         for rate, of_loop in zip(ours, single, strict=True)
     )
-    return f"{name:<14}{n_clients:>8}{rates}{p50:>9.1f}{p99:>9.1f}{p99 / p50:>9.1f}"
+    return f"{name:<20}{n_clients:>8}{rates}{p50:>9.1f}{p99:>9.1f}{p99 / p50:>9.1f}"
 
 
-def measure(
-    given: argparse.Namespace, name: str, kind: str, folder: Path, texts: list[str]
-) -> None:
+def exported(folder: Path) -> Path:
+    """The model as ONNX files, in a folder next to it."""
+    target = folder.parent / "onnx" / "run"
+    if not target.is_dir():
+        to_onnx(LongTailClassifier.from_pretrained(folder, "cpu")).save_pretrained(target)
+    return target
+
+
+def measure(given: argparse.Namespace, name: str, folder: Path, texts: list[str]) -> None:
     classifier = LongTailClassifier.from_pretrained(folder, given.device)
     limits = Limits(max_batch=given.max_batch, max_wait_ms=given.max_wait_ms)
     loop(classifier, texts, 1.0)
@@ -194,7 +202,7 @@ def measure(
     server, port = start_service(folder, limits, given.device)
     try:
         report(lambda: http_client(port), asyncio.run, server.pid)
-        if given.soak and "titles" in name:
+        if given.soak and "titles, torch" in name:
             soak(server.pid, port, texts, given.soak)
     finally:
         server.terminate()
@@ -218,6 +226,7 @@ def soak(process: int, port: int, texts: list[str], seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="*", choices=MODELS, default=MODELS)
+    parser.add_argument("--engines", nargs="*", choices=ENGINES, default=ENGINES)
     parser.add_argument("--clients", nargs="*", type=int, default=CLIENTS)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each line")
     parser.add_argument("--max-batch", type=int, default=Limits.max_batch)
@@ -240,11 +249,13 @@ def main() -> None:
                 plans = LongTailClassifier.from_pretrained(folder, given.device).plans_
                 where = hardware(plans) if given.device == "cpu" else given.device
                 print(f"({where}; {'the queue alone' if given.in_process else 'HTTP'})\n")
-                print(f"{'':<22}{'per second':>25}{'per CPU second':>25}{'ms':>18}")
+                print(f"{'':<28}{'per second':>25}{'per CPU second':>25}{'ms':>18}")
                 rates = f"{'service':>9}{'loop':>9}{'ratio':>7}" * 2
-                print(f"{'':<14}{'clients':>8}{rates}{'p50':>9}{'p99':>9}{'p99/p50':>9}")
-            for name, texts in (("titles", titles), ("texts", whole)):
-                measure(given, f"{kind} {name}", kind, folder, texts)
+                print(f"{'':<20}{'clients':>8}{rates}{'p50':>9}{'p99':>9}{'p99/p50':>9}")
+            for engine in given.engines:
+                served = folder if engine == "torch" else exported(folder)
+                for name, texts in (("titles", titles), ("texts", whole)):
+                    measure(given, f"{kind} {name}, {engine}", served, texts)
 
 
 if __name__ == "__main__":
