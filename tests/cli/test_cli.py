@@ -144,7 +144,7 @@ def test_a_missing_test_part_is_reported_before_training(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train newswires --out x", "neither a known corpus"),
+        ("train newswires --out x", "is neither a corpus"),
         ("train newswire --out x --loss dbb", "Did you mean 'db'"),
         ("evaluate nowhere newswire", "holds no longtail model"),
         ("evaluate ../a.csv newswire", "../a.csv is a file. Expected the folder of a model"),

@@ -186,7 +186,7 @@ def test_a_model_without_hashes_is_noted(longtail: Command, run: Path, table: Pa
     # What was trained from Python has no options of reading either.
     result, err = evaluated(longtail, run, table, *FLAGS)
     assert result["documents"] == {"read": 600, "trained_on": None, "evaluated": 600}
-    assert f"{run} came without the hashes of its training documents" in err
+    assert f"{run} has no hashes of its training documents" in err
 
 
 def test_labels_that_the_model_does_not_know_at_all(

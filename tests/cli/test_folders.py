@@ -171,7 +171,7 @@ def test_a_report_replaces_only_reports(
     before = contents(run)
     for name in ("longtail.json", "vocabulary.json"):
         flags = ("--to", "json", "--out", run / name, "--overwrite")
-        longtail.fails("is what the report is made of", "report", run, "--data", folder, *flags)
+        longtail.fails("is an input of the report", "report", run, "--data", folder, *flags)
     assert contents(run) == before
 
 

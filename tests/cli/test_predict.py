@@ -323,7 +323,7 @@ def test_a_missing_run_and_empty_data(longtail: Command, trained: Path, tmp_path
     (tmp_path / "folder").mkdir()
     longtail.fails("an empty folder", "predict", trained, tmp_path / "folder")
     for flag in ("--resume", "--split=test"):
-        longtail.fails("the standard input", "predict", trained, "-", "--out", "o.csv", flag)
+        longtail.fails("standard input", "predict", trained, "-", "--out", "o.csv", flag)
 
 
 def test_margins_have_scores_and_no_threshold_of_probability(

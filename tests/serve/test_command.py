@@ -16,7 +16,7 @@ from longtail.cli import app
 from longtail.errors import LongtailError
 from longtail.runs.model import CONFIG_FILE
 from longtail.serve import run as running
-from longtail.serve.served import Served, Wanted
+from longtail.serve.served import Served, PredictQuery
 from longtail.serve.settings import Service
 
 
@@ -55,7 +55,7 @@ def test_exported_runs(run: Path, tmp_path: Path, loaded: Served) -> None:
     arguments = ["export", str(run), "--to", "onnx", "--out", str(out)]
     assert CliRunner().invoke(app, arguments).exit_code == 0
     exported = Served.load("exported", Service({"exported": out}, engine="onnx"))
-    texts = [Wanted("copper and wheat", 2), Wanted("nickel")]
+    texts = [PredictQuery("copper and wheat", 2), PredictQuery("nickel")]
     assert exported.predict(texts) == loaded.predict(texts)
 
 
@@ -127,4 +127,4 @@ def test_who_may_ask(
     monkeypatch.setattr(running, "serve", serve)
     result = CliRunner().invoke(app, ["serve", str(run), "--port", "0", *flags])
     assert result.exit_code == 0 and made[0].only_local == only_local
-    assert ("Whoever reaches this port" in result.stderr) == is_open
+    assert ("Anyone who can reach this port" in result.stderr) == is_open

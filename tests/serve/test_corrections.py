@@ -148,9 +148,9 @@ def test_where_corrections_may_be(run: Path, tmp_path: Path) -> None:
     check_corrections(service)
     for path, why in (
         (run / "corrections.jsonl", "inside the model"),
-        (tmp_path / "corrections.csv", "expected a name in .jsonl"),
-        (tmp_path / "nowhere" / "corrections.jsonl", "cannot be a file"),
-        (tmp_path / "folder.jsonl", "cannot be a file"),
+        (tmp_path / "corrections.csv", "expected the name of a .jsonl file"),
+        (tmp_path / "nowhere" / "corrections.jsonl", "cannot be written as a file"),
+        (tmp_path / "folder.jsonl", "cannot be written as a file"),
     ):
         (tmp_path / "folder.jsonl").mkdir(exist_ok=True)
         with pytest.raises(InputError, match=why):
