@@ -21,9 +21,9 @@ from fastapi.testclient import TestClient
 
 from longtail import Bag, LongTailClassifier, Training
 from longtail.serve.app import create_app
-from longtail.serve.protocol import ImpatientProtocol
+from longtail.serve.protocol import TimeoutProtocol
 from longtail.serve.run import open_socket
-from longtail.serve.served import Answer, Served, Wanted
+from longtail.serve.served import Answer, PredictQuery, Served
 from longtail.serve.settings import Limits, Service
 
 TEXTS = ["copper rose", "wheat fell", "copper and nickel rose", "wheat rose"] * 8
@@ -82,7 +82,7 @@ class Slow(Served):
         super().__init__(loaded.name, loaded.classifier, "")
         self.go, self.n_texts = threading.Event(), 0
 
-    def predict(self, wanted: list[Wanted]) -> list[list[Answer]]:
+    def predict(self, wanted: list[PredictQuery]) -> list[list[Answer]]:
         self.n_texts += len(wanted)
         assert self.go.wait(20)
         return super().predict(wanted)
@@ -93,7 +93,7 @@ def real_server(app: Any) -> Iterator[tuple[uvicorn.Server, int]]:
     """A server in a thread, and its port."""
     listener = open_socket("127.0.0.1", 0)
     settings: dict[str, Any] = dict(ws="none", lifespan="on", access_log=False, log_config=None)
-    config = uvicorn.Config(app, http=ImpatientProtocol, timeout_graceful_shutdown=20, **settings)
+    config = uvicorn.Config(app, http=TimeoutProtocol, timeout_graceful_shutdown=20, **settings)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

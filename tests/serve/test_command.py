@@ -16,7 +16,7 @@ from longtail.cli import app
 from longtail.errors import LongtailError
 from longtail.runs.model import CONFIG_FILE
 from longtail.serve import run as running
-from longtail.serve.served import Served, PredictQuery
+from longtail.serve.served import PredictQuery, Served
 from longtail.serve.settings import Service
 
 

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from longtail.errors import DataError, InputError
 from longtail.serve import guard
 from longtail.serve.observe import JsonLines
-from longtail.serve.served import Answer, Served, Wanted
+from longtail.serve.served import Answer, PredictQuery, Served
 from longtail.serve.settings import Limits
 
 from .conftest import JSON, PATH, TEXT, Serve, Slow
@@ -45,7 +45,7 @@ def error_of(answer: Any, status: int) -> str:
         (b'{"documents": "copper"}', "body.documents is wrong"),
         (b'{"documents": [{"text": null}]}', "body.documents.0.text is wrong"),
         (b'{"documents": [{"text": "a", "id": 5}]}', "body.documents.0.id is wrong"),
-        (b'{"documents": [{"text": "a", "odd": 5}]}', "odd is not a field that is known"),
+        (b'{"documents": [{"text": "a", "odd": 5}]}', "odd is not a known field"),
         (b'{"documents": [{"text": "\\ud800"}]}', "surrogate"),
         (b'{"documents": [{"text": "a"}], "top_k": 0}', "top_k"),
         (b'{"documents": [{"text": "a"}], "top_k": true}', "top_k"),
@@ -91,7 +91,7 @@ def test_what_is_too_large(serving: Serve) -> None:
 def test_bodies_take_no_more_memory_than_the_service_has(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "MOST_BODIES", 2)
+    monkeypatch.setattr(guard, "MAX_BODIES", 2)
 
     with serving(max_body_mb=0.01) as client:
         app: Any = client.app
@@ -142,7 +142,7 @@ def test_names_of_other_sites_do_not_lead_to_a_local_service(serving: Serve) -> 
         for host in ("evil.example", "localhost.evil.example:8000", "127.0.0.1.evil", "", "é"):
             for path in ("/models", "/", "/health"):
                 answer = client.get(path, headers=[(b"host", host.encode())])
-                assert "answers to localhost" in error_of(answer, 421)
+                assert "answers to the host localhost" in error_of(answer, 421)
 
 
 def test_a_full_queue_and_a_slow_model(serving: Serve, loaded: Served) -> None:
@@ -161,7 +161,7 @@ def test_a_failure_of_the_model_is_a_503_without_a_traceback(
     serving: Serve, loaded: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Served):
-        def predict(self, wanted: list[Wanted]) -> list[list[Answer]]:
+        def predict(self, wanted: list[PredictQuery]) -> list[list[Answer]]:
             if "ours" in wanted[0].text:
                 raise DataError("the model cannot score these texts: it is damaged.")
             raise ZeroDivisionError("of the secret text")

@@ -218,13 +218,13 @@ def test_a_correction_is_saved(open_page: Open, folder: Path) -> None:
     row(page, "wheat").get_by_role("checkbox").uncheck()
     assert row(page, "wheat").locator(".change").text_content() == f"{MINUS} removed by you"
     page.locator("#search").press_sequentially("TI")
-    page.wait_for_selector("#found [role=option]")
-    options = page.locator("#found [role=option]").all_text_contents()
+    page.wait_for_selector("#matches [role=option]")
+    options = page.locator("#matches [role=option]").all_text_contents()
     assert options[0].startswith("tin tail") and "4 training documents" in options[0]
-    assert "precision" in options[0] or "no held-out figures" in options[0]
+    assert "precision" in options[0] or "no held-out scores" in options[0]
     page.keyboard.press("Enter")
     page.locator("#search").press_sequentially("silver & <gold>")
-    page.wait_for_selector("#found .new")
+    page.wait_for_selector("#matches .new")
     page.keyboard.press("Enter")
     assert page.locator("#save-message").text_content() == "silver & <gold> is added."
     page.click("#save")
@@ -256,9 +256,9 @@ def test_hostile_texts_and_labels_are_only_text(open_page: Open, folder: Path) -
     page.wait_for_selector("#marks mark")
     assert page.locator("#marks").text_content() == text + "\n"
     page.locator("#search").press_sequentially("<script>")
-    page.wait_for_selector("#found [role=option]")
+    page.wait_for_selector("#matches [role=option]")
     page.keyboard.press("Escape")
-    assert page.locator("#found").is_hidden()
+    assert page.locator("#matches").is_hidden()
     page.locator("#example-list button").nth(1).click()
     assert page.locator("#text").input_value() == EVIL
     page.click("#card summary")
@@ -316,10 +316,10 @@ def test_by_keyboard_alone(open_page: Open, folder: Path) -> None:
     assert predicted(page) == set()
     tab_to("#search")
     page.keyboard.type("w")
-    page.wait_for_selector("#found [role=option]")
+    page.wait_for_selector("#matches [role=option]")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")
-    assert page.locator("#found [aria-selected=true]").count() == 1
+    assert page.locator("#matches [aria-selected=true]").count() == 1
     page.keyboard.press("Enter")
     assert predicted(page) == {"wheat"}
     tab_to("#save")
@@ -357,7 +357,7 @@ def test_a_file_is_read_or_refused(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("#text").input_value() == "wheat fell\nbefore the harvest"
     page.set_input_files("#file", tmp_path / "latin.txt")
     page.wait_for_selector("#predict-message.error")
-    assert "latin.txt is not a text in UTF-8" in page.locator("#predict-message").text_content()
+    assert "latin.txt is not a text file in UTF-8" in page.locator("#predict-message").text_content()
     assert page.locator("#text").input_value() == "wheat fell\nbefore the harvest"
     drop = """name => { const data = new DataTransfer();
         data.items.add(new File(['copper'], name));
@@ -385,7 +385,7 @@ def test_a_key_is_asked_for(open_page: Open, folder: Path) -> None:
         page = open_page(address, refused=3)
         page.wait_for_selector("#key-dialog[open]")
         page.keyboard.press("Escape")
-        expect(page.locator("#model-message")).to_contain_text("asks for a key")
+        expect(page.locator("#model-message")).to_contain_text("needs a key")
         page.get_by_role("button", name="Try again").click()
         page.wait_for_selector("#key-dialog[open]")
         page.keyboard.type("wrong")
@@ -416,7 +416,7 @@ def test_nothing_is_inaccessible(open_page: Open, width: int, scheme: str) -> No
     page.wait_for_selector("#reasons mark")
     page.click("#card summary")
     page.locator("#search").press_sequentially("co")
-    page.wait_for_selector("#found [role=option]")
+    page.wait_for_selector("#matches [role=option]")
     assert page.evaluate("document.documentElement.scrollWidth") == width
     results = Axe().run(page, options={"resultTypes": ["violations"]})
     assert results.violations_count == 0, results.generate_report()

@@ -11,8 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from longtail import Bag, LongTailClassifier, Training, __version__
-from longtail.serve.queues import MOST_REASONS
-from longtail.serve.served import Served, Wanted
+from longtail.serve.queues import MAX_REASONS
+from longtail.serve.served import PredictQuery, Served
 
 from .conftest import LABELS, TEXTS, Serve
 
@@ -77,10 +77,11 @@ def test_predictions_are_those_of_the_classifier(client: TestClient, loaded: Ser
         assert one["reasons"] is None and one["group"] in ("head", "medium", "tail")
 
 
-def test_ids_come_back_and_each_document_has_its_own_number_of_labels(loaded: Served) -> None:
-    wanted = [Wanted("wheat", 3), Wanted("wheat"), Wanted("copper", 1), Wanted("x", 200)]
-    alone = [loaded.predict([one])[0] for one in wanted]
-    assert loaded.predict(wanted) == alone
+def test_each_document_of_a_batch_has_its_own_number_of_labels(loaded: Served) -> None:
+    pairs = [("wheat", 3), ("wheat", None), ("copper", 1), ("x", 200)]
+    queries = [PredictQuery(text, top_k) for text, top_k in pairs]
+    alone = [loaded.predict([query])[0] for query in queries]
+    assert loaded.predict(queries) == alone
     assert len(alone[0]) == 3 > len(alone[1]) and len(alone[3]) == 3
 
 
@@ -93,7 +94,7 @@ def test_margins_have_no_probabilities_and_unseen_labels_are_called_so() -> None
     classifier.fit(TEXTS, matrix, label_names=names)
     served = Served("svm", classifier, "")
     assert served.summary["scale"] == "margin"
-    (labels,) = served.predict([Wanted("copper", 4)])
+    (labels,) = served.predict([PredictQuery("copper", 4)])
     assert all(one["probability"] is None for one in labels) and labels[0]["predicted"]
     assert labels[0]["score"] >= labels[0]["threshold"]
     total, (never,) = served.find_labels("never", 0, 5)
@@ -146,7 +147,7 @@ def test_reasons_are_the_strongest_words_in_the_order_of_the_text(
     starts = [one["start"] for one in reasons]
     assert starts == sorted(starts) and reasons[0]["value"] != 0
     assert all(text[one["start"] : one["end"]] == one["word"] for one in reasons)
-    body = {"documents": [{"text": "a"}] * (MOST_REASONS + 1), "reasons": True}
+    body = {"documents": [{"text": "a"}] * (MAX_REASONS + 1), "reasons": True}
     answer = client.post("/models/run/predict", json=body)
     assert answer.status_code == 422 and "at most 16 documents" in answer.json()["error"]
 
@@ -171,7 +172,7 @@ def test_a_label_without_a_threshold_is_never_predicted() -> None:
     texts, labels = [*TEXTS, "tin"], [*LABELS, ["tin"]]
     classifier = LongTailClassifier(Bag(), folds=2, training=Training(device="cpu"))
     served = Served("run", classifier.fit(texts, labels), "")
-    (answer,) = served.predict([Wanted("tin", 4)])
+    (answer,) = served.predict([PredictQuery("tin", 4)])
     infinite = ~np.isfinite(classifier.thresholds_.values)
     for one in answer:
         k = served.labels.index(one["label"])

@@ -1,4 +1,4 @@
-"""Every refusal as one sentence: `{"error": "what was expected, what came, what to do"}`."""
+"""Errors as JSON: `{"error": "what was expected, what came, what to do"}`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from starlette.exceptions import HTTPException
 
 from longtail.errors import (
     DataError,
-    InputError,
     LongtailError,
     MissingExtraError,
     printable,
@@ -26,46 +25,46 @@ ERRORS: dict[int, dict[str, Any]] = {
     404: {"model": schemas.Error, "description": "No such model."},
     408: {"model": schemas.Error, "description": "The body came too slowly."},
     413: {"model": schemas.Error, "description": "More than the service takes at once."},
-    422: {"model": schemas.Error, "description": "Not what was expected."},
+    422: {"model": schemas.Error, "description": "The request is not valid."},
     503: {"model": schemas.Error, "description": "Busy: try again after Retry-After seconds."},
 }
 KEY: dict[int | str, dict[str, Any]] = {401: {"model": schemas.Error, "description": "No key."}}
-WRONG = {"missing": "is missing", "extra_forbidden": "is not a field that is known here"}
+FAULTS = {"missing": "is missing", "extra_forbidden": "is not a known field"}
 
 
 class UnknownModelError(LongtailError):
-    """A name in the address that no model has."""
+    """No model has the name in the URL."""
 
 
 class TooLargeError(LongtailError):
-    """More documents or characters than a request may have."""
+    """A request has too many documents or characters."""
 
 
 def add_refusals(app: FastAPI) -> None:
-    """Every error as one sentence."""
+    """Answer every exception with a JSON error."""
 
     def answer(status: int, message: str, headers: Any = None) -> JSONResponse:
-        more = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
-        return JSONResponse({"error": printable(message)}, status, {**(headers or {}), **more})
+        retry = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+        return JSONResponse({"error": printable(message)}, status, {**(headers or {}), **retry})
 
     @app.exception_handler(LongtailError)
-    async def ours(_: Request, error: LongtailError) -> JSONResponse:
-        statuses = {UnknownModelError: 404, TooLargeError: 413, InputError: 422}
+    async def longtail_error(_: Request, error: LongtailError) -> JSONResponse:
+        statuses = {UnknownModelError: 404, TooLargeError: 413}
         unavailable = (BusyError, NotStoredError, DataError, MissingExtraError)
         status = 503 if isinstance(error, unavailable) else statuses.get(type(error), 422)
         return answer(status, str(error))
 
     @app.exception_handler(RequestValidationError)
-    async def not_valid(_: Request, error: RequestValidationError) -> JSONResponse:
-        return answer(422, _explain(error.errors()))
+    async def invalid_request(_: Request, error: RequestValidationError) -> JSONResponse:
+        return answer(422, _describe(error.errors()))
 
     @app.exception_handler(HTTPException)
-    async def of_starlette(request: Request, error: HTTPException) -> JSONResponse:
+    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         if error.status_code == 400:
-            return answer(422, "expected a body in JSON, got something that cannot be parsed.")
-        what = {404: "is not known here", 405: f"does not take {request.method}"}
-        why = what.get(error.status_code, f"failed: {error.detail}")
-        message = f"{request.url.path} {why}. GET /docs lists what there is."
+            return answer(422, "expected a JSON body, got something that cannot be parsed.")
+        problems = {404: "does not exist", 405: f"does not take {request.method}"}
+        problem = problems.get(error.status_code, f"failed: {error.detail}")
+        message = f"{request.url.path} {problem}. GET /docs lists all routes."
         return answer(error.status_code, message, error.headers)
 
     @app.exception_handler(Exception)
@@ -73,15 +72,15 @@ def add_refusals(app: FastAPI) -> None:
         return answer(503, CRASHED)
 
 
-def _explain(errors: Any) -> str:
-    """What is wrong with a body or a query: the first faults, with their places."""
+def _describe(errors: Any) -> str:
+    """The first faults of a body or a query, with their locations."""
     faults = []
     for error in errors[:3]:
-        place = ".".join(map(str, error["loc"]))
-        got = f"{error['msg'].removeprefix('Value error, ')}, got {shown(error['input'], 60)}"
-        why = WRONG.get(error["type"], f"is wrong: {got}")
+        location = ".".join(map(str, error["loc"]))
+        reason = f"{error['msg'].removeprefix('Value error, ')}, got {shown(error['input'], 60)}"
+        fault = FAULTS.get(error["type"], f"is wrong: {reason}")
         if error["type"] == "json_invalid":
-            place, why = "the body", f"is not JSON: {error['ctx']['error']}"
-        faults.append(f"{place} {why}")
+            location, fault = "the body", f"is not JSON: {error['ctx']['error']}"
+        faults.append(f"{location} {fault}")
     more = f", and {len(errors) - 3} more faults" if len(errors) > 3 else ""
     return f"{'; '.join(faults)}{more}. GET /docs shows what is expected."
