@@ -179,7 +179,7 @@ def test_a_wrong_separator_is_reported_where_few_labels_are_known(
     assert "label names hold" not in longtail.ok("evaluate", run, table).err
 
 
-def test_a_model_without_hashes_is_noted(longtail: Command, run: Path, table: Path) -> None:
+def test_a_model_without_hashes_gets_a_note(longtail: Command, run: Path, table: Path) -> None:
     classifier = LongTailClassifier.from_pretrained(run)
     classifier.document_hashes_ = None
     classifier.save_pretrained(run)
@@ -207,7 +207,7 @@ def test_rare_labels_that_were_left_out_are_counted(
     assert "Not evaluated: " in out and "documents have no other labels" in out
 
 
-def test_flags_of_training_alone_are_those_of_train(longtail: Command, run: Path) -> None:
+def test_training_options_are_flags_of_train_only(longtail: Command, run: Path) -> None:
     for flag in ("--split-method", "--split-seed", "--min-count"):
         for verb in (("evaluate", run, "newswire"), ("report", run, "--data", "newswire")):
             done = longtail(*verb, flag, "1")
@@ -227,7 +227,9 @@ def test_labels_that_look_wrong_are_reported_first(
     assert "label names" not in good
 
 
-def test_named_corpora_take_what_they_know(longtail: Command, run: Path, tmp_path: Path) -> None:
+def test_named_corpora_ignore_options_of_files(
+    longtail: Command, run: Path, tmp_path: Path
+) -> None:
     write_data(load(n_documents=50, n_labels=5)["test"], tmp_path / "small.jsonl")
     small = ("--set", "n_documents=300", "--set", "n_labels=12")
     _, err = evaluated(longtail, run, "newswire", *small)

@@ -46,7 +46,7 @@ def test_a_folder_with_other_files_is_refused(
     "name", ["training", ".longtail-work", ".longtail-ready", ".longtail", "run.json"]
 )
 @pytest.mark.parametrize("flag", ["--resume", "--overwrite"])
-def test_names_prove_nothing(
+def test_file_names_prove_nothing(
     longtail: Command, folder: Path, tmp_path: Path, name: str, flag: str
 ) -> None:
     run = tmp_path / "run"
@@ -78,7 +78,7 @@ def test_overwriting_replaces_the_model_and_nothing_else(
     assert not list(run.glob(".*"))
 
 
-def test_nothing_is_resumed_without_its_arguments(
+def test_a_training_without_its_settings_is_not_resumed(
     longtail: Command, folder: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -120,9 +120,7 @@ def test_two_processes_do_not_write_to_one_run(longtail: Command, folder: Path, 
     assert (busy / ".longtail-work" / "run.json").exists()
 
 
-def test_converted_data_do_not_replace_what_they_are_made_of(
-    longtail: Command, tmp_path: Path
-) -> None:
+def test_converted_data_does_not_replace_its_source(longtail: Command, tmp_path: Path) -> None:
     table, out = tmp_path / "data.csv", tmp_path / "out.jsonl"
     text = "text,labels,price\ncopper rose,copper,3\nwheat fell,wheat,4\n"
     table.write_text(text)

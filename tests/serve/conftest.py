@@ -64,7 +64,7 @@ def client(service: Service, loaded: Served) -> Iterator[TestClient]:
 
 @pytest.fixture
 def serving(service: Service, loaded: Served) -> Serve:
-    """A context with a client of a service with other settings."""
+    """Makes clients of services with other settings."""
 
     def start(served: Served = loaded, **settings: Any) -> TestClient:
         names = Limits.__dataclass_fields__
@@ -76,16 +76,16 @@ def serving(service: Service, loaded: Served) -> Serve:
 
 
 class Slow(Served):
-    """Answers when it is let go."""
+    """Answers once `go` is set."""
 
     def __init__(self, loaded: Served) -> None:
         super().__init__(loaded.name, loaded.classifier, "")
         self.go, self.n_texts = threading.Event(), 0
 
-    def predict(self, wanted: list[PredictQuery]) -> list[list[Answer]]:
-        self.n_texts += len(wanted)
+    def predict(self, queries: list[PredictQuery]) -> list[list[Answer]]:
+        self.n_texts += len(queries)
         assert self.go.wait(20)
-        return super().predict(wanted)
+        return super().predict(queries)
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def real_server(app: Any) -> Iterator[tuple[uvicorn.Server, int]]:
 
 
 def raw(port: int, *parts: bytes, pause: float = 0.0) -> bytes:
-    """All that a server answers to some bytes, until it closes."""
+    """The bytes that a server sends in answer to some bytes, until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         for part in parts:
             connection.sendall(part)

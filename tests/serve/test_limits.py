@@ -70,7 +70,7 @@ def test_other_content_types_addresses_and_methods(client: TestClient) -> None:
     assert "GET /docs" in error_of(client.get("/predict"), 404)
 
 
-def test_what_is_too_large(serving: Serve) -> None:
+def test_requests_that_are_too_large(serving: Serve) -> None:
     limits = {"max_text_length": 10, "max_documents": 2, "max_body_mb": 0.001}
     with serving(**limits) as client:
         for body in (
@@ -88,7 +88,7 @@ def test_what_is_too_large(serving: Serve) -> None:
         assert client.post(PATH, json={"documents": [{"text": "x" * 10}] * 2}).status_code == 200
 
 
-def test_bodies_take_no_more_memory_than_the_service_has(
+def test_bodies_together_take_bounded_memory(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard, "MAX_BODIES", 2)
@@ -105,7 +105,7 @@ def test_bodies_take_no_more_memory_than_the_service_has(
         assert app.n_bytes == 15_000
 
 
-def test_huge_and_odd_texts_have_answers(client: TestClient) -> None:
+def test_huge_and_odd_texts_are_answered(client: TestClient) -> None:
     for text in (
         "",
         " ",
@@ -119,7 +119,7 @@ def test_huge_and_odd_texts_have_answers(client: TestClient) -> None:
         assert answer.status_code == 200 and len(answer.json()["documents"][0]["labels"]) == 3
 
 
-def test_the_key_opens_all_but_the_page(serving: Serve) -> None:
+def test_the_key_protects_all_but_the_page(serving: Serve) -> None:
     with serving(api_key="secret") as client:
         for path in ("/health", "/ready", "/", "/static/api.css"):
             assert client.get(path).status_code == 200
@@ -135,7 +135,7 @@ def test_the_key_opens_all_but_the_page(serving: Serve) -> None:
         assert "Authorization: Bearer" in client.get("/docs", headers=key).text
 
 
-def test_names_of_other_sites_do_not_lead_to_a_local_service(serving: Serve) -> None:
+def test_a_local_service_refuses_the_hosts_of_other_sites(serving: Serve) -> None:
     with serving(only_local=True) as client:
         for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
             assert client.get("/models", headers={"host": host}).status_code == 200
@@ -161,8 +161,8 @@ def test_a_failure_of_the_model_is_a_503_without_a_traceback(
     serving: Serve, loaded: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Served):
-        def predict(self, wanted: list[PredictQuery]) -> list[list[Answer]]:
-            if "ours" in wanted[0].text:
+        def predict(self, queries: list[PredictQuery]) -> list[list[Answer]]:
+            if "ours" in queries[0].text:
                 raise DataError("the model cannot score these texts: it is damaged.")
             raise ZeroDivisionError("of the secret text")
 
@@ -181,11 +181,11 @@ def test_a_failure_of_the_model_is_a_503_without_a_traceback(
     assert requests[0]["route"] == "/models/{name}/predict" and requests[0]["status"] == 503
 
 
-def test_large_requests_with_reasons_hold_up_no_other(serving: Serve, loaded: Served) -> None:
+def test_requests_for_reasons_do_not_delay_predictions(serving: Serve, loaded: Served) -> None:
     class Explaining(Served):
-        def explain(self, wanted: Any) -> Any:
-            time.sleep(0.05 * len(wanted))
-            return [{label: [] for label in one.labels} for one in wanted]
+        def explain(self, queries: Any) -> Any:
+            time.sleep(0.05 * len(queries))
+            return [{label: [] for label in one.labels} for one in queries]
 
     with (
         serving(Explaining("run", loaded.classifier, "")) as client,

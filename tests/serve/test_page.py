@@ -1,10 +1,8 @@
-"""The page of the service in a browser: what people do with it, and what a text must not do."""
+"""The page of the service in a browser: its features, and hostile texts and labels."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,13 @@ pytest.importorskip("playwright", reason="no browser: pip install 'longtail[dev]
 
 from playwright.sync_api import expect, sync_playwright
 
-import longtail.serve
 from longtail.serve.settings import Limits, Service
 
 from .browser import EVIL, EXAMPLE, Watched, find_browser, running, train
 
 TEXT = "🐎 Copper rose, 🌾 wheat fell."
 KEY = "a-key"
-SCRIPTS = sorted(Path(longtail.serve.__file__).with_name("page").glob("*.js"))
+
 MINUS = "\N{MINUS SIGN}"
 Open = Callable[..., Any]
 
@@ -92,17 +89,6 @@ def marked(page: Any, kind: str) -> list[str]:
     return page.locator(f"#marks mark.{kind}").all_text_contents()
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_are_modules_without_a_fault_of_syntax(script: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no node: the browser parses the scripts in the other tests")
-    with script.open("rb") as source:
-        command = [node, "--input-type=module", "--check"]
-        done = subprocess.run(command, stdin=source, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_labels_follow_the_typing(open_page: Open) -> None:
     page = open_page()
     with page.expect_response("**/predict"):
@@ -120,7 +106,7 @@ def test_labels_follow_the_typing(open_page: Open) -> None:
     assert 0 < widths[0] < widths[1] <= widths[2]
 
 
-def test_by_button_where_typing_shall_not_predict(open_page: Open) -> None:
+def test_predicting_by_button(open_page: Open) -> None:
     page = open_page()
     page.uncheck("#live")
     asked: list[str] = []
@@ -161,7 +147,7 @@ def test_pointing_at_a_label_marks_its_words(open_page: Open) -> None:
     assert marked(page, "for") == []
 
 
-def test_a_model_without_reasons_is_asked_once_for_a_text(open_page: Open) -> None:
+def test_a_model_without_reasons_gets_one_request_per_text(open_page: Open) -> None:
     page = open_page(refused=1)
     write(page, TEXT)
     asked: list[Any] = []
@@ -229,8 +215,8 @@ def test_a_correction_is_saved(open_page: Open, folder: Path) -> None:
     assert page.locator("#save-message").text_content() == "silver & <gold> is added."
     page.click("#save")
     expect(page.locator("#save-message")).to_contain_text("Stored")
-    told = page.locator("#save-message").text_content()
-    assert told.startswith("Stored with 3 labels. New to this model: silver & <gold>.")
+    message = page.locator("#save-message").text_content()
+    assert message.startswith("Stored with 3 labels. New to this model: silver & <gold>.")
     page.dblclick("#save")
     expect(page.locator("#save-message")).to_have_text("This correction is stored already.")
     (line,) = (folder / "corrections-news.jsonl").read_text("utf-8").splitlines()
@@ -271,7 +257,7 @@ def test_a_hostile_card_keeps_only_its_text(browser: Any, address: str) -> None:
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message) or dialog.dismiss())
     page.goto(address)
-    page.wait_for_selector("#model:enabled")
+    page.wait_for_selector("#held-out > *")  # the card of the model is shown by now
     page.evaluate(
         "import('/static/card.js').then(({ showCard }) => showCard({ held_out: {}, card_html:"
         ' \'<p onclick="alert(1)">safe<script>alert(2)</script>'
@@ -285,7 +271,7 @@ def test_a_hostile_card_keeps_only_its_text(browser: Any, address: str) -> None:
     page.close()
 
 
-def test_by_keyboard_alone(open_page: Open, folder: Path) -> None:
+def test_keyboard_only(open_page: Open, folder: Path) -> None:
     page = open_page()
 
     def tab_to(selector: str) -> None:
@@ -327,7 +313,7 @@ def test_by_keyboard_alone(open_page: Open, folder: Path) -> None:
     expect(page.locator("#save-message")).to_contain_text("Stored")
 
 
-def test_errors_are_told_where_they_arise(open_page: Open) -> None:
+def test_errors_are_shown_where_they_occur(open_page: Open) -> None:
     page = open_page(refused=2)
     write(page, TEXT)
     page.fill("#text", "copper " * 100)
@@ -357,7 +343,9 @@ def test_a_file_is_read_or_refused(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("#text").input_value() == "wheat fell\nbefore the harvest"
     page.set_input_files("#file", tmp_path / "latin.txt")
     page.wait_for_selector("#predict-message.error")
-    assert "latin.txt is not a text file in UTF-8" in page.locator("#predict-message").text_content()
+    assert (
+        "latin.txt is not a text file in UTF-8" in page.locator("#predict-message").text_content()
+    )
     assert page.locator("#text").input_value() == "wheat fell\nbefore the harvest"
     drop = """name => { const data = new DataTransfer();
         data.items.add(new File(['copper'], name));
@@ -379,7 +367,7 @@ def test_margins_show_scores(open_page: Open) -> None:
     assert predicted(page) == set()
 
 
-def test_a_key_is_asked_for(open_page: Open, folder: Path) -> None:
+def test_the_page_asks_for_a_key(open_page: Open, folder: Path) -> None:
     service = Service({"news": folder / "news"}, api_key=KEY)
     with running(service) as address:
         page = open_page(address, refused=3)
@@ -404,7 +392,7 @@ def test_a_key_is_asked_for(open_page: Open, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light")], ids=str
 )
-def test_nothing_is_inaccessible(open_page: Open, width: int, scheme: str) -> None:
+def test_accessibility(open_page: Open, width: int, scheme: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     page = open_page(viewport={"width": width, "height": 740}, color_scheme=scheme)

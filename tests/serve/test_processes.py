@@ -33,7 +33,7 @@ def wait_for(check: object, seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_killed_worker_is_replaced_and_the_other_goes_on(run: Path, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced_while_the_other_continues(run: Path, tmp_path: Path) -> None:
     corrections, errors = tmp_path / "corrections.jsonl", (tmp_path / "log").open("wb")
     flags = ["--port", "0", "--workers", "2", "--corrections", str(corrections)]
     command = [sys.executable, "-m", "longtail", "serve", str(run), *flags]

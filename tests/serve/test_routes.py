@@ -1,9 +1,9 @@
-"""What every route answers."""
+"""The answers of every route."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +54,7 @@ def test_models(client: TestClient, serving: Serve, loaded: Served) -> None:
     assert missing.status_code == 404 and "one of the models run" in missing.json()["error"]
 
 
-def test_the_card_that_people_edit_runs_nothing(loaded: Served) -> None:
+def test_an_edited_card_runs_no_script(loaded: Served) -> None:
     card = "<script>alert(1)</script>\n\n![x](http://a/b.png) [y](javascript:alert(1)) **bold**\n"
     html = Served("run", loaded.classifier, card).details["card_html"]
     assert "<strong>bold</strong>" in html
@@ -85,7 +85,7 @@ def test_each_document_of_a_batch_has_its_own_number_of_labels(loaded: Served) -
     assert len(alone[0]) == 3 > len(alone[1]) and len(alone[3]) == 3
 
 
-def test_margins_have_no_probabilities_and_unseen_labels_are_called_so() -> None:
+def test_margins_have_no_probabilities_and_unseen_labels_are_marked() -> None:
     names = ("copper", "never", "nickel", "wheat")
     matrix = np.array([[name in labels for name in names] for labels in LABELS], dtype=int)
     classifier = LongTailClassifier(
@@ -102,7 +102,7 @@ def test_margins_have_no_probabilities_and_unseen_labels_are_called_so() -> None
     assert never["recall"] is None and never["training_documents"] == 0
 
 
-def test_labels_are_found_by_any_part_of_the_name(client: TestClient, loaded: Served) -> None:
+def test_labels_are_found_by_any_part_of_their_names(client: TestClient, loaded: Served) -> None:
     def find(**query: Any) -> Any:
         return client.get("/models/run/labels", params=query).json()
 
@@ -136,7 +136,7 @@ def test_reasons_are_the_strongest_words_in_the_order_of_the_text(
 
     def explain(_: Any, texts: list[str], labels: list[str]) -> list[Explanation]:
         assert len(texts) == 1
-        words = [found.span() for found in re.finditer(r"\w+", texts[0])]
+        words = [match.span() for match in re.finditer(r"\w+", texts[0])]
         values = np.arange(len(words), dtype=float) * np.where(np.arange(len(words)) % 2, 1, -1)
         return [Explanation(words, labels, np.tile(values, (len(labels), 1)))]
 
@@ -211,10 +211,3 @@ def test_metrics_count_requests_and_documents(client: TestClient) -> None:
     line = 'longtail_requests_total{method="GET",route="/models/{name}",status="404"} 1.0'
     assert line in text and "BREW" not in text
     assert 'longtail_batch_documents_sum{model="run",work="predict"} 2.0' in text
-
-
-def test_the_wheel_has_the_page() -> None:
-    from longtail.serve import pages
-
-    folder = Path(pages.__file__).with_name("page")
-    assert (folder / "index.html").is_file()

@@ -56,8 +56,27 @@ class Source:
     min_count: int = 0
 
     def __post_init__(self) -> None:
-        # Raises for missing data, before any heavy import.
-        self._is_corpus()
+        """Raise for missing data, before any heavy import."""
+        from longtail.corpora import list_corpora
+        from longtail.data.arrow import PREFIX
+
+        if self._is_corpus():
+            return
+        names = ", ".join(list_corpora())
+        if self.path is not None or self.settings:
+            raise InputError(
+                f"--path and --set belong to a named corpus, but {self.data!r} is none of {names}."
+            )
+        if self.data.startswith(PREFIX) or Path(self.data).exists():
+            return
+        is_path = any(mark in self.data for mark in "./\\")
+        near = difflib.get_close_matches(self.data, list_corpora(), n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]!r}? " if near and not is_path else ""
+        raise DataError(
+            f"no such file or folder: {self.data}. {hint}Expected a file such as data.jsonl, a "
+            "folder with train.jsonl and, if you have them, validation.jsonl and test.jsonl, or a "
+            f"corpus name: {names}."
+        )
 
     def parts(self, needed: tuple[str, ...] = ()) -> dict[str, TextData]:
         """The train, validation and test parts."""
@@ -159,30 +178,8 @@ class Source:
 
     def _is_corpus(self) -> bool:
         from longtail.corpora import list_corpora
-        from longtail.data.arrow import PREFIX
 
-        if self.data in list_corpora():
-            return True
-        names = ", ".join(list_corpora())
-        if self.path is not None or self.settings:
-            raise InputError(
-                f"--path and --set belong to a named corpus, but {self.data!r} is none of {names}."
-            )
-        if self.data.startswith(PREFIX) or Path(self.data).exists():
-            return False
-        if any(mark in self.data for mark in "./\\"):
-            raise DataError(
-                f"no such file or folder: {self.data}. Expected a file such as data.jsonl, a "
-                "folder with train.jsonl and, if you have them, validation.jsonl and test.jsonl, "
-                f"or a corpus name: {names}."
-            )
-        near = difflib.get_close_matches(self.data, list_corpora(), n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise DataError(
-            f"{self.data} is neither a corpus ({names}) nor a file or folder. {hint}Expected a "
-            "corpus name, a file such as data.jsonl, or a folder with train.jsonl and, if you have "
-            "them, validation.jsonl and test.jsonl."
-        )
+        return self.data in list_corpora()
 
     def has_parts(self) -> bool:
         from longtail.data.sources import has_parts

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
+from starlette.responses import JSONResponse
+
+from longtail.errors import printable
 from longtail.serve.observe import LOG, Metrics
 from longtail.serve.settings import MEGABYTE, Service
 
@@ -33,6 +35,7 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
 )
 RETRY_SECONDS = 1
+CLOSE = {"Connection": "close"}  # of a request whose body was not read
 # Bounds the memory of all bodies together to this many of the largest size.
 MAX_BODIES = 50
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -44,10 +47,18 @@ CRASHED = "the service failed on this request; its log says where. Report it if 
 log = logging.getLogger(LOG)
 
 
+def error_response(
+    status: int, message: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """The answer to every request that fails."""
+    retry = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+    return JSONResponse({"error": printable(message)}, status, {**(headers or {}), **retry})
+
+
 class RefusedError(Exception):
     """A request that is answered with an error before its route."""
 
-    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.headers = status, headers
 
@@ -77,11 +88,12 @@ class Guard:
         try:
             await self._admit(scope, receive, answer)
         except RefusedError as refused:
-            await _send_error(answer, refused.status, str(refused), refused.headers)
+            response = error_response(refused.status, str(refused), refused.headers)
+            await response(scope, receive, answer)
         except Exception:
             log.exception("a request failed")
             if not status:
-                await _send_error(answer, 503, CRASHED)
+                await error_response(503, CRASHED)(scope, receive, answer)
         finally:
             self._record(scope, status, time.perf_counter() - start)
 
@@ -114,37 +126,37 @@ class Guard:
         kind, _, key = headers.get(b"authorization", b"").partition(b" ")
         if kind.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self.api_key):
             message = "expected the header Authorization: Bearer KEY with the key of this service."
-            raise RefusedError(401, message, (b"www-authenticate", b"Bearer"))
+            raise RefusedError(401, message, {"WWW-Authenticate": "Bearer"})
 
     async def _read(self, body: bytearray, headers: dict[bytes, bytes], receive: Receive) -> None:
         """Read the whole body; refuse one that is too large or too slow."""
         limit = self.limits.max_body_bytes
         length = headers.get(b"content-length", b"0")
-        close = (b"connection", b"close")
         too_large = RefusedError(
             413,
             f"the body is larger than {limit / MEGABYTE:g} MB. Send fewer documents at a time.",
-            close,
+            CLOSE,
         )
         if not length.isdigit() or len(length) > 18 or int(length) > limit:
             raise too_large
         try:
             async with asyncio.timeout(self.limits.timeout):
                 while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
+                    event = await receive()
+                    if event["type"] == "http.disconnect":
                         raise RefusedError(408, "the client disconnected while sending its body.")
-                    body += (part := message.get("body", b""))
+                    body += (part := event.get("body", b""))
                     self.n_bytes += len(part)
                     if len(body) > limit:
                         raise too_large
                     if self.n_bytes > MAX_BODIES * limit:
-                        raise RefusedError(503, "the service is busy. Try again later.", close)
-                    if not message.get("more_body", False):
+                        message = "the service is busy. Try again later."
+                        raise RefusedError(503, message, CLOSE)
+                    if not event.get("more_body", False):
                         return
         except TimeoutError:
-            reason = f"the body did not arrive within {self.limits.timeout:g} seconds."
-            raise RefusedError(408, f"{reason} Send it again.", close) from None
+            message = f"the body did not arrive within {self.limits.timeout:g} seconds."
+            raise RefusedError(408, f"{message} Send it again.", CLOSE) from None
 
     async def _run(self, scope: Scope, body: bytearray, receive: Receive, send: Send) -> None:
         """Run the application until it has answered, or the client disconnects."""
@@ -195,14 +207,3 @@ def _check_content_type(headers: dict[bytes, bytes]) -> None:
         got = repr(content_type.decode("latin-1"))
         message = f"expected Content-Type: application/json, got {got}. Send the body as JSON."
         raise RefusedError(422, message)
-
-
-async def _send_error(
-    send: Send, status: int, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()
-) -> None:
-    body = json.dumps({"error": message}).encode()
-    entity = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if status == 503:
-        entity.append((b"retry-after", b"%d" % RETRY_SECONDS))
-    await send({"type": "http.response.start", "status": status, "headers": [*entity, *headers]})
-    await send({"type": "http.response.body", "body": body})

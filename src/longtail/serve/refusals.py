@@ -9,17 +9,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from longtail.errors import (
-    DataError,
-    LongtailError,
-    MissingExtraError,
-    printable,
-    shown,
-)
+from longtail.errors import DataError, LongtailError, MissingExtraError, shown
 from longtail.serve import schemas
 from longtail.serve.batching import BusyError
 from longtail.serve.corrections import NotStoredError
-from longtail.serve.guard import CRASHED, RETRY_SECONDS
+from longtail.serve.guard import CRASHED, error_response
 
 ERRORS: dict[int, dict[str, Any]] = {
     404: {"model": schemas.Error, "description": "No such model."},
@@ -43,33 +37,29 @@ class TooLargeError(LongtailError):
 def add_refusals(app: FastAPI) -> None:
     """Answer every exception with a JSON error."""
 
-    def answer(status: int, message: str, headers: Any = None) -> JSONResponse:
-        retry = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
-        return JSONResponse({"error": printable(message)}, status, {**(headers or {}), **retry})
-
     @app.exception_handler(LongtailError)
     async def longtail_error(_: Request, error: LongtailError) -> JSONResponse:
         statuses = {UnknownModelError: 404, TooLargeError: 413}
         unavailable = (BusyError, NotStoredError, DataError, MissingExtraError)
         status = 503 if isinstance(error, unavailable) else statuses.get(type(error), 422)
-        return answer(status, str(error))
+        return error_response(status, str(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid_request(_: Request, error: RequestValidationError) -> JSONResponse:
-        return answer(422, _describe(error.errors()))
+        return error_response(422, _describe(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         if error.status_code == 400:
-            return answer(422, "expected a JSON body, got something that cannot be parsed.")
+            return error_response(422, "expected a JSON body, got something that cannot be parsed.")
         problems = {404: "does not exist", 405: f"does not take {request.method}"}
         problem = problems.get(error.status_code, f"failed: {error.detail}")
         message = f"{request.url.path} {problem}. GET /docs lists all routes."
-        return answer(error.status_code, message, error.headers)
+        return error_response(error.status_code, message, error.headers)
 
     @app.exception_handler(Exception)
     async def crash(_: Request, __: Exception) -> JSONResponse:
-        return answer(503, CRASHED)
+        return error_response(503, CRASHED)
 
 
 def _describe(errors: Any) -> str:
