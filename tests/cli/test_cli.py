@@ -1,4 +1,4 @@
-"""The command as a user meets it: real verbs on tiny data, messages and exit codes."""
+"""The command in use: real verbs on tiny data, messages and exit codes."""
 
 from __future__ import annotations
 

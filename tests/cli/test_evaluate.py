@@ -1,4 +1,4 @@
-"""`longtail evaluate` and `report`: never in silence on documents that a model was trained on."""
+"""`longtail evaluate` and `report`: training documents are left out, or the user is warned."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAGS = (*FLAGS, "--label-separator", ";")
 
 @pytest.fixture(scope="module")
 def rows() -> list[tuple[str, str, str]]:
-    """600 documents, no text twice, with white space and letters that copies write otherwise."""
+    """600 documents without duplicates, with spaces and letters that a copy may write otherwise."""
     documents = TextData.concat(load(n_documents=600, n_labels=12).values())
     texts = [f"Caf\u00e9 {k}:  {text}\n" for k, text in enumerate(documents.texts)]
     assert len(texts) == 600
@@ -60,7 +60,7 @@ def test_held_out_documents_stay_held_out_in_every_file(
     assert before["overall"]["n_documents"] == 120 and before["overall"]["micro_f1"] > 0.5
     words = f"{run} was trained on 480 of 600 documents of {table}: they are left out"
     assert words in err and "left out" in err and "--include-trained" in err
-    # The reading options of the training apply without being repeated, and a note says so.
+    # The reading options of the training apply, and a note lists them.
     assert "--text-field review --labels-field genres" in err
     trained = LongTailClassifier.from_pretrained(run).trained_on([row[1] for row in rows])
     changed = [row for k, row in enumerate(rows) if k != trained.argmax()]
@@ -183,7 +183,7 @@ def test_a_model_without_hashes_gets_a_note(longtail: Command, run: Path, table:
     classifier = LongTailClassifier.from_pretrained(run)
     classifier.document_hashes_ = None
     classifier.save_pretrained(run)
-    # What was trained from Python has no options of reading either.
+    # A run saved from Python has no reading options.
     result, err = evaluated(longtail, run, table, *FLAGS)
     assert result["documents"] == {"read": 600, "trained_on": None, "evaluated": 600}
     assert f"{run} has no hashes of its training documents" in err

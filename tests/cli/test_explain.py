@@ -1,4 +1,4 @@
-"""`longtail explain`: on the terminal, as JSON Lines, as a page; mistakes are one message."""
+"""`longtail explain`: on the terminal, as JSON Lines, as a page, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`longtail export`, and an exported run wherever a run is used."""
+"""`longtail export`, and an exported run in the other verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that the command writes to: nothing in them is lost that longtail did not write."""
+"""Output folders: the command loses no file that it did not write."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_overwriting_replaces_the_model_and_nothing_else(
     for path in mine:
         path.write_text("mine")
     longtail.ok(*train, "--model", "bag", "--C", 9, "--loss", "bce", "--overwrite")
-    # A file in the way is kept beside the one of the model.
+    # The user's file is kept beside the model's.
     assert [path.read_text() for path in run.glob("vocabulary.json.*.bak")] == ["mine"]
     config = json.loads((run / "longtail.json").read_text())
     assert config["sizes"] == [1] and config["arguments"]["loss"] == "bce"
@@ -89,7 +89,7 @@ def test_a_training_without_its_settings_is_not_resumed(
     (run / ".longtail-work" / "run.json").write_text("{")
     for flags in (("--resume",), ("--fold", 1)):
         longtail.fails("Start over with --overwrite", *train, *flags)
-    # As a process leaves it that was killed before the first state of a fold.
+    # As left by a process killed before the first checkpoint of a fold.
     (run / ".longtail-work" / "fold-1").mkdir()
     longtail.ok(*train, *QUICK, "--overwrite")
     assert not list(run.glob(".*"))
@@ -110,7 +110,7 @@ def test_two_processes_do_not_write_to_one_run(longtail: Command, folder: Path, 
     train = ("train", folder, "--out", busy)
     longtail.fails("another process is at work", *train, *QUICK, "--overwrite")
     longtail.fails("unfinished training", *train, *QUICK)
-    # A second one that resumes waits, and can be stopped.
+    # A second process that resumes waits, and can be stopped.
     waiting = child(*train, "--resume")
     assert waiting.stderr is not None
     assert "is being trained by another process: waiting for it" in waiting.stderr.readline()

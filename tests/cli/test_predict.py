@@ -1,4 +1,4 @@
-"""`longtail predict`: streams, keeps order and ids, writes files, resumes, refuses nonsense."""
+"""`longtail predict`: streams, keeps order and ids, writes files, resumes, reports mistakes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from longtail import LongTailClassifier
 from longtail.classifier.ensemble import Ensemble
 from longtail.cli import texts
 from longtail.cli.reading import Source
-from longtail.data import ReadOptions, TextData, write_data
+from longtail.data import ReadOptions, TextData, load_data, write_data
 from longtail.errors import DataError
 from longtail.runs import parts
 
@@ -33,7 +33,7 @@ TICKETS = ["Earnings figures rose", "Wheat and corn", "Oil", "Nothing of note", 
 
 
 def rows_of(path: Path, separator: str = ";") -> list[dict[str, Any]]:
-    """The records of a file, those of a table with its lists split."""
+    """The records of a file; in tables, lists are split."""
     if path.suffix == ".parquet":
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
         return rows
@@ -52,7 +52,7 @@ def rows_of(path: Path, separator: str = ";") -> list[dict[str, Any]]:
 
 @pytest.fixture
 def tickets(tmp_path: Path) -> Path:
-    """A labelled table in columns of its own."""
+    """A table of labelled documents with unusual column names."""
     path = tmp_path / "tickets.csv"
     with path.open("w", newline="") as file:
         table = csv.writer(file)
@@ -88,10 +88,10 @@ def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: P
     flags = ("--text-field", "body", "--id-field", "key", "--top-k", "3")
     done = longtail("predict", trained, tmp_path / "in.jsonl.gz", *flags)
     answers = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["id"] for one in answers] == [str(k) for k in range(600)]
-    for one in answers:
-        best = one["top_probabilities"]
-        assert len(best) == len(one["top_labels"]) == 3 and best == sorted(best, reverse=True)
+    assert [answer["id"] for answer in answers] == [str(k) for k in range(600)]
+    for answer in answers:
+        best = answer["top_probabilities"]
+        assert len(best) == len(answer["top_labels"]) == 3 and best == sorted(best, reverse=True)
 
 
 @pytest.mark.parametrize("name", ["in.csv", "in.tsv", "in.jsonl.gz", "in.parquet"])
@@ -126,7 +126,7 @@ def test_a_slow_producer_is_answered_at_once(trained: Path) -> None:
     for text in ("wheat harvest", "oil prices"):
         child.stdin.write(text + "\n")
         child.stdin.flush()
-        # The answer comes though the input is still open.
+        # The input is still open.
         assert json.loads(child.stdout.readline())["text"] == text
     child.stdin.close()
     assert child.wait(timeout=60) == 0
@@ -184,7 +184,7 @@ def test_columns_are_those_of_the_training_data(
     out = tmp_path / "out.jsonl"
     longtail.ok("predict", run, tickets, "--out", out)
     labels = [row["labels"] for row in rows_of(out)]
-    # Only the text is needed; a row without an id is known by its number.
+    # Only the text is needed; without ids, rows are numbered.
     (tmp_path / "a.csv").write_text(
         "body,subject\n" + "".join(f'"as, said",{t}\n' for t in TICKETS)
     )
@@ -198,7 +198,7 @@ def test_columns_are_those_of_the_training_data(
     longtail.fails("the columns are: 'n;text'", "predict", run, tmp_path / "b.csv")
     flags = ("--delimiter", ";", "--text-field", "text", "--id-field", "n", "--without-text")
     assert json.loads(longtail.ok("predict", run, tmp_path / "b.csv", *flags).out)["id"] == "7"
-    # The number is that in the file.
+    # Skipped records count in the numbers.
     (tmp_path / "c.jsonl").write_text('{"text": "Oil"}\n{}\n{"text": "Oil"}\n')
     flags = ("--text-field", "text", "--on-error", "skip")
     lines = longtail.ok("predict", run, tmp_path / "c.jsonl", *flags).out.splitlines()
@@ -208,7 +208,7 @@ def test_columns_are_those_of_the_training_data(
 def test_other_layouts_of_the_training_data(
     longtail: Command, run: Path, tickets: Path, tmp_path: Path
 ) -> None:
-    """A column for each label; years and encodings: only the text columns are needed."""
+    """One column per label, years, encodings: only the text columns are needed."""
     options = ReadOptions("body", id_field="n", label_columns="*", encoding="latin-1", years="1987")
     Source(str(tickets), None, None, {}, asdict(options)).remember(run)
     (tmp_path / "in.csv").write_text("n,body,earnings,oil\n1,caf\xe9 Oil,0,1\n", "latin-1")
@@ -257,6 +257,16 @@ def test_a_part_of_data(longtail: Command, trained: Path, folder: Path, tmp_path
     assert len(rows_of(tmp_path / "out.jsonl")) == n_documents
     message = "newswire is a corpus: name one of its parts"
     longtail.fails(message, "predict", trained, "newswire")
+
+
+def test_a_validation_part_that_training_split_off(
+    longtail: Command, trained: Path, folder: Path, tmp_path: Path
+) -> None:
+    for name in ("train.jsonl", "test.jsonl"):
+        shutil.copy(folder / name, tmp_path)
+    lines = longtail.ok("predict", trained, tmp_path, "--split", "validation").out.splitlines()
+    expected = load_data(tmp_path)["validation"].ids
+    assert [json.loads(line)["id"] for line in lines] == list(expected or ())
 
 
 @pytest.mark.parametrize(
@@ -326,7 +336,7 @@ def test_margins_have_scores_and_no_probability_threshold(
     message = "a threshold is a probability, and margins have none"
     flags = ("--threshold", 0.5)
     longtail.fails(message, "predict", tmp_path / "run", folder / "test.jsonl", *flags)
-    # Nothing was predicted: nothing is in the way.
+    # Nothing was predicted, so nothing is kept.
     out = ("--out", tmp_path / "other.csv")
     longtail.fails(message, "predict", tmp_path / "run", folder / "test.jsonl", *out, *flags)
     assert not list(tmp_path.glob(".*"))
@@ -374,7 +384,7 @@ def test_a_stopped_prediction_resumes(
     monkeypatch.setattr(
         Ensemble, "blocks", lambda self, part: scored.append(len(part)) or blocks(self, part)
     )
-    # What left a bad record out may change.
+    # --on-error may change.
     longtail.ok(*stopped, "--resume", "--on-error", "skip")
     assert scored == [1, 1, 1] and not list(tmp_path.glob(".*"))
     resumed = (tmp_path / "out.csv").read_bytes()

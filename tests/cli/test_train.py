@@ -1,4 +1,4 @@
-"""`longtail train`: flags and recipes, what is in the way, interruptions, folds."""
+"""`longtail train`: flags and recipes, existing output, interruptions, folds."""
 
 from __future__ import annotations
 

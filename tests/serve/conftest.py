@@ -49,7 +49,7 @@ def loaded(run: Path) -> Served:
 
 @pytest.fixture
 def service(run: Path, tmp_path: Path) -> Service:
-    """Settings whose corrections go to a folder of the test."""
+    """Settings with corrections in a temporary folder."""
     return Service({"run": run}, corrections=tmp_path / "corrections.jsonl")
 
 

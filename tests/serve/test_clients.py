@@ -1,4 +1,4 @@
-"""Clients that leave, are slow or do not read, and a stop, with real sockets."""
+"""Clients that disconnect, are slow or do not read, and a stop, with real sockets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_requests_of_disconnected_clients_are_dropped(serving: Serve, loaded: Se
                 time.sleep(0.01)
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(url + PATH, json={"documents": [{"text": "x"}] * 50}, timeout=0.3)
-            # Known without a look at /metrics, which may come to another worker.
+            # From the registry: polling /metrics would add requests.
             number = ("longtail_waiting_documents", {"model": "run"})
             end = time.monotonic() + 10
             while app.metrics.registry.get_sample_value(*number) > 1 and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Corrections are on the disk, whole, and data that `longtail train` reads."""
+"""Corrections are on disk, complete, and data that `longtail train` reads."""
 
 from __future__ import annotations
 

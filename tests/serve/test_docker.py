@@ -48,7 +48,7 @@ def test_the_command_exists_and_does_not_run_as_root() -> None:
     words = [*json.loads(steps("ENTRYPOINT")[0]), *json.loads(steps("CMD")[0])]
     assert words[:2] == ["longtail", "serve"]
     command = get_command(app).commands["serve"]  # type: ignore[attr-defined]
-    # The folder of the run is only there in the container.
+    # The folder of the run exists only in the container.
     flags = dict(zip(words[3::2], words[4::2], strict=True))
     known = {flag for parameter in command.params for flag in parameter.opts}
     assert set(flags) <= known and flags["--host"] == "0.0.0.0"

@@ -1,4 +1,4 @@
-"""A bounded part of the attack on the service; `python -m tests.attack --only service` is all."""
+"""A short fuzzing of the service; in full: `python -m tests.attack --only service`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that are wrong, large or slow, keys, full queues, clients that leave, and failures."""
+"""Wrong, large or slow bodies, keys, full queues, and failures."""
 
 from __future__ import annotations
 

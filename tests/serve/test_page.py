@@ -55,7 +55,7 @@ def address(folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def open_page(browser: Any, address: str) -> Iterator[Open]:
-    """Opens pages; afterwards none of them may have a fault."""
+    """Opens pages; a fault of any of them fails the test."""
     opened: list[Watched] = []
 
     def start(at: str = address, refused: int = 0, **settings: Any) -> Any:
@@ -130,13 +130,13 @@ def test_pointing_at_a_label_marks_its_words(open_page: Open) -> None:
     write(page, TEXT)
     row(page, "copper").hover()
     page.wait_for_selector("#marks mark")
-    # Emoji are one code point and two units of UTF-16: a mistake would shift the marks.
+    # An emoji is one code point but two UTF-16 units: a mix-up would shift the marks.
     assert "Copper" in marked(page, "for")
     assert "wheat" in marked(page, "against")
     assert page.locator("#marks").text_content() == TEXT + "\n"
     lines = page.locator("#reasons .reasons-line").all_text_contents()
     assert lines[0].startswith("forCopper +") and f"wheat {MINUS}" in lines[1]
-    # Told apart by their underlines, not by colour alone.
+    # Distinguished by underlines, not by colour alone.
     styles = page.locator("#marks mark").evaluate_all(
         "marks => marks.map(m => [m.className, getComputedStyle(m).textDecorationStyle])"
     )
@@ -194,7 +194,7 @@ def test_strictness_moves_the_thresholds(open_page: Open) -> None:
     assert predicted(page) == {"copper", "wheat"}
     page.fill("#top-k", "1")
     page.press("#top-k", "Tab")
-    # The best label, and the one that is predicted beside it.
+    # The best label, and the other predicted one.
     assert page.locator("#labels .row").count() == 2
 
 
@@ -224,7 +224,7 @@ def test_a_correction_is_saved(open_page: Open, folder: Path) -> None:
     assert stored["text"] == TEXT
     assert set(stored["labels"]) == {"copper", "tin", "silver & <gold>"}
     assert set(stored["predicted"]) == {"copper", "wheat"}
-    # Ticks belong to a text: they stay as it is predicted again, and go as it changes.
+    # Ticks stay when the text is predicted again, and are cleared when it changes.
     with page.expect_response("**/predict"):
         page.click("#predict")
     assert predicted(page) == {"copper", "tin", "silver & <gold>"}

@@ -1,4 +1,4 @@
-"""The command with two workers: one is killed in the middle of requests, the other goes on."""
+"""The command with two workers: one is killed during requests, the other continues."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from longtail.data import read_data
 
 def children_of(process: int) -> set[int]:
     """The worker processes, which uvicorn spawns."""
-    found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return {
         int(child)
-        for child in found
+        for child in children
         if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +50,7 @@ def test_models(client: TestClient, serving: Serve, loaded: Served) -> None:
     with serving(examples=("copper fell",)) as other:
         assert other.get("/models/run").json()["examples"] == ["copper fell"]
     missing = client.get("/models/other")
-    assert missing.status_code == 404 and "one of the models run" in missing.json()["error"]
+    assert missing.status_code == 404 and "label of the models run" in missing.json()["error"]
 
 
 def test_an_edited_card_runs_no_script(loaded: Served) -> None:
@@ -64,17 +63,17 @@ def test_an_edited_card_runs_no_script(loaded: Served) -> None:
 def test_predictions_are_those_of_the_classifier(client: TestClient, loaded: Served) -> None:
     texts = ["copper rose", "", "wheat and nickel", "copper rose"]
     documents = predict(client, *texts)
-    names = [{one["label"] for one in document["labels"]} for document in documents]
+    names = [{label["label"] for label in document["labels"]} for document in documents]
     assert names == [set(labels) for labels in loaded.classifier.predict_labels(texts)]
     (document,) = predict(client, "wheat", top_k=3)
-    values = [one["probability"] for one in document["labels"]]
+    values = [label["probability"] for label in document["labels"]]
     assert len(values) == 3 and values == sorted(values, reverse=True)
     proba = loaded.classifier.predict_proba(["wheat"])[0]
-    for one in document["labels"]:
-        k = loaded.labels.index(one["label"])
-        assert one["probability"] == pytest.approx(float(proba[k]), rel=1e-5)
-        assert one["predicted"] == (one["probability"] >= one["threshold"])
-        assert one["reasons"] is None and one["group"] in ("head", "medium", "tail")
+    for label in document["labels"]:
+        k = loaded.labels.index(label["label"])
+        assert label["probability"] == pytest.approx(float(proba[k]), rel=1e-5)
+        assert label["predicted"] == (label["probability"] >= label["threshold"])
+        assert label["reasons"] is None and label["group"] in ("head", "medium", "tail")
 
 
 def test_each_document_of_a_batch_has_its_own_number_of_labels(loaded: Served) -> None:
@@ -95,7 +94,7 @@ def test_margins_have_no_probabilities_and_unseen_labels_are_marked() -> None:
     served = Served("svm", classifier, "")
     assert served.summary["scale"] == "margin"
     (labels,) = served.predict([PredictQuery("copper", 4)])
-    assert all(one["probability"] is None for one in labels) and labels[0]["predicted"]
+    assert all(label["probability"] is None for label in labels) and labels[0]["predicted"]
     assert labels[0]["score"] >= labels[0]["threshold"]
     total, (never,) = served.find_labels("never", 0, 5)
     assert (total, never["group"], never["threshold"]) == (1, "unseen", None)
@@ -108,10 +107,10 @@ def test_labels_are_found_by_any_part_of_their_names(client: TestClient, loaded:
 
     everything = find()
     assert everything["total"] == 3 and everything["offset"] == 0
-    counts = [one["training_documents"] for one in everything["labels"]]
+    counts = [label["training_documents"] for label in everything["labels"]]
     assert counts == [16, 16, 8]
-    assert [one["label"] for one in find(search="E")["labels"]] == ["copper", "wheat", "nickel"]
-    assert [one["label"] for one in find(search="NI")["labels"]] == ["nickel"]
+    assert [label["label"] for label in find(search="E")["labels"]] == ["copper", "wheat", "nickel"]
+    assert [label["label"] for label in find(search="NI")["labels"]] == ["nickel"]
     second = find(offset=1, limit=1)
     assert second["total"] == 3 and len(second["labels"]) == 1
     assert find(search="none") == {"total": 0, "offset": 0, "labels": []}
@@ -144,9 +143,9 @@ def test_reasons_are_the_strongest_words_in_the_order_of_the_text(
     with_none, document = predict(client, "", text, reasons=True, top_k=1)
     reasons = document["labels"][0]["reasons"]
     assert len(reasons) == 30 and reasons[-1]["word"] == "w39" and with_none["labels"]
-    starts = [one["start"] for one in reasons]
+    starts = [reason["start"] for reason in reasons]
     assert starts == sorted(starts) and reasons[0]["value"] != 0
-    assert all(text[one["start"] : one["end"]] == one["word"] for one in reasons)
+    assert all(text[reason["start"] : reason["end"]] == reason["word"] for reason in reasons)
     body = {"documents": [{"text": "a"}] * (MAX_REASONS + 1), "reasons": True}
     answer = client.post("/models/run/predict", json=body)
     assert answer.status_code == 422 and "at most 16 documents" in answer.json()["error"]
@@ -155,17 +154,17 @@ def test_reasons_are_the_strongest_words_in_the_order_of_the_text(
 def test_reasons_of_the_model(client: TestClient) -> None:
     text = "\U0001f33e copper, not wheat"
     document, empty = predict(client, text, "", reasons=True, top_k=3)
-    for one in document["labels"]:
-        spans = [(reason["start"], reason["end"], reason["word"]) for reason in one["reasons"]]
+    for label in document["labels"]:
+        spans = [(reason["start"], reason["end"], reason["word"]) for reason in label["reasons"]]
         assert {text[start:end] for start, end, _ in spans} <= {"copper", "not", "wheat"}
         assert all(text[start:end] == word for start, end, word in spans)
     values = {
-        (one["label"], reason["word"]): reason["value"]
-        for one in document["labels"]
-        for reason in one["reasons"]
+        (label["label"], reason["word"]): reason["value"]
+        for label in document["labels"]
+        for reason in label["reasons"]
     }
     assert values["copper", "copper"] > 0 > values["copper", "wheat"]
-    assert all(one["reasons"] == [] for one in empty["labels"])
+    assert all(label["reasons"] == [] for label in empty["labels"])
 
 
 def test_a_label_without_a_threshold_is_never_predicted() -> None:
@@ -174,9 +173,9 @@ def test_a_label_without_a_threshold_is_never_predicted() -> None:
     served = Served("run", classifier.fit(texts, labels), "")
     (answer,) = served.predict([PredictQuery("tin", 4)])
     infinite = ~np.isfinite(classifier.thresholds_.values)
-    for one in answer:
-        k = served.labels.index(one["label"])
-        assert (one["threshold"] is None) == infinite[k]
+    for label in answer:
+        k = served.labels.index(label["label"])
+        assert (label["threshold"] is None) == infinite[k]
 
 
 def test_pages_work_without_a_network(client: TestClient) -> None:

@@ -19,16 +19,9 @@ import typer
 
 from longtail.cli.flags import THRESHOLDS, given_flags, option, takes
 from longtail.cli.reading import RUN_OPTIONS
-from longtail.cli.show import (
-    Device,
-    Engine,
-    OverwriteOut,
-    Part,
-    Run,
-    TrustRemoteCode,
-    print_notes,
-)
-from longtail.cli.texts import STANDARD_INPUT, Texts
+from longtail.cli.show import Device, Engine, OverwriteOut, Part, Run, TrustRemoteCode, print_notes
+from longtail.cli.texts import Texts
+from longtail.data.files import STANDARD_INPUT
 from longtail.errors import InputError
 from longtail.progress import OnProgress, ignore, show_progress
 from longtail.runs.files import check_new, check_not_read

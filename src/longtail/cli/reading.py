@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 HELP = "A corpus name, a file, a folder of parts (train, validation, test), or hf:NAME."
 PANEL = "Data"
-SPLIT_NAMES = ("stratified", "random", "time")
+SPLIT_NAMES = ("stratified", "random", "time")  # the first is the default
 MEMORY = "data.json"
 # Options that choose the training documents and labels, and mean nothing to an evaluation.
 TRAINING_OPTIONS = ("split_method", "split_seed", "min_count")
@@ -51,7 +51,7 @@ class Source:
     settings: dict[str, Any]
     options: dict[str, Any]
     """Fields of ReadOptions that were given as flags."""
-    split_method: str = "random"
+    split_method: str = SPLIT_NAMES[0]
     split_seed: int = 0
     min_count: int = 0
 
@@ -257,7 +257,7 @@ def _source(
     format: str | None,
     path: Path | None,
     set: list[str] | None,
-    split_method: str = "random",
+    split_method: str = SPLIT_NAMES[0],
     split_seed: int = 0,
     min_count: int = 0,
     **options: Any,
