@@ -65,13 +65,15 @@ def demo() -> None:
     from rich.text import Text
 
     from longtail.demo import run_demo
+    from longtail.report import label_table
 
     console = Console()
     with show_progress() as progress:
         result = run_demo(progress)
     labels = ", ".join(result.example_labels)
     console.print(Panel(Text(result.example), title="a document", subtitle=f"labels: {labels}"))
-    print_table(result.evaluations, "micro-F1 / macro-F1 on the test part, by label frequency")
+    table = label_table(result.evaluations)
+    print_table(table, "micro-F1 / macro-F1 on the test part, by label frequency")
     console.print(result.sentence, highlight=False)
 
 

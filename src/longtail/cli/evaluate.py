@@ -41,6 +41,7 @@ def evaluate(
     """Evaluate a trained model on the test part, or on all documents it was not trained on."""
     from longtail.analysis.label_warnings import separator_warnings
     from longtail.classifier import LongTailClassifier
+    from longtail.report import label_table
 
     documents = source.read_as(run).part(split)
     classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
@@ -50,9 +51,8 @@ def evaluate(
         typer.echo(json.dumps({"documents": kept.counts} | result.to_dict(), indent=2))
         return
     n_documents = len(kept.documents)
-    print_table(
-        {str(run): result}, f"micro-F1 / macro-F1 on {n_documents:,} documents of {source.data}"
-    )
+    title = f"micro-F1 / macro-F1 on {n_documents:,} documents of {source.data}"
+    print_table(label_table({str(run): result}), title)
     if result.unknown_labels:
         print_notes(separator_warnings([*kept.documents.label_names, *classifier.classes_]))
         count = sum(result.unknown_labels.values())

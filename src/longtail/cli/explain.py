@@ -13,8 +13,7 @@ import typer
 from longtail.cli.flags import given_flags, takes
 from longtail.cli.predict import READING_FLAGS
 from longtail.cli.show import AsJson, Device, OverwriteOut, Part, Run, TrustRemoteCode, print_notes
-from longtail.cli.texts import Texts
-from longtail.data.files import STANDARD_INPUT
+from longtail.cli.texts import STANDARD_INPUT, Texts
 from longtail.errors import InputError
 from longtail.progress import ignore, show_progress
 from longtail.runs.files import check_new, check_not_read, whole_file, write_text

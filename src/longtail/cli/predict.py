@@ -20,8 +20,7 @@ import typer
 from longtail.cli.flags import THRESHOLDS, given_flags, option, takes
 from longtail.cli.reading import RUN_OPTIONS
 from longtail.cli.show import Device, Engine, OverwriteOut, Part, Run, TrustRemoteCode, print_notes
-from longtail.cli.texts import Texts
-from longtail.data.files import STANDARD_INPUT
+from longtail.cli.texts import STANDARD_INPUT, Texts
 from longtail.errors import InputError
 from longtail.progress import OnProgress, ignore, show_progress
 from longtail.runs.files import check_new, check_not_read
@@ -45,7 +44,7 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the interrupted prediction to --out.")
 ]
 LIMITS = [
-    option("threshold", float, "One probability for all labels, not the fitted.", THRESHOLDS),
+    option("threshold", float, "One probability threshold for all labels.", THRESHOLDS),
     option("min_labels", int, "Minimum number of labels per text.", THRESHOLDS),
     option("max_labels", int, "Maximum number of labels per text.", THRESHOLDS),
 ]

@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,7 @@ import typer
 
 from longtail.cli.flags import command_line
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import AsJson, print_notes, stoppable
+from longtail.cli.show import AsJson, print_notes, print_table, stoppable
 from longtail.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,9 +121,6 @@ def _corpus(source: Source, parts: Any) -> str:
 
 
 def _show(result: Reproduced, source: Source, as_json: bool) -> None:
-    from rich.console import Console
-
-    from longtail.report import to_terminal
     from longtail.reproduce.page import figure_table
 
     by_suffix = {path.suffix: path for path in reversed(result.files)}
@@ -132,9 +128,9 @@ def _show(result: Reproduced, source: Source, as_json: bool) -> None:
         typer.echo(by_suffix[".json"].read_text("utf-8"), nl=False)
     else:
         title = f"micro-F1 / macro-F1 on the test part of {source.data}"
-        table = replace(figure_table(result.results, "labels", spread=False), title=title)
+        table = figure_table(result.results, "labels", spread=False)
         # Wide enough that a table is not truncated in a pipe.
-        Console(width=None if sys.stdout.isatty() else 120).print(to_terminal(table, framed=True))
+        print_table(table, title, width=None if sys.stdout.isatty() else 120)
         typer.echo(f"Wrote {', '.join(map(str, result.files))}.")
     for cell, why in result.failed.items():
         typer.secho(f"error: {cell} failed: {why}", fg="red", err=True)

@@ -1,4 +1,4 @@
-"""`longtail serve`: models over HTTP, with a page for people."""
+"""`longtail serve`: models over HTTP, with a web page."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def serve(
         list[str],
         typer.Argument(
             metavar="RUN",
-            help="Folders written by `longtail train`; NAME=RUN gives one another name.",
+            help="Folders written by `longtail train`; NAME=RUN sets the name.",
         ),
     ],
     host: Annotated[
-        str, typer.Option(help="0.0.0.0: other machines may connect; set a key then.")
+        str, typer.Option(help="0.0.0.0 lets other machines connect; then set a key.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8000,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Processes, each with its own copy of the models.")
     ] = 1,
@@ -66,7 +66,7 @@ def serve(
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Serve predictions over HTTP, with a page for people; needs the extra `serve`."""
+    """Serve predictions over HTTP, with a web page; needs the extra `serve`."""
     check_extra()
     if api_key is not None and not re.fullmatch("[!-~]+", api_key):
         raise InputError("--api-key: expected printable ASCII characters without spaces.")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,7 @@ from longtail.errors import printable
 from longtail.runs.model import check_model
 
 if TYPE_CHECKING:
+    from longtail.report import Table
     from longtail.training.interrupt import Stop
 
 
@@ -58,16 +60,13 @@ OverwriteOut = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def print_table(evaluations: Any, title: str) -> None:
-    """Print evaluations side by side: micro- and macro-F1 by label group."""
-    from dataclasses import replace
-
+def print_table(table: Table, title: str, width: int | None = None) -> None:
+    """Print a table with a frame and a title."""
     from rich.console import Console
 
-    from longtail.report import label_table, to_terminal
+    from longtail.report import to_terminal
 
-    table = replace(label_table(evaluations), title=title)
-    Console().print(to_terminal(table, framed=True))
+    Console(width=width).print(to_terminal(replace(table, title=title), framed=True))
 
 
 @contextmanager

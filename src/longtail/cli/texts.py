@@ -14,12 +14,12 @@ from typing import Any
 from longtail.cli.reading import Source, remembered_options
 from longtail.cli.show import print_notes
 from longtail.data.documents import Document, ReadOptions, ReadReport
-from longtail.data.files import STANDARD_INPUT
 from longtail.errors import DataError, InputError
 from longtail.progress import Progress
 from longtail.runs.files import files_in
 from longtail.runs.model import checksum
 
+STANDARD_INPUT = "-"
 SEPARATOR = ";"  # between labels, if the training data had no separator
 BATCH = 256
 READ_AHEAD = 4 * BATCH  # documents, so that reading overlaps with predicting

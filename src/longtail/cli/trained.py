@@ -1,14 +1,13 @@
-"""What `longtail train` prints: invalid plans, expected F1, and the recipe to try next."""
+"""Checks and messages of `longtail train`: wrong plans, expected F1, the recipe to try next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from longtail.cli.show import print_notes
+from longtail.cli.show import print_notes, print_table
 from longtail.errors import printable
 
 if TYPE_CHECKING:
@@ -45,10 +44,8 @@ def check_plans(plans: Sequence[Plan]) -> None:
 
 def print_result(classifier: LongTailClassifier) -> None:
     """Print the chosen settings and the expected F1 by label frequency."""
-    from rich.console import Console
-
     from longtail.classifier.choice import describe
-    from longtail.report import group_table, to_terminal
+    from longtail.report import group_table
 
     facts = classifier.facts_
     if facts.trials:
@@ -57,8 +54,7 @@ def print_result(classifier: LongTailClassifier) -> None:
     if facts.cross_validated is not None:
         how = "out of fold" if facts.cross_fitted else "held out"
         table = group_table({"expected": facts.cross_validated})
-        title = f"micro-F1 / macro-F1 to expect: {facts.n_held_out:,} documents, {how}"
-        Console().print(to_terminal(replace(table, title=title), framed=True))
+        print_table(table, f"micro-F1 / macro-F1 to expect: {facts.n_held_out:,} documents, {how}")
     for line in facts.sentences():
         typer.echo(printable(line))
 

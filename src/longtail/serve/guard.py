@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 
 from longtail.errors import printable
 from longtail.serve.observe import LOG, Metrics
-from longtail.serve.settings import MEGABYTE, Service
+from longtail.serve.settings import Service
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -134,7 +134,8 @@ class Guard:
         length = headers.get(b"content-length", b"0")
         too_large = RefusedError(
             413,
-            f"the body is larger than {limit / MEGABYTE:g} MB. Send fewer documents at a time.",
+            f"the body is larger than {self.limits.max_body_mb:g} MB. Send fewer documents at a "
+            "time.",
             CLOSE,
         )
         if not length.isdigit() or len(length) > 18 or int(length) > limit:

@@ -13,7 +13,6 @@ from longtail.runs.model import check_model
 from longtail.settings import setting
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Limits:
 
     @property
     def max_body_bytes(self) -> int:
-        return int(self.max_body_mb * MEGABYTE)
+        return int(self.max_body_mb * 1_000_000)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ export function percent(p) {
   return `${(100 * p).toFixed(1)} %`;
 }
 
-export const signed = (x, digits = 2) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(digits);
+export const signed = (x) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(2);
 
 /** A value as text: a percentage for probabilities, a number for scores. */
 export const onScale = (label, value) =>

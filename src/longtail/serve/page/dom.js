@@ -25,16 +25,15 @@ export function sayError(id, message, buttons = []) {
   byId(id).replaceChildren(message, ...buttons);
 }
 
-/** Call the action once there were no calls for this many milliseconds, with the last arguments. */
+/** A function that calls the action once it was not called itself for this many milliseconds. */
 export function debounced(action, milliseconds) {
   let timer = 0;
-  const later = (...values) => {
+  const later = () => {
     clearTimeout(timer);
-    timer = setTimeout(() => action(...values), milliseconds);
+    timer = setTimeout(action, milliseconds);
   };
   later.cancel = () => clearTimeout(timer);
   return later;
 }
 
-export const count = (n, one, many = `${one}s`) =>
-  `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+export const count = (n, noun) => `${n.toLocaleString("en")} ${n === 1 ? noun : `${noun}s`}`;

@@ -19,7 +19,7 @@ export function watchStrictness(onMove) {
 
 /** Set the slider to 0, with the range and step of a model's scale. */
 export function resetStrictness(scale) {
-  const { max, step } = RANGES[scale] ?? RANGES.logit;
+  const { max, step } = RANGES[scale];
   Object.assign(slider, { min: -max, max, step, value: 0 });
 }
 
