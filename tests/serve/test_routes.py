@@ -50,7 +50,7 @@ def test_models(client: TestClient, serving: Serve, loaded: Served) -> None:
     with serving(examples=("copper fell",)) as other:
         assert other.get("/models/run").json()["examples"] == ["copper fell"]
     missing = client.get("/models/other")
-    assert missing.status_code == 404 and "label of the models run" in missing.json()["error"]
+    assert missing.status_code == 404 and "one of the models run" in missing.json()["error"]
 
 
 def test_an_edited_card_runs_no_script(loaded: Served) -> None:
