@@ -1,4 +1,4 @@
-"""The command as a user calls it, and small data and models for it."""
+"""The command as a user calls it, with small data and models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK = ("--device", "cpu", "--thresholds", "global", "--folds", 1)
 
 
 class Called(NamedTuple):
-    """Exit code, output and error output of one call of the command."""
+    """Exit code, standard output and standard error of a call of the command."""
 
     code: int
     out: str
@@ -53,7 +53,7 @@ class Command:
         return done
 
     def fails(self, message: str, *arguments: object) -> str:
-        """The error of a call, which is one message with these words and no traceback."""
+        """Call the command; it must fail with one message that contains these words."""
         code, _, err = self(*arguments)
         assert code == 1 and message in err.replace("\n", " "), err
         assert f"\n{err}".count("\nerror: ") == 1 and "Traceback" not in err
@@ -67,7 +67,7 @@ def longtail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def unprivileged() -> Iterator[None]:
-    """Permissions hold for this thread, also if root runs the tests."""
+    """File permissions apply to this thread even if root runs the tests."""
     libc = ctypes.CDLL(None)
     header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     assert libc.capget(header, sets) == 0
@@ -91,7 +91,7 @@ def child(*arguments: object) -> subprocess.Popen[str]:
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    """Until another process has written a file."""
+    """Wait until another process has written a file."""
     end = time.monotonic() + 60
     while not path.exists():
         assert process.poll() is None and time.monotonic() < end, process.communicate()

@@ -1,4 +1,4 @@
-"""`longtail evaluate` and `report`: never in silence on documents that a model was trained on."""
+"""`longtail evaluate` and `report`: training documents are left out, or the user is warned."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAGS = (*FLAGS, "--label-separator", ";")
 
 @pytest.fixture(scope="module")
 def rows() -> list[tuple[str, str, str]]:
-    """600 documents, no text twice, with white space and letters that copies write otherwise."""
+    """600 documents without duplicates, with spaces and letters that a copy may write otherwise."""
     documents = TextData.concat(load(n_documents=600, n_labels=12).values())
     texts = [f"Caf\u00e9 {k}:  {text}\n" for k, text in enumerate(documents.texts)]
     assert len(texts) == 600
@@ -60,7 +60,7 @@ def test_held_out_documents_stay_held_out_in_every_file(
     assert before["overall"]["n_documents"] == 120 and before["overall"]["micro_f1"] > 0.5
     words = f"{run} was trained on 480 of 600 documents of {table}: they are left out"
     assert words in err and "left out" in err and "--include-trained" in err
-    # The reading options of the training apply without being repeated, and a note says so.
+    # The reading options of the training apply, and a note lists them.
     assert "--text-field review --labels-field genres" in err
     trained = LongTailClassifier.from_pretrained(run).trained_on([row[1] for row in rows])
     changed = [row for k, row in enumerate(rows) if k != trained.argmax()]
@@ -179,14 +179,14 @@ def test_a_wrong_separator_is_reported_where_few_labels_are_known(
     assert "label names hold" not in longtail.ok("evaluate", run, table).err
 
 
-def test_a_model_without_hashes_is_noted(longtail: Command, run: Path, table: Path) -> None:
+def test_a_model_without_hashes_gets_a_note(longtail: Command, run: Path, table: Path) -> None:
     classifier = LongTailClassifier.from_pretrained(run)
     classifier.document_hashes_ = None
     classifier.save_pretrained(run)
-    # What was trained from Python has no options of reading either.
+    # A run saved from Python has no reading options.
     result, err = evaluated(longtail, run, table, *FLAGS)
     assert result["documents"] == {"read": 600, "trained_on": None, "evaluated": 600}
-    assert f"{run} came without the hashes of its training documents" in err
+    assert f"{run} has no hashes of its training documents" in err
 
 
 def test_labels_that_the_model_does_not_know_at_all(
@@ -207,7 +207,7 @@ def test_rare_labels_that_were_left_out_are_counted(
     assert "Not evaluated: " in out and "documents have no other labels" in out
 
 
-def test_flags_of_training_alone_are_those_of_train(longtail: Command, run: Path) -> None:
+def test_training_options_are_flags_of_train_only(longtail: Command, run: Path) -> None:
     for flag in ("--split-method", "--split-seed", "--min-count"):
         for verb in (("evaluate", run, "newswire"), ("report", run, "--data", "newswire")):
             done = longtail(*verb, flag, "1")
@@ -227,7 +227,9 @@ def test_labels_that_look_wrong_are_reported_first(
     assert "label names" not in good
 
 
-def test_named_corpora_take_what_they_know(longtail: Command, run: Path, tmp_path: Path) -> None:
+def test_named_corpora_ignore_options_of_files(
+    longtail: Command, run: Path, tmp_path: Path
+) -> None:
     write_data(load(n_documents=50, n_labels=5)["test"], tmp_path / "small.jsonl")
     small = ("--set", "n_documents=300", "--set", "n_labels=12")
     _, err = evaluated(longtail, run, "newswire", *small)

@@ -1,4 +1,4 @@
-"""`longtail explain`: on the terminal, as JSON Lines, as a page; mistakes are one message."""
+"""`longtail explain`: on the terminal, as JSON Lines, as a page, and its errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .conftest import Command
 TEXT = "Wheat and corn <b>exports</b> rose"
 
 
-def test_a_text_of_the_command_line(longtail: Command, trained: Path) -> None:
+def test_texts_on_the_command_line(longtail: Command, trained: Path) -> None:
     out = longtail.ok("explain", trained, "--text", TEXT, "--text", "Oil", "--label", "wheat").out
     lines = out.splitlines()
     assert (
@@ -27,7 +27,7 @@ def test_a_text_of_the_command_line(longtail: Command, trained: Path) -> None:
     assert "2: wheat" in out and "\nOil\n" in out
 
 
-def test_lines_say_what_the_classifier_says(
+def test_json_is_that_of_the_classifier(
     longtail: Command, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{TEXT}\n\n铜\n".encode())))

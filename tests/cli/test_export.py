@@ -1,4 +1,4 @@
-"""`longtail export`, and an exported run wherever a run is used."""
+"""`longtail export`, and an exported run in the other verbs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longtail.runs.model import CONFIG_FILE, seal
 from .conftest import Command
 
 
-def test_an_exported_run_is_used_as_the_trained_one(
+def test_an_exported_run_works_like_the_trained_one(
     longtail: Command, trained: Path, folder: Path, tmp_path: Path
 ) -> None:
     run, out = Path(shutil.copytree(trained, tmp_path / "run")), tmp_path / "onnx"
@@ -38,7 +38,7 @@ def test_an_exported_run_is_used_as_the_trained_one(
     assert figures[0] == figures[1]
 
 
-def test_flags_that_make_no_sense(longtail: Command, trained: Path, tmp_path: Path) -> None:
+def test_conflicting_flags(longtail: Command, trained: Path, tmp_path: Path) -> None:
     out, exported = tmp_path / "out", Path(shutil.copytree(trained, tmp_path / "exported"))
     config = json.loads((exported / CONFIG_FILE).read_text("utf-8"))
     (exported / CONFIG_FILE).write_text(json.dumps(seal(config | {"engine": "onnx"})), "utf-8")
@@ -59,7 +59,7 @@ def test_flags_that_make_no_sense(longtail: Command, trained: Path, tmp_path: Pa
     longtail.fails("holds a trained model. Choose another folder", *itself, other)
 
 
-def test_the_engine_of_a_run_that_was_not_exported(longtail: Command, trained: Path) -> None:
+def test_wrong_engines(longtail: Command, trained: Path) -> None:
     message = f"{trained} was not exported to ONNX. Export it, then use the exported folder: "
     longtail.fails(message, "predict", trained, "--engine", "onnx")
     longtail.fails("engine must be one of torch, onnx", "predict", trained, "--engine", "jax")

@@ -1,4 +1,4 @@
-"""Folders that the command writes to: nothing in them is lost that longtail did not write."""
+"""Output folders: the command loses no file that it did not write."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_folder_with_other_files_is_refused(
     "name", ["training", ".longtail-work", ".longtail-ready", ".longtail", "run.json"]
 )
 @pytest.mark.parametrize("flag", ["--resume", "--overwrite"])
-def test_names_prove_nothing(
+def test_file_names_prove_nothing(
     longtail: Command, folder: Path, tmp_path: Path, name: str, flag: str
 ) -> None:
     run = tmp_path / "run"
@@ -69,7 +69,7 @@ def test_overwriting_replaces_the_model_and_nothing_else(
     for path in mine:
         path.write_text("mine")
     longtail.ok(*train, "--model", "bag", "--C", 9, "--loss", "bce", "--overwrite")
-    # A file in the way is kept beside the one of the model.
+    # The user's file is kept beside the model's.
     assert [path.read_text() for path in run.glob("vocabulary.json.*.bak")] == ["mine"]
     config = json.loads((run / "longtail.json").read_text())
     assert config["sizes"] == [1] and config["arguments"]["loss"] == "bce"
@@ -78,7 +78,7 @@ def test_overwriting_replaces_the_model_and_nothing_else(
     assert not list(run.glob(".*"))
 
 
-def test_nothing_is_resumed_without_its_arguments(
+def test_a_training_without_its_settings_is_not_resumed(
     longtail: Command, folder: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -89,7 +89,7 @@ def test_nothing_is_resumed_without_its_arguments(
     (run / ".longtail-work" / "run.json").write_text("{")
     for flags in (("--resume",), ("--fold", 1)):
         longtail.fails("Start over with --overwrite", *train, *flags)
-    # As a process leaves it that was killed before the first state of a fold.
+    # As left by a process killed before the first checkpoint of a fold.
     (run / ".longtail-work" / "fold-1").mkdir()
     longtail.ok(*train, *QUICK, "--overwrite")
     assert not list(run.glob(".*"))
@@ -110,7 +110,7 @@ def test_two_processes_do_not_write_to_one_run(longtail: Command, folder: Path, 
     train = ("train", folder, "--out", busy)
     longtail.fails("another process is at work", *train, *QUICK, "--overwrite")
     longtail.fails("unfinished training", *train, *QUICK)
-    # A second one that resumes waits, and can be stopped.
+    # A second process that resumes waits, and can be stopped.
     waiting = child(*train, "--resume")
     assert waiting.stderr is not None
     assert "is being trained by another process: waiting for it" in waiting.stderr.readline()
@@ -120,9 +120,7 @@ def test_two_processes_do_not_write_to_one_run(longtail: Command, folder: Path, 
     assert (busy / ".longtail-work" / "run.json").exists()
 
 
-def test_converted_data_do_not_replace_what_they_are_made_of(
-    longtail: Command, tmp_path: Path
-) -> None:
+def test_converted_data_does_not_replace_its_source(longtail: Command, tmp_path: Path) -> None:
     table, out = tmp_path / "data.csv", tmp_path / "out.jsonl"
     text = "text,labels,price\ncopper rose,copper,3\nwheat fell,wheat,4\n"
     table.write_text(text)
@@ -171,7 +169,7 @@ def test_a_report_replaces_only_reports(
     before = contents(run)
     for name in ("longtail.json", "vocabulary.json"):
         flags = ("--to", "json", "--out", run / name, "--overwrite")
-        longtail.fails("is what the report is made of", "report", run, "--data", folder, *flags)
+        longtail.fails("is an input of the report", "report", run, "--data", folder, *flags)
     assert contents(run) == before
 
 

@@ -1,4 +1,4 @@
-"""`longtail predict`: streams, keeps order and ids, writes files, resumes, refuses nonsense."""
+"""`longtail predict`: streams, keeps order and ids, writes files, resumes, reports mistakes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from longtail import LongTailClassifier
 from longtail.classifier.ensemble import Ensemble
 from longtail.cli import texts
 from longtail.cli.reading import Source
-from longtail.data import ReadOptions, TextData, write_data
+from longtail.data import ReadOptions, TextData, load_data, write_data
 from longtail.errors import DataError
 from longtail.runs import parts
 
@@ -33,7 +33,7 @@ TICKETS = ["Earnings figures rose", "Wheat and corn", "Oil", "Nothing of note", 
 
 
 def rows_of(path: Path, separator: str = ";") -> list[dict[str, Any]]:
-    """The records of a file, those of a table with its lists split."""
+    """The records of a file; in tables, lists are split."""
     if path.suffix == ".parquet":
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
         return rows
@@ -52,7 +52,7 @@ def rows_of(path: Path, separator: str = ";") -> list[dict[str, Any]]:
 
 @pytest.fixture
 def tickets(tmp_path: Path) -> Path:
-    """A labelled table in columns of its own."""
+    """A table of labelled documents with unusual column names."""
     path = tmp_path / "tickets.csv"
     with path.open("w", newline="") as file:
         table = csv.writer(file)
@@ -70,19 +70,15 @@ def run(trained: Path, tickets: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_lines_in_json_out(longtail: Command, trained: Path, tmp_path: Path) -> None:
-    texts = [
-        "Earnings figures rose",
-        "",
-        "Weizen \u2014 \u0440\u0436\u044c \U0001f33e",
-        "tab\there",
-    ]
+def test_lines_of_text(longtail: Command, trained: Path, tmp_path: Path) -> None:
+    texts = ["Earnings figures rose", "", "Weizen \u2014 \u0440\u0436\u044c \U0001f33e", "a\tb"]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", "utf-8")
-    done = longtail("predict", trained, tmp_path / "texts.txt")
+    done = longtail.ok("predict", trained, tmp_path / "texts.txt")
     answers = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["text"] for one in answers] == texts
+    assert [answer["text"] for answer in answers] == texts
+    assert [answer["id"] for answer in answers] == ["1", "2", "3", "4"]
     expected = LongTailClassifier.from_pretrained(trained).predict_labels(texts)
-    assert [one["labels"] for one in answers] == expected
+    assert [answer["labels"] for answer in answers] == expected
 
 
 def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: Path) -> None:
@@ -92,30 +88,26 @@ def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: P
     flags = ("--text-field", "body", "--id-field", "key", "--top-k", "3")
     done = longtail("predict", trained, tmp_path / "in.jsonl.gz", *flags)
     answers = [json.loads(line) for line in done.out.splitlines()]
-    assert [one["id"] for one in answers] == [str(k) for k in range(600)]
-    for one in answers:
-        best = one["top_probabilities"]
-        assert len(best) == len(one["top_labels"]) == 3 and best == sorted(best, reverse=True)
+    assert [answer["id"] for answer in answers] == [str(k) for k in range(600)]
+    for answer in answers:
+        best = answer["top_probabilities"]
+        assert len(best) == len(answer["top_labels"]) == 3 and best == sorted(best, reverse=True)
 
 
-@pytest.mark.parametrize("name", ["in.csv", "in.tsv", "in.jsonl.gz", "in.parquet", "in.txt"])
+@pytest.mark.parametrize("name", ["in.csv", "in.tsv", "in.jsonl.gz", "in.parquet"])
 def test_every_format(longtail: Command, trained: Path, tmp_path: Path, name: str) -> None:
     texts = ["Earnings figures rose", 'Wheat, "corn"\tand oats', "Oil"]
     data = TextData.from_lists(texts, [["earn"], ["wheat", "corn"], ["oil"]], ids=["a", "b", "c"])
-    if name == "in.txt":
-        (tmp_path / name).write_text("\n".join(texts) + "\n")
-    else:
-        write_data(data, tmp_path / name)
+    write_data(data, tmp_path / name)
     lines = longtail.ok("predict", trained, tmp_path / name).out.splitlines()
     answers = [json.loads(line) for line in lines]
     assert [answer["text"] for answer in answers] == texts
-    ids = ["1", "2", "3"] if name == "in.txt" else ["a", "b", "c"]
-    assert [answer["id"] for answer in answers] == ids
+    assert [answer["id"] for answer in answers] == ["a", "b", "c"]
     expected = LongTailClassifier.from_pretrained(trained).predict_labels(texts)
     assert [answer["labels"] for answer in answers] == expected
 
 
-def test_what_cannot_be_read_is_explained(longtail: Command, trained: Path, tmp_path: Path) -> None:
+def test_unreadable_data_is_explained(longtail: Command, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text('{"text": "wheat"}\n')
     assert "--format jsonl" in longtail.ok("predict", trained, tmp_path / "in.txt").err
     longtail.fails("no such file", "predict", trained, tmp_path / "missing.txt")
@@ -134,7 +126,7 @@ def test_a_slow_producer_is_answered_at_once(trained: Path) -> None:
     for text in ("wheat harvest", "oil prices"):
         child.stdin.write(text + "\n")
         child.stdin.flush()
-        # The answer comes though the input is still open.
+        # The input is still open.
         assert json.loads(child.stdout.readline())["text"] == text
     child.stdin.close()
     assert child.wait(timeout=60) == 0
@@ -158,7 +150,7 @@ def test_a_closed_pipe_is_quiet(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["o.csv", "o.tsv.gz", "o.jsonl", "o.jsonl.gz", "o.parquet"])
-def test_files_hold_what_the_classifier_predicts(
+def test_files_hold_the_predictions_of_the_classifier(
     longtail: Command, run: Path, tickets: Path, tmp_path: Path, name: str
 ) -> None:
     done = longtail.ok("predict", run, tickets, "--out", tmp_path / name, "--top-k", 4)
@@ -172,13 +164,13 @@ def test_files_hold_what_the_classifier_predicts(
     assert any(expected) and not all(expected)
     probabilities = classifier.predict_proba(documents)
     column_of = {name: column for column, name in enumerate(classifier.classes_)}
-    for row, of_row in zip(rows, probabilities, strict=True):
+    for row, values_of_row in zip(rows, probabilities, strict=True):
         assert list(row) == ["id", "labels", "probabilities", "thresholds", *list(row)[4:]]
         for labels, values in ("labels", "probabilities"), ("top_labels", "top_probabilities"):
-            known = [of_row[column_of[label]] for label in row[labels]]
+            known = [values_of_row[column_of[label]] for label in row[labels]]
             np.testing.assert_allclose(row[values], known, rtol=1e-4)
             assert row[values] == sorted(row[values], reverse=True)
-        assert row["top_probabilities"][0] == pytest.approx(of_row.max(), rel=1e-4)
+        assert row["top_probabilities"][0] == pytest.approx(values_of_row.max(), rel=1e-4)
         limits = [classifier.thresholds_.values[column_of[label]] for label in row["labels"]]
         np.testing.assert_allclose(
             row["thresholds"], 1 / (1 + np.exp(-np.array(limits))), rtol=1e-4
@@ -192,7 +184,7 @@ def test_columns_are_those_of_the_training_data(
     out = tmp_path / "out.jsonl"
     longtail.ok("predict", run, tickets, "--out", out)
     labels = [row["labels"] for row in rows_of(out)]
-    # Only the text is needed; a row without an id is known by its number.
+    # Only the text is needed; without ids, rows are numbered.
     (tmp_path / "a.csv").write_text(
         "body,subject\n" + "".join(f'"as, said",{t}\n' for t in TICKETS)
     )
@@ -206,7 +198,7 @@ def test_columns_are_those_of_the_training_data(
     longtail.fails("the columns are: 'n;text'", "predict", run, tmp_path / "b.csv")
     flags = ("--delimiter", ";", "--text-field", "text", "--id-field", "n", "--without-text")
     assert json.loads(longtail.ok("predict", run, tmp_path / "b.csv", *flags).out)["id"] == "7"
-    # The number is that in the file.
+    # Skipped records count in the numbers.
     (tmp_path / "c.jsonl").write_text('{"text": "Oil"}\n{}\n{"text": "Oil"}\n')
     flags = ("--text-field", "text", "--on-error", "skip")
     lines = longtail.ok("predict", run, tmp_path / "c.jsonl", *flags).out.splitlines()
@@ -216,7 +208,7 @@ def test_columns_are_those_of_the_training_data(
 def test_other_layouts_of_the_training_data(
     longtail: Command, run: Path, tickets: Path, tmp_path: Path
 ) -> None:
-    """A column for each label; years and encodings: only the text columns are needed."""
+    """One column per label, years, encodings: only the text columns are needed."""
     options = ReadOptions("body", id_field="n", label_columns="*", encoding="latin-1", years="1987")
     Source(str(tickets), None, None, {}, asdict(options)).remember(run)
     (tmp_path / "in.csv").write_text("n,body,earnings,oil\n1,caf\xe9 Oil,0,1\n", "latin-1")
@@ -267,6 +259,16 @@ def test_a_part_of_data(longtail: Command, trained: Path, folder: Path, tmp_path
     longtail.fails(message, "predict", trained, "newswire")
 
 
+def test_a_validation_part_that_training_split_off(
+    longtail: Command, trained: Path, folder: Path, tmp_path: Path
+) -> None:
+    for name in ("train.jsonl", "test.jsonl"):
+        shutil.copy(folder / name, tmp_path)
+    lines = longtail.ok("predict", trained, tmp_path, "--split", "validation").out.splitlines()
+    expected = load_data(tmp_path)["validation"].ids
+    assert [json.loads(line)["id"] for line in lines] == list(expected or ())
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -290,7 +292,7 @@ def test_a_part_of_data(longtail: Command, trained: Path, folder: Path, tmp_path
         (("--split", "tset"), "has no parts, so --split tset"),
     ],
 )
-def test_what_makes_no_sense_is_reported_first(
+def test_conflicting_flags_are_reported_before_loading(
     longtail: Command,
     trained: Path,
     tmp_path: Path,
@@ -311,22 +313,17 @@ def test_what_makes_no_sense_is_reported_first(
     assert {path.name for path in tmp_path.iterdir()} == {"in.csv", "there.csv", "folder.csv"}
 
 
-def test_a_missing_run_and_empty_data(longtail: Command, trained: Path, tmp_path: Path) -> None:
-    longtail.fails("holds no longtail model", "predict", tmp_path / "no", tmp_path / "missing.csv")
-    (tmp_path / "file").write_text("text")
-    longtail.fails(
-        "file is a file. Expected the folder of a model", "predict", tmp_path / "file", trained
-    )
+def test_empty_data_and_standard_input(longtail: Command, trained: Path, tmp_path: Path) -> None:
     for name in ("in.txt", "in.csv", "in.jsonl"):
         (tmp_path / name).write_text("" if name != "in.csv" else "text\n")
         longtail.fails(f"{name}: holds no documents", "predict", trained, tmp_path / name)
     (tmp_path / "folder").mkdir()
     longtail.fails("an empty folder", "predict", trained, tmp_path / "folder")
     for flag in ("--resume", "--split=test"):
-        longtail.fails("the standard input", "predict", trained, "-", "--out", "o.csv", flag)
+        longtail.fails("standard input", "predict", trained, "-", "--out", "o.csv", flag)
 
 
-def test_margins_have_scores_and_no_threshold_of_probability(
+def test_margins_have_scores_and_no_probability_threshold(
     longtail: Command, folder: Path, tmp_path: Path
 ) -> None:
     flags = ("--model", "svm", "--thresholds", "grid", "--folds", 1, "--out", tmp_path / "run")
@@ -339,13 +336,13 @@ def test_margins_have_scores_and_no_threshold_of_probability(
     message = "a threshold is a probability, and margins have none"
     flags = ("--threshold", 0.5)
     longtail.fails(message, "predict", tmp_path / "run", folder / "test.jsonl", *flags)
-    # Nothing was predicted: nothing is in the way.
+    # Nothing was predicted, so nothing is kept.
     out = ("--out", tmp_path / "other.csv")
     longtail.fails(message, "predict", tmp_path / "run", folder / "test.jsonl", *out, *flags)
     assert not list(tmp_path.glob(".*"))
 
 
-def test_of_the_standard_input_nothing_is_kept(run: Path, tmp_path: Path) -> None:
+def test_nothing_of_standard_input_is_kept(run: Path, tmp_path: Path) -> None:
     program = [*PREDICT, str(run), "-", "--format", "jsonl", "--text-field", "text", "--out"]
     given = {"text": True, "capture_output": True, "timeout": 120}
     for lines, code in ('{"text": "Oil"}\n{}\n', 1), ('{"text": "Oil"}\n', 0):
@@ -387,7 +384,7 @@ def test_a_stopped_prediction_resumes(
     monkeypatch.setattr(
         Ensemble, "blocks", lambda self, part: scored.append(len(part)) or blocks(self, part)
     )
-    # What left a bad record out may change.
+    # --on-error may change.
     longtail.ok(*stopped, "--resume", "--on-error", "skip")
     assert scored == [1, 1, 1] and not list(tmp_path.glob(".*"))
     resumed = (tmp_path / "out.csv").read_bytes()
@@ -406,7 +403,7 @@ def test_a_stopped_prediction_resumes(
         ("file", "another program"),
     ],
 )
-def test_other_work_is_not_resumed(
+def test_a_different_prediction_is_not_resumed(
     longtail: Command,
     stopped: tuple[object, ...],
     tickets: Path,
@@ -433,7 +430,9 @@ def test_other_work_is_not_resumed(
     assert len(rows_of(tickets.parent / "out.csv", "|")) == 5
 
 
-def test_stopped_from_outside(longtail: Command, run: Path, tmp_path: Path) -> None:
+def test_a_prediction_stopped_by_a_signal_resumes(
+    longtail: Command, run: Path, tmp_path: Path
+) -> None:
     with (tmp_path / "in.csv").open("w") as file:
         file.write("subject,body\n")
         file.writelines(f"{TICKETS[k % 5]},number {k}\n" for k in range(8000))

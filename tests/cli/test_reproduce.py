@@ -28,7 +28,7 @@ def recipes(tmp_path: Path) -> Path:
     return folder
 
 
-def test_it_trains_shows_and_resumes(
+def test_train_show_and_resume(
     longtail: Command, folder: Path, recipes: Path, tmp_path: Path
 ) -> None:
     command = ["reproduce", folder, "--recipes", recipes, "--out", tmp_path / "out"]
@@ -86,7 +86,7 @@ def test_another_encoder(longtail: Command, folder: Path, tiny_bert: Path, tmp_p
         ("--against best", "row to compare with 'best'"),
     ],
 )
-def test_errors_come_before_work(
+def test_errors_come_before_training(
     longtail: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -98,9 +98,7 @@ def test_data_without_recipes(longtail: Command, folder: Path) -> None:
     assert "reuters-bag" in longtail.fails("there are no recipes for", "reproduce", folder)
 
 
-def test_a_row_takes_as_long_as_with_another_seed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [Cell(row, seed, {}, tmp_path / row / str(seed)) for seed in (0, 1) for row in "ab"]
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

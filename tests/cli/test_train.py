@@ -1,4 +1,4 @@
-"""`longtail train`: flags and recipes, what is in the way, interruptions, folds."""
+"""`longtail train`: flags and recipes, existing output, interruptions, folds."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_contradictions_name_the_flags(
         ("--recipe paper --folds 2", "early_stopping_patience needs a validation part"),
     ],
 )
-def test_mistakes_are_answered_before_data_is_read(
+def test_mistakes_are_reported_before_data_is_read(
     longtail: Command, tmp_path: Path, flags: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -131,7 +131,7 @@ def test_mistakes_are_answered_before_data_is_read(
     longtail.fails(message, "train", "data.jsonl", "--out", "run", *flags.split())
 
 
-def test_the_end_is_short_and_honest(longtail: Command, folder: Path, tmp_path: Path) -> None:
+def test_the_final_messages(longtail: Command, folder: Path, tmp_path: Path) -> None:
     out = longtail.ok("train", folder, "--out", tmp_path / "run", "--recipe", "fast").out
     facts = LongTailClassifier.from_pretrained(tmp_path / "run").facts_
     assert len(out.splitlines()) <= 15 and facts.cross_validated is not None
@@ -156,7 +156,7 @@ def test_the_best_recipe_with_another_encoder(
     assert loaded.plans_[0].training.epochs == 1 and loaded.plans_[0].label_texts == "names"
 
 
-def test_the_best_recipe_is_named_where_a_gpu_and_its_encoder_are(
+def test_the_best_recipe_is_suggested_if_gpu_and_encoder_are_available(
     longtail: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache, name = tmp_path / "cache", Encoder().encoder
@@ -220,7 +220,7 @@ def test_a_trained_model_is_replaced_only_on_request(
     assert (run / "fold-1").is_dir() and not (run / "model.safetensors").exists()
 
 
-def test_killed_and_resumed_it_ends_with_the_same_weights(
+def test_a_killed_training_resumes_to_the_same_weights(
     longtail: Command, folder: Path, tmp_path: Path
 ) -> None:
     flags = (*HIDDEN[:4], "--epochs", 40, "--folds", 1, "--device", "cpu")
@@ -311,9 +311,7 @@ def test_rare_labels_left_out_by_flag(longtail: Command, folder: Path, tmp_path:
     ],
     ids=["aliases", "deep", "python", "NUL"],
 )
-def test_a_recipe_that_is_none(
-    longtail: Command, folder: Path, tmp_path: Path, recipe: str
-) -> None:
+def test_malformed_recipes(longtail: Command, folder: Path, tmp_path: Path, recipe: str) -> None:
     (tmp_path / "recipe.yaml").write_text(recipe)
     flags = ("--recipe", tmp_path / "recipe.yaml", "--out", tmp_path / "run")
     err = longtail.fails("cannot be read as a recipe", "train", folder, *flags)

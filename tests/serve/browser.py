@@ -1,4 +1,4 @@
-"""A service with tiny real models on the loopback, and pages of a browser that note every fault."""
+"""A service with tiny real models on the loopback, and browser pages that record every fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def train(folder: Path, **settings: Any) -> None:
-    """A model of four labels, one of them hostile; the words that are no topics say nothing."""
+    """Save a model of four labels, one of them hostile."""
     texts, labels = [], []
     for k in range(12):
         verb = ("rose", "fell")[k % 2]
@@ -44,7 +44,7 @@ def find_browser() -> str | None:
 
 
 class Watched:
-    """A page, and what it must not do: fail, log, ask, break its policy or load from elsewhere."""
+    """A page that records faults: errors, logs, dialogs, policy violations, foreign requests."""
 
     def __init__(self, browser: Any, address: str, refused: int = 0, **settings: Any) -> None:
         self.faults: list[str] = []
@@ -65,7 +65,7 @@ class Watched:
         page.wait_for_selector("#model:enabled, #key-dialog[open]")
 
     def close(self) -> None:
-        """Close the page; raises if it had a fault."""
+        """Close the page; raises if it had faults."""
         if not self.page.is_closed():
             self.faults += self.page.evaluate("violations")
             self.page.close()
@@ -73,7 +73,7 @@ class Watched:
         assert len(self.refused) == self.expected, self.refused
 
     def _note(self, message: Any) -> None:
-        # The browser itself logs every answer of 400 and more.
+        # The browser logs every response with status 400 or above.
         refused = message.text.startswith("Failed to load resource")
         (self.refused if refused else self.faults).append(message.text)
 

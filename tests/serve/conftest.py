@@ -21,9 +21,9 @@ from fastapi.testclient import TestClient
 
 from longtail import Bag, LongTailClassifier, Training
 from longtail.serve.app import create_app
-from longtail.serve.protocol import ImpatientProtocol
+from longtail.serve.protocol import TimeoutProtocol
 from longtail.serve.run import open_socket
-from longtail.serve.served import Answer, Served, Wanted
+from longtail.serve.served import Answer, PredictQuery, Served
 from longtail.serve.settings import Limits, Service
 
 TEXTS = ["copper rose", "wheat fell", "copper and nickel rose", "wheat rose"] * 8
@@ -49,7 +49,7 @@ def loaded(run: Path) -> Served:
 
 @pytest.fixture
 def service(run: Path, tmp_path: Path) -> Service:
-    """Settings whose corrections go to a folder of the test."""
+    """Settings with corrections in a temporary folder."""
     return Service({"run": run}, corrections=tmp_path / "corrections.jsonl")
 
 
@@ -64,7 +64,7 @@ def client(service: Service, loaded: Served) -> Iterator[TestClient]:
 
 @pytest.fixture
 def serving(service: Service, loaded: Served) -> Serve:
-    """A context with a client of a service with other settings."""
+    """Makes clients of services with other settings."""
 
     def start(served: Served = loaded, **settings: Any) -> TestClient:
         names = Limits.__dataclass_fields__
@@ -76,16 +76,16 @@ def serving(service: Service, loaded: Served) -> Serve:
 
 
 class Slow(Served):
-    """Answers when it is let go."""
+    """Answers once `go` is set."""
 
     def __init__(self, loaded: Served) -> None:
         super().__init__(loaded.name, loaded.classifier, "")
         self.go, self.n_texts = threading.Event(), 0
 
-    def predict(self, wanted: list[Wanted]) -> list[list[Answer]]:
-        self.n_texts += len(wanted)
+    def predict(self, queries: list[PredictQuery]) -> list[list[Answer]]:
+        self.n_texts += len(queries)
         assert self.go.wait(20)
-        return super().predict(wanted)
+        return super().predict(queries)
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def real_server(app: Any) -> Iterator[tuple[uvicorn.Server, int]]:
     """A server in a thread, and its port."""
     listener = open_socket("127.0.0.1", 0)
     settings: dict[str, Any] = dict(ws="none", lifespan="on", access_log=False, log_config=None)
-    config = uvicorn.Config(app, http=ImpatientProtocol, timeout_graceful_shutdown=20, **settings)
+    config = uvicorn.Config(app, http=TimeoutProtocol, timeout_graceful_shutdown=20, **settings)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -107,7 +107,7 @@ def real_server(app: Any) -> Iterator[tuple[uvicorn.Server, int]]:
 
 
 def raw(port: int, *parts: bytes, pause: float = 0.0) -> bytes:
-    """All that a server answers to some bytes, until it closes."""
+    """The bytes that a server sends in answer to some bytes, until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         for part in parts:
             connection.sendall(part)

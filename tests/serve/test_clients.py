@@ -1,4 +1,4 @@
-"""Clients that leave, are slow or do not read, and a stop, with real sockets."""
+"""Clients that disconnect, are slow or do not read, and a stop, with real sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longtail.serve.served import Served
 from .conftest import PATH, TEXT, Serve, Slow, raw, real_server
 
 
-def test_a_client_that_leaves_takes_its_request_along(serving: Serve, loaded: Served) -> None:
+def test_requests_of_disconnected_clients_are_dropped(serving: Serve, loaded: Served) -> None:
     slow = Slow(loaded)
     app: Any = serving(slow, max_batch=1).app
     with real_server(app) as (_, port):
@@ -27,7 +27,7 @@ def test_a_client_that_leaves_takes_its_request_along(serving: Serve, loaded: Se
                 time.sleep(0.01)
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(url + PATH, json={"documents": [{"text": "x"}] * 50}, timeout=0.3)
-            # Known without a look at /metrics, which may come to another worker.
+            # From the registry: polling /metrics would add requests.
             number = ("longtail_waiting_documents", {"model": "run"})
             end = time.monotonic() + 10
             while app.metrics.registry.get_sample_value(*number) > 1 and time.monotonic() < end:
@@ -38,7 +38,7 @@ def test_a_client_that_leaves_takes_its_request_along(serving: Serve, loaded: Se
             assert 'longtail_waiting_documents{model="run"} 0.0' in httpx.get(url + "/metrics").text
 
 
-def test_stopping_finishes_what_was_accepted(serving: Serve, loaded: Served) -> None:
+def test_a_stop_finishes_accepted_requests(serving: Serve, loaded: Served) -> None:
     slow = Slow(loaded)
     with (
         ThreadPoolExecutor(9) as pool,
@@ -56,7 +56,7 @@ def test_stopping_finishes_what_was_accepted(serving: Serve, loaded: Served) -> 
         httpx.post(url, json=TEXT)
 
 
-def test_slow_clients_are_cut_off(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_clients_are_disconnected(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.2)
     monkeypatch.setattr(protocol, "READ_SECONDS", 0.2)
     with real_server(serving(timeout=0.3).app) as (server, port):
@@ -78,7 +78,7 @@ def test_slow_clients_are_cut_off(serving: Serve, monkeypatch: pytest.MonkeyPatc
         assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
 
 
-def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "READ_SECONDS", 0.2)
 
     async def large(scope: Any, receive: Any, send: Any) -> None:

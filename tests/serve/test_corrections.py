@@ -1,4 +1,4 @@
-"""Corrections are on the disk, whole, and data that `longtail train` reads."""
+"""Corrections are on disk, complete, and data that `longtail train` reads."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_corrections_are_training_data(
         {"text": "\x1c", "labels": []}, {"text": "a", "labels": ["\x1c"]},
     ],
 )  # fmt: skip
-def test_what_is_no_correction_is_not_stored(
+def test_invalid_corrections_are_not_stored(
     client: TestClient, service: Service, wrong: dict[str, Any]
 ) -> None:
     answer = client.post(
@@ -92,7 +92,7 @@ def test_a_full_disk_is_a_503_and_leaves_the_file_as_it_was(
     assert read_data(path, keep_unlabelled=True).texts == ["first", "third"]
 
 
-def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
+def test_a_truncated_line_does_not_damage_the_next(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b'{"text": "wh')
     append_line(path, b'{"text": "b"}\n')
@@ -109,7 +109,7 @@ def test_a_document_may_be_corrected_twice(client: TestClient, service: Service)
     assert [list(document.labels) for document in data] == [["copper"], ["tin"]]
 
 
-def test_a_disk_that_hangs_is_a_503_in_time(serving: Serve, service: Service) -> None:
+def test_a_disk_that_hangs_is_a_503(serving: Serve, service: Service) -> None:
     path = service.corrections
     assert path is not None
     path.touch()
@@ -129,7 +129,7 @@ def add(path: Path, name: str) -> None:
         append_line(path, json.dumps({"text": f"{name} {k} " * 5000, "labels": []}).encode())
 
 
-def test_two_processes_do_not_write_into_each_other(tmp_path: Path) -> None:
+def test_lines_of_two_processes_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "corrections.jsonl"
     fork = multiprocessing.get_context("fork")
     writers = [fork.Process(target=add, args=(path, name)) for name in ("a", "b")]
@@ -142,15 +142,15 @@ def test_two_processes_do_not_write_into_each_other(tmp_path: Path) -> None:
     assert sorted(map(tuple, texts)) == sorted((n, str(k)) for n in "ab" for k in range(50))
 
 
-def test_where_corrections_may_be(run: Path, tmp_path: Path) -> None:
+def test_wrong_places_of_corrections(run: Path, tmp_path: Path) -> None:
     service = Service({"run": run})
     assert service.corrections_of("run") == run.resolve().parent / "corrections-run.jsonl"
     check_corrections(service)
     for path, why in (
         (run / "corrections.jsonl", "inside the model"),
-        (tmp_path / "corrections.csv", "expected a name in .jsonl"),
-        (tmp_path / "nowhere" / "corrections.jsonl", "cannot be a file"),
-        (tmp_path / "folder.jsonl", "cannot be a file"),
+        (tmp_path / "corrections.csv", "expected the name of a .jsonl file"),
+        (tmp_path / "nowhere" / "corrections.jsonl", "cannot be written as a file"),
+        (tmp_path / "folder.jsonl", "cannot be written as a file"),
     ):
         (tmp_path / "folder.jsonl").mkdir(exist_ok=True)
         with pytest.raises(InputError, match=why):

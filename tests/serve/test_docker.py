@@ -20,7 +20,7 @@ def steps(name: str) -> list[str]:
     return [rest for step, rest in STEPS if step == name]
 
 
-def test_all_that_is_copied_exists_and_is_in_the_context() -> None:
+def test_copied_files_exist_and_are_in_the_context() -> None:
     context = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
     copied = [step for step in steps("COPY") if not step.startswith("--from")]
     sources = [source for step in copied for source in step.split()[:-1]]
@@ -33,7 +33,7 @@ def test_all_that_is_copied_exists_and_is_in_the_context() -> None:
     assert needed <= set(sources), "what the wheel is built of"
 
 
-def test_the_tested_versions_are_installed_with_extras_that_exist() -> None:
+def test_it_installs_the_tested_versions_and_existing_extras() -> None:
     (install,) = [step for step in steps("RUN") if "pip install" in step]
     assert "-c constraints.txt" in install
     (extras,) = re.findall(r"'\.\[([\w,]+)\]'", install)
@@ -44,11 +44,11 @@ def test_the_tested_versions_are_installed_with_extras_that_exist() -> None:
     assert python.startswith("python:3.") and python.endswith("-slim")
 
 
-def test_the_command_is_one_and_not_run_by_root() -> None:
+def test_the_command_exists_and_does_not_run_as_root() -> None:
     words = [*json.loads(steps("ENTRYPOINT")[0]), *json.loads(steps("CMD")[0])]
     assert words[:2] == ["longtail", "serve"]
     command = get_command(app).commands["serve"]  # type: ignore[attr-defined]
-    # The folder of the run is only there in the container.
+    # The folder of the run exists only in the container.
     flags = dict(zip(words[3::2], words[4::2], strict=True))
     known = {flag for parameter in command.params for flag in parameter.opts}
     assert set(flags) <= known and flags["--host"] == "0.0.0.0"

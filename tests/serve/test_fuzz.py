@@ -1,4 +1,4 @@
-"""A bounded part of the attack on the service; `python -m tests.attack --only service` is all."""
+"""A short fuzzing of the service; in full: `python -m tests.attack --only service`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def answer(status: int, body: Any, **headers: str) -> SimpleNamespace:
     return SimpleNamespace(status_code=status, headers=headers, json=lambda: body, text=str(body))
 
 
-def test_wrong_answers_are_seen() -> None:
+def test_wrong_answers_are_detected() -> None:
     sentence = {"error": "expected this, got that; do so"}
     assert service.verdict_on(answer(422, sentence), "/") == OUR_ERROR
     assert service.verdict_on(answer(500, sentence), "/") == "status 500"

@@ -1,4 +1,4 @@
-"""Bodies that are wrong, large or slow, keys, full queues, clients that leave, and failures."""
+"""Wrong, large or slow bodies, keys, full queues, and failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from longtail.errors import DataError, InputError
 from longtail.serve import guard
 from longtail.serve.observe import JsonLines
-from longtail.serve.served import Answer, Served, Wanted
+from longtail.serve.served import Answer, PredictQuery, Served
 from longtail.serve.settings import Limits
 
 from .conftest import JSON, PATH, TEXT, Serve, Slow
@@ -45,7 +45,7 @@ def error_of(answer: Any, status: int) -> str:
         (b'{"documents": "copper"}', "body.documents is wrong"),
         (b'{"documents": [{"text": null}]}', "body.documents.0.text is wrong"),
         (b'{"documents": [{"text": "a", "id": 5}]}', "body.documents.0.id is wrong"),
-        (b'{"documents": [{"text": "a", "odd": 5}]}', "odd is not a field that is known"),
+        (b'{"documents": [{"text": "a", "odd": 5}]}', "odd is not a known field"),
         (b'{"documents": [{"text": "\\ud800"}]}', "surrogate"),
         (b'{"documents": [{"text": "a"}], "top_k": 0}', "top_k"),
         (b'{"documents": [{"text": "a"}], "top_k": true}', "top_k"),
@@ -70,7 +70,7 @@ def test_other_content_types_addresses_and_methods(client: TestClient) -> None:
     assert "GET /docs" in error_of(client.get("/predict"), 404)
 
 
-def test_what_is_too_large(serving: Serve) -> None:
+def test_requests_that_are_too_large(serving: Serve) -> None:
     limits = {"max_text_length": 10, "max_documents": 2, "max_body_mb": 0.001}
     with serving(**limits) as client:
         for body in (
@@ -88,10 +88,10 @@ def test_what_is_too_large(serving: Serve) -> None:
         assert client.post(PATH, json={"documents": [{"text": "x" * 10}] * 2}).status_code == 200
 
 
-def test_bodies_take_no_more_memory_than_the_service_has(
+def test_bodies_together_take_bounded_memory(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "MOST_BODIES", 2)
+    monkeypatch.setattr(guard, "MAX_BODIES", 2)
 
     with serving(max_body_mb=0.01) as client:
         app: Any = client.app
@@ -105,7 +105,7 @@ def test_bodies_take_no_more_memory_than_the_service_has(
         assert app.n_bytes == 15_000
 
 
-def test_huge_and_odd_texts_have_answers(client: TestClient) -> None:
+def test_huge_and_odd_texts_are_answered(client: TestClient) -> None:
     for text in (
         "",
         " ",
@@ -119,7 +119,7 @@ def test_huge_and_odd_texts_have_answers(client: TestClient) -> None:
         assert answer.status_code == 200 and len(answer.json()["documents"][0]["labels"]) == 3
 
 
-def test_the_key_opens_all_but_the_page(serving: Serve) -> None:
+def test_the_key_protects_all_but_the_page(serving: Serve) -> None:
     with serving(api_key="secret") as client:
         for path in ("/health", "/ready", "/", "/static/api.css"):
             assert client.get(path).status_code == 200
@@ -135,14 +135,14 @@ def test_the_key_opens_all_but_the_page(serving: Serve) -> None:
         assert "Authorization: Bearer" in client.get("/docs", headers=key).text
 
 
-def test_names_of_other_sites_do_not_lead_to_a_local_service(serving: Serve) -> None:
+def test_a_local_service_refuses_the_hosts_of_other_sites(serving: Serve) -> None:
     with serving(only_local=True) as client:
         for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
             assert client.get("/models", headers={"host": host}).status_code == 200
         for host in ("evil.example", "localhost.evil.example:8000", "127.0.0.1.evil", "", "é"):
             for path in ("/models", "/", "/health"):
                 answer = client.get(path, headers=[(b"host", host.encode())])
-                assert "answers to localhost" in error_of(answer, 421)
+                assert "answers to the host localhost" in error_of(answer, 421)
 
 
 def test_a_full_queue_and_a_slow_model(serving: Serve, loaded: Served) -> None:
@@ -161,8 +161,8 @@ def test_a_failure_of_the_model_is_a_503_without_a_traceback(
     serving: Serve, loaded: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Served):
-        def predict(self, wanted: list[Wanted]) -> list[list[Answer]]:
-            if "ours" in wanted[0].text:
+        def predict(self, queries: list[PredictQuery]) -> list[list[Answer]]:
+            if "ours" in queries[0].text:
                 raise DataError("the model cannot score these texts: it is damaged.")
             raise ZeroDivisionError("of the secret text")
 
@@ -181,11 +181,11 @@ def test_a_failure_of_the_model_is_a_503_without_a_traceback(
     assert requests[0]["route"] == "/models/{name}/predict" and requests[0]["status"] == 503
 
 
-def test_large_requests_with_reasons_hold_up_no_other(serving: Serve, loaded: Served) -> None:
+def test_requests_for_reasons_do_not_delay_predictions(serving: Serve, loaded: Served) -> None:
     class Explaining(Served):
-        def explain(self, wanted: Any) -> Any:
-            time.sleep(0.05 * len(wanted))
-            return [{label: [] for label in one.labels} for one in wanted]
+        def explain(self, queries: Any) -> Any:
+            time.sleep(0.05 * len(queries))
+            return [{label: [] for label in one.labels} for one in queries]
 
     with (
         serving(Explaining("run", loaded.classifier, "")) as client,

@@ -1,10 +1,8 @@
-"""The page of the service in a browser: what people do with it, and what a text must not do."""
+"""The page of the service in a browser: its features, and hostile texts and labels."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,13 @@ pytest.importorskip("playwright", reason="no browser: pip install 'longtail[dev]
 
 from playwright.sync_api import expect, sync_playwright
 
-import longtail.serve
 from longtail.serve.settings import Limits, Service
 
 from .browser import EVIL, EXAMPLE, Watched, find_browser, running, train
 
 TEXT = "🐎 Copper rose, 🌾 wheat fell."
 KEY = "a-key"
-SCRIPTS = sorted(Path(longtail.serve.__file__).with_name("page").glob("*.js"))
+
 MINUS = "\N{MINUS SIGN}"
 Open = Callable[..., Any]
 
@@ -58,7 +55,7 @@ def address(folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def open_page(browser: Any, address: str) -> Iterator[Open]:
-    """Opens pages; afterwards none of them may have a fault."""
+    """Opens pages; a fault of any of them fails the test."""
     opened: list[Watched] = []
 
     def start(at: str = address, refused: int = 0, **settings: Any) -> Any:
@@ -92,17 +89,6 @@ def marked(page: Any, kind: str) -> list[str]:
     return page.locator(f"#marks mark.{kind}").all_text_contents()
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_are_modules_without_a_fault_of_syntax(script: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no node: the browser parses the scripts in the other tests")
-    with script.open("rb") as source:
-        command = [node, "--input-type=module", "--check"]
-        done = subprocess.run(command, stdin=source, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_labels_follow_the_typing(open_page: Open) -> None:
     page = open_page()
     with page.expect_response("**/predict"):
@@ -120,7 +106,7 @@ def test_labels_follow_the_typing(open_page: Open) -> None:
     assert 0 < widths[0] < widths[1] <= widths[2]
 
 
-def test_by_button_where_typing_shall_not_predict(open_page: Open) -> None:
+def test_predicting_by_button(open_page: Open) -> None:
     page = open_page()
     page.uncheck("#live")
     asked: list[str] = []
@@ -144,13 +130,13 @@ def test_pointing_at_a_label_marks_its_words(open_page: Open) -> None:
     write(page, TEXT)
     row(page, "copper").hover()
     page.wait_for_selector("#marks mark")
-    # Emoji are one code point and two units of UTF-16: a mistake would shift the marks.
+    # An emoji is one code point but two UTF-16 units: a mix-up would shift the marks.
     assert "Copper" in marked(page, "for")
     assert "wheat" in marked(page, "against")
     assert page.locator("#marks").text_content() == TEXT + "\n"
     lines = page.locator("#reasons .reasons-line").all_text_contents()
     assert lines[0].startswith("forCopper +") and f"wheat {MINUS}" in lines[1]
-    # Told apart by their underlines, not by colour alone.
+    # Distinguished by underlines, not by colour alone.
     styles = page.locator("#marks mark").evaluate_all(
         "marks => marks.map(m => [m.className, getComputedStyle(m).textDecorationStyle])"
     )
@@ -161,7 +147,7 @@ def test_pointing_at_a_label_marks_its_words(open_page: Open) -> None:
     assert marked(page, "for") == []
 
 
-def test_a_model_without_reasons_is_asked_once_for_a_text(open_page: Open) -> None:
+def test_a_model_without_reasons_gets_one_request_per_text(open_page: Open) -> None:
     page = open_page(refused=1)
     write(page, TEXT)
     asked: list[Any] = []
@@ -208,7 +194,7 @@ def test_strictness_moves_the_thresholds(open_page: Open) -> None:
     assert predicted(page) == {"copper", "wheat"}
     page.fill("#top-k", "1")
     page.press("#top-k", "Tab")
-    # The best label, and the one that is predicted beside it.
+    # The best label, and the other predicted one.
     assert page.locator("#labels .row").count() == 2
 
 
@@ -218,19 +204,19 @@ def test_a_correction_is_saved(open_page: Open, folder: Path) -> None:
     row(page, "wheat").get_by_role("checkbox").uncheck()
     assert row(page, "wheat").locator(".change").text_content() == f"{MINUS} removed by you"
     page.locator("#search").press_sequentially("TI")
-    page.wait_for_selector("#found [role=option]")
-    options = page.locator("#found [role=option]").all_text_contents()
+    page.wait_for_selector("#matches [role=option]")
+    options = page.locator("#matches [role=option]").all_text_contents()
     assert options[0].startswith("tin tail") and "4 training documents" in options[0]
-    assert "precision" in options[0] or "no held-out figures" in options[0]
+    assert "precision" in options[0] or "no held-out scores" in options[0]
     page.keyboard.press("Enter")
     page.locator("#search").press_sequentially("silver & <gold>")
-    page.wait_for_selector("#found .new")
+    page.wait_for_selector("#matches .new")
     page.keyboard.press("Enter")
     assert page.locator("#save-message").text_content() == "silver & <gold> is added."
     page.click("#save")
     expect(page.locator("#save-message")).to_contain_text("Stored")
-    told = page.locator("#save-message").text_content()
-    assert told.startswith("Stored with 3 labels. New to this model: silver & <gold>.")
+    message = page.locator("#save-message").text_content()
+    assert message.startswith("Stored with 3 labels. New to this model: silver & <gold>.")
     page.dblclick("#save")
     expect(page.locator("#save-message")).to_have_text("This correction is stored already.")
     (line,) = (folder / "corrections-news.jsonl").read_text("utf-8").splitlines()
@@ -238,7 +224,7 @@ def test_a_correction_is_saved(open_page: Open, folder: Path) -> None:
     assert stored["text"] == TEXT
     assert set(stored["labels"]) == {"copper", "tin", "silver & <gold>"}
     assert set(stored["predicted"]) == {"copper", "wheat"}
-    # Ticks belong to a text: they stay as it is predicted again, and go as it changes.
+    # Ticks stay when the text is predicted again, and are cleared when it changes.
     with page.expect_response("**/predict"):
         page.click("#predict")
     assert predicted(page) == {"copper", "tin", "silver & <gold>"}
@@ -256,9 +242,9 @@ def test_hostile_texts_and_labels_are_only_text(open_page: Open, folder: Path) -
     page.wait_for_selector("#marks mark")
     assert page.locator("#marks").text_content() == text + "\n"
     page.locator("#search").press_sequentially("<script>")
-    page.wait_for_selector("#found [role=option]")
+    page.wait_for_selector("#matches [role=option]")
     page.keyboard.press("Escape")
-    assert page.locator("#found").is_hidden()
+    assert page.locator("#matches").is_hidden()
     page.locator("#example-list button").nth(1).click()
     assert page.locator("#text").input_value() == EVIL
     page.click("#card summary")
@@ -271,7 +257,7 @@ def test_a_hostile_card_keeps_only_its_text(browser: Any, address: str) -> None:
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message) or dialog.dismiss())
     page.goto(address)
-    page.wait_for_selector("#model:enabled")
+    page.wait_for_selector("#held-out > *")  # the card of the model is shown by now
     page.evaluate(
         "import('/static/card.js').then(({ showCard }) => showCard({ held_out: {}, card_html:"
         ' \'<p onclick="alert(1)">safe<script>alert(2)</script>'
@@ -285,7 +271,7 @@ def test_a_hostile_card_keeps_only_its_text(browser: Any, address: str) -> None:
     page.close()
 
 
-def test_by_keyboard_alone(open_page: Open, folder: Path) -> None:
+def test_keyboard_only(open_page: Open, folder: Path) -> None:
     page = open_page()
 
     def tab_to(selector: str) -> None:
@@ -316,10 +302,10 @@ def test_by_keyboard_alone(open_page: Open, folder: Path) -> None:
     assert predicted(page) == set()
     tab_to("#search")
     page.keyboard.type("w")
-    page.wait_for_selector("#found [role=option]")
+    page.wait_for_selector("#matches [role=option]")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")
-    assert page.locator("#found [aria-selected=true]").count() == 1
+    assert page.locator("#matches [aria-selected=true]").count() == 1
     page.keyboard.press("Enter")
     assert predicted(page) == {"wheat"}
     tab_to("#save")
@@ -327,7 +313,7 @@ def test_by_keyboard_alone(open_page: Open, folder: Path) -> None:
     expect(page.locator("#save-message")).to_contain_text("Stored")
 
 
-def test_errors_are_told_where_they_arise(open_page: Open) -> None:
+def test_errors_are_shown_where_they_occur(open_page: Open) -> None:
     page = open_page(refused=2)
     write(page, TEXT)
     page.fill("#text", "copper " * 100)
@@ -357,7 +343,9 @@ def test_a_file_is_read_or_refused(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("#text").input_value() == "wheat fell\nbefore the harvest"
     page.set_input_files("#file", tmp_path / "latin.txt")
     page.wait_for_selector("#predict-message.error")
-    assert "latin.txt is not a text in UTF-8" in page.locator("#predict-message").text_content()
+    assert (
+        "latin.txt is not a text file in UTF-8" in page.locator("#predict-message").text_content()
+    )
     assert page.locator("#text").input_value() == "wheat fell\nbefore the harvest"
     drop = """name => { const data = new DataTransfer();
         data.items.add(new File(['copper'], name));
@@ -379,13 +367,13 @@ def test_margins_show_scores(open_page: Open) -> None:
     assert predicted(page) == set()
 
 
-def test_a_key_is_asked_for(open_page: Open, folder: Path) -> None:
+def test_the_page_asks_for_a_key(open_page: Open, folder: Path) -> None:
     service = Service({"news": folder / "news"}, api_key=KEY)
     with running(service) as address:
         page = open_page(address, refused=3)
         page.wait_for_selector("#key-dialog[open]")
         page.keyboard.press("Escape")
-        expect(page.locator("#model-message")).to_contain_text("asks for a key")
+        expect(page.locator("#model-message")).to_contain_text("needs a key")
         page.get_by_role("button", name="Try again").click()
         page.wait_for_selector("#key-dialog[open]")
         page.keyboard.type("wrong")
@@ -404,7 +392,7 @@ def test_a_key_is_asked_for(open_page: Open, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light")], ids=str
 )
-def test_nothing_is_inaccessible(open_page: Open, width: int, scheme: str) -> None:
+def test_accessibility(open_page: Open, width: int, scheme: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     page = open_page(viewport={"width": width, "height": 740}, color_scheme=scheme)
@@ -416,7 +404,7 @@ def test_nothing_is_inaccessible(open_page: Open, width: int, scheme: str) -> No
     page.wait_for_selector("#reasons mark")
     page.click("#card summary")
     page.locator("#search").press_sequentially("co")
-    page.wait_for_selector("#found [role=option]")
+    page.wait_for_selector("#matches [role=option]")
     assert page.evaluate("document.documentElement.scrollWidth") == width
     results = Axe().run(page, options={"resultTypes": ["violations"]})
     assert results.violations_count == 0, results.generate_report()

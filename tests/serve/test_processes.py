@@ -1,4 +1,4 @@
-"""The command with two workers: one is killed in the middle of requests, the other goes on."""
+"""The command with two workers: one is killed during requests, the other continues."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from longtail.data import read_data
 
 def children_of(process: int) -> set[int]:
     """The worker processes, which uvicorn spawns."""
-    found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return {
         int(child)
-        for child in found
+        for child in children
         if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
     }
 
@@ -33,7 +33,7 @@ def wait_for(check: object, seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_killed_worker_is_replaced_and_the_other_goes_on(run: Path, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced_while_the_other_continues(run: Path, tmp_path: Path) -> None:
     corrections, errors = tmp_path / "corrections.jsonl", (tmp_path / "log").open("wb")
     flags = ["--port", "0", "--workers", "2", "--corrections", str(corrections)]
     command = [sys.executable, "-m", "longtail", "serve", str(run), *flags]

@@ -1,9 +1,8 @@
-"""What every route answers."""
+"""The answers of every route."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from longtail import Bag, LongTailClassifier, Training, __version__
-from longtail.serve.queues import MOST_REASONS
-from longtail.serve.served import Served, Wanted
+from longtail.serve.queues import MAX_REASONS
+from longtail.serve.served import PredictQuery, Served
 
 from .conftest import LABELS, TEXTS, Serve
 
@@ -54,7 +53,7 @@ def test_models(client: TestClient, serving: Serve, loaded: Served) -> None:
     assert missing.status_code == 404 and "one of the models run" in missing.json()["error"]
 
 
-def test_the_card_that_people_edit_runs_nothing(loaded: Served) -> None:
+def test_an_edited_card_runs_no_script(loaded: Served) -> None:
     card = "<script>alert(1)</script>\n\n![x](http://a/b.png) [y](javascript:alert(1)) **bold**\n"
     html = Served("run", loaded.classifier, card).details["card_html"]
     assert "<strong>bold</strong>" in html
@@ -64,27 +63,28 @@ def test_the_card_that_people_edit_runs_nothing(loaded: Served) -> None:
 def test_predictions_are_those_of_the_classifier(client: TestClient, loaded: Served) -> None:
     texts = ["copper rose", "", "wheat and nickel", "copper rose"]
     documents = predict(client, *texts)
-    names = [{one["label"] for one in document["labels"]} for document in documents]
+    names = [{label["label"] for label in document["labels"]} for document in documents]
     assert names == [set(labels) for labels in loaded.classifier.predict_labels(texts)]
     (document,) = predict(client, "wheat", top_k=3)
-    values = [one["probability"] for one in document["labels"]]
+    values = [label["probability"] for label in document["labels"]]
     assert len(values) == 3 and values == sorted(values, reverse=True)
     proba = loaded.classifier.predict_proba(["wheat"])[0]
-    for one in document["labels"]:
-        k = loaded.labels.index(one["label"])
-        assert one["probability"] == pytest.approx(float(proba[k]), rel=1e-5)
-        assert one["predicted"] == (one["probability"] >= one["threshold"])
-        assert one["reasons"] is None and one["group"] in ("head", "medium", "tail")
+    for label in document["labels"]:
+        k = loaded.labels.index(label["label"])
+        assert label["probability"] == pytest.approx(float(proba[k]), rel=1e-5)
+        assert label["predicted"] == (label["probability"] >= label["threshold"])
+        assert label["reasons"] is None and label["group"] in ("head", "medium", "tail")
 
 
-def test_ids_come_back_and_each_document_has_its_own_number_of_labels(loaded: Served) -> None:
-    wanted = [Wanted("wheat", 3), Wanted("wheat"), Wanted("copper", 1), Wanted("x", 200)]
-    alone = [loaded.predict([one])[0] for one in wanted]
-    assert loaded.predict(wanted) == alone
+def test_each_document_of_a_batch_has_its_own_number_of_labels(loaded: Served) -> None:
+    pairs = [("wheat", 3), ("wheat", None), ("copper", 1), ("x", 200)]
+    queries = [PredictQuery(text, top_k) for text, top_k in pairs]
+    alone = [loaded.predict([query])[0] for query in queries]
+    assert loaded.predict(queries) == alone
     assert len(alone[0]) == 3 > len(alone[1]) and len(alone[3]) == 3
 
 
-def test_margins_have_no_probabilities_and_unseen_labels_are_called_so() -> None:
+def test_margins_have_no_probabilities_and_unseen_labels_are_marked() -> None:
     names = ("copper", "never", "nickel", "wheat")
     matrix = np.array([[name in labels for name in names] for labels in LABELS], dtype=int)
     classifier = LongTailClassifier(
@@ -93,24 +93,24 @@ def test_margins_have_no_probabilities_and_unseen_labels_are_called_so() -> None
     classifier.fit(TEXTS, matrix, label_names=names)
     served = Served("svm", classifier, "")
     assert served.summary["scale"] == "margin"
-    (labels,) = served.predict([Wanted("copper", 4)])
-    assert all(one["probability"] is None for one in labels) and labels[0]["predicted"]
+    (labels,) = served.predict([PredictQuery("copper", 4)])
+    assert all(label["probability"] is None for label in labels) and labels[0]["predicted"]
     assert labels[0]["score"] >= labels[0]["threshold"]
     total, (never,) = served.find_labels("never", 0, 5)
     assert (total, never["group"], never["threshold"]) == (1, "unseen", None)
     assert never["recall"] is None and never["training_documents"] == 0
 
 
-def test_labels_are_found_by_any_part_of_the_name(client: TestClient, loaded: Served) -> None:
+def test_labels_are_found_by_any_part_of_their_names(client: TestClient, loaded: Served) -> None:
     def find(**query: Any) -> Any:
         return client.get("/models/run/labels", params=query).json()
 
     everything = find()
     assert everything["total"] == 3 and everything["offset"] == 0
-    counts = [one["training_documents"] for one in everything["labels"]]
+    counts = [label["training_documents"] for label in everything["labels"]]
     assert counts == [16, 16, 8]
-    assert [one["label"] for one in find(search="E")["labels"]] == ["copper", "wheat", "nickel"]
-    assert [one["label"] for one in find(search="NI")["labels"]] == ["nickel"]
+    assert [label["label"] for label in find(search="E")["labels"]] == ["copper", "wheat", "nickel"]
+    assert [label["label"] for label in find(search="NI")["labels"]] == ["nickel"]
     second = find(offset=1, limit=1)
     assert second["total"] == 3 and len(second["labels"]) == 1
     assert find(search="none") == {"total": 0, "offset": 0, "labels": []}
@@ -135,7 +135,7 @@ def test_reasons_are_the_strongest_words_in_the_order_of_the_text(
 
     def explain(_: Any, texts: list[str], labels: list[str]) -> list[Explanation]:
         assert len(texts) == 1
-        words = [found.span() for found in re.finditer(r"\w+", texts[0])]
+        words = [match.span() for match in re.finditer(r"\w+", texts[0])]
         values = np.arange(len(words), dtype=float) * np.where(np.arange(len(words)) % 2, 1, -1)
         return [Explanation(words, labels, np.tile(values, (len(labels), 1)))]
 
@@ -143,10 +143,10 @@ def test_reasons_are_the_strongest_words_in_the_order_of_the_text(
     with_none, document = predict(client, "", text, reasons=True, top_k=1)
     reasons = document["labels"][0]["reasons"]
     assert len(reasons) == 30 and reasons[-1]["word"] == "w39" and with_none["labels"]
-    starts = [one["start"] for one in reasons]
+    starts = [reason["start"] for reason in reasons]
     assert starts == sorted(starts) and reasons[0]["value"] != 0
-    assert all(text[one["start"] : one["end"]] == one["word"] for one in reasons)
-    body = {"documents": [{"text": "a"}] * (MOST_REASONS + 1), "reasons": True}
+    assert all(text[reason["start"] : reason["end"]] == reason["word"] for reason in reasons)
+    body = {"documents": [{"text": "a"}] * (MAX_REASONS + 1), "reasons": True}
     answer = client.post("/models/run/predict", json=body)
     assert answer.status_code == 422 and "at most 16 documents" in answer.json()["error"]
 
@@ -154,28 +154,28 @@ def test_reasons_are_the_strongest_words_in_the_order_of_the_text(
 def test_reasons_of_the_model(client: TestClient) -> None:
     text = "\U0001f33e copper, not wheat"
     document, empty = predict(client, text, "", reasons=True, top_k=3)
-    for one in document["labels"]:
-        spans = [(reason["start"], reason["end"], reason["word"]) for reason in one["reasons"]]
+    for label in document["labels"]:
+        spans = [(reason["start"], reason["end"], reason["word"]) for reason in label["reasons"]]
         assert {text[start:end] for start, end, _ in spans} <= {"copper", "not", "wheat"}
         assert all(text[start:end] == word for start, end, word in spans)
     values = {
-        (one["label"], reason["word"]): reason["value"]
-        for one in document["labels"]
-        for reason in one["reasons"]
+        (label["label"], reason["word"]): reason["value"]
+        for label in document["labels"]
+        for reason in label["reasons"]
     }
     assert values["copper", "copper"] > 0 > values["copper", "wheat"]
-    assert all(one["reasons"] == [] for one in empty["labels"])
+    assert all(label["reasons"] == [] for label in empty["labels"])
 
 
 def test_a_label_without_a_threshold_is_never_predicted() -> None:
     texts, labels = [*TEXTS, "tin"], [*LABELS, ["tin"]]
     classifier = LongTailClassifier(Bag(), folds=2, training=Training(device="cpu"))
     served = Served("run", classifier.fit(texts, labels), "")
-    (answer,) = served.predict([Wanted("tin", 4)])
+    (answer,) = served.predict([PredictQuery("tin", 4)])
     infinite = ~np.isfinite(classifier.thresholds_.values)
-    for one in answer:
-        k = served.labels.index(one["label"])
-        assert (one["threshold"] is None) == infinite[k]
+    for label in answer:
+        k = served.labels.index(label["label"])
+        assert (label["threshold"] is None) == infinite[k]
 
 
 def test_pages_work_without_a_network(client: TestClient) -> None:
@@ -210,10 +210,3 @@ def test_metrics_count_requests_and_documents(client: TestClient) -> None:
     line = 'longtail_requests_total{method="GET",route="/models/{name}",status="404"} 1.0'
     assert line in text and "BREW" not in text
     assert 'longtail_batch_documents_sum{model="run",work="predict"} 2.0' in text
-
-
-def test_the_wheel_has_the_page() -> None:
-    from longtail.serve import pages
-
-    folder = Path(pages.__file__).with_name("page")
-    assert (folder / "index.html").is_file()

@@ -42,8 +42,8 @@ app.command()(export)
 app.add_typer(data.corpus_app, name="corpus")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"longtail {__version__}")
         raise typer.Exit
 
@@ -65,36 +65,36 @@ def demo() -> None:
     from rich.text import Text
 
     from longtail.demo import run_demo
+    from longtail.report import label_table
 
     console = Console()
     with show_progress() as progress:
         result = run_demo(progress)
     labels = ", ".join(result.example_labels)
     console.print(Panel(Text(result.example), title="a document", subtitle=f"labels: {labels}"))
-    print_table(result.evaluations, "micro-F1 / macro-F1 on the test part, by label frequency")
+    table = label_table(result.evaluations)
+    print_table(table, "micro-F1 / macro-F1 on the test part, by label frequency")
     console.print(result.sentence, highlight=False)
 
 
 def main() -> None:
-    """Run the command; an error that the user can mend is one message, not a traceback."""
+    """Run the command; an error that the user can fix is one message without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A console that cannot show a character shows its code instead of ending the command.
+            # A character that the console cannot encode is escaped, and raises no error.
             stream.reconfigure(errors="backslashreplace")
+    exit_code = 1
     try:
         app()
     except BrokenPipeError:
-        # Whoever read our output has seen enough; leave without a word, as other commands do.
+        # The reader, such as `head`, closed the pipe: exit silently, as other commands do.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
+        raise SystemExit(exit_code) from None
     except PermissionError as error:
-        why = f"no permission for {error.filename}. Ask its owner for it, or choose another."
-        typer.secho(f"error: {printable(why)}", fg="red", err=True)
-        raise SystemExit(1) from None
+        message = f"no permission for {error.filename}. Ask its owner, or choose another path."
     except (LongtailError, OSError) as error:
-        typer.secho(f"error: {printable(str(error))}", fg="red", err=True)
-        raise SystemExit(getattr(error, "exit_code", 1)) from None
+        message, exit_code = str(error), getattr(error, "exit_code", 1)
     except MemoryError:
-        why = "the memory is full. Use fewer documents or labels, or a machine with more memory."
-        typer.secho(f"error: {why}", fg="red", err=True)
-        raise SystemExit(1) from None
+        message = "out of memory. Use fewer documents or labels, or a machine with more memory."
+    typer.secho(f"error: {printable(message)}", fg="red", err=True)
+    raise SystemExit(exit_code)

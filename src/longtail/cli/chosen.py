@@ -1,4 +1,4 @@
-"""The settings of a training from its recipe and its flags, which fields of dataclasses are."""
+"""The settings of a training, from its recipe and flags; the flags come from the dataclasses."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longtail.arguments import Arguments
-from longtail.cli.flags import MODEL, RUN, THRESHOLDS, in_words, option, parse_settings, takes
+from longtail.cli.flags import (
+    MODEL,
+    RUN,
+    THRESHOLDS,
+    format_default,
+    given_flags,
+    option,
+    parse_settings,
+    takes,
+)
 from longtail.errors import InputError, known_name
 from longtail.models import (
     DEFAULT_MODEL,
@@ -36,13 +45,13 @@ class Chosen:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the default model was left as it is."""
+        """Whether the default model is trained."""
         return self.recipe is None and "model" not in self.flags
 
     def resolved(self, partial: bool = False) -> dict[str, Any]:
-        """Flat settings: the recipe's, overridden by the flags.
+        """Flat settings: those of the recipe, overridden by the flags.
 
-        `partial`: the others are those of the run that is resumed.
+        `partial`: a resumed run has the rest, so they are not checked as a whole.
         """
         if self.recipe is None and not partial:
             _check_names(self.flags)
@@ -54,13 +63,12 @@ class Chosen:
         if isinstance(self.flags.get("label_texts"), str):
             settings["label_texts"] = read_label_texts(self.flags["label_texts"])
         if self.loss_settings:
-            of_recipe = settings.get("loss_settings") or {}
-            settings["loss_settings"] = {**of_recipe, **self.loss_settings}
+            settings["loss_settings"] = (settings.get("loss_settings") or {}) | self.loss_settings
         return settings
 
 
 def _check_names(flags: dict[str, Any]) -> None:
-    """Check flags before anything heavy is imported: a mistake is answered at once."""
+    """Check names and combinations of flags, before any heavy import."""
     from longtail.losses.presets import LOSSES
     from longtail.thresholds import OBJECTIVES, list_methods
 
@@ -77,7 +85,7 @@ def _check_names(flags: dict[str, Any]) -> None:
 
 
 class Row(NamedTuple):
-    """A field, as the flag for it is built."""
+    """What `option` needs to build the flag of a field."""
 
     kind: Any
     text: str
@@ -86,7 +94,7 @@ class Row(NamedTuple):
     common: bool
 
 
-# The flags that are no arguments of the estimator, and the groups of those that are.
+# Flags that are not fields of `Arguments`, and the panels of some that are.
 _FIRST = {
     "recipe": Row(str, "fast, best or paper, or a YAML file; flags override it.", MODEL, "", True),
     "model": Row(str, f"{', '.join(MODELS)}.", MODEL, DEFAULT_MODEL, True),
@@ -96,23 +104,27 @@ _PANELS = dict.fromkeys(("thresholds", "objective", "min_labels", "max_labels"),
 _PANELS |= dict.fromkeys(("random_state", *RUNTIME), RUN)
 
 
-def _settings() -> list[inspect.Parameter]:
-    """One flag per argument of the classifier and per field; models that share a name share it."""
+def _settings_flags() -> list[inspect.Parameter]:
+    """One flag per argument of the classifier and per field; models share fields of one name."""
     rows = {**_FIRST, **_rows(Arguments, MODEL)}
-    folds = {name: kind.folds for name, kind in MODELS.items()}
-    rows["folds"] = rows["folds"]._replace(shown=_of_each(folds, MODELS))
-    for name, kind in MODELS.items():
-        for field, row in _rows(kind.settings, f"Settings of {name}").items():
+    folds = {name: model.folds for name, model in MODELS.items()}
+    rows["folds"] = rows["folds"]._replace(shown=_defaults_by_model(folds))
+    for name, model in MODELS.items():
+        for field, row in _rows(model.settings, f"Settings of {name}").items():
             if field not in field_names(ModelSettings):
-                users = [each for each in MODELS if field in field_names(MODELS[each].settings)]
-                of_users = {each: _default(MODELS[each].settings, field) for each in users}
-                text = f"{row.text.removesuffix('.')} ({', '.join(users)})."
-                rows.setdefault(field, row._replace(text=text, shown=_of_each(of_users, users)))
+                defaults = {
+                    user: other.settings.__dataclass_fields__[field].default
+                    for user, other in MODELS.items()
+                    if field in field_names(other.settings)
+                }
+                text = f"{row.text.removesuffix('.')} ({', '.join(defaults)})."
+                row = row._replace(text=text, shown=_defaults_by_model(defaults))
+                rows.setdefault(field, row)
     for field, row in _rows(Training, "Training").items():
-        of_kinds = {
-            name: kind.settings.training_defaults.get(field) for name, kind in MODELS.items()
+        defaults = {
+            name: model.settings.training_defaults.get(field) for name, model in MODELS.items()
         }
-        rows[field] = row._replace(shown=row.shown or _of_each(of_kinds, MODELS))
+        rows[field] = row._replace(shown=row.shown or _defaults_by_model(defaults))
     return [
         option(name, row.kind, row.text, row.panel, shown=row.shown, common=row.common, both=True)
         for name, row in rows.items()
@@ -129,34 +141,29 @@ def _rows(settings: type[Settings], panel: str) -> dict[str, Row]:
         kind = str if typing.get_origin(hint) is typing.Literal else hint
         text, common = item.metadata.get("help", ""), item.metadata.get("common", False)
         where = _PANELS.get(item.name, MODEL if common else panel)
-        rows[item.name] = Row(kind, text, where, in_words(item.default), common)
+        rows[item.name] = Row(kind, text, where, format_default(item.default), common)
     return rows
 
 
-def _default(settings: type[Settings], field: str) -> Any:
-    return settings.__dataclass_fields__[field].default
-
-
-def _of_each(values: Mapping[str, Any], users: Collection[str]) -> str:
-    """One default, or that of each model."""
-    given = {user: in_words(value) for user, value in values.items() if value is not None}
-    if len(given) == len(users) and len(set(given.values())) == 1:
-        return next(iter(given.values()))
-    return ", ".join(f"{user} {value}" for user, value in given.items())
+def _defaults_by_model(defaults: Mapping[str, Any]) -> str:
+    """One value if all models share it, else each model with its own; None is left out."""
+    shown = {name: format_default(value) for name, value in defaults.items() if value is not None}
+    if len(shown) == len(defaults) and len(set(shown.values())) == 1:
+        return next(iter(shown.values()))
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
 def _chosen(recipe: str | None, loss_set: list[str] | None, **flags: Any) -> Chosen:
-    given = {name: value for name, value in flags.items() if value is not None}
-    return Chosen(given, parse_settings(loss_set or []), recipe)
+    return Chosen(given_flags(**flags), parse_settings(loss_set or []), recipe)
 
 
-takes_settings = takes("chosen", _settings(), _chosen)
+takes_settings = takes("chosen", _settings_flags(), _chosen)
 
 
 def check_resumed(saved: dict[str, Any], now: dict[str, Any], out: Path) -> None:
     """Raise if flags given with --resume differ from the settings that the run started with."""
-    before = {key: value for key, value in _with_defaults(saved).items() if key in now}
-    changed = differences(before, now, ignored=RUNTIME)
+    started_with = {key: value for key, value in _with_defaults(saved).items() if key in now}
+    changed = differences(started_with, now, ignored=RUNTIME)
     if changed:
         raise InputError(
             f"{out} was started with other settings: {'; '.join(changed)}. Leave these flags out "
@@ -165,11 +172,12 @@ def check_resumed(saved: dict[str, Any], now: dict[str, Any], out: Path) -> None
 
 
 def _with_defaults(settings: dict[str, Any]) -> dict[str, Any]:
-    """Flat settings with the defaults of those that are not given."""
+    """Flat settings, completed with the defaults."""
     from longtail.classifier import LongTailClassifier
     from longtail.classifier.plan import to_plain
 
     params = to_plain(LongTailClassifier.from_settings(settings).get_params(deep=False))
     model, training = params.pop("model"), params.pop("training") or Training().to_dict()
-    of_model = {KIND: settings["model"]} if isinstance(model, list) else model
-    return {**of_model, **training, **params, "model": of_model[KIND]}
+    if isinstance(model, list):
+        model = {KIND: settings["model"]}
+    return {**model, **training, **params, "model": model[KIND]}

@@ -1,4 +1,4 @@
-"""The verbs that look at data: `stats`, and `corpus list, info, get, split, convert, formats`."""
+"""The verbs about data: `stats`, and `corpus list, info, get, split, convert, formats`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import AsJson, Overwrite, print_notes
+from longtail.cli.show import AsJson, Overwrite, OverwriteOut, print_notes
 from longtail.errors import DataError, InputError
 from longtail.progress import show_progress
 from longtail.runs.files import check_new, check_not_read, check_replaceable, read_small
@@ -19,7 +19,9 @@ from longtail.runs.files import check_new, check_not_read, check_replaceable, re
 if TYPE_CHECKING:
     from longtail.data import TextData
 
-corpus_app = typer.Typer(help="Named corpora, and files turned into others.", no_args_is_help=True)
+corpus_app = typer.Typer(
+    help="List and fetch named corpora; split and convert files.", no_args_is_help=True
+)
 Out = Annotated[Path, typer.Option(help="Folder to write to.")]
 Suffix = Annotated[str, typer.Option(help="jsonl, jsonl.gz, parquet, csv, tsv or txt.")]
 
@@ -48,18 +50,18 @@ def stats(
     from longtail.analysis import stats as describe
     from longtail.report import plot_documents, plot_labels, stats_tables, to_terminal
 
-    limits: Any = tuple(_numbers(cuts, 2, "--cuts", "8,35")) if cuts else None
+    boundaries: Any = tuple(_numbers(cuts, 2, "--cuts", "8,35")) if cuts else None
     figures = [] if plot is None else [plot / name for name in ("labels.png", "documents.png")]
     for path in figures:
         check_replaceable(path, overwrite)
     parts, title = source.parts(), Path(source.data).name
     print_notes(label_warnings(parts["train"]))
     with show_progress() as progress:
-        result = describe(parts, cuts=limits, n_pairs=pairs, progress=progress)
+        result = describe(parts, cuts=boundaries, n_pairs=pairs, progress=progress)
         if plot is not None:
             plot.mkdir(parents=True, exist_ok=True)
             labels_title = f"{title}: labels of the training part"
-            plot_labels(parts["train"], figures[0], title=labels_title, cuts=limits)
+            plot_labels(parts["train"], figures[0], title=labels_title, cuts=boundaries)
             plot_documents(parts, figures[1], title=title)
     if as_json:
         typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
@@ -73,7 +75,7 @@ def stats(
 
 @corpus_app.command("list")
 def corpus_list() -> None:
-    """The corpora that longtail knows by name."""
+    """List the corpora that longtail knows by name."""
     from longtail.corpora import CORPORA
 
     for corpus in CORPORA.values():
@@ -94,7 +96,7 @@ def corpus_info(
         cached = sorted(path.name for path in folder.glob("*") if path.is_file())
         facts |= {"files": corpus.files, "cache folder": folder}
         facts["in the cache"] = ", ".join(cached) or "nothing yet"
-    settings = (f"{key}={value}" for key, value in corpus_settings(name).items())
+    settings = [f"{key}={value}" for key, value in corpus_settings(name).items()]
     facts["settings"] = ", ".join(settings) or "none"
     for key, value in facts.items():
         typer.echo(f"{key:<13} {value}")
@@ -124,10 +126,10 @@ def corpus_split(
     source: Source,
     out: Out,
     shares: Annotated[
-        str, typer.Option(help="Of train, validation and test (or of two parts, train and test).")
+        str, typer.Option(help="Shares of train, validation and test, or of train and test.")
     ] = "0.7,0.1,0.2",
     n_folds: Annotated[
-        int | None, typer.Option("--folds", min=2, help="That many folds instead of one split.")
+        int | None, typer.Option("--folds", min=2, help="Number of folds, instead of one split.")
     ] = None,
     ids: Annotated[
         Path | None, typer.Option(help="File with the ids of the test part, one per line.")
@@ -140,7 +142,8 @@ def corpus_split(
     _check_empty(out)
     if ids is not None and n_folds is not None:
         raise InputError(
-            "--ids and --folds cannot be combined: name the ids, or let longtail fold."
+            "--ids and --folds cannot be combined: give the ids of the test part, or the number of "
+            "folds."
         )
     documents = source.whole()
     splits: dict[str, Sequence[TextData]]
@@ -164,10 +167,8 @@ def corpus_split(
 @reads_data
 def corpus_convert(
     source: Source,
-    out: Annotated[Path, typer.Option(help="File to write; its suffix says the format.")],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file if it is there.")
-    ] = False,
+    out: Annotated[Path, typer.Option(help="File to write; the suffix decides the format.")],
+    overwrite: OverwriteOut = False,
 ) -> None:
     """Read documents in any format and write them in another."""
     check_not_read(out, source.data)
@@ -179,7 +180,7 @@ def corpus_convert(
 
 @corpus_app.command("formats")
 def corpus_formats() -> None:
-    """The formats that DATA may have."""
+    """List the formats of DATA."""
     from longtail.data import FORMATS
 
     for entry in FORMATS.values():
@@ -199,7 +200,7 @@ def _write(documents: TextData, path: Path, suffix: str = "") -> Path:
 
 
 def _check_empty(folder: Path) -> None:
-    """Old parts beside new ones would mix documents that were held out with others."""
+    """Raise for a folder with files: beside old parts, new ones would mix train and test."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not an empty folder. Choose another, or empty it first.")
 
@@ -212,14 +213,12 @@ def _lines(path: Path) -> list[str]:
 
 
 def _numbers(text: str, count: int | None, flag: str, example: str) -> list[float]:
-    """Whole numbers stay whole: shares may be numbers of documents."""
+    """Numbers separated by commas; integers stay integers, as shares may be document counts."""
     try:
         numbers = [int(p) if p.strip().isdigit() else float(p) for p in text.split(",")]
     except ValueError:
         numbers = []
     finite = all(math.isfinite(number) for number in numbers)
     if not numbers or not finite or (count is not None and len(numbers) != count):
-        raise InputError(
-            f"{flag} takes numbers with commas between, as in {example}, got {text!r}."
-        )
+        raise InputError(f"{flag} takes numbers separated by commas, as {example}, got {text!r}.")
     return numbers

@@ -1,4 +1,4 @@
-"""`longtail evaluate`: the figures of a trained model on documents that it has not seen."""
+"""`longtail evaluate`: the scores of a trained model on documents that it has not seen."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def evaluate(
     """Evaluate a trained model on the test part, or on all documents it was not trained on."""
     from longtail.analysis.label_warnings import separator_warnings
     from longtail.classifier import LongTailClassifier
+    from longtail.report import label_table
 
     documents = source.read_as(run).part(split)
     classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
@@ -50,9 +51,8 @@ def evaluate(
         typer.echo(json.dumps({"documents": kept.counts} | result.to_dict(), indent=2))
         return
     n_documents = len(kept.documents)
-    print_table(
-        {str(run): result}, f"micro-F1 / macro-F1 on {n_documents:,} documents of {source.data}"
-    )
+    title = f"micro-F1 / macro-F1 on {n_documents:,} documents of {source.data}"
+    print_table(label_table({str(run): result}), title)
     if result.unknown_labels:
         print_notes(separator_warnings([*kept.documents.label_names, *classifier.classes_]))
         count = sum(result.unknown_labels.values())
@@ -60,20 +60,20 @@ def evaluate(
             f"Not evaluated: {count:,} assignments of {len(result.unknown_labels):,} labels that "
             f"the model was not trained on, such as {next(iter(result.unknown_labels))!r}."
         )
-        emptied = (result.y_true.getnnz(axis=1) == 0) & (kept.documents.Y.getnnz(axis=1) > 0)
-        if emptied.any():
+        only_unknown = (result.y_true.getnnz(axis=1) == 0) & (kept.documents.Y.getnnz(axis=1) > 0)
+        if only_unknown.any():
             typer.echo(
-                f"{emptied.sum():,} documents have no other labels: whatever is predicted for them "
-                "counts as wrong."
+                f"{only_unknown.sum():,} documents have no other labels: every label predicted for "
+                "them counts as wrong."
             )
 
 
 class Kept(NamedTuple):
-    """The documents to evaluate on, and how many there were and are."""
+    """The documents to evaluate, with counts."""
 
     documents: TextData
     counts: dict[str, int | None]
-    """`read`; `trained_on`, None if no run could tell; `evaluated`."""
+    """`read`; `trained_on`, None if no run has hashes of its training documents; `evaluated`."""
 
 
 def leave_out_trained(
@@ -82,29 +82,29 @@ def leave_out_trained(
     runs: Iterable[tuple[Path, LongTailClassifier]],
     include_trained: bool,
 ) -> Kept:
-    """The documents that no run was trained on, with a note of how many that leaves out."""
+    """Keep the documents that no run was trained on; print a note about the others."""
     import numpy as np
 
     names, is_trained = [], np.zeros(len(documents), dtype=bool)
     for run, classifier in runs:
         if classifier.document_hashes_ is None:
-            note = f"{run} came without the hashes of its training documents: if some of them are"
-            print_notes([f"{note} in {data}, they are evaluated too, and the figures too good."])
+            note = f"{run} has no hashes of its training documents: any of them in {data} are"
+            print_notes([f"{note} evaluated too, and the scores are then too high."])
             continue
         names.append(str(run))
         is_trained |= classifier.trained_on(documents.texts)
-    n_trained, read = int(is_trained.sum()), len(documents)
-    counts: dict[str, int | None] = {"read": read, "trained_on": n_trained if names else None}
-    whom = names[0] if len(names) == 1 else "one of these models"
-    what = f"{whom} was trained on {n_trained:,} of {read:,} documents of {data}"
+    n_trained, n_read = int(is_trained.sum()), len(documents)
+    counts: dict[str, int | None] = {"read": n_read, "trained_on": n_trained if names else None}
+    name = names[0] if len(names) == 1 else "one of these models"
+    overlap = f"{name} was trained on {n_trained:,} of {n_read:,} documents of {data}"
     if n_trained and include_trained:
-        print_notes([f"{what}: they are evaluated too, and the scores are too high."])
-    elif n_trained == read > 0:
+        print_notes([f"{overlap}: they are evaluated too, and the scores are too high."])
+    elif n_trained == n_read > 0:
         raise InputError(
-            f"there is nothing to evaluate: {what}. Name documents that were held out or are new, "
-            "or see how well the model fits these with --include-trained."
+            f"there is nothing to evaluate: {overlap}. Give documents that were held out or are "
+            "new, or see how well the model fits these with --include-trained."
         )
     elif n_trained:
-        print_notes([f"{what}: they are left out (--include-trained keeps them)."])
+        print_notes([f"{overlap}: they are left out (--include-trained keeps them)."])
         documents = documents.select(~is_trained)
     return Kept(documents, counts | {"evaluated": len(documents)})

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.flags import takes
-from longtail.cli.predict import FLAGS
-from longtail.cli.show import AsJson, Run, TrustRemoteCode, print_notes
+from longtail.cli.flags import given_flags, takes
+from longtail.cli.predict import READING_FLAGS
+from longtail.cli.show import AsJson, Device, OverwriteOut, Part, Run, TrustRemoteCode, print_notes
 from longtail.cli.texts import STANDARD_INPUT, Texts
 from longtail.errors import InputError
 from longtail.progress import ignore, show_progress
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
 
 PAGE, LINES = (".html", ".htm"), (".jsonl",)
 Explained = Iterator[tuple[str, "Explanation"]]
+"""Ids of texts with their explanations."""
 
 
-@takes("reading", FLAGS, dict)
+@takes("reading", READING_FLAGS, given_flags)
 def explain(
     run: Run,
     reading: dict[str, Any],
     data: Annotated[
         str | None,
         typer.Argument(
-            help="What `longtail predict` reads; -, the default without --text: the standard "
-            "input, one text per line or what --format says."
+            help="What `longtail predict` reads; -, the default without --text: standard input, "
+            "one text per line or in --format."
         ),
     ] = None,
     text: Annotated[
@@ -44,25 +45,20 @@ def explain(
         list[str] | None,
         typer.Option(
             "--label",
-            help="A label to explain; repeatable. Default: the predicted ones of each text or, "
-            "where there is none, the best one.",
+            help="A label to explain; repeatable. Default: the predicted labels of each text or, "
+            "if there are none, the best one.",
         ),
     ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option("--split", "--part", help="Only this part of DATA: train, validation, test."),
-    ] = None,
+    split: Part = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Only the first documents, so many.")
+        int | None, typer.Option(min=1, help="Maximum number of documents, from the first.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="File to write: .html, a page, or .jsonl.")
     ] = None,
     as_json: AsJson = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace --out; the old file stays until then.")
-    ] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, or as it was trained.")] = None,
+    overwrite: OverwriteOut = False,
+    device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Show what each word of a text adds to the scores of its labels.
@@ -75,24 +71,23 @@ def explain(
         _check_out(out, data, as_json, overwrite)
     source = STANDARD_INPUT if data is None else data
     if source == STANDARD_INPUT and split is not None:
-        raise InputError("the standard input and --text have no parts. Leave out --split.")
-    given = {name: value for name, value in reading.items() if value is not None}
-    texts = None if text else Texts(source, given.pop("format", None), given, split, run)
+        raise InputError("standard input and --text have no parts. Leave out --split.")
+    texts = None if text else Texts(source, reading.pop("format", None), reading, split, run)
 
     from longtail.classifier import LongTailClassifier
 
     classifier = LongTailClassifier.from_pretrained(
         run, device=device, trust_remote_code=trust_remote_code
     )
-    classifier.explain([], label)  # an unknown label is an error before anything is read
+    classifier.explain([], label)  # raises for an unknown label, before anything is read
     on_terminal = out is None and sys.stdout.isatty()
     with nullcontext(ignore) if on_terminal or texts is None else show_progress() as progress:
 
         def explained() -> Explained:
-            numbered = ((str(n), each) for n, each in enumerate(text or (), start=1))
+            numbered = ((str(n), content) for n, content in enumerate(text or (), start=1))
             documents = numbered if texts is None else _documents(texts)
-            for n_done, (name, one) in enumerate(documents, start=1):
-                yield name, classifier.explain([one], label)[0]
+            for n_done, (name, content) in enumerate(documents, start=1):
+                yield name, classifier.explain([content], label)[0]
                 if texts is not None:
                     progress(texts.progress(n_done, 0.0))
                 if n_done == limit:
@@ -109,8 +104,7 @@ def _check_out(out: Path, data: str | None, as_json: bool, overwrite: bool) -> N
         raise InputError("--json prints, and --out writes a file. Leave out one of them.")
     if out.suffix.lower() not in PAGE + LINES:
         raise InputError(
-            f"expected a file to write with one of the suffixes {', '.join(PAGE + LINES)}, got "
-            f"{out}."
+            f"--out: expected a file with the suffix {', '.join(PAGE + LINES)}, got {out}."
         )
     if data is not None:
         check_not_read(out, data)
@@ -130,7 +124,7 @@ def _show(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Write the explanations as they come: as JSON Lines, on the terminal, or as one page."""
+    """Write the explanations: to the terminal or as JSON Lines as they come, or as one page."""
     from longtail.data.records import json_line
     from longtail.report.explanations import explanation_lines, explanations_page
 
@@ -140,17 +134,19 @@ def _show(
         from rich.console import Console
 
         console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-        for name, one in explained:
-            for line in explanation_lines(name, one, thresholds):
+        for name, explanation in explained:
+            for line in explanation_lines(name, explanation, thresholds):
                 console.print(line)
-    elif out is None:
-        for name, one in explained:
-            sys.stdout.write(json_line({"id": name} | one.to_dict()))
+        return
+    records = (json_line({"id": name} | explanation.to_dict()) for name, explanation in explained)
+    if out is None:
+        for record in records:
+            sys.stdout.write(record)
             sys.stdout.flush()
-    elif out.suffix.lower() in LINES:
+        return
+    if out.suffix.lower() in LINES:
         with whole_file(out) as path, path.open("w", encoding="utf-8") as file:
-            file.writelines(json_line({"id": name} | one.to_dict()) for name, one in explained)
-        typer.echo(f"Wrote {out}.")
+            file.writelines(records)
     else:
         write_text(out, explanations_page(list(explained), thresholds, str(run)))
-        typer.echo(f"Wrote {out}.")
+    typer.echo(f"Wrote {out}.")

@@ -1,4 +1,4 @@
-"""`longtail export`: a trained run for other programs, checked against what it was."""
+"""`longtail export`: a run as ONNX files, compared with the original, or for transformers."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ if TYPE_CHECKING:
     from longtail.classifier import LongTailClassifier
     from longtail.classifier.export import Comparison
 
-CHECKED = 500
-"""Documents of --check that are predicted twice."""
+MAX_CHECKED = 500  # documents of --check that both models predict
 
 
 def export(
     run: Run,
     to: Annotated[
         Literal["onnx", "hf"],
-        typer.Option(help="onnx: a run that needs no weights of torch; hf: for transformers."),
+        typer.Option(help="onnx: a run that needs no torch weights; hf: for transformers."),
     ],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
     int8: Annotated[
-        bool, typer.Option("--int8", help="onnx: networks in integers of 8 bits: smaller, faster.")
+        bool, typer.Option("--int8", help="onnx: quantize networks to int8: smaller and faster.")
     ] = False,
     check: Annotated[
         str | None,
         typer.Option(
             metavar="DATA",
-            help=f"onnx: compare both models on {CHECKED} documents of DATA, of the test part if "
-            "it has parts; default: on generated texts.",
+            help=f"onnx: compare both models on {MAX_CHECKED} documents of DATA, of the test part "
+            "if it has parts; default: on generated texts.",
         ),
     ] = None,
     overwrite: Annotated[
@@ -56,21 +55,21 @@ def export(
     classifier = LongTailClassifier.from_pretrained(run, "cpu", trust_remote_code=trust_remote_code)
     if to == "hf":
         to_transformers(classifier, out)
-        limits = classifier.thresholds_
-        if limits.min_labels or limits.max_labels is not None:
-            typer.echo("The minimum and maximum number of labels per text are not part of it.")
+        thresholds = classifier.thresholds_
+        if thresholds.min_labels or thresholds.max_labels is not None:
+            typer.echo("The minimum and maximum number of labels per text are not exported.")
         typer.echo(f"Saved to {out}. Use it with: pipeline('text-classification', {str(out)!r})")
         return
     comparison = _to_onnx(classifier, run, out, source, int8)
-    n, where = comparison.n_documents, "generated texts" if check is None else f"texts of {check}"
+    n, texts = comparison.n_documents, "generated texts" if check is None else f"texts of {check}"
     typer.echo(
-        f"On {n} {where}: scores differ by at most {comparison.difference:.2g}, "
+        f"On {n} {texts}: scores differ by at most {comparison.difference:.2g}, "
         f"{comparison.n_alike / n:.1%} get the same labels."
     )
     if comparison.evaluations:
         (micro, macro), (micro_after, macro_after) = (
-            (100 * each.overall.micro_f1, 100 * each.overall.macro_f1)
-            for each in comparison.evaluations
+            (100 * evaluation.overall.micro_f1, 100 * evaluation.overall.macro_f1)
+            for evaluation in comparison.evaluations
         )
         typer.echo(
             f"Their micro-F1 / macro-F1: {micro:.2f} / {macro:.2f} before, {micro_after:.2f} / "
@@ -82,26 +81,27 @@ def export(
 def _check(
     run: Path, out: Path, to: str, *, int8: bool, check: str | None, overwrite: bool
 ) -> None:
-    """Raise for flags that make no sense, before anything is loaded."""
+    """Raise for flags that conflict, before anything is loaded."""
     if to == "hf":
         given = {"--int8": int8, "--check": check is not None, "--overwrite": overwrite}
-        for name in [name for name, is_given in given.items() if is_given]:
-            raise InputError(f"{name} belongs to --to onnx. Leave it out.")
+        for name, is_given in given.items():
+            if is_given:
+                raise InputError(f"{name} belongs to --to onnx. Leave it out.")
         return
     check_out(out)
     if out.exists() and out.samefile(run):
         raise InputError(f"{out} is the run itself. Choose another folder for the exported model.")
-    there = read_config(whole_folder(out))
-    if there is not None and there.get("engine", "torch") == "torch":
+    existing = read_config(whole_folder(out))
+    if existing is not None and existing.get("engine", "torch") == "torch":
         raise DataError(f"{out} holds a trained model. Choose another folder.")
-    if there is not None and not overwrite:
+    if existing is not None and not overwrite:
         raise DataError(f"{out} holds an exported model. Replace it with --overwrite.")
 
 
 def _to_onnx(
     classifier: LongTailClassifier, run: Path, out: Path, source: Source | None, int8: bool
 ) -> Comparison:
-    """Export, compare, and save if the comparison raises nothing."""
+    """Export, compare with the original, and save unless that raises an error."""
     import numpy as np
 
     from longtail.classifier.export import compare, generated_documents, to_onnx
@@ -110,15 +110,16 @@ def _to_onnx(
 
     exported = to_onnx(classifier, int8)
     if source is None:
-        comparison = compare(classifier, exported, generated_documents(classifier))
+        documents = generated_documents(classifier)
     else:
         documents = source.read_as(run).part()
-        kept = leave_out_trained(documents, source.data, [(run, classifier)], False).documents
-        rows = np.random.default_rng(0).permutation(len(kept))[:CHECKED]
-        comparison = compare(classifier, exported, kept.select(np.sort(rows)))
+        documents, _ = leave_out_trained(documents, source.data, [(run, classifier)], False)
+        rows = np.random.default_rng(0).permutation(len(documents))[:MAX_CHECKED]
+        documents = documents.select(np.sort(rows))
+    comparison = compare(classifier, exported, documents)
 
     def write(folder: Path) -> None:
-        with suppress(FileNotFoundError):  # a run that was saved in Python has none
+        with suppress(FileNotFoundError):  # a run that was saved from Python has none
             (folder / MEMORY).write_bytes(read_regular(whole_folder(run) / MEMORY))
         write_files(exported, folder)
 

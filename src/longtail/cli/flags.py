@@ -1,6 +1,6 @@
-"""Flags as parameters of a verb, and the help that shows the common ones or all.
+"""Flags as parameters of a verb; --help shows the common ones, --help-all every one.
 
-A verb takes an object such as `Source` or `Chosen`; a decorator gives it the flags that make one.
+A verb takes an object such as `Source` or `Chosen`; `takes` replaces it with the flags that set it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 from longtail.errors import InputError
 
 Verb = Callable[..., Any]
-# Groups of flags.
+# Panels of the help.
 MODEL, THRESHOLDS, RUN = "Model", "Thresholds", "Run"
 
 
@@ -35,11 +35,13 @@ def option(
 ) -> inspect.Parameter:
     """A flag as a parameter of a verb.
 
-    `shown`: the default, where that of the flag is None, which stands for not given. Without
-    `common` only --help-all shows it. `both`: a switch has also the flag --no-NAME.
+    Args:
+        shown: the default in the help of a flag whose own default is None, meaning "not given".
+        common: list it in --help too, not only in --help-all.
+        both: a boolean flag also has the form --no-NAME.
     """
     names = f"{flag(name)}/--no-{flag(name)[2:]}" if both and kind is bool else flag(name)
-    shown = shown or in_words(default)
+    shown = shown or format_default(default)
     settings = typer.Option(
         names,
         help=f"{text} Default: {shown}." if shown else text,
@@ -52,15 +54,15 @@ def option(
     return inspect.Parameter(name, keyword, default=default, annotation=annotation)
 
 
-def in_words(default: Any) -> str:
-    """A default as help shows it; nothing for None, whose meaning stands in the text."""
+def format_default(default: Any) -> str:
+    """A default as the help shows it; empty for None, which the help text explains."""
     if isinstance(default, bool):
         return "yes" if default else "no"
     return "" if default is None else str(default)
 
 
-def _show_all(context: typer.Context, wanted: bool) -> None:
-    if wanted:
+def _show_all(context: typer.Context, requested: bool) -> None:
+    if requested:
         for parameter in context.command.params:
             parameter.hidden = False  # type: ignore[attr-defined]
         typer.echo(context.get_help())
@@ -78,7 +80,7 @@ HELP_ALL = inspect.Parameter(
             callback=_show_all,
             is_eager=True,
             show_default=False,
-            help="Show the flags that are seldom needed too.",
+            help="Show all flags, including the rarely used ones.",
         ),
     ],
 )
@@ -87,44 +89,48 @@ HELP_ALL = inspect.Parameter(
 def takes(
     name: str, flags: list[inspect.Parameter], make: Callable[..., Any]
 ) -> Callable[[Verb], Verb]:
-    """Give a verb these flags in place of its argument `name`, which `make` makes of them.
+    """Replace the argument `name` of a verb with flags; `make` builds its value from theirs.
 
-    The first takes the place of the argument, the others follow all that the verb has, and
-    --help-all.
+    The first flag stands where the argument stood, the others after the verb's own parameters.
+    Adds --help-all.
     """
 
     def decorate(verb: Verb) -> Verb:
-        kept = dict(inspect.signature(verb, eval_str=True).parameters)
-        has_all = kept.pop(HELP_ALL.name, None) is not None
-        parameters = [flags[0] if p.name == name else p for p in kept.values()] + flags[1:]
+        own = dict(inspect.signature(verb, eval_str=True).parameters)
+        own.pop(HELP_ALL.name, None)  # of a verb that is wrapped twice
+        parameters = [flags[0] if p.name == name else p for p in own.values()] + flags[1:]
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
         parameters.append(HELP_ALL)
 
-        def called(**values: Any) -> Any:
-            if not has_all:
-                del values[HELP_ALL.name]
-            given = {parameter.name: values.pop(parameter.name) for parameter in flags}
-            return verb(**{name: make(**given)}, **values)
+        def wrapper(**values: Any) -> Any:
+            values.pop(HELP_ALL.name, None)
+            settings = {parameter.name: values.pop(parameter.name) for parameter in flags}
+            return verb(**{name: make(**settings)}, **values)
 
-        called.__name__, called.__doc__ = verb.__name__, verb.__doc__
-        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {p.name: p.annotation for p in parameters}
-        return called
+        wrapper.__name__, wrapper.__doc__ = verb.__name__, verb.__doc__
+        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+        return wrapper
 
     return decorate
 
 
-def as_words(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
-    """The flags whose values differ from their defaults, as on the command line."""
-    words = []
+def given_flags(**values: Any) -> dict[str, Any]:
+    """The flags that were given: None stands for "not given"."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def command_line(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """The values that differ from their defaults, as flags on a command line."""
+    arguments = []
     for name, value in values.items():
         if value != defaults.get(name):
-            words += [flag(name)] if value is True else [flag(name), str(value)]
-    return words
+            arguments += [flag(name)] if value is True else [flag(name), str(value)]
+    return arguments
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE pairs, values read as YAML: numbers are numbers, true is true."""
+    """Parse KEY=VALUE pairs; values are YAML, so numbers and booleans keep their types."""
     import yaml
 
     settings = {}

@@ -1,6 +1,6 @@
-"""`longtail predict`: texts in, their labels out, in the order of the input and in bounded memory.
+"""`longtail predict`: texts in, labels out, in the order of the input and in bounded memory.
 
-To the standard output as JSON Lines; with --out to a file, which can be resumed until it is whole.
+To standard output as JSON Lines; with --out to a file, which can be resumed after an interruption.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.flags import THRESHOLDS, option, takes
-from longtail.cli.reading import OF_RUN
-from longtail.cli.show import Engine, Run, TrustRemoteCode, print_notes
-from longtail.cli.texts import Texts
+from longtail.cli.flags import THRESHOLDS, given_flags, option, takes
+from longtail.cli.reading import RUN_OPTIONS
+from longtail.cli.show import Device, Engine, OverwriteOut, Part, Run, TrustRemoteCode, print_notes
+from longtail.cli.texts import STANDARD_INPUT, Texts
 from longtail.errors import InputError
 from longtail.progress import OnProgress, ignore, show_progress
 from longtail.runs.files import check_new, check_not_read
@@ -30,35 +30,28 @@ from longtail.runs.parts import Parts
 if TYPE_CHECKING:
     from longtail.classifier import LongTailClassifier
 
-# Options that a resumed prediction may change: a bad record stopped it, and is now left out.
+# Options that may change on --resume: after a bad record, `--on-error skip` leaves it out.
 CHANGEABLE = ("on_error",)
-# The options that do not concern labels, nor the parts of data; and what is between labels in CSV.
-READING = ("format", "text_field", "id_field", "delimiter", "quote", "encoding", "on_error")
-NAMES = (*READING, "max_record_mb", "label_separator")
-FLAGS = [flag for flag in OF_RUN if flag.name in NAMES]
-
-
+# Options of texts and ids, and the separator of labels in the output.
+READING = ["format", "text_field", "id_field", "delimiter", "quote", "encoding", "on_error"]
+READING += ["max_record_mb", "label_separator"]
+READING_FLAGS = [flag for flag in RUN_OPTIONS if flag.name in READING]
 WithText = Annotated[
     bool | None,
-    typer.Option(
-        "--with-text/--without-text", help="Write the texts too; default: not into files."
-    ),
+    typer.Option("--with-text/--without-text", help="Write the texts too; default: not to files."),
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Resume the interrupted prediction into --out.")
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace --out; the old file stays until then.")
+    bool, typer.Option("--resume", help="Resume the interrupted prediction to --out.")
 ]
 LIMITS = [
-    option("threshold", float, "One probability for all labels, not the fitted ones.", THRESHOLDS),
+    option("threshold", float, "One probability threshold for all labels.", THRESHOLDS),
     option("min_labels", int, "Minimum number of labels per text.", THRESHOLDS),
     option("max_labels", int, "Maximum number of labels per text.", THRESHOLDS),
 ]
 
 
-@takes("overrides", LIMITS, dict)
-@takes("reading", FLAGS, dict)
+@takes("overrides", LIMITS, given_flags)
+@takes("reading", READING_FLAGS, given_flags)
 def predict(
     run: Run,
     reading: dict[str, Any],
@@ -66,35 +59,31 @@ def predict(
     data: Annotated[
         str,
         typer.Argument(
-            help="What `longtail train` reads, with or without labels, in the columns that the run "
-            "was trained on; .txt: one text per line; -: the standard input, one text per line or "
-            "what --format says."
+            help="What `longtail train` reads, with or without labels, in the columns of the "
+            "training data; .txt: one text per line; -: standard input, one text per line or in "
+            "--format."
         ),
-    ] = "-",
+    ] = STANDARD_INPUT,
     out: Annotated[
         Path | None,
         typer.Option(help="File to write: .csv, .tsv, .jsonl (each also .gz) or .parquet."),
     ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option("--split", "--part", help="Only this part of DATA: train, validation, test."),
-    ] = None,
+    split: Part = None,
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Also the k best labels, predicted or not.")
     ] = None,
     with_text: WithText = None,
     resume: Resume = False,
-    overwrite: Overwrite = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, or as it was trained.")] = None,
+    overwrite: OverwriteOut = False,
+    device: Device = None,
     engine: Engine = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Predict the labels of texts, in the order of DATA: to the standard output, or into a file.
+    """Predict the labels of texts, in the order of DATA, to standard output or to a file.
 
-    One document per line or row: its id, or its number in DATA, its labels, their probabilities
-    and the thresholds of these.
+    One document per line or row: its id, or its number in DATA, its labels, and their
+    probabilities and thresholds.
     """
-    overrides = {name: value for name, value in overrides.items() if value is not None}
     _check_flags(data, out, split, overrides, resume=resume, overwrite=overwrite)
     config = read_config(whole_folder(run))
     check_engine(run, config or {}, engine)
@@ -107,11 +96,9 @@ def predict(
         )
 
     if config is None:
-        load()  # says what is wrong
-    given = {name: value for name, value in reading.items() if value is not None}
-    layout = given.pop("format", None)
+        load()  # raises, and says what is wrong
     request = Request(overrides, top_k, out is None if with_text is None else with_text)
-    texts = Texts(data, layout, given, split, run)
+    texts = Texts(data, reading.pop("format", None), reading, split, run)
     if out is None:
         request.print(texts, load())
     else:
@@ -140,21 +127,21 @@ def _check_flags(
     resume: bool,
     overwrite: bool,
 ) -> None:
-    """Raise for flags that make no sense, before anything is read."""
+    """Raise for flags that conflict, before anything is read."""
     import numpy as np
 
     from longtail.data.records import record_format
     from longtail.thresholds import Thresholds
 
-    Thresholds(np.zeros(0)).override(**overrides)
+    Thresholds(np.zeros(0)).override(**overrides)  # raises for wrong values
     if resume and overwrite:
         raise InputError("--overwrite starts over, --resume continues: not both.")
     if out is None and (resume or overwrite):
-        raise InputError("--resume and --overwrite are about a file. Name it with --out.")
-    if data == "-" and resume:
-        raise InputError("the standard input cannot be read again: --resume needs a file.")
-    if data == "-" and split is not None:
-        raise InputError("the standard input has no parts. Leave out --split.")
+        raise InputError("--resume and --overwrite need a file. Name it with --out.")
+    if data == STANDARD_INPUT and resume:
+        raise InputError("standard input cannot be read again: --resume needs a file.")
+    if data == STANDARD_INPUT and split is not None:
+        raise InputError("standard input has no parts. Leave out --split.")
     if out is not None:
         record_format(out)
         check_not_read(out, data)
@@ -164,14 +151,14 @@ def _check_flags(
 
 @dataclass(frozen=True)
 class Request:
-    """What is wanted of each document."""
+    """What to predict for each document, and what to write."""
 
     overrides: dict[str, Any]
     top_k: int | None
     with_text: bool
 
     def settings(self) -> dict[str, Any]:
-        """What the records depend on."""
+        """The settings that the records depend on."""
         return {**self.overrides, "top_k": self.top_k, "with_text": self.with_text}
 
     def records(
@@ -190,32 +177,32 @@ class Request:
                 predicted += block.records(classifier.classes_, self.top_k)
             n_done += len(batch)
             yield [
-                {"id": one.id} | ({"text": one.text} if self.with_text else {}) | record
-                for one, record in zip(batch, predicted, strict=True)
+                {"id": document.id} | ({"text": document.text} if self.with_text else {}) | record
+                for document, record in zip(batch, predicted, strict=True)
             ]
             rate = n_done / (time.monotonic() - start)
             progress(texts.progress(n_before + n_done, rate))
 
     def print(self, texts: Texts, classifier: LongTailClassifier) -> None:
-        """JSON Lines on the standard output."""
+        """Write JSON Lines to standard output."""
         from longtail.data.records import json_line
 
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
-        # A bar among the lines would make both unreadable.
+        # On a terminal a progress bar would mix with the output.
         with nullcontext(ignore) if sys.stdout.isatty() else show_progress() as progress:
             for records in self.records(texts, classifier, progress):
                 sys.stdout.writelines(map(json_line, records))
                 sys.stdout.flush()
 
     def write(self, texts: Texts, load: Callable[[], LongTailClassifier], parts: Parts) -> None:
-        """A file, by way of parts that survive whatever ends the process."""
+        """Write a file, from parts that are kept if the process ends early."""
         from longtail.classifier.predictions import record_columns
         from longtail.data.records import check_separator, write_records
         from longtail.training.interrupt import stopping
 
-        words = [word for word in sys.argv[1:] if word not in ("--overwrite", "--resume")]
-        command = shlex.join(["longtail", *words, "--resume"])
+        arguments = [word for word in sys.argv[1:] if word not in ("--overwrite", "--resume")]
+        command = shlex.join(["longtail", *arguments, "--resume"])
         try:
             classifier = load()
             check_separator(parts.out, classifier.classes_, texts.separator)
@@ -231,7 +218,7 @@ class Request:
                     )
                 )
         finally:
-            # What came by a pipe does not come again.
+            # Standard input cannot be read again, so its parts are of no use.
             parts.close(keep=not texts.is_stream)
             if parts.kept and not parts.is_finished and not texts.is_stream:
                 print_notes([f"{parts.kept} documents are kept. Resume with: {command}"])

@@ -1,7 +1,7 @@
-"""DATA for every verb: one argument, one set of options, and the `Source` that they make.
+"""DATA for every verb: one argument, one set of options, and the `Source` built from them.
 
-The options are the fields of `ReadOptions`, so that a new one is a flag of every verb at once. What
-is evaluated by a trained model is read as its training data was, unless a flag says otherwise.
+The options are the fields of `ReadOptions`, so a new field is a flag of every verb. A verb that
+evaluates a model reads DATA as the training data was read, unless a flag overrides it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.flags import Verb, as_words, flag, option, parse_settings, takes
+from longtail.cli.flags import Verb, command_line, flag, given_flags, option, parse_settings, takes
 from longtail.cli.show import print_notes
 from longtail.data.documents import ReadOptions, ReadReport
 from longtail.errors import DataError, InputError, UnknownNameError
@@ -32,33 +32,51 @@ if TYPE_CHECKING:
 
 HELP = "A corpus name, a file, a folder of parts (train, validation, test), or hf:NAME."
 PANEL = "Data"
-SPLIT_NAMES = ("stratified", "random", "time")
+SPLIT_NAMES = ("stratified", "random", "time")  # the first is the default
 MEMORY = "data.json"
-# Options that decide what is trained on; what is evaluated does not depend on them.
-OF_TRAINING = ("split_method", "split_seed", "min_count")
-# Only one of them may be given.
+# Options that choose the training documents and labels, and mean nothing to an evaluation.
+TRAINING_OPTIONS = ("split_method", "split_seed", "min_count")
 EXCLUSIVE = {"label_separator", "label_columns"}
-# Options that another kind of file does not share: a copy in JSON Lines has another encoding.
-OF_FILES = {"encoding", "delimiter", "quote"}
+# Options that a copy in another format does not share.
+FILE_OPTIONS = {"encoding", "delimiter", "quote"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """DATA as the user named it, and how to read it."""
+    """DATA as the user typed it, and how to read it."""
 
     data: str
     format: str | None
     path: Path | None
     settings: dict[str, Any]
     options: dict[str, Any]
-    """Fields of ReadOptions; those that are absent have their defaults."""
-    split_method: str = "random"
+    """Fields of ReadOptions that were given as flags."""
+    split_method: str = SPLIT_NAMES[0]
     split_seed: int = 0
     min_count: int = 0
 
     def __post_init__(self) -> None:
-        # What is not there is an error before anything is imported or read.
-        self._is_corpus()
+        """Raise for missing data, before any heavy import."""
+        from longtail.corpora import list_corpora
+        from longtail.data.arrow import PREFIX
+
+        if self._is_corpus():
+            return
+        names = ", ".join(list_corpora())
+        if self.path is not None or self.settings:
+            raise InputError(
+                f"--path and --set belong to a named corpus, but {self.data!r} is none of {names}."
+            )
+        if self.data.startswith(PREFIX) or Path(self.data).exists():
+            return
+        is_path = any(mark in self.data for mark in "./\\")
+        near = difflib.get_close_matches(self.data, list_corpora(), n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]!r}? " if near and not is_path else ""
+        raise DataError(
+            f"no such file or folder: {self.data}. {hint}Expected a file such as data.jsonl, a "
+            "folder with train.jsonl and, if you have them, validation.jsonl and test.jsonl, or a "
+            f"corpus name: {names}."
+        )
 
     def parts(self, needed: tuple[str, ...] = ()) -> dict[str, TextData]:
         """The train, validation and test parts."""
@@ -81,7 +99,7 @@ class Source:
         return parts
 
     def whole(self) -> TextData:
-        """All documents, whatever their part."""
+        """All documents, of whatever part."""
         from longtail.data import TextData, read_data
 
         if not self.has_parts():
@@ -93,96 +111,75 @@ class Source:
             documents: TextData = self._read(read_data, self.format, **self.options)
             return documents
         whole = TextData.concat(self.parts().values())
-        # Parts may share ids; one file of all of them could not be read back.
-        for identity, n in Counter(whole.ids or ()).items():
+        # A file with an id twice could not be read back.
+        for document_id, n in Counter(whole.ids or ()).items():
             if n > 1:
                 raise DataError(
-                    f"{self.data}: the id {identity!r} occurs in several parts, so they "
-                    "cannot be combined. Give every document another id, or take the parts one "
+                    f"{self.data}: the id {document_id!r} occurs in several parts, so they "
+                    "cannot be combined. Give every document its own id, or take the parts one "
                     "by one."
                 )
         return whole
 
     def part(self, name: str | None = None) -> TextData:
-        """One part, by default for testing; a source without parts as a whole."""
+        """One part, by default `test`; all documents of a source without parts."""
         if self.has_parts():
-            wanted = name or "test"
-            return self.parts(needed=(wanted,))[wanted]
+            name = name or "test"
+            return self.parts(needed=(name,))[name]
         if name is not None:
             raise InputError(
-                f"{self.data} has no parts, so --split {name} cannot choose one. Leave it out (of "
-                "the whole file, evaluate leaves out what the run was trained on), or write the "
-                f"parts that train made of it: longtail corpus split {self.data} --out FOLDER."
+                f"{self.data} has no parts, so --split {name} cannot choose one. Leave it out "
+                "(evaluate skips the documents that the run was trained on), or write the parts "
+                f"that train made of it: longtail corpus split {self.data} --out FOLDER."
             )
         return self.whole()
 
     def check_split_is_used(self) -> None:
-        """Raise if a split is requested of data that are divided already."""
+        """Raise if flags ask to split data that has parts already."""
         split = (self.split_method, self.split_seed)
         if split != (DEFAULTS["split_method"], DEFAULTS["split_seed"]) and self.has_parts():
             raise InputError(
                 f"{self.data} is divided into parts already, so --split-method and --split-seed "
-                "would do nothing. Leave them out, or split again with `longtail corpus split`."
+                "have no effect. Leave them out, or split again with `longtail corpus split`."
             )
 
     def remember(self, run: Path) -> None:
-        """Write down in the run's folder what it was trained on, and how that was read."""
+        """Save what a run was trained on, and how it was read, in the run's folder."""
         write_text(run / MEMORY, json.dumps(asdict(self), indent=2, default=str))
 
     def read_as(self, run: Path) -> Source:
-        """The same, with the options of the training of a run where no flag sets them."""
+        """The same source, with the reading options of a run's training data as defaults."""
         from longtail.corpora import corpus_settings
 
-        remembered = asdict(remembered_options(run, self.data) or ReadOptions())
+        remembered = asdict(remembered_options(run, self.data))
         known = corpus_settings(self.data) if self._is_corpus() else remembered
-        given = {*self.options, *(EXCLUSIVE if EXCLUSIVE & self.options.keys() else ())}
+        given = self.options.keys() | (EXCLUSIVE if EXCLUSIVE & self.options.keys() else set())
         added = {k: v for k, v in remembered.items() if k in known and k not in given}
-        words = as_words(added, DEFAULTS)
-        if words:
-            print_notes([f"reading {self.data} as {run} was trained: {shlex.join(words)}"])
+        flags = command_line(added, DEFAULTS)
+        if flags:
+            print_notes([f"reading {self.data} as {run} was trained: {shlex.join(flags)}"])
         return dataclasses.replace(self, options={**added, **self.options})
 
     def arguments(self, with_split: bool = False) -> list[str]:
-        """DATA and the options that differ from their defaults, as on the command line.
+        """DATA and the options that differ from their defaults, as on a command line.
 
-        `with_split`: for another training; without, for a verb that knows what a run remembers.
+        `with_split`: for `train`; without it, for a verb that reads the other options from the run.
         """
         values: dict[str, Any] = {"format": self.format, "path": self.path}
+        settings = dict(self.settings)
         if with_split:
-            values |= {name: getattr(self, name) for name in OF_TRAINING} | self.options
-        words = [self.data, *as_words(values, DEFAULTS)]
-        of_corpus = self.min_count and not with_split and self._is_corpus()
-        settings = self.settings | ({"min_count": self.min_count} if of_corpus else {})
+            values |= {name: getattr(self, name) for name in TRAINING_OPTIONS} | self.options
+        elif self.min_count and self._is_corpus():
+            settings["min_count"] = self.min_count
+        arguments = [self.data, *command_line(values, DEFAULTS)]
         for key, value in settings.items():
-            words += ["--set", f"{key}={value}"]
-        return words
+            arguments += ["--set", f"{key}={value}"]
+        return arguments
 
     def _is_corpus(self) -> bool:
         from longtail.corpora import list_corpora
-        from longtail.data.arrow import PREFIX
 
-        if self.data in list_corpora():
-            return True
-        names = ", ".join(list_corpora())
-        if self.path is not None or self.settings:
-            raise InputError(
-                f"--path and --set belong to a named corpus, but {self.data!r} is none of {names}."
-            )
-        if self.data.startswith(PREFIX) or Path(self.data).exists():
-            return False
-        if any(mark in self.data for mark in "./\\"):
-            raise DataError(
-                f"no such file or folder: {self.data}. Expected a file such as data.jsonl, a "
-                "folder with train.jsonl and, if you have them, validation.jsonl and test.jsonl, "
-                f"or a corpus name: {names}."
-            )
-        near = difflib.get_close_matches(self.data, list_corpora(), n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise DataError(
-            f"{self.data} is neither a known corpus ({names}) nor a file or a folder. {hint}"
-            "Expected a corpus name, a file such as data.jsonl, or a folder with train.jsonl and, "
-            "if you have them, validation.jsonl and test.jsonl."
-        )
+        return self.data in list_corpora()
 
     def has_parts(self) -> bool:
         from longtail.data.sources import has_parts
@@ -190,7 +187,7 @@ class Source:
         return self._is_corpus() or has_parts(self.data, self.format)
 
     def _read(self, read: Callable[..., Any], place: Any, **settings: Any) -> Any:
-        """Call a reader with a progress bar, and print notes on what it left out."""
+        """Call a reader with a progress bar, and print notes on the records it skipped."""
         report = ReadReport()
         with show_progress() as progress:
             documents = read(self.data, place, progress=progress, report=report, **settings)
@@ -204,7 +201,7 @@ class Source:
         for key in settings:
             if key not in known:
                 raise UnknownNameError(f"setting of the corpus {self.data}", key, known)
-        # A corpus that reads files takes the options that it has; the others would do nothing.
+        # Reading options are settings of a corpus that reads files; others would have no effect.
         options = {"format": self.format, "min_count": self.min_count, **self.options}
         for name, value in options.items():
             if value != DEFAULTS[name]:
@@ -215,33 +212,34 @@ class Source:
         return parts
 
 
-def remembered_options(run: Path, data: str | None = None) -> ReadOptions | None:
-    """The reading options of a run's training data: columns, separators, encoding; None: unknown.
+def remembered_options(run: Path, data: str) -> ReadOptions:
+    """The reading options of a run's training data, such as columns; defaults if unknown.
 
-    `data`: what is to be read; options of a kind of file hold only for the same suffix.
+    `data`: what is to be read; FILE_OPTIONS apply only if it has the same suffix.
     """
     try:
         saved = json.loads(read_regular(whole_folder(run) / MEMORY))
-        is_alike = data is None or Path(data).suffix == Path(saved["data"]).suffix
-        known = asdict(ReadOptions()).keys() - (set() if is_alike else OF_FILES)
+        same_suffix = Path(data).suffix == Path(saved["data"]).suffix
+        known = asdict(ReadOptions()).keys() - (set() if same_suffix else FILE_OPTIONS)
         return ReadOptions(**{k: v for k, v in saved["options"].items() if k in known})
     except (OSError, KeyError, TypeError, ValueError, AttributeError):
-        return None
+        return ReadOptions()
 
 
 def _options(panel: str = PANEL, of_run: bool = False) -> list[inspect.Parameter]:
-    """--format and the others, then one flag per field of ReadOptions; the last: whether common.
+    """--format and the like, then one flag per field of ReadOptions.
 
-    `of_run`: those of a verb that reads what it evaluates; a run knows their defaults.
+    `of_run`: for a verb that takes the defaults from a run, and does not train.
     """
     methods = ", ".join(SPLIT_NAMES)
+    # name, type, help, default, whether common
     rows: list[tuple[str, Any, str, Any, bool]] = [
         ("format", str, "A name of `longtail corpus formats`, if not by suffix.", None, True),
-        ("split_method", str, f"How one file is split: {methods}.", SPLIT_NAMES[0], True),
+        ("split_method", str, f"How to split a file: {methods}.", SPLIT_NAMES[0], True),
         ("split_seed", int, "Seed of that split.", 0, False),
         ("min_count", int, "Leave out labels with fewer training documents.", 0, True),
         ("path", Path, "For a named corpus: a local copy of its source.", None, False),
-        ("set", list[str], "For a named corpus: KEY=VALUE, repeatable.", None, False),
+        ("set", list[str], "For a named corpus: a setting KEY=VALUE, repeatable.", None, False),
     ]
     for field in dataclasses.fields(ReadOptions):
         kind = type(field.default) if isinstance(field.default, bool | float) else str
@@ -250,7 +248,7 @@ def _options(panel: str = PANEL, of_run: bool = False) -> list[inspect.Parameter
     return [
         option(name, kind, text, panel, None if of_run else default, common=common)
         for name, kind, text, default, common in rows
-        if not (of_run and name in OF_TRAINING)
+        if not (of_run and name in TRAINING_OPTIONS)
     ]
 
 
@@ -259,7 +257,7 @@ def _source(
     format: str | None,
     path: Path | None,
     set: list[str] | None,
-    split_method: str = "random",
+    split_method: str = SPLIT_NAMES[0],
     split_seed: int = 0,
     min_count: int = 0,
     **options: Any,
@@ -268,9 +266,8 @@ def _source(
         raise UnknownNameError("split method", split_method, SPLIT_NAMES)
     if min_count < 0:
         raise InputError(f"--min-count must be at least 0, got {min_count}.")
-    given = {name: value for name, value in options.items() if value is not None}
-    # A wrong value is an error now rather than after a corpus was downloaded.
-    ReadOptions(**given)
+    given = given_flags(**options)
+    ReadOptions(**given)  # raises for a wrong value, before a corpus is downloaded
     settings = parse_settings(set or [])
     return Source(data, format, path, settings, given, split_method, split_seed, min_count)
 
@@ -283,10 +280,10 @@ def _takes_source(kind: Any, options: list[inspect.Parameter]) -> Callable[[Verb
 
 OPTIONS = _options()
 DEFAULTS = {parameter.name: parameter.default for parameter in OPTIONS}
-OF_RUN = _options("Data; default: as the training data of the run", of_run=True)
+RUN_OPTIONS = _options("Data; default: as the training data of the run", of_run=True)
 reads_data = _takes_source(typer.Argument(help=HELP), OPTIONS)
-"""Gives a verb the argument DATA and the reading options in place of its `source`."""
-evaluates_data = _takes_source(typer.Argument(help=HELP), OF_RUN)
+"""Replaces the argument `source` of a verb with DATA and the reading options."""
+evaluates_data = _takes_source(typer.Argument(help=HELP), RUN_OPTIONS)
 """The same for a verb that reads DATA as the training data of a run was read."""
-evaluates_data_option = _takes_source(typer.Option(help=HELP), OF_RUN)
-"""The same with --data, for a verb whose arguments are something else."""
+evaluates_data_option = _takes_source(typer.Option(help=HELP), RUN_OPTIONS)
+"""The same with DATA as the flag --data, for a verb that takes several runs."""

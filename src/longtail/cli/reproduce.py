@@ -1,4 +1,4 @@
-"""`longtail reproduce`: the rows of a table from their recipes, resumable."""
+"""`longtail reproduce`: train the rows of a table from their recipes, resumable."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.flags import as_words
+from longtail.cli.flags import command_line
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import AsJson, print_notes, stoppable
+from longtail.cli.show import AsJson, print_notes, print_table, stoppable
 from longtail.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,40 +31,40 @@ def reproduce(
     recipes: Annotated[
         str | None,
         typer.Option(
-            help="Recipes by name, or a folder of .yaml files; default: those named after DATA."
+            help="Name of recipes, or a folder of .yaml files; default: those named like DATA."
         ),
     ] = None,
     encoder: Annotated[
-        str | None, typer.Option(help="Use another encoder than the recipes: name or folder.")
+        str | None, typer.Option(help="Encoder in place of that of the recipes: name or folder.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of every row.")] = 3,
-    rows: Annotated[str | None, typer.Option(help="Some rows, as in db,bce; default: all.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds per row.")] = 3,
+    rows: Annotated[str | None, typer.Option(help="Rows to train: db,bce; default: all.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Cells trained at a time, in separate processes.")
+        int, typer.Option(min=1, help="Cells to train at a time, in separate processes.")
     ] = 1,
     against: Annotated[
-        str | None, typer.Option(help="The row to compare others with; default: bce.")
+        str | None, typer.Option(help="Row to compare the others with; default: bce.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results; default: runs/RECIPES.")
     ] = None,
     publish: Annotated[
         Path | None,
-        typer.Option(help="Also write the tables to this path, with .md, .json and .png."),
+        typer.Option(help="Also write the tables to this path, as .md, .json and .png."),
     ] = None,
     overwrite: Annotated[
         bool,
         typer.Option(
             "--overwrite",
-            help="Start over with cells that failed, or had another recipe or other data.",
+            help="Start over with cells that failed, or whose recipe or data has changed.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train every row of a table for several seeds and compare the results with the paper's.
 
-    Finished cells are not trained again; an interrupted command is resumed by the same command.
+    Finished cells are not trained again: to resume, repeat the command.
     """
     from longtail.reproduce import find_recipes, list_recipes, read_recipes, with_encoder
     from longtail.reproduce import reproduce as run_rows
@@ -87,8 +86,8 @@ def reproduce(
         "recipes": recipes, "encoder": encoder, "seeds": seeds, "rows": rows, "device": device,
         "jobs": jobs, "against": against, "out": out, "publish": publish,
     }  # fmt: skip
-    words = [*source.arguments(with_split=True), *as_words(flags, {"seeds": 3, "jobs": 1})]
-    command = shlex.join(["longtail", "reproduce", *words])
+    arguments = [*source.arguments(with_split=True), *command_line(flags, {"seeds": 3, "jobs": 1})]
+    command = shlex.join(["longtail", "reproduce", *arguments])
     out = out or Path("runs") / folder.resolve().name
     cells = cells_of(chosen, out, seeds)
     parts = source.parts(needed=("train", "validation", "test"))
@@ -107,7 +106,7 @@ def reproduce(
 def _corpus(source: Source, parts: Any) -> str:
     """The name of a corpus, or of a file or folder without its path.
 
-    A folder with the name of one of the paper's corpora counts as that if it has as many labels.
+    A folder named like one of the paper's corpora counts as that corpus if its sizes agree.
     """
     from longtail.corpora import list_corpora
     from longtail.report.paper import CORPORA
@@ -122,9 +121,6 @@ def _corpus(source: Source, parts: Any) -> str:
 
 
 def _show(result: Reproduced, source: Source, as_json: bool) -> None:
-    from rich.console import Console
-
-    from longtail.report import to_terminal
     from longtail.reproduce.page import figure_table
 
     by_suffix = {path.suffix: path for path in reversed(result.files)}
@@ -132,9 +128,9 @@ def _show(result: Reproduced, source: Source, as_json: bool) -> None:
         typer.echo(by_suffix[".json"].read_text("utf-8"), nl=False)
     else:
         title = f"micro-F1 / macro-F1 on the test part of {source.data}"
-        table = replace(figure_table(result.results, "labels", spread=False), title=title)
-        # Not truncated if piped.
-        Console(width=None if sys.stdout.isatty() else 120).print(to_terminal(table, framed=True))
+        table = figure_table(result.results, "labels", spread=False)
+        # Wide enough that a table is not truncated in a pipe.
+        print_table(table, title, width=None if sys.stdout.isatty() else 120)
         typer.echo(f"Wrote {', '.join(map(str, result.files))}.")
     for cell, why in result.failed.items():
         typer.secho(f"error: {cell} failed: {why}", fg="red", err=True)
@@ -142,13 +138,17 @@ def _show(result: Reproduced, source: Source, as_json: bool) -> None:
 
 @contextmanager
 def _progress(cells: list[Cell], jobs: int) -> Iterator[Callable[[Event], None]]:
-    """A progress bar on a terminal, else a line for every event."""
+    """A progress bar on a terminal, else a line per event."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console, counts = Console(stderr=True), Counts(cells, jobs)
-    texts = TextColumn("{task.description}"), TextColumn("{task.fields[left]}")
-    columns = texts[0], BarColumn(), MofNCompleteColumn(), texts[1]
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("starting", total=len(cells), left="")
 
@@ -160,58 +160,58 @@ def _progress(cells: list[Cell], jobs: int) -> Iterator[Callable[[Event], None]]
             if line and (event.kind == "failed" or not console.is_terminal):
                 style = "red" if event.kind == "failed" else None
                 console.print(line, highlight=False, markup=False, soft_wrap=True, style=style)
-            done = counts.done + sum(last.share for last in counts.running.values())
-            running = [f"{name} {e.message}".strip() for name, e in counts.running.items()]
+            done = counts.done + sum(event.share for event in counts.running.values())
+            running = [f"{name} {event.message}".strip() for name, event in counts.running.items()]
             bar.update(task, completed=done, description=", ".join(running), left=counts.left())
 
         yield show
 
 
 class Counts:
-    """Finished and running cells, and an estimate of the time left."""
+    """Counts finished and running cells, and estimates the time left."""
 
     def __init__(self, cells: list[Cell], jobs: int) -> None:
         self.cells, self.jobs = cells, jobs
-        self.rest = dict[str, str]()
-        """Cell -> row of cells that are not done."""
+        self.unfinished = dict[str, str]()
+        """Unfinished cells, with their rows."""
         self.running: dict[str, Event] = {}
-        """Cell -> its last event."""
-        self.began = dict[str, float]()
-        self.seconds = defaultdict[str, list[float]](list)
-        """Row -> seconds of its cells that are done."""
+        """Running cells, with their last events."""
+        self.started = dict[str, float]()
+        self.durations = defaultdict[str, list[float]](list)
+        """Row -> seconds of its finished cells."""
 
     def add(self, event: Event) -> str:
-        """The line to print, or nothing."""
+        """Count an event; returns the line to print, or an empty string."""
         name, now = str(event.cell), time.monotonic()
-        if not self.began:
-            # Cells that were finished before, and are not trained again, have no events.
-            self.rest = {str(cell): cell.row for cell in self.cells if not cell.is_finished}
+        if not self.started:
+            # Cells that an earlier command finished have no events.
+            self.unfinished = {str(cell): cell.row for cell in self.cells if not cell.is_finished}
         self.running[name] = event
         if event.kind == "begins":
-            self.began[name] = now
+            self.started[name] = now
             line = f"{self.done} of {len(self.cells)} done; training {name}; {self.left()}"
             return line.removesuffix("; ")
         if event.kind == "progress":
             return ""
-        del self.running[name], self.rest[name]
+        del self.running[name], self.unfinished[name]
         if event.kind == "failed":
             return f"{name} failed: {event.message}"
-        self.seconds[event.cell.row].append(now - self.began[name])
-        return f"{name} done in {now - self.began[name]:.0f} s"
+        duration = now - self.started[name]
+        self.durations[event.cell.row].append(duration)
+        return f"{name} done in {duration:.0f} s"
 
     @property
     def done(self) -> int:
-        return len(self.cells) - len(self.rest)
+        return len(self.cells) - len(self.unfinished)
 
     def left(self) -> str:
-        """The estimated time: a row takes as long as with another seed, or as the other rows."""
-        known = [seconds for row in self.seconds.values() for seconds in row]
-        if not known or not self.rest:
+        """The time left: a cell takes as long as those of its row, or else of all rows."""
+        known = [duration for row in self.durations.values() for duration in row]
+        if not known or not self.unfinished:
             return ""
-        begun = {name: event.share for name, event in self.running.items()}
-        expected = {name: mean(self.seconds.get(row, known)) for name, row in self.rest.items()}
-        seconds = (
-            sum((1 - begun.get(name, 0)) * each for name, each in expected.items()) / self.jobs
-        )
+        seconds = 0.0
+        for name, row in self.unfinished.items():
+            share = self.running[name].share if name in self.running else 0
+            seconds += (1 - share) * mean(self.durations.get(row, known)) / self.jobs
         amount = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
         return f"about {amount} left"

@@ -1,11 +1,12 @@
-"""Output shared by the verbs: tables, notes, the message on a stop."""
+"""Arguments and output that verbs share: run folders, tables, notes, the message when stopped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,11 +14,12 @@ from longtail.errors import printable
 from longtail.runs.model import check_model
 
 if TYPE_CHECKING:
+    from longtail.report import Table
     from longtail.training.interrupt import Stop
 
 
 def _check_runs(folders: list[Path] | Path) -> list[Path] | Path:
-    """Raise for a folder without a model, before anything is imported or read."""
+    """Raise for a folder without a model, before any heavy import."""
     for folder in [folders] if isinstance(folders, Path) else folders:
         check_model(folder)
     return folders
@@ -33,35 +35,43 @@ TrustRemoteCode = Annotated[
     bool,
     typer.Option(
         "--trust-remote-code",
-        help="Run the code that an encoder's folder brings along. Only for sources you trust.",
+        help="Run Python code from the encoder's folder. Only for sources you trust.",
         rich_help_panel="Run",
     ),
 ]
+Device = Annotated[
+    str | None, typer.Option(help="cpu or cuda; default: the device of the training.")
+]
 Engine = Annotated[
     str | None,
-    typer.Option(help="torch or onnx; default: as the run is. `longtail export` makes it onnx."),
+    typer.Option(help="torch or onnx; default: that of the run. See `longtail export`."),
+]
+Part = Annotated[
+    str | None,
+    typer.Option("--split", "--part", help="Only this part of DATA: train, validation or test."),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace files that longtail did not make.")
+    bool, typer.Option("--overwrite", help="Replace files that longtail did not write.")
+]
+OverwriteOut = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace --out, once the new file is complete."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def print_table(evaluations: Any, title: str) -> None:
-    """Evaluations side by side: micro- and macro-F1 by groups of labels."""
-    from dataclasses import replace
-
+def print_table(table: Table, title: str, width: int | None = None) -> None:
+    """Print a table with a frame and a title."""
     from rich.console import Console
 
-    from longtail.report import label_table, to_terminal
+    from longtail.report import to_terminal
 
-    table = replace(label_table(evaluations), title=title)
-    Console().print(to_terminal(table, framed=True))
+    Console(width=width).print(to_terminal(replace(table, title=title), framed=True))
 
 
 @contextmanager
 def stoppable(command: str, kept: str = "") -> Iterator[Stop]:
-    """Stop at the first Ctrl-C or SIGTERM with what is kept and the command that resumes."""
+    """On Ctrl-C or SIGTERM, stop and say what is kept and which command resumes."""
     from longtail.training.interrupt import StoppedError, stopping
 
     with stopping() as stop:

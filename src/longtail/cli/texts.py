@@ -1,4 +1,4 @@
-"""The texts that `longtail predict` reads: numbered, in batches, read ahead of the model."""
+"""The texts that `predict` and `explain` read: numbered, in batches, ahead of the model."""
 
 from __future__ import annotations
 
@@ -9,59 +9,57 @@ from dataclasses import asdict, replace
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from longtail.cli.reading import Source, remembered_options
 from longtail.cli.show import print_notes
-from longtail.data.documents import ReadOptions, ReadReport
+from longtail.data.documents import Document, ReadOptions, ReadReport
 from longtail.errors import DataError, InputError
 from longtail.progress import Progress
 from longtail.runs.files import files_in
 from longtail.runs.model import checksum
 
-if TYPE_CHECKING:
-    from longtail.data import Document
-
 STANDARD_INPUT = "-"
-SEPARATOR = ";"  # between labels, if the run was trained on data without a separator
+SEPARATOR = ";"  # between labels, if the training data had no separator
 BATCH = 256
-# Documents read ahead of the model, so that reading and computing overlap.
-AHEAD = 4 * BATCH
+READ_AHEAD = 4 * BATCH  # documents, so that reading overlaps with predicting
 
 
 class Texts:
-    """The documents of DATA, each with its id or its number, and how much of them has been read."""
+    """The documents of DATA, each with its id or its number, and the progress of reading them.
+
+    `options` override the reading options of the run's training data.
+    """
 
     def __init__(
-        self, data: str, format: str | None, given: dict[str, Any], split: str | None, run: Path
+        self, data: str, format: str | None, options: dict[str, Any], split: str | None, run: Path
     ) -> None:
-        """`given`: options that override those that the data of the run were read with."""
         from longtail.corpora import list_corpora
 
         self.data, self.split, self.is_corpus = data, split, data in list_corpora()
         self.report, self.is_stream = ReadReport(), data == STANDARD_INPUT
         is_text = split is None and (self.is_stream or data.endswith((".txt", ".txt.gz")))
         self.format = "text" if format is None and is_text else format
-        remembered = remembered_options(run, data) or ReadOptions()
-        self.separator = given.get("label_separator") or remembered.label_separator or SEPARATOR
-        """Between the labels of one string, in what is written too."""
+        remembered = remembered_options(run, data)
+        self.separator = options.get("label_separator") or remembered.label_separator or SEPARATOR
+        """Between labels in one string, in the output too."""
         if remembered.label_columns is not None:
-            given = {name: value for name, value in given.items() if name != "label_separator"}
-        # How tables were read says nothing of plain text, nor of a corpus.
-        is_other = self.format == "text" or self.is_corpus
-        self.options = replace(ReadOptions() if is_other else remembered, **given)
+            options = {name: value for name, value in options.items() if name != "label_separator"}
+        # The reading options of a table apply neither to plain text nor to a corpus.
+        is_table = self.format != "text" and not self.is_corpus
+        self.options = replace(remembered if is_table else ReadOptions(), **options)
         self._n_bytes = self._total_bytes = 0
         self._total: int | None = None
         self._contents: Callable[[], dict[str, str | None]] = dict
         documents = self._read() if split is None else self._part(split)
-        # Reports missing columns early; on standard input this would wait for the first line.
+        # A missing column is an error now; on standard input this would wait for the first line.
         first = [] if self.is_stream else list(islice(documents, 1))
         if not (first or self.is_stream):
             raise DataError("\n".join([f"{data}: holds no documents.", *self.report.lines()]))
         self._documents = chain(first, documents)
 
     def _part(self, split: str) -> Iterator[Document]:
-        """A part of DATA, which is read whole, with its labels."""
+        """One part of DATA, read into memory with its labels."""
         part = Source(self.data, self.format, None, {}, asdict(self.options)).part(split)
         self._total = len(part)
         self._contents = lambda: {f"the {split} part": part.fingerprint()}
@@ -69,7 +67,7 @@ class Texts:
         return (one if one.id is not None else one._replace(id=str(n)) for n, one in numbered)
 
     def _read(self) -> Iterator[Document]:
-        """One document after another, in bounded memory."""
+        """All documents, one by one in bounded memory."""
         from longtail.data.collect import size_of
         from longtail.data.sources import iter_texts, resolve
 
@@ -85,18 +83,18 @@ class Texts:
         options, report = asdict(self.options), self.report
         documents = iter_texts(self.data, self.format, report=report, tick=tick, **options)
         return (
-            # Those that were skipped before it are counted.
+            # The number in the file: skipped records count.
             one if one.id is not None else one._replace(id=str(report.documents + report.skipped))
             for one in documents
         )
 
     def settings(self) -> dict[str, Any]:
         """The settings that determine the documents, with digests of their content."""
-        named = {"data": self.data, "format": self.format, "split": self.split}
-        return {**named, **asdict(self.options), **self._contents()}
+        where = {"data": self.data, "format": self.format, "split": self.split}
+        return {**where, **asdict(self.options), **self._contents()}
 
     def progress(self, n_done: int, documents_per_second: float) -> Progress:
-        """In bytes where these are known, as documents are not counted beforehand."""
+        """The progress of predicting: in bytes if the total is known, else in documents."""
         stage = f"predicting {Path(self.data).name}"
         done, total, unit = n_done, self._total, "documents"
         if self._total_bytes:
@@ -104,9 +102,11 @@ class Texts:
         return Progress(stage, done, total, unit, documents_per_second=documents_per_second)
 
     def batches(self, n_before: int = 0) -> Iterator[list[Document]]:
-        """All but the first `n_before`. A slow producer on the standard input is answered line by
-        line: a batch is then what has arrived."""
-        arrived: queue.Queue[Document | BaseException | None] = queue.Queue(maxsize=AHEAD)
+        """Batches of all documents but the first `n_before`.
+
+        On standard input a batch is what has arrived: a slow producer is answered line by line.
+        """
+        arrived: queue.Queue[Document | BaseException | None] = queue.Queue(maxsize=READ_AHEAD)
 
         def read() -> None:
             try:
@@ -121,13 +121,13 @@ class Texts:
         is_first = True
         while True:
             item = arrived.get()
-            if isinstance(item, tuple):
+            if isinstance(item, Document):
                 if is_first and self.format == "text":
                     _check_format(item.text)
                 is_first = False
                 batch.append(item)
             is_due = len(batch) == BATCH or (self.is_stream and arrived.empty())
-            if batch and (is_due or not isinstance(item, tuple)):
+            if batch and (is_due or not isinstance(item, Document)):
                 yield batch
                 batch = []
             if isinstance(item, BaseException):
@@ -137,17 +137,15 @@ class Texts:
 
 
 def _check_format(first: str) -> None:
-    """Say so if lines of text look like lines of something else."""
-    for kind, looks_like in (
-        ("jsonl", first.lstrip()[:1] == "{"),
-        ("libmultilabel", "\t" in first),
-    ):
-        if looks_like:
-            print_notes([f"the first line looks like {kind}: is --format {kind} missing?"])
+    """Print a note if the first line of a text file looks like another format."""
+    looks_like = {"jsonl": first.lstrip()[:1] == "{", "libmultilabel": "\t" in first}
+    for name, applies in looks_like.items():
+        if applies:
+            print_notes([f"the first line looks like {name}: is --format {name} missing?"])
 
 
 def _digest(path: Path) -> str | None:
-    """The digest of a file, or of all files in a folder; None if it is not on this disk."""
+    """The digest of a file or of all files in a folder; None if there is no such path."""
     if path.is_dir():
         lines = [f"{name} {checksum(path / name)}\n" for name in files_in(path)]
         return sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,4 +1,4 @@
-"""`longtail train`: fit, show progress, survive interruptions, save."""
+"""`longtail train`: fit with progress, resume after interruptions, save."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from longtail.runs.workspace import Workspace
 from longtail.training.settings import RUNTIME
 
 WORK = ".longtail-work"
-"""The training in progress inside --out; removed when it is finished."""
+"""Folder of the unfinished training inside --out; removed at the end."""
 RECORD = "run.json"
-"""What it was started with: its key, which its model will carry, and its settings."""
+"""File there with the key of the training, which its model will carry, and its settings."""
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Resume the interrupted training in --out.", rich_help_panel=RUN),
@@ -41,14 +41,14 @@ Overwrite = Annotated[
     bool,
     typer.Option(
         "--overwrite",
-        help="Replace the model in --out; other files there stay.",
+        help="Replace the model in --out; other files stay.",
         rich_help_panel=RUN,
     ),
 ]
 Fold = Annotated[
     int | None,
     typer.Option(
-        help="Train this fold alone (from 0), as one of several processes.",
+        help="Train only this fold (from 0), as one of several processes.",
         rich_help_panel=RUN,
         hidden=True,
     ),
@@ -66,7 +66,7 @@ def train(
     fold: Fold = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Train a model, choose its thresholds on held-out documents, and save it."""
+    """Train a model, fit its thresholds on held-out documents, and save it."""
     joins = resume or fold is not None
     settings = chosen.resolved(partial=joins)
     from longtail.analysis import label_warnings
@@ -78,17 +78,17 @@ def train(
     source.check_split_is_used()
     if overwrite and joins:
         raise InputError(
-            "--overwrite starts over, --resume and --fold continue what is in --out: not both."
+            "--overwrite starts over, --resume and --fold continue the training in --out: not both."
         )
     finished = finished_settings(out)
     if finished is not None and joins:
         check_resumed(finished, settings, out)
-        typer.echo(f"{out} is finished already. {_next(source, out)}")
+        typer.echo(f"{out} is finished already. {_evaluate_hint(source, out)}")
         return
     is_new = not out.exists()
     work, record, is_first = _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
-    words = ["longtail", "train", *source.arguments(with_split=True), "--out", str(out), "--resume"]
-    command = shlex.join([*words, *(["--trust-remote-code"] if trust_remote_code else [])])
+    flags = ["--out", str(out), "--resume", *(["--trust-remote-code"] if trust_remote_code else [])]
+    command = shlex.join(["longtail", "train", *source.arguments(with_split=True), *flags])
     try:
         classifier = LongTailClassifier.from_settings(record["settings"])
         _check_fold(fold, classifier.plans()[0].folds)
@@ -107,16 +107,17 @@ def train(
                 trust_remote_code=trust_remote_code,
             )
     except Exception as error:
-        # A run that failed before anything was learned does not block another attempt.
+        # A run that failed before its first checkpoint must not block another attempt.
         if is_first and not isinstance(error, StoppedError):
             _abandon(work, out if is_new else None)
         raise
     if fold is not None:
-        typer.echo(f"Fold {fold} is finished. When all are, combine them with: {command}")
+        typer.echo(f"Fold {fold} is finished. Once all folds are, combine them with: {command}")
         return
     _finish(classifier, source, out, work, record, command)
     print_result(classifier)
-    typer.echo(f"Saved to {out}, with the model card {out / CARD_FILE}. {_next(source, out)}")
+    hint = _evaluate_hint(source, out)
+    typer.echo(f"Saved to {out}, with the model card {out / CARD_FILE}. {hint}")
     if not joins and chosen.is_plain:
         suggest_best(classifier)
 
@@ -131,7 +132,7 @@ def _check_fold(fold: int | None, folds: int) -> None:
 def finished_settings(out: Path) -> dict[str, Any] | None:
     """The settings of the finished training in a folder; None if there is none.
 
-    A whole model is finished, unless a training that will replace it was started.
+    A folder with a complete model counts as finished, unless a training to replace it was started.
     """
     config = read_config(whole_folder(out))
     if config is None:
@@ -143,7 +144,7 @@ def finished_settings(out: Path) -> dict[str, Any] | None:
         return None
     finish_install(out)
     if work:
-        # Left by a process that was killed after its model was whole.
+        # Left by a process that was killed after it saved its model.
         work.lock(wait=True)
         work.remove()
     return dict(run["settings"])
@@ -152,20 +153,20 @@ def finished_settings(out: Path) -> dict[str, Any] | None:
 def _begin(
     out: Path, settings: dict[str, Any], *, resume: bool, joins: bool, overwrite: bool
 ) -> tuple[Workspace, dict[str, Any], bool]:
-    """The training in progress in a folder, and whether it was started here or joined.
+    """Start or join the training in a folder: its workspace, its record, whether it was started.
 
-    Raises if something is in the way.
+    Raises if a model or an unfinished training is in the way.
     """
-    place = out / WORK
-    exists = Workspace.is_one(place)
+    folder = out / WORK
+    exists = Workspace.is_one(folder)
     if exists and joins:
-        work = Workspace.open(place)
+        work = Workspace.open(folder)
         work.share()
         record = _read_record(work)
         if record is None:
             raise DataError(
-                f"{out} cannot be resumed: the record of its settings, {place / RECORD}, is "
-                "missing or damaged. Start over with --overwrite."
+                f"{out} cannot be resumed: its settings, {folder / RECORD}, are missing or "
+                "damaged. Start over with --overwrite."
             )
         check_resumed(record["settings"], settings, out)
         runtime = {name: value for name, value in settings.items() if name in RUNTIME}
@@ -181,34 +182,34 @@ def _begin(
     if read_config(whole_folder(out)) is not None and not overwrite:
         raise DataError(f"{out} holds a trained model. Replace it with --overwrite.")
     if exists:
-        _remove(place)
+        _remove(folder)
     record = {"key": uuid.uuid4().hex, "settings": settings}
-    work = Workspace.begin(place, {RECORD: json.dumps(record, indent=2)}, join=joins)
+    work = Workspace.begin(folder, {RECORD: json.dumps(record, indent=2)}, join=joins)
     started = _read_record(work)
     if started is None or started["key"] != record["key"]:
-        # Another of several processes, one for each fold, was faster.
+        # The process of another fold was faster.
         work.close()
         return _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
     return work, record, True
 
 
-def _remove(place: Path) -> None:
-    """Remove a training in progress, and nothing that is not longtail's."""
-    work = Workspace.open(place)
+def _remove(folder: Path) -> None:
+    """Remove an unfinished training; raises if the folder holds files of the user."""
+    work = Workspace.open(folder)
     work.lock()
     others = work.others()
     if others:
         raise DataError(
-            f"{place} holds a file that longtail did not write ({others[0]}). Move it, then try "
+            f"{folder} holds a file that longtail did not write ({others[0]}). Move it, then try "
             "again."
         )
     work.remove()
 
 
 def _abandon(work: Workspace, new: Path | None) -> None:
-    """Remove a training that learned nothing, unless others have joined it.
+    """Remove a training without a checkpoint, unless other processes have joined it.
 
-    `new`: the folder around it, if that was made for it.
+    `new`: the folder around it, if this training created it.
     """
     with suppress(DataError, OSError):
         if not any(work.folder.rglob("*.safetensors")):
@@ -224,7 +225,7 @@ def _read_record(work: Workspace) -> dict[str, Any] | None:
     return record if is_whole else None
 
 
-def _next(source: Source, out: Path) -> str:
+def _evaluate_hint(source: Source, out: Path) -> str:
     command = shlex.join(["longtail", "evaluate", str(out), *source.arguments()])
     return f"Evaluate it with: {command}"
 
@@ -237,7 +238,7 @@ def _finish(
     record: dict[str, Any],
     command: str,
 ) -> None:
-    """Save the model in one step, then remove the work folder."""
+    """Save the model in one step, then remove the unfinished training."""
     from longtail.classifier.saving import write_files
 
     def write(folder: Path) -> None:
@@ -249,9 +250,6 @@ def _finish(
         replace_model(out, write)
     except DataError as error:
         if finished_settings(out) is not None:
-            # Another process combined the same folds.
-            return
-        raise DataError(
-            f"{error} The trained folds are kept: then resume with: {command}"
-        ) from None
+            return  # another process combined the same folds
+        raise DataError(f"{error} The trained folds are kept. Resume with: {command}") from None
     work.remove()

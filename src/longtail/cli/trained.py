@@ -1,14 +1,13 @@
-"""Messages of `longtail train`: invalid plans, expected F1, and the recipe to try next."""
+"""Checks and messages of `longtail train`: wrong plans, expected F1, the recipe to try next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from longtail.cli.show import print_notes
+from longtail.cli.show import print_notes, print_table
 from longtail.errors import printable
 
 if TYPE_CHECKING:
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
 BEST = "best"
 SLOW = (
     "Fine-tuning an encoder without a GPU may take hours, with many documents days. "
-    "Linear models, the default without --model and --recipe, take minutes."
+    "Linear models, the default, take minutes: leave out --model and --recipe."
 )
 
 
 def check_plans(plans: Sequence[Plan]) -> None:
-    """Raise now, before data is read, for what would fail after it; warn if it takes long."""
+    """Raise for invalid devices, metrics and encoders before data is read; warn if slow."""
     import scipy.sparse as sp
 
     from longtail.classifier.crossfit import score_by_name
@@ -45,10 +44,8 @@ def check_plans(plans: Sequence[Plan]) -> None:
 
 def print_result(classifier: LongTailClassifier) -> None:
     """Print the chosen settings and the expected F1 by label frequency."""
-    from rich.console import Console
-
     from longtail.classifier.choice import describe
-    from longtail.report import group_table, to_terminal
+    from longtail.report import group_table
 
     facts = classifier.facts_
     if facts.trials:
@@ -57,9 +54,7 @@ def print_result(classifier: LongTailClassifier) -> None:
     if facts.cross_validated is not None:
         how = "out of fold" if facts.cross_fitted else "held out"
         table = group_table({"expected": facts.cross_validated})
-        title = f"micro-F1 / macro-F1 to expect: {facts.n_held_out:,} documents, {how}"
-        table = replace(table, title=title)
-        Console().print(to_terminal(table, framed=True))
+        print_table(table, f"micro-F1 / macro-F1 to expect: {facts.n_held_out:,} documents, {how}")
     for line in facts.sentences():
         typer.echo(printable(line))
 
@@ -78,7 +73,6 @@ def suggest_best(classifier: Any) -> None:
     encoder = getattr(plans[0].model, "encoder", "")
     if is_at_hand(encoder):
         typer.echo(
-            f"With the GPU and {encoder}, which are at hand, --recipe {BEST} would train "
-            f"{plans[0].folds} encoders for {plans[0].training.epochs} epochs and blend them with "
-            "linear models."
+            f"A GPU and {encoder} are available: --recipe {BEST} would train {plans[0].folds} "
+            f"encoders for {plans[0].training.epochs} epochs and blend them with linear models."
         )

@@ -6,10 +6,10 @@ from importlib.util import find_spec
 
 from longtail.errors import MissingExtraError
 
-# The metrics library reads it: where worker processes add up their numbers.
+# Read by prometheus_client: the folder in which worker processes share their metrics.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-# Names of imports, and of what pip installs.
-NEEDED = {
+# Import name -> package name.
+PACKAGES = {
     "fastapi": "fastapi",
     "uvicorn": "uvicorn",
     "prometheus_client": "prometheus-client",
@@ -18,7 +18,7 @@ NEEDED = {
 
 
 def check_extra() -> None:
-    """Raise if a package of the extra is missing, before anything is loaded."""
-    for module, package in NEEDED.items():
+    """Raise if a package of the extra is missing, before any model is loaded."""
+    for module, package in PACKAGES.items():
         if find_spec(module) is None:
             raise MissingExtraError("the service", package, "serve")

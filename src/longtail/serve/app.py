@@ -32,10 +32,7 @@ from longtail.serve.settings import Service
 
 
 def create_app(service: Service, served: dict[str, Served] | None = None) -> App:
-    """The ASGI application; `served`: models that are loaded already.
-
-    Without them it loads them when it starts.
-    """
+    """The ASGI application; it loads the models that are not in `served` when it starts."""
     state = State(service, served, Metrics())
 
     @asynccontextmanager
@@ -61,7 +58,7 @@ def create_app(service: Service, served: dict[str, Served] | None = None) -> App
 
 
 class State:
-    """The models of an application, each with its queues, while it runs."""
+    """The models of a running application, each with its queues."""
 
     def __init__(
         self, service: Service, served: dict[str, Served] | None, metrics: Metrics
@@ -70,11 +67,11 @@ class State:
         self.served = served or {}
         self.status = "loading"
         self.queues: dict[str, Queues] = {}
-        # Apart from predictions: a slow disk holds up nobody else.
+        # A thread of its own, so that a slow disk does not delay predictions.
         self.disk = ThreadPoolExecutor(1, "corrections")
 
     async def start(self) -> None:
-        """Load what is not loaded, and open the queues."""
+        """Load the models that are not loaded, and open the queues."""
         for name in self.service.runs:
             if name not in self.served:
                 self.served[name] = await asyncio.to_thread(Served.load, name, self.service)
@@ -83,7 +80,7 @@ class State:
         self.status = "ready"
 
     async def stop(self) -> None:
-        """Finish what was accepted."""
+        """Finish the requests that were accepted."""
         self.status = "stopping"
         for queues in self.queues.values():
             await queues.close()
@@ -102,11 +99,11 @@ def _add_state_routes(app: FastAPI, state: State) -> None:
         """Whether the process answers."""
         return JSONResponse({"status": "ok", "version": __version__})
 
-    not_ready: dict[int | str, Any] = {503: {"model": schemas.Ready, "description": "Not now."}}
+    not_ready: dict[int | str, Any] = {503: {"model": schemas.Ready, "description": "Not ready."}}
 
     @app.get("/ready", response_model=schemas.Ready, responses=not_ready, tags=["state"])
     async def ready() -> Any:
-        """Whether the models are loaded and take requests."""
+        """Whether the models are loaded and accept requests."""
         is_ready = state.status == "ready"
         body = {"status": state.status, "models": list(state.served) if is_ready else []}
         return JSONResponse(body, 200 if is_ready else 503)
@@ -121,7 +118,7 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
     service, limits = state.service, state.service.limits
     has_key = service.api_key is not None
 
-    def settings(*statuses: int) -> dict[str, Any]:
+    def options(*statuses: int) -> dict[str, Any]:
         return {
             "dependencies": [Depends(HTTPBearer(auto_error=False))] if has_key else [],
             "responses": {status: ERRORS[status] for status in statuses} | (KEY if has_key else {}),
@@ -129,38 +126,35 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
             "tags": ["models"],
         }
 
-    @app.get("/models", response_model=schemas.Models, **settings())
+    @app.get("/models", response_model=schemas.Models, **options())
     async def models() -> Any:
         """The models that are served."""
         return JSONResponse({"models": [served.summary for served in state.served.values()]})
 
-    @app.get("/models/{name}", response_model=schemas.ModelDetails, **settings(404, 422))
+    @app.get("/models/{name}", response_model=schemas.ModelDetails, **options(404, 422))
     async def model(name: str) -> Any:
         """A model: its card, its held-out scores, and the limits of requests."""
-        numbers = {
-            "max_documents": limits.max_documents,
-            "max_text_length": limits.max_text_length,
-            "max_body_bytes": limits.max_body_bytes,
-        }
-        extra = {"examples": list(service.examples), "limits": numbers}
+        names = schemas.RequestLimits.model_fields
+        of_requests = {field: getattr(limits, field) for field in names}
+        extra = {"examples": list(service.examples), "limits": of_requests}
         return JSONResponse(state.model(name).details | extra)
 
-    @app.get("/models/{name}/labels", response_model=schemas.Labels, **settings(404, 422))
+    @app.get("/models/{name}/labels", response_model=schemas.Labels, **options(404, 422))
     async def labels(
         name: str,
         search: Annotated[str, Query(max_length=1000)] = "",
         offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     ) -> Any:
-        """Labels, with what held-out documents say of each."""
+        """Labels, with precision and recall on held-out documents."""
         total, rows = state.model(name).find_labels(search, offset, limit)
         return JSONResponse({"total": total, "offset": offset, "labels": rows})
 
-    @app.post("/models/{name}/predict", response_model=schemas.PredictAnswer, **settings(*ERRORS))
-    async def predict(name: str, asked: schemas.PredictRequest, request: Request) -> Any:
+    @app.post("/models/{name}/predict", response_model=schemas.PredictAnswer, **options(*ERRORS))
+    async def predict(name: str, body: schemas.PredictRequest, request: Request) -> Any:
         """The labels of texts, best first."""
         model = state.model(name)
-        documents = asked.documents
+        documents = body.documents
         request.scope["longtail"] = {"model": name, "documents": len(documents)}
         if len(documents) > limits.max_documents:
             raise TooLargeError(
@@ -171,7 +165,7 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
             _check_length(document.text, limits.max_text_length)
         texts = [document.text for document in documents]
         answers = await _in_time(
-            state.queues[name].predict(texts, asked.top_k, asked.reasons), limits.timeout
+            state.queues[name].predict(texts, body.top_k, body.reasons), limits.timeout
         )
         state.metrics.documents.labels(name).inc(len(documents))
         pairs = zip(documents, answers, strict=True)
@@ -182,10 +176,10 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
         "/models/{name}/corrections",
         response_model=schemas.Stored,
         status_code=201,
-        **settings(*ERRORS),
+        **options(*ERRORS),
     )
     async def correct(name: str, correction: schemas.Correction, request: Request) -> Any:
-        """Keep the right labels of a text, as training data."""
+        """Store the correct labels of a text, as training data."""
         model = state.model(name)
         request.scope["longtail"] = {"model": name}
         _check_length(correction.text, limits.max_text_length)
@@ -193,21 +187,22 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
         storing = loop.run_in_executor(
             state.disk, store, path, name, correction.model_dump(mode="json")
         )
-        key = await _in_time(storing, limits.timeout)
+        correction_id = await _in_time(storing, limits.timeout)
         state.metrics.corrections.labels(name).inc()
         new = [label for label in dict.fromkeys(correction.labels) if label not in model.known]
-        return JSONResponse({"stored": True, "id": key, "new_labels": new}, 201)
+        return JSONResponse({"stored": True, "id": correction_id, "new_labels": new}, 201)
 
 
-def _check_length(text: str, most: int) -> None:
-    if len(text) > most:
+def _check_length(text: str, limit: int) -> None:
+    if len(text) > limit:
         raise TooLargeError(
-            f"expected texts of at most {most:,} characters, got one of {len(text):,}. Shorten it, "
-            "or split it into several documents."
+            f"expected texts of at most {limit:,} characters, got one of {len(text):,}. Shorten "
+            "it, or split it into several documents."
         )
 
 
 async def _in_time(work: Any, seconds: float) -> Any:
+    """Await `work`; cancel it and raise BusyError after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return await work

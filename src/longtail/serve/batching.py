@@ -1,6 +1,6 @@
-"""Requests that arrive together as one call of a model: a bounded, fair queue for asyncio.
+"""Dynamic batching: concurrent requests become one call of a model. A bounded, fair asyncio queue.
 
-It knows no HTTP. The model is called in the thread of an executor, one call at a time.
+Independent of HTTP. The model runs in the thread of an executor, one call at a time.
 """
 
 from __future__ import annotations
@@ -16,30 +16,35 @@ from longtail.errors import LongtailError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# Items that a request gets at once into a batch while others wait: a large one holds up none.
+# Items of one request per round of filling a batch, so that a large request does not delay others.
 TURN = 8
 
 
 class BusyError(LongtailError):
-    """There is no room in the queue, or nothing is taken any more."""
+    """The queue is full or closed."""
 
 
 @dataclass(eq=False)
 class _Request(Generic[Item, Result]):
     items: Sequence[Item]
     answered: asyncio.Future[list[Result]]
-    since: float
+    arrived: float
     n_taken: int = 0
     results: list[Result] = field(default_factory=list)
 
 
+_Batch = list[tuple[_Request[Item, Result], Sequence[Item]]]
+"""Requests, with the items of each that are in the batch."""
+
+
 class Batcher(Generic[Item, Result]):
-    """A queue in front of a function that works best on many items at once.
+    """A queue in front of a function that is fastest on many items at once.
 
     Args:
-        call: gets items, returns a result for each; runs in `executor`.
-        max_batch: items of a call. max_wait: seconds that it waits for more, while requests come
-            together; a request that comes alone is not held up.
+        call: takes a list of items, returns one result per item; runs in `executor`.
+        max_batch: items per call.
+        max_wait: seconds that a batch waits for more items, if requests arrive concurrently; a
+            single request does not wait.
         capacity: items that may wait.
         observe: called with the number of items of each call.
     """
@@ -59,16 +64,16 @@ class Batcher(Generic[Item, Result]):
         self.n_waiting = 0
         self._waiting: deque[_Request[Item, Result]] = deque()
         self._changed = asyncio.Event()
-        self._is_closed, self._together = False, False
+        self._is_closed, self._is_concurrent = False, False
         self._worker: asyncio.Task[None] | None = None
 
     async def submit(self, items: Sequence[Item]) -> list[Result]:
-        """The results of some items, in their order; raises what the call raised for them.
+        """The results of some items, in their order; raises what `call` raised for them.
 
-        If it is cancelled, what still waits leaves the queue.
+        When cancelled, the items that still wait leave the queue.
         """
         if self._is_closed:
-            raise BusyError("the service is stopping. Try again on the next one.")
+            raise BusyError("the service is stopping. Try again once it has restarted.")
         if self.n_waiting + len(items) > self.capacity:
             raise BusyError(
                 f"{self.n_waiting} of at most {self.capacity} documents wait already. Try again "
@@ -91,7 +96,7 @@ class Batcher(Generic[Item, Result]):
                 self.n_waiting -= len(items) - request.n_taken
 
     async def close(self) -> None:
-        """Finish what was accepted, and accept no more."""
+        """Accept no more requests, and finish those that were accepted."""
         self._is_closed = True
         self._changed.set()
         if self._worker is not None:
@@ -107,11 +112,11 @@ class Batcher(Generic[Item, Result]):
             await self._call(self._take())
 
     async def _wait_for_more(self) -> None:
-        """A short wait since the first arrived, unless requests come one at a time."""
-        loop, first = asyncio.get_running_loop(), self._waiting[0]
-        end = first.since + self.max_wait
+        """Wait until `max_wait` after the first request arrived, if requests are concurrent."""
+        loop = asyncio.get_running_loop()
+        end = self._waiting[0].arrived + self.max_wait
         while (
-            (self._together or len(self._waiting) > 1)
+            (self._is_concurrent or len(self._waiting) > 1)
             and 0 < self.n_waiting < self.max_batch
             and not self._is_closed
             and loop.time() < end
@@ -123,41 +128,41 @@ class Batcher(Generic[Item, Result]):
             except TimeoutError:
                 return
 
-    def _take(self) -> list[tuple[_Request[Item, Result], Sequence[Item]]]:
-        """The next batch: a turn of each request, then of those that have more."""
-        batch: dict[_Request[Item, Result], int] = {}
+    def _take(self) -> _Batch[Item, Result]:
+        """The next batch: up to TURN items per request in turn, until it is full."""
+        n_items: dict[_Request[Item, Result], int] = {}
         room = self.max_batch
         while room and self._waiting:
             request = self._waiting.popleft()
-            n_left = len(request.items) - request.n_taken - batch.get(request, 0)
-            n_items = min(TURN, n_left, room)
-            batch[request] = batch.get(request, 0) + n_items
-            room -= n_items
-            if n_items < n_left:
+            n_left = len(request.items) - request.n_taken - n_items.get(request, 0)
+            n_more = min(TURN, n_left, room)
+            n_items[request] = n_items.get(request, 0) + n_more
+            room -= n_more
+            if n_more < n_left:
                 self._waiting.append(request)
-        taken = []
-        for request, n_items in batch.items():
-            taken.append((request, request.items[request.n_taken : request.n_taken + n_items]))
-            request.n_taken += n_items
-            self.n_waiting -= n_items
-        self._together = len(taken) > 1
-        return taken
+        batch = []
+        for request, n in n_items.items():
+            batch.append((request, request.items[request.n_taken : request.n_taken + n]))
+            request.n_taken += n
+            self.n_waiting -= n
+        self._is_concurrent = len(batch) > 1
+        return batch
 
-    async def _call(self, batch: list[tuple[_Request[Item, Result], Sequence[Item]]]) -> None:
+    async def _call(self, batch: _Batch[Item, Result]) -> None:
         batch = [(request, part) for request, part in batch if not request.answered.done()]
         items = [item for _, part in batch for item in part]
         if not items:
             return
         loop = asyncio.get_running_loop()
-        try:  # an error of anything else would end the worker, and all requests would wait
+        try:  # an error outside of it would end the worker, and every request would wait forever
             self.observe(len(items))
             results = await loop.run_in_executor(self.executor, self.call, items)
         except Exception as error:
-            if len(batch) > 1:  # only the request that fails by itself has an error
-                for one in batch:
-                    await self._call([one])
-                return
-            self._fail(batch[0][0], error)
+            if len(batch) > 1:  # one by one, so that only the request at fault gets the error
+                for request_part in batch:
+                    await self._call([request_part])
+            elif not batch[0][0].answered.done():
+                batch[0][0].answered.set_exception(error)
             return
         start = 0
         for request, part in batch:
@@ -165,7 +170,3 @@ class Batcher(Generic[Item, Result]):
             start += len(part)
             if len(request.results) == len(request.items) and not request.answered.done():
                 request.answered.set_result(request.results)
-
-    def _fail(self, request: _Request[Item, Result], error: Exception) -> None:
-        if not request.answered.done():
-            request.answered.set_exception(error)

@@ -1,4 +1,4 @@
-"""Corrections by people: JSON Lines that `longtail train` reads as data."""
+"""Corrections by users, as JSON Lines that `longtail train` reads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from longtail.runs.append import append_line
 
 
 class NotStoredError(LongtailError):
-    """A correction that is not on the disk."""
+    """A correction could not be written."""
 
 
 def store(path: Path, model: str, correction: dict[str, Any]) -> str:
-    """Add a correction to a file, onto the disk; returns its id."""
-    # Unique, as of training data: one document may be corrected twice, or have its id there too.
+    """Append a correction to a file and flush it to disk; returns its id."""
+    # Ids of training data are unique, but a document may be corrected twice.
     key = "-".join(filter(None, (correction["id"], uuid.uuid4().hex)))
     record = {
         "id": key,
@@ -33,6 +33,6 @@ def store(path: Path, model: str, correction: dict[str, Any]) -> str:
     except OSError as error:
         raise NotStoredError(
             f"the correction was not stored: {path.name} cannot be written "
-            f"({error.strerror or error}). Mend that on the server, then send it again."
+            f"({error.strerror or error}). Fix that on the server, then send it again."
         ) from error
     return key

@@ -1,20 +1,23 @@
-"""What happens to every request before a route sees it: key, size and pace of the body, headers,
-log; and a client that leaves takes its request along.
+"""Checks of every request before its route: host, key, size and pace of the body.
+
+Adds security headers, logs, and cancels the request of a client that disconnects.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
+from starlette.responses import JSONResponse
+
+from longtail.errors import printable
 from longtail.serve.observe import LOG, Metrics
-from longtail.serve.settings import MEGABYTE, Service
+from longtail.serve.settings import Service
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -32,10 +35,11 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
 )
 RETRY_SECONDS = 1
-# Of the largest size, held at once: connections beyond that shall not take all memory.
-MOST_BODIES = 50
+CLOSE = {"Connection": "close"}  # of a request whose body was not read
+# Bounds the memory of all bodies together to this many of the largest size.
+MAX_BODIES = 50
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-# Names that no other site can have: addresses too, as browsers do not look them up.
+# Hosts that the DNS of another site cannot claim.
 LOCAL = re.compile(r"(?:localhost|[\d.]+|\[[\da-f:.]+\])(?::\d*)?", re.ASCII | re.IGNORECASE)
 OPEN_ROUTES = ("/health", "/ready", "/")
 CRASHED = "the service failed on this request; its log says where. Report it if it happens again."
@@ -43,20 +47,29 @@ CRASHED = "the service failed on this request; its log says where. Report it if 
 log = logging.getLogger(LOG)
 
 
-class RefusedError(Exception):
-    """A request that no route sees."""
+def error_response(
+    status: int, message: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """The answer to every request that fails."""
+    retry = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+    return JSONResponse({"error": printable(message)}, status, {**(headers or {}), **retry})
 
-    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+
+class RefusedError(Exception):
+    """A request that is answered with an error before its route."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.headers = status, headers
 
 
 class Guard:
-    """An ASGI application around another."""
+    """ASGI middleware with these checks."""
 
     def __init__(self, app: App, service: Service, metrics: Metrics) -> None:
         self.app, self.limits, self.metrics = app, service.limits, metrics
-        self.only_local, self.n_bytes = service.only_local, 0  # bytes of all bodies held now
+        self.only_local = service.only_local
+        self.n_bytes = 0  # of all bodies in memory
         self.api_key = None if service.api_key is None else service.api_key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,13 +88,14 @@ class Guard:
         try:
             await self._admit(scope, receive, answer)
         except RefusedError as refused:
-            await _send_error(answer, refused.status, str(refused), refused.headers)
+            response = error_response(refused.status, str(refused), refused.headers)
+            await response(scope, receive, answer)
         except Exception:
             log.exception("a request failed")
             if not status:
-                await _send_error(answer, 503, CRASHED)
+                await error_response(503, CRASHED)(scope, receive, answer)
         finally:
-            self._note(scope, status, time.perf_counter() - start)
+            self._record(scope, status, time.perf_counter() - start)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, body = dict(scope["headers"]), bytearray()
@@ -91,19 +105,19 @@ class Guard:
             if scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
                 await self._read(body, headers, receive)
             if scope["method"] == "POST":
-                _check_kind(headers)
+                _check_content_type(headers)
             await self._run(scope, body, receive, send)
         finally:
             self.n_bytes -= len(body)
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
-        """Refuse pages of other sites whose name was made to lead to this machine."""
+        """Refuse DNS rebinding: a page of another site whose name resolves to this machine."""
         host = headers.get(b"host", b"localhost").decode("latin-1")
         if self.only_local and not LOCAL.fullmatch(host):
             raise RefusedError(
                 421,
-                f"without a key the service answers to localhost and to addresses, got {host!r}. "
-                "Set a key, or let the proxy pass on Host: localhost.",
+                "without a key the service answers to the host localhost and to IP addresses, got "
+                f"{host!r}. Set a key, or let the proxy send Host: localhost.",
             )
 
     def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
@@ -112,95 +126,85 @@ class Guard:
         kind, _, key = headers.get(b"authorization", b"").partition(b" ")
         if kind.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self.api_key):
             message = "expected the header Authorization: Bearer KEY with the key of this service."
-            raise RefusedError(401, message, (b"www-authenticate", b"Bearer"))
+            raise RefusedError(401, message, {"WWW-Authenticate": "Bearer"})
 
     async def _read(self, body: bytearray, headers: dict[bytes, bytes], receive: Receive) -> None:
-        """The whole body, if it comes in time and is within the limit."""
-        most = self.limits.max_body_bytes
+        """Read the whole body; refuse one that is too large or too slow."""
+        limit = self.limits.max_body_bytes
         length = headers.get(b"content-length", b"0")
-        close = (b"connection", b"close")
         too_large = RefusedError(
             413,
-            f"the body is larger than {most / MEGABYTE:g} MB. Send fewer documents at a time.",
-            close,
+            f"the body is larger than {self.limits.max_body_mb:g} MB. Send fewer documents at a "
+            "time.",
+            CLOSE,
         )
-        if not length.isdigit() or len(length) > 18 or int(length) > most:
+        if not length.isdigit() or len(length) > 18 or int(length) > limit:
             raise too_large
         try:
             async with asyncio.timeout(self.limits.timeout):
                 while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise RefusedError(408, "the client left before its body was whole.")
-                    body += (part := message.get("body", b""))
+                    event = await receive()
+                    if event["type"] == "http.disconnect":
+                        raise RefusedError(408, "the client disconnected while sending its body.")
+                    body += (part := event.get("body", b""))
                     self.n_bytes += len(part)
-                    if len(body) > most:
+                    if len(body) > limit:
                         raise too_large
-                    if self.n_bytes > MOST_BODIES * most:
-                        raise RefusedError(503, "the service is busy. Try again later.", close)
-                    if not message.get("more_body", False):
+                    if self.n_bytes > MAX_BODIES * limit:
+                        message = "the service is busy. Try again later."
+                        raise RefusedError(503, message, CLOSE)
+                    if not event.get("more_body", False):
                         return
         except TimeoutError:
-            seconds = f"{self.limits.timeout:g} seconds"
-            raise RefusedError(
-                408, f"the body did not arrive within {seconds}. Send it again.", close
-            ) from None
+            message = f"the body did not arrive within {self.limits.timeout:g} seconds."
+            raise RefusedError(408, f"{message} Send it again.", CLOSE) from None
 
     async def _run(self, scope: Scope, body: bytearray, receive: Receive, send: Send) -> None:
-        """Run the application until it has answered, or the client has left."""
+        """Run the application until it has answered, or the client disconnects."""
         bodies = [body]
 
         async def replay() -> Message:
             if bodies:
                 return {"type": "http.request", "body": bodies.pop(), "more_body": False}
-            return await asyncio.shield(gone)
+            return await asyncio.shield(disconnected)
 
-        async def wait_for_the_end() -> Message:
+        async def wait_for_disconnect() -> Message:
             while (message := await receive())["type"] != "http.disconnect":
                 pass
             return message
 
-        gone = asyncio.ensure_future(wait_for_the_end())
+        disconnected = asyncio.ensure_future(wait_for_disconnect())
         running = asyncio.ensure_future(self.app(scope, replay, send))
         try:
-            await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running, disconnected}, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 running.result()
         finally:
-            for task in (running, gone):
+            for task in (running, disconnected):
                 task.cancel()
-            await asyncio.gather(running, gone, return_exceptions=True)
+            await asyncio.gather(running, disconnected, return_exceptions=True)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count and log a request; without a status the client has left."""
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count and log a request; status 0: the client disconnected."""
+        status = status or 499
         route = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if scope["method"] in METHODS else "other"
-        self.metrics.requests.labels(method, route, str(status or 499)).inc()
+        self.metrics.requests.labels(method, route, str(status)).inc()
         self.metrics.seconds.labels(route).observe(seconds)
         fields = {
             "method": method,
             "route": route,
-            "status": status or 499,
+            "status": status,
             "milliseconds": round(1000 * seconds, 1),
             **scope.get("longtail", {}),
         }
         log.info("request", extra={"fields": fields})
 
 
-def _check_kind(headers: dict[bytes, bytes]) -> None:
-    """Refuse other forms, which pages of other sites may send: they may not say JSON."""
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != b"application/json":
-        message = f"expected Content-Type: application/json, got {kind.decode('latin-1')!r}."
-        raise RefusedError(422, f"{message} Send the body as JSON.")
-
-
-async def _send_error(
-    send: Send, status: int, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()
-) -> None:
-    body = json.dumps({"error": message}).encode()
-    kind = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if status == 503:
-        kind.append((b"retry-after", b"%d" % RETRY_SECONDS))
-    await send({"type": "http.response.start", "status": status, "headers": [*kind, *headers]})
-    await send({"type": "http.response.body", "body": body})
+def _check_content_type(headers: dict[bytes, bytes]) -> None:
+    """Refuse all but JSON: browsers let pages of other sites post forms, but not JSON."""
+    content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if content_type != b"application/json":
+        got = repr(content_type.decode("latin-1"))
+        message = f"expected Content-Type: application/json, got {got}. Send the body as JSON."
+        raise RefusedError(422, message)

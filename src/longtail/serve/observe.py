@@ -1,4 +1,4 @@
-"""What operators see: Prometheus metrics, and one JSON object per request in the log, no texts."""
+"""Prometheus metrics, and a log of one JSON object per request, without texts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -18,48 +19,53 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """Counts and times of one application; of all workers, if these share a folder."""
+    """The metrics of one process, or of all worker processes if SHARED_FOLDER is set."""
 
     def __init__(self) -> None:
-        # Shared numbers come from the files; here they are not registered a second time.
+        # Shared metrics are collected from files, and must not be registered here too.
         self.registry = CollectorRegistry()
-        on: Any = {"registry": None if SHARED_FOLDER in os.environ else self.registry}
+        registry: Any = None if SHARED_FOLDER in os.environ else self.registry
         self.requests = Counter(
             "longtail_requests",
             "Requests answered.",
             ("method", "route", "status"),
-            **on,
+            registry=registry,
         )
         self.seconds = Histogram(
             "longtail_request_seconds",
             "From the headers to the answer.",
             ("route",),
-            **on,
+            registry=registry,
         )
-        self.documents = Counter("longtail_documents", "Documents predicted.", ("model",), **on)
+        self.documents = Counter(
+            "longtail_documents", "Documents predicted.", ("model",), registry=registry
+        )
         self.batches = Histogram(
             "longtail_batch_documents",
-            "Documents in one call of a model.",
+            "Documents per call of a model.",
             ("model", "work"),
+            registry=registry,
             buckets=SIZES,
-            **on,
         )
         self.waiting = Gauge(
             "longtail_waiting_documents",
-            "Documents that wait for their answer.",
+            "Documents waiting for their answer.",
             ("model",),
-            **on,
+            registry=registry,
             multiprocess_mode="livesum",
         )
-        self.corrections = Counter("longtail_corrections", "Corrections stored.", ("model",), **on)
+        self.corrections = Counter(
+            "longtail_corrections", "Corrections stored.", ("model",), registry=registry
+        )
 
     def text(self) -> bytes:
-        """The Prometheus text format."""
+        """The metrics in Prometheus' text format."""
         folder = os.environ.get(SHARED_FOLDER)
         if folder is None:
             return generate_latest(self.registry)
         from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+        # Gauges of workers that were killed.
         for path in Path(folder).glob("gauge_live*_*.db"):
             pid = int(path.stem.rpartition("_")[2])
             if not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
@@ -70,7 +76,7 @@ class Metrics:
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object per record; of an exception its type and place: messages may hold texts."""
+    """One JSON object per record; exceptions without their messages, which may quote texts."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -81,12 +87,8 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info and record.exc_info[0]:
             line["exception"] = record.exc_info[0].__name__
-            places, trace = [], record.exc_info[2]
-            while trace is not None:
-                code = trace.tb_frame.f_code
-                places.append(f"{Path(code.co_filename).name}:{trace.tb_lineno} {code.co_name}")
-                trace = trace.tb_next
-            line["at"] = places[-5:]
+            frames = extract_tb(record.exc_info[2], limit=-5)
+            line["at"] = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
         return json.dumps(line, ensure_ascii=False)
 
 

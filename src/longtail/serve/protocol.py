@@ -1,6 +1,6 @@
-"""HTTP/1.1 as uvicorn speaks it, with an end to clients that send headers or read answers slowly.
+"""uvicorn's HTTP/1.1 protocol with timeouts for clients that send headers or read answers slowly.
 
-Slow bodies end in `guard.py`.
+`guard.py` has the timeout of bodies.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TOO_SLOW = (
 )
 
 
-class ImpatientProtocol(H11Protocol):  # type: ignore[misc]
-    """Closes a connection that has not sent a request in time, or does not read its answer."""
+class TimeoutProtocol(H11Protocol):  # type: ignore[misc]
+    """Closes a connection that sends its headers too late, or does not read its answer."""
 
     _header_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None

@@ -1,4 +1,4 @@
-"""The queues of one model: predictions, and reasons, which are slow and take turns with them."""
+"""The queues of one model: predictions, and reasons, which are slower and take turns with them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 from longtail.errors import InputError
 from longtail.serve.batching import Batcher
 from longtail.serve.observe import Metrics
-from longtail.serve.served import MOST_EXPLAINED, Answer, Explained, Served, Wanted
+from longtail.serve.served import MAX_EXPLAINED, Answer, ExplainQuery, PredictQuery, Served
 from longtail.serve.settings import Limits
 
-# Documents with reasons of a request; labels of one document in a call, which for an encoder takes
-# dozens of its predictions; and such calls that may wait.
-MOST_REASONS, LABELS_OF_CALL, REASONS_QUEUE = 16, 4, 256
+MAX_REASONS = 16  # documents of a request with reasons
+# Labels of one document per call: explaining one label takes an encoder dozens of predictions.
+LABELS_PER_CALL = 4
+REASONS_QUEUE = 256  # such calls that may wait
 
 
 class Queues:
-    """One thread calls the model: a batch of predictions, a small one of reasons, and so on."""
+    """One thread calls the model, alternating between a batch of predictions and one of reasons."""
 
     def __init__(self, served: Served, limits: Limits, metrics: Metrics) -> None:
         self._thread = ThreadPoolExecutor(1, f"model {served.name}")
         observe, self._waiting = metrics.batches.labels, metrics.waiting.labels(served.name)
-        self._predictions = Batcher[Wanted, list[Answer]](
+        self._predictions = Batcher[PredictQuery, list[Answer]](
             served.predict,
             self._thread,
             max_batch=limits.max_batch,
@@ -30,7 +31,7 @@ class Queues:
             capacity=limits.queue,
             observe=lambda n: observe(served.name, "predict").observe(n),
         )
-        self._reasons = Batcher[Explained, dict[str, list[Answer]]](
+        self._reasons = Batcher[ExplainQuery, dict[str, list[Answer]]](
             served.explain,
             self._thread,
             max_batch=1,
@@ -42,37 +43,35 @@ class Queues:
     async def predict(
         self, texts: Sequence[str], top_k: int | None, reasons: bool
     ) -> list[list[Answer]]:
-        """The labels of each text; with reasons, of the best of these."""
-        if reasons and len(texts) > MOST_REASONS:
+        """The labels of each text; `reasons`: with reasons for the MAX_EXPLAINED best."""
+        if reasons and len(texts) > MAX_REASONS:
             raise InputError(
-                f"reasons are given for at most {MOST_REASONS} documents at a time, got "
+                f"reasons are given for at most {MAX_REASONS} documents at a time, got "
                 f"{len(texts)}. Send them in several requests, or without reasons."
             )
         self._waiting.inc(len(texts))
         try:
-            return await self._answer(texts, top_k, reasons)
+            queries = [PredictQuery(text, top_k) for text in texts]
+            answers = await self._predictions.submit(queries)
+            if reasons:
+                await self._add_reasons(texts, answers)
+            return answers
         finally:
             self._waiting.dec(len(texts))
 
-    async def _answer(
-        self, texts: Sequence[str], top_k: int | None, reasons: bool
-    ) -> list[list[Answer]]:
-        answers = await self._predictions.submit([Wanted(text, top_k) for text in texts])
-        if reasons:
-            wanted = [
-                (Explained(text, tuple(each["label"] for each in labels)), labels)
-                for text, answer in zip(texts, answers, strict=True)
-                for start in range(0, min(len(answer), MOST_EXPLAINED), LABELS_OF_CALL)
-                for labels in [answer[start : start + LABELS_OF_CALL]]
-            ]
-            found = await self._reasons.submit([one for one, _ in wanted])
-            for (_, labels), of_labels in zip(wanted, found, strict=True):
-                for each in labels:
-                    each["reasons"] = of_labels[each["label"]]
-        return answers
+    async def _add_reasons(self, texts: Sequence[str], answers: list[list[Answer]]) -> None:
+        queries, parts = [], []
+        for text, answer in zip(texts, answers, strict=True):
+            for start in range(0, min(len(answer), MAX_EXPLAINED), LABELS_PER_CALL):
+                part = answer[start : start + LABELS_PER_CALL]
+                queries.append(ExplainQuery(text, tuple(label["label"] for label in part)))
+                parts.append(part)
+        for part, reasons in zip(parts, await self._reasons.submit(queries), strict=True):
+            for label in part:
+                label["reasons"] = reasons[label["label"]]
 
     async def close(self) -> None:
-        """Finish what was accepted."""
+        """Accept no more requests, and finish those that were accepted."""
         await self._predictions.close()
         await self._reasons.close()
         self._thread.shutdown()

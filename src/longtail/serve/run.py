@@ -1,4 +1,4 @@
-"""Starts the service: one process, or workers that share a socket and are replaced if they die."""
+"""Start the service: one process, or workers that share a socket and are restarted if they die."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from functools import partial
 from typing import Any
 
 from longtail.errors import InputError
+from longtail.serve import SHARED_FOLDER
 from longtail.serve.settings import Service
 
-# Seconds beyond the timeout of requests that a stop waits for them, and that idle connections stay.
-STOP_SECONDS, IDLE_SECONDS = 5, 30
+STOP_SECONDS = 5  # beyond the timeout of requests, before a stop gives up on them
+IDLE_SECONDS = 30  # before an idle connection is closed
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A listening socket, or an error that says what to do."""
+    """A listening socket; raises if the port cannot be used."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, UnicodeError) as error:
-        why = str(getattr(error, "strerror", None) or error).partition(" (")[0]
-        raise InputError(
-            f"port {port} of {host} cannot be used ({why}). Choose another with --port or --host."
-        ) from error
+        reason = str(getattr(error, "strerror", None) or error).partition(" (")[0]
+        message = f"port {port} of {host} cannot be used ({reason})."
+        raise InputError(f"{message} Choose another with --port or --host.") from error
 
 
 def serve(
     service: Service, listener: socket.socket, workers: int, started: Callable[[], None]
 ) -> None:
-    """Serve until a signal; `started`: called once all models have been loaded."""
+    """Serve until a signal comes; call `started` once all models are loaded."""
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
     from longtail.serve.observe import LOG_CONFIG
-    from longtail.serve.protocol import ImpatientProtocol
+    from longtail.serve.protocol import TimeoutProtocol
     from longtail.serve.served import Served
 
     settings: dict[str, Any] = {
         "factory": True,
-        "http": ImpatientProtocol,
+        "http": TimeoutProtocol,
         "ws": "none",
         "lifespan": "on",
         "workers": workers,
@@ -53,7 +53,7 @@ def serve(
         "timeout_graceful_shutdown": int(service.limits.timeout) + STOP_SECONDS,
     }
     with listener, nullcontext() if workers == 1 else _shared_metrics():
-        # Refused here, before anything is served; workers load them for themselves.
+        # With several workers too: a damaged model is an error here, before any of them starts.
         served = {name: Served.load(name, service) for name in service.runs}
         started()
         if workers == 1:
@@ -72,9 +72,7 @@ def _app(service: Service, served: Any = None) -> Any:
 
 @contextmanager
 def _shared_metrics() -> Iterator[None]:
-    """A folder where workers add up their numbers; the variable is the metrics library's own."""
-    from longtail.serve import SHARED_FOLDER
-
+    """A temporary folder in which workers share their metrics."""
     with tempfile.TemporaryDirectory(prefix="longtail-metrics-") as folder:
         os.environ[SHARED_FOLDER] = folder
         try:

@@ -1,4 +1,4 @@
-"""The bodies of requests and answers, which are also the OpenAPI document."""
+"""The bodies of requests and answers, from which FastAPI makes the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pydantic import (
 
 from longtail.checks import has_surrogate
 
-MOST_TOP_K = 200
-# An error for each of a million unknown fields would take gigabytes.
-MOST_FIELDS = 20
+MAX_TOP_K = 200
+# Pydantic reports every unknown field: those of a large body would take gigabytes.
+MAX_FIELDS = 20
 Group = Literal["head", "medium", "tail", "unseen"]
 
 
 def _check_text(text: str) -> str:
     if has_surrogate(text):
-        raise ValueError("half of a surrogate pair, which is no character")
+        raise ValueError("half of a surrogate pair, which is not a character")
     return text
 
 
@@ -34,15 +34,15 @@ Label = Annotated[Text, StringConstraints(min_length=1, max_length=1000, pattern
 
 
 class Strict(BaseModel):
-    """A body whose fields are all known, and not converted."""
+    """A body without unknown fields, whose values are not converted to other types."""
 
-    # Python's idea of a blank is that of the readers of training data.
+    # In Python's regexes a blank is the same as for the readers of training data.
     model_config = ConfigDict(extra="forbid", strict=True, regex_engine="python-re")
 
     @model_validator(mode="before")
     @classmethod
     def _check_size(cls, value: Any) -> Any:
-        if isinstance(value, dict) and len(value) > MOST_FIELDS:
+        if isinstance(value, dict) and len(value) > MAX_FIELDS:
             raise ValueError(f"an object of {len(value):,} fields")
         return value
 
@@ -53,17 +53,17 @@ class Document(Strict):
 
 
 class PredictRequest(Strict):
-    # The first wrong document ends the check: the errors of a million would take gigabytes.
+    # Stop at the first wrong document: the errors of a million would take gigabytes.
     documents: Annotated[list[Document], FailFast()] = Field(
         min_length=1, examples=[[{"text": "Robusta coffee exports rose 4 pct"}]]
     )
     top_k: int | None = Field(
         None,
         ge=1,
-        le=MOST_TOP_K,
-        description="Also this many of the best labels, if not predicted.",
+        le=MAX_TOP_K,
+        description="Also return this many of the best labels, predicted or not.",
     )
-    reasons: bool = Field(False, description="The words that speak for and against each label.")
+    reasons: bool = Field(False, description="Return the words for and against each label.")
 
 
 class Reason(BaseModel):
@@ -97,7 +97,7 @@ class Correction(Strict):
     text: Text = Field(min_length=1, pattern=r"\S", examples=["Robusta coffee exports rose 4 pct"])
     labels: list[Label] = Field(max_length=1000, examples=[["coffee"]])
     id: Annotated[Id, Field(min_length=1)] | None = Field(
-        None, description="What the id in the file begins with; its end is unique."
+        None, description="Prefix of the id in the file; a unique suffix is added."
     )
     predicted: list[Label] | None = Field(None, max_length=1000)
 

@@ -1,4 +1,4 @@
-"""A loaded model as the service shows it: predictions, reasons, labels and card as plain values."""
+"""A loaded model for the service: predictions, reasons, labels and card as plain values."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from longtail.classifier import LongTailClassifier
     from longtail.serve.settings import Service
 
-# Words that speak most for or against a label, and labels of a document that get reasons.
-MOST_WORDS, MOST_EXPLAINED = 30, 20
+MAX_WORDS = 30  # of the reasons of a label, the strongest ones
+MAX_EXPLAINED = 20  # labels of a document with reasons
 UNSEEN = "unseen"
 Answer = dict[str, Any]
 
 
-class Wanted(NamedTuple):
-    """A text, and how many labels besides the predicted ones."""
+class PredictQuery(NamedTuple):
+    """A text; its `top_k` best labels are returned, even if they are not predicted."""
 
     text: str
     top_k: int | None = None
 
 
-class Explained(NamedTuple):
-    """A text, and the labels that want reasons."""
+class ExplainQuery(NamedTuple):
+    """A text, and the labels to give reasons for."""
 
     text: str
     labels: tuple[str, ...]
 
 
 class Served:
-    """A classifier under a name."""
+    """A classifier with a name."""
 
     def __init__(self, name: str, classifier: LongTailClassifier, card: str) -> None:
         from longtail.report.markdown import to_safe_html
@@ -50,9 +50,8 @@ class Served:
         self.groups = _groups(stats.label_counts, known)
         self.is_logit = classifier.thresholds_.scale != "margin"
         self.thresholds = _values(classifier.thresholds_.values, self.is_logit)
-        self._sought = [label.casefold() for label in self.labels]
+        self._casefolded = [label.casefold() for label in self.labels]
         self._by_frequency = np.argsort(-stats.label_counts, kind="stable").tolist()
-        self._held_out = facts.label_counts
         self.summary: Answer = {
             "name": name,
             "title": " + ".join(MODELS[plan.kind].title for plan in classifier.plans_),
@@ -70,7 +69,7 @@ class Served:
 
     @classmethod
     def load(cls, name: str, service: Service) -> Served:
-        """Read the folder of a run, and predict once, so that the first request is no slower."""
+        """Load a run, and predict once to warm up."""
         from longtail.classifier import LongTailClassifier
         from longtail.classifier.saving import model_card
         from longtail.runs.files import read_small
@@ -85,66 +84,68 @@ class Served:
         )
         try:
             card = read_small(whole_folder(folder) / CARD_FILE, 1_000_000)
-        except (OSError, ValueError):  # people edit it, and may remove it
+        except (OSError, ValueError):  # users may edit or remove it
             card = model_card(classifier, name)
         served = cls(name, classifier, card)
-        served.predict([Wanted("text", 1)])
+        served.predict([PredictQuery("text", 1)])
         return served
 
-    def predict(self, wanted: list[Wanted]) -> list[list[Answer]]:
-        """For each text its predicted labels and the best ones that it asked for, best first."""
-        most = max((one.top_k or 0 for one in wanted), default=0)
-        answers: list[list[Answer]] = [[] for _ in wanted]
-        for block in self.classifier.predict_blocks([one.text for one in wanted]):
-            pairs = block.pairs(min(most, len(self.labels)) or None)
+    def predict(self, queries: list[PredictQuery]) -> list[list[Answer]]:
+        """The predicted and the `top_k` best labels of each text, best first."""
+        top_k = max((query.top_k or 0 for query in queries), default=0)
+        answers: list[list[Answer]] = [[] for _ in queries]
+        for block in self.classifier.predict_blocks([query.text for query in queries]):
+            pairs = block.pairs(min(top_k, len(self.labels)) or None)
             scores = block.scores[pairs.documents - block.first, pairs.labels]
             columns = (pairs.documents, pairs.labels, scores, pairs.values, pairs.predicted)
             for row, label, score, value, predicted in zip(
                 *(column.tolist() for column in columns), strict=True
             ):
                 answer = answers[row]
-                # The first k pairs of a document are its k best labels.
-                if predicted or len(answer) < (wanted[row].top_k or 0):
+                # Pairs are sorted: the first k of a document are its k best labels.
+                if predicted or len(answer) < (queries[row].top_k or 0):
                     answer.append(self._answer(label, score, value, predicted))
         return answers
 
     def _answer(self, label: int, score: float, value: float, predicted: bool) -> Answer:
         return {
             "label": self.labels[label],
-            "score": _short(score),
-            "probability": _short(value) if self.is_logit else None,
+            "score": _rounded(score),
+            "probability": _rounded(value) if self.is_logit else None,
             "threshold": self.thresholds[label],
             "group": self.groups[label],
             "predicted": predicted,
             "reasons": None,
         }
 
-    def explain(self, wanted: list[Explained]) -> list[dict[str, list[Answer]]]:
-        """For each text and label the words that speak most for or against it, in their order."""
-        reasons = []
-        for text, labels in wanted:
+    def explain(self, queries: list[ExplainQuery]) -> list[dict[str, list[Answer]]]:
+        """The strongest words for or against each label of each text, in the order of the text."""
+        answers = []
+        for text, labels in queries:
             (explanation,) = self.classifier.explain([text], list(labels))
-            each: dict[str, list[Answer]] = defaultdict(list)
+            reasons: dict[str, list[Answer]] = defaultdict(list)
             for label, values in zip(explanation.labels, explanation.values, strict=True):
-                strongest = np.argsort(-np.abs(values), kind="stable")[:MOST_WORDS]
+                strongest = np.argsort(-np.abs(values), kind="stable")[:MAX_WORDS]
                 for word in sorted(strongest[values[strongest] != 0].tolist()):
                     start, end = map(int, explanation.words[word])
-                    value = _short(float(values[word]))
+                    value = _rounded(float(values[word]))
                     reason = {"start": start, "end": end, "word": text[start:end], "value": value}
-                    each[str(label)].append(reason)
-            reasons.append({label: each[label] for label in labels})
-        return reasons
+                    reasons[str(label)].append(reason)
+            answers.append({label: reasons[label] for label in labels})
+        return answers
 
     def find_labels(self, search: str, offset: int, limit: int) -> tuple[int, list[Answer]]:
-        """How many labels hold a string, and some of them: those that start with it, then the
-        others, each the most frequent first."""
-        sought = search.casefold()
-        found = [k for k in self._by_frequency if sought in self._sought[k]]
-        found.sort(key=lambda k: not self._sought[k].startswith(sought))
-        return len(found), [self._label(k) for k in found[offset : offset + limit]]
+        """The number of labels that contain a string, and one page of them.
 
-    def _label(self, k: int) -> Answer:
-        counts = self._held_out
+        Labels that start with it come first; the most frequent first within each group.
+        """
+        search = search.casefold()
+        matches = [k for k in self._by_frequency if search in self._casefolded[k]]
+        matches.sort(key=lambda k: not self._casefolded[k].startswith(search))
+        return len(matches), [self._label_facts(k) for k in matches[offset : offset + limit]]
+
+    def _label_facts(self, k: int) -> Answer:
+        counts = self.classifier.facts_.label_counts
         hits, predicted, actual = (0, 0, 0) if counts is None else (part[k] for part in counts)
         return {
             "label": self.labels[k],
@@ -167,7 +168,7 @@ def _values(thresholds: NDArray[np.float64], is_logit: bool) -> list[float | Non
     """Thresholds on the scale of the answers; None: never predicted."""
     values = expit(thresholds) if is_logit else thresholds
     finite = np.isfinite(thresholds)
-    return [_short(v) if f else None for v, f in zip(values.tolist(), finite, strict=True)]
+    return [_rounded(v) if f else None for v, f in zip(values.tolist(), finite, strict=True)]
 
 
 def _held_out(facts: Any, group: str) -> Answer:
@@ -176,6 +177,6 @@ def _held_out(facts: Any, group: str) -> Answer:
     return {name: scores[name] if scores else None for name in names}
 
 
-def _short(value: float) -> float:
-    """Six digits, as of a float32."""
+def _rounded(value: float) -> float:
+    """Six significant digits: scores are float32."""
     return float(f"{value:.6g}")

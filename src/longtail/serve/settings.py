@@ -1,4 +1,4 @@
-"""What a service serves and how much it takes on: plain values, which worker processes get."""
+"""The models and limits of a service, as plain values that are sent to worker processes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,24 @@ from pathlib import Path
 from longtail.checks import check_integer, check_number
 from longtail.errors import InputError
 from longtail.runs.model import check_model
+from longtail.settings import setting
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True)
 class Limits:
     """Bounds of requests, and of the queue in front of each model."""
 
-    max_batch: int = 32
-    """Documents in one call of the model."""
-    max_wait_ms: float = 5.0
-    """How long a batch waits for more, while requests come together."""
-    queue: int = 1024
-    """Documents that may wait for a model."""
-    timeout: float = 30.0
-    """Seconds for a request to arrive, and to be answered."""
-    max_text_length: int = 100_000
-    """Characters."""
-    max_documents: int = 256
-    """Of a request."""
-    max_body_mb: float = 10.0
+    max_batch: int = setting(32, "Documents per call of a model.")
+    max_wait_ms: float = setting(
+        5.0, "Milliseconds that a batch waits for more documents, if requests arrive concurrently."
+    )
+    queue: int = setting(1024, "Documents that may wait for a model; beyond that, status 503.")
+    timeout: float = setting(30.0, "Seconds for a request to arrive, and to be answered.")
+    max_text_length: int = setting(100_000, "Characters per text.")
+    max_documents: int = setting(256, "Documents per request.")
+    max_body_mb: float = setting(10.0, "Megabytes per request.")
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "queue", "max_text_length", "max_documents"):
@@ -47,45 +43,45 @@ class Limits:
 
     @property
     def max_body_bytes(self) -> int:
-        return int(self.max_body_mb * MEGABYTE)
+        return int(self.max_body_mb * 1_000_000)
 
 
 @dataclass(frozen=True)
 class Service:
-    """All that makes a service."""
+    """The settings of a service."""
 
     runs: Mapping[str, Path]
-    """Folders of models by name."""
+    """Model folders by name."""
     limits: Limits = field(default_factory=Limits)
     device: str | None = None
     engine: str | None = None
     trust_remote_code: bool = False
     corrections: Path | None = None
-    """Of all models; None: a file beside each run."""
+    """File for the corrections of all models; None: one beside each run."""
     examples: tuple[str, ...] = ()
     api_key: str | None = field(default=None, repr=False)
     only_local: bool = False
-    """Whether requests must name this machine: `localhost` or an address."""
+    """Refuse requests whose Host is neither `localhost` nor an IP address."""
 
     def corrections_of(self, name: str) -> Path:
         beside = self.runs[name].resolve().parent / f"corrections-{name}.jsonl"
         return self.corrections or beside
 
 
-def name_runs(given: Sequence[str]) -> dict[str, Path]:
-    """RUN or NAME=RUN -> the folders of models by name; raises before anything is imported."""
+def name_runs(arguments: Sequence[str]) -> dict[str, Path]:
+    """Model folders by name, from arguments RUN or NAME=RUN; raises before any heavy import."""
     runs: dict[str, Path] = {}
-    for word in given:
-        name, equals, folder = word.partition("=")
-        if not equals or Path(word).exists():
-            name, folder = "", word
+    for argument in arguments:
+        name, equals, folder = argument.partition("=")
+        if not equals or Path(argument).exists():
+            name, folder = "", argument
         path = Path(folder)
         check_model(path)
         name = name or path.resolve().name
         if not NAME.fullmatch(name):
             raise InputError(
-                f"{name!r} cannot be part of an address: expected letters, digits, '.', '_' and "
-                f"'-'. Name the model, as in name={folder}."
+                f"{name!r} cannot be part of a URL: expected letters, digits, '.', '_' and '-'. "
+                f"Name the model, as in name={folder}."
             )
         if name in runs:
             raise InputError(
@@ -96,15 +92,13 @@ def name_runs(given: Sequence[str]) -> dict[str, Path]:
 
 
 def check_corrections(service: Service) -> None:
-    """Raise unless corrections of every model can be written, outside of all runs."""
+    """Raise unless the corrections of every model can be written, outside of all runs."""
     for name in service.runs:
         path = service.corrections_of(name).absolute()
         if path.suffix != ".jsonl":
-            raise InputError(f"corrections are JSON Lines: expected a name in .jsonl, got {path}.")
+            raise InputError(f"--corrections: expected the name of a .jsonl file, got {path}.")
         for run in service.runs.values():
             if path.resolve().is_relative_to(run.resolve()):
                 raise InputError(f"{path} is inside the model {run}. Choose another --corrections.")
         if not path.parent.is_dir() or (path.exists() and not path.is_file()):
-            raise InputError(
-                f"{path} cannot be a file of corrections. Choose another --corrections."
-            )
+            raise InputError(f"{path} cannot be written as a file. Choose another --corrections.")

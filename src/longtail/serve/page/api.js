@@ -1,6 +1,6 @@
-// Requests to the service; every failure becomes an error with a sentence for people.
+// Requests to the service; every failure becomes an error with a message for the reader.
 
-import { byId, say } from "./dom.js";
+import { byId, say, sayError } from "./dom.js";
 
 export class ServiceError extends Error {
   constructor(message, status = 0, retryAfter = null) {
@@ -10,19 +10,21 @@ export class ServiceError extends Error {
   }
 }
 
-const SENTENCES = {
-  401: "The service asks for a key.",
-  404: "The service does not know this address or model. Reload the page.",
+const MESSAGES = {
+  401: "The service needs a key.",
+  404: "The service has no such address or model. Reload the page.",
   408: "The request took too long to arrive. Try again.",
   413: "The text is too long for this service. Shorten it.",
   422: "The service could not use this request.",
   503: "The service is busy or starting. Try again in a moment.",
 };
 
-let key = null; // in memory alone
+let key = null; // kept in memory only
 let asking = null; // one dialog for all requests that wait for a key
 
-/** The JSON answer of the service; asks for the key where one is needed. */
+export const modelPath = (name, rest = "") => `models/${encodeURIComponent(name)}${rest}`;
+
+/** The JSON answer of the service; asks for the key if one is needed. */
 export async function call(path, { body, signal } = {}) {
   for (;;) {
     const sent = key;
@@ -30,7 +32,7 @@ export async function call(path, { body, signal } = {}) {
     if (answer.ok) return answer.json();
     const error = await failure(answer);
     if (error.status !== 401) throw error;
-    // Another request may have brought a key meanwhile.
+    // Another request may have asked for the key in the meantime.
     if (sent === key) key = await (asking ??= askKey(error, sent).finally(() => (asking = null)));
   }
 }
@@ -52,56 +54,48 @@ async function send(path, body, signal) {
   }
 }
 
-// Half a surrogate pair is no character, and JSON with one is refused.
+// The service refuses JSON with half a surrogate pair.
 const wellFormed = (_key, value) =>
   typeof value === "string" ? (value.toWellFormed?.() ?? value) : value;
 
 async function failure(answer) {
-  let sentence =
-    SENTENCES[answer.status] ?? `The service failed (status ${answer.status}). Try again.`;
+  let message =
+    MESSAGES[answer.status] ?? `The service failed (status ${answer.status}). Try again.`;
   try {
-    const told = (await answer.json()).error;
-    // That of 401 is about headers, which a reader of the page has no part in.
-    if (typeof told === "string" && told && answer.status !== 401)
-      sentence = told[0].toUpperCase() + told.slice(1);
+    const { error } = await answer.json();
+    // The error of 401 is about headers, which readers of the page do not see.
+    if (typeof error === "string" && error && answer.status !== 401)
+      message = error[0].toUpperCase() + error.slice(1);
   } catch {
-    // No JSON, as from a proxy: the sentence by status stands.
+    // Not JSON, as from a proxy: keep the message for this status.
   }
   const seconds = Number.parseFloat(answer.headers.get("Retry-After"));
-  return new ServiceError(sentence, answer.status, Number.isFinite(seconds) ? seconds : null);
+  return new ServiceError(message, answer.status, Number.isFinite(seconds) ? seconds : null);
 }
 
-/** The key that the reader gives; an error if none is given. */
+/** The key that the reader enters; rejects with `error` if the dialog is closed without one. */
 function askKey(error, refused) {
   const [dialog, form, field] = [byId("key-dialog"), byId("key-form"), byId("key")];
-  say(
-    byId("key-message"),
-    refused === null ? "" : "That key was not accepted. Check it and try again.",
-    {
-      error: refused !== null,
-    },
-  );
+  if (refused === null) say("key-message");
+  else sayError("key-message", "That key was not accepted. Check it and try again.");
   field.value = "";
   dialog.showModal();
   field.focus();
   return new Promise((resolve, reject) => {
-    let given = null;
+    let entered = null;
     form.onsubmit = (event) => {
       event.preventDefault();
       const value = field.value.trim();
-      // A header takes printable ASCII alone.
-      if (!/^[\x21-\x7e]+$/.test(value)) {
-        say(
-          byId("key-message"),
+      // Headers take printable ASCII only.
+      if (!/^[\x21-\x7e]+$/.test(value))
+        return sayError(
+          "key-message",
           "A key consists of ASCII letters, digits and punctuation, without spaces.",
-          { error: true },
         );
-        return;
-      }
-      given = value;
+      entered = value;
       dialog.close();
     };
     byId("key-cancel").onclick = () => dialog.close();
-    dialog.onclose = () => (given === null ? reject(error) : resolve(given));
+    dialog.onclose = () => (entered === null ? reject(error) : resolve(entered));
   });
 }

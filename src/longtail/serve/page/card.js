@@ -1,31 +1,22 @@
-// What is known of the model: its held-out figures and its card.
+// About the model: its scores on held-out documents, and its card.
 
 import { percent } from "./decisions.js";
 import { byId, element } from "./dom.js";
 
 const GROUPS = ["all", "head", "medium", "tail"];
-// What a rendered Markdown file is made of. Anything else is dropped, its text kept.
+// Elements of rendered Markdown. Of any other element only the text is kept.
 const ALLOWED = new Set(
   (
     "h1 h2 h3 h4 h5 h6 p ul ol li dl dt dd table thead tbody tr th td pre code " +
     "strong em b i br hr blockquote a"
   ).split(" "),
 );
-const DROPPED = new Set([
-  "script",
-  "style",
-  "template",
-  "iframe",
-  "object",
-  "svg",
-  "math",
-  "title",
-]);
+const DROPPED = new Set("script style template iframe object svg math title".split(" "));
 
 export function showCard({ held_out: heldOut, card_html: html }) {
   byId("held-out").replaceChildren(table(heldOut));
   byId("card").hidden = !html;
-  // The parsed document runs nothing and loads nothing; only copies of known elements leave it.
+  // A parsed document runs and loads nothing; only copies of allowed elements get into the page.
   const parsed = new DOMParser().parseFromString(html || "", "text/html");
   byId("card-body").replaceChildren(...copies(parsed.body));
 }
@@ -33,42 +24,28 @@ export function showCard({ held_out: heldOut, card_html: html }) {
 function table(heldOut) {
   const known = GROUPS.filter((group) => typeof heldOut?.[group]?.micro_f1 === "number");
   if (known.length === 0)
-    return element("p", { class: "soft" }, "No held-out figures came with this model.");
-  const figure = (x) => element("td", {}, x === null || x === undefined ? "–" : percent(x));
+    return element("p", { class: "soft" }, "This model has no scores on held-out documents.");
+  const caption = "On documents held out from training, by frequency of the labels.";
+  const columns = ["Group", "Labels", "Micro-F1", "Macro-F1"];
+  const header = columns.map((column) => element("th", { scope: "col" }, column));
+  const score = (x) => element("td", {}, typeof x === "number" ? percent(x) : "–");
+  const rows = known.map((group) => {
+    const { n_labels: n, micro_f1: micro, macro_f1: macro } = heldOut[group];
+    return element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, group),
+      element("td", {}, (n ?? "–").toLocaleString("en")),
+      score(micro),
+      score(macro),
+    );
+  });
   return element(
     "table",
     {},
-    element(
-      "caption",
-      { class: "soft" },
-      "On documents held out from training, by frequency of the labels.",
-    ),
-    element(
-      "thead",
-      {},
-      element(
-        "tr",
-        {},
-        ...["Group", "Labels", "Micro-F1", "Macro-F1"].map((name) =>
-          element("th", { scope: "col" }, name),
-        ),
-      ),
-    ),
-    element(
-      "tbody",
-      {},
-      ...known.map((group) => {
-        const { n_labels: n, micro_f1: micro, macro_f1: macro } = heldOut[group];
-        return element(
-          "tr",
-          {},
-          element("th", { scope: "row" }, group),
-          element("td", {}, (n ?? "–").toLocaleString("en")),
-          figure(micro),
-          figure(macro),
-        );
-      }),
-    ),
+    element("caption", { class: "soft" }, caption),
+    element("thead", {}, element("tr", {}, ...header)),
+    element("tbody", {}, ...rows),
   );
 }
 
@@ -81,7 +58,7 @@ function* copies(parent) {
   }
 }
 
-/** The card's headings stand below those of the page; a header without a word heads nothing. */
+/** Headings move two levels down, below those of the page; an empty header cell is plain. */
 function name({ localName, textContent }) {
   if (localName === "th" && !textContent.trim()) return "td";
   return /^h[1-6]$/.test(localName) ? `h${Math.min(6, Number(localName[1]) + 2)}` : localName;

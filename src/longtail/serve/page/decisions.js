@@ -1,16 +1,16 @@
-// Which labels count as predicted as the strictness moves, and how numbers are written.
+// Which labels are predicted at a strictness, and how numbers are written.
 
 const logit = (p) => Math.log(p) - Math.log1p(-p);
 const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 
-/** The threshold as strictness moves it, on the scale of what is shown; null: never predicted. */
+/** The threshold shifted by the strictness, on the scale that is shown; null: never predicted. */
 export function shiftedThreshold({ threshold, probability }, strictness) {
   if (threshold === null) return null;
   if (strictness === 0) return threshold;
   return probability === null ? threshold + strictness : sigmoid(logit(threshold) + strictness);
 }
 
-/** Strictness 0 is the model's decision, with its limits of labels per text; looser only adds. */
+/** At 0 the model's decision, with its limits of labels per text; stricter removes, looser adds. */
 export function isPredicted(label, strictness) {
   if (strictness === 0 || label.threshold === null) return label.predicted;
   const above =
@@ -20,7 +20,7 @@ export function isPredicted(label, strictness) {
   return strictness > 0 ? label.predicted && above : label.predicted || above;
 }
 
-/** The ends of the bars: 0 and 1 for probabilities; scores have none of their own. */
+/** The range of the bars: 0 to 1 for probabilities, that of the values for scores. */
 export function barRange(labels) {
   if (labels.every((label) => label.probability !== null)) return [0, 1];
   const values = labels.flatMap(({ score, threshold }) =>
@@ -35,10 +35,15 @@ export function percent(p) {
   return `${(100 * p).toFixed(1)} %`;
 }
 
-export const signed = (x, digits = 2) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(digits);
+export const signed = (x) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(2);
 
-/** A value on the label's scale, in words. */
+/** A value as text: a percentage for probabilities, a number for scores. */
 export const onScale = (label, value) =>
   label.probability === null ? value.toFixed(2).replace("-", "−") : percent(value);
+
+export function thresholdText(label, strictness) {
+  const threshold = shiftedThreshold(label, strictness);
+  return threshold === null ? "never predicted" : `threshold ${onScale(label, threshold)}`;
+}
 
 export const valueOf = (label) => (label.probability === null ? label.score : label.probability);

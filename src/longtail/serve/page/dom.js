@@ -1,35 +1,39 @@
-// Elements made of attributes and text; nothing from data is ever parsed as HTML.
+// Elements from attributes and text; data is never parsed as HTML.
 
 export const byId = (id) => document.getElementById(id);
 
-/** An element; a string as child becomes text; attributes that are null or false are left out. */
+/** An element; strings become text, functions event listeners. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
     if (typeof value === "function") made.addEventListener(name, value);
-    else made.setAttribute(name, value === true ? "" : value);
+    else made.setAttribute(name, value);
   }
-  made.append(...children.filter((child) => child !== null));
+  made.append(...children);
   return made;
 }
 
-/** Show a sentence, and perhaps buttons, in a live region; without a sentence, clear it. */
-export function say(region, sentence = "", { error = false, buttons = [] } = {}) {
-  region.classList.toggle("error", error);
-  region.replaceChildren(...(sentence ? [sentence, ...buttons] : []));
+/** Show a message in the live region with this id; without a message, clear it. */
+export function say(id, message = "") {
+  byId(id).classList.remove("error");
+  byId(id).textContent = message;
 }
 
-/** The last call within this many milliseconds of quiet is the one that counts. */
+/** Show an error, with buttons after it. */
+export function sayError(id, message, buttons = []) {
+  byId(id).classList.add("error");
+  byId(id).replaceChildren(message, ...buttons);
+}
+
+/** A function that calls the action once it was not called itself for this many milliseconds. */
 export function debounced(action, milliseconds) {
   let timer = 0;
-  const later = (...values) => {
+  const later = () => {
     clearTimeout(timer);
-    timer = setTimeout(() => action(...values), milliseconds);
+    timer = setTimeout(action, milliseconds);
   };
   later.cancel = () => clearTimeout(timer);
   return later;
 }
 
-export const count = (n, one, many = `${one}s`) =>
-  `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+export const count = (n, noun) => `${n.toLocaleString("en")} ${n === 1 ? noun : `${noun}s`}`;

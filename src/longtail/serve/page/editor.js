@@ -1,4 +1,4 @@
-// The text: typing, files, and the words marked behind it.
+// The text: typing, files, and the marked words behind it.
 
 import { byId, element } from "./dom.js";
 
@@ -13,7 +13,7 @@ export function setText(value) {
   mark([]);
 }
 
-/** Mark the spans, counted in code points, of the words that speak for (value > 0) or against. */
+/** Mark words for (value > 0) and against a label; their positions count code points. */
 export function mark(reasons) {
   const pieces = [];
   if (reasons.length === 0) pieces.push(area.value);
@@ -29,25 +29,25 @@ export function mark(reasons) {
     }
     pieces.push(points.slice(end).join(""));
   }
-  // The line break keeps a last empty line as high as the textarea shows it.
+  // The line break gives a last empty line the height that it has in the textarea.
   backdrop.replaceChildren(...pieces, "\n");
 }
 
-/** A word as it is marked: how, and how strongly, it speaks. */
+/** A marked word; the larger its value, the stronger its colour. */
 export function marked(word, value, largest) {
   const made = element("mark", { class: value > 0 ? "for" : "against" }, word);
   made.style.setProperty("--strength", (Math.abs(value) / (largest || 1)).toFixed(3));
   return made;
 }
 
-/** Call back on every change of the text, and with a sentence when a text cannot be taken. */
-export function watchEditor(onChange, onFile, onProblem, mostCharacters) {
-  // Browsers lay out a text of many megabytes for minutes: it stays outside.
+/** Call back on every change of the text, on a file, and with the reason if a text is refused. */
+export function watchEditor(onChange, onFile, onError, maxCharacters) {
+  // Browsers take minutes to lay out a text of many megabytes.
   area.addEventListener("beforeinput", (event) => {
-    const problem = tooLong("The text", event.data ?? "", mostCharacters());
-    if (problem) {
+    const error = tooLong("The text", event.data ?? "", maxCharacters());
+    if (error) {
       event.preventDefault();
-      onProblem(problem);
+      onError(error);
     }
   });
   area.addEventListener("input", () => {
@@ -59,7 +59,7 @@ export function watchEditor(onChange, onFile, onProblem, mostCharacters) {
     if (target.files.length > 0) read(target.files[0]);
     target.value = ""; // the same file may be chosen again
   });
-  // Anywhere on the page: a file dropped beside the text would else replace the page.
+  // On the whole page: the browser would open a file that is dropped beside the text.
   for (const name of ["dragover", "dragleave", "drop"]) {
     document.addEventListener(name, (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
@@ -76,23 +76,23 @@ export function watchEditor(onChange, onFile, onProblem, mostCharacters) {
         content = decoder.decode(await file.arrayBuffer());
       } catch {
         throw new Error(
-          `${file.name} is not a text in UTF-8. Save it as plain text and open it again.`,
+          `${file.name} is not a text file in UTF-8. Save it as plain text and open it again.`,
         );
       }
-      const problem = tooLong(file.name, content, mostCharacters());
-      if (problem) throw new Error(problem);
+      const error = tooLong(file.name, content, maxCharacters());
+      if (error) throw new Error(error);
       setText(content);
       onFile();
     } catch (error) {
-      onProblem(error.message);
+      onError(error.message);
     }
   }
 }
 
-function tooLong(name, content, most) {
-  if (content.length <= most) return null;
+function tooLong(name, content, limit) {
+  if (content.length <= limit) return null; // UTF-16 units: never fewer than characters
   const length = Array.from(content).length;
-  if (length <= most) return null;
-  const [has, takes] = [length, most].map((n) => n.toLocaleString("en"));
+  if (length <= limit) return null;
+  const [has, takes] = [length, limit].map((n) => n.toLocaleString("en"));
   return `${name} has ${has} characters; the service takes at most ${takes}. Shorten it.`;
 }

@@ -1,12 +1,19 @@
-// The list of labels: one row each, with a tick, a bar, the threshold on it, and what changed.
+// The list of labels: a row each, with a checkbox, a bar with the threshold, and what changed.
 
-import { barRange, isPredicted, onScale, shiftedThreshold, valueOf } from "./decisions.js";
+import {
+  barRange,
+  isPredicted,
+  onScale,
+  shiftedThreshold,
+  thresholdText,
+  valueOf,
+} from "./decisions.js";
 import { byId, element } from "./dom.js";
 
 const list = byId("labels");
-const rows = new Map(); // label -> its parts; kept while a text is shown, so that focus stays
+const rows = new Map(); // label -> its elements; reused for a text, so that focus is not lost
 
-/** Draw the rows; `onActive` gets the label under the pointer or the focus, or null. */
+/** Draw the rows; `onActive` is called with the label under the pointer or focus, or null. */
 export function showLabels(view, { onTick, onActive }) {
   const range = barRange(view.result?.labels ?? []);
   const shown = view.shown();
@@ -25,7 +32,7 @@ export function forgetRows() {
   rows.clear();
 }
 
-/** Show which label's words are marked in the text. */
+/** Highlight the label whose words are marked in the text. */
 export function highlightRow(name) {
   for (const [label, { item }] of rows) item.classList.toggle("active", label === name);
 }
@@ -78,7 +85,7 @@ function update({ item, tick, value, mark, bar }, label, view, range) {
   if (known) drawBar(bar, label, view.strictness, range);
 }
 
-/** What differs from the model's decision, with a sign. */
+/** A sign and a word for what differs from the model's decision. */
 function changed(label, predicted, ticked) {
   if (ticked !== predicted) return ticked ? ["+", "added by you"] : ["−", "removed by you"];
   if (predicted === label.predicted) {
@@ -97,7 +104,6 @@ function drawBar(bar, label, strictness, [low, high]) {
     bar.style.setProperty("--threshold", place(threshold));
     bar.style.setProperty("--trained", place(label.threshold));
   }
-  const at = threshold === null ? "never predicted" : `threshold ${onScale(label, threshold)}`;
-  bar.setAttribute("aria-label", `${onScale(label, valueOf(label))}, ${at}`);
-  bar.title = at;
+  bar.title = thresholdText(label, strictness);
+  bar.setAttribute("aria-label", `${onScale(label, valueOf(label))}, ${bar.title}`);
 }

@@ -1,9 +1,9 @@
-// The page of `longtail serve`: a text, its labels, why, how strict, and corrections.
+// The page of `longtail serve`: a text, its labels with reasons, strictness, and corrections.
 
-import { call } from "./api.js";
+import { call, modelPath } from "./api.js";
 import { showCard } from "./card.js";
 import { isPredicted } from "./decisions.js";
-import { byId, count, debounced, element, say } from "./dom.js";
+import { byId, count, debounced, element, say, sayError } from "./dom.js";
 import { setText, text, watchEditor } from "./editor.js";
 import { forgetRows, highlightRow, showLabels } from "./labels.js";
 import { showReasons } from "./reasons.js";
@@ -11,21 +11,21 @@ import { watchSearch } from "./search.js";
 import { resetStrictness, showStrictness, watchStrictness } from "./strictness.js";
 
 const PAUSE = 350; // ms without typing before a text is sent
-const CANDIDATES = 50; // labels that strictness may bring in, beyond those that are shown
+const CANDIDATES = 50; // labels to request, so that a looser strictness can show more
 
-/** What the page knows; everything that is shown follows from it. */
+/** The state of the page; everything that is shown follows from it. */
 const view = {
-  model: null, // what GET /models/{name} said
+  model: null, // the answer of GET /models/{name}
   result: null, // {model, text, labels} of the last prediction
-  ticks: new Map(), // label -> applies or not, where the reader decided
-  added: [], // labels that the reader searched for
+  ticks: new Map(), // label -> whether it applies, where the reader decided
+  added: [], // labels that the reader added by search
   strictness: 0,
   topK: 8,
   active: null, // the label whose words are marked
 
   stale: () => view.result === null || view.result.text !== text(),
   isTicked: (label) => view.ticks.get(label.label) ?? isPredicted(label, view.strictness),
-  /** The k best, and every label that is, was or would be predicted or that the reader chose. */
+  /** The k best labels, those predicted with or without strictness, and those of the reader. */
   shown() {
     const labels = view.result?.labels ?? [];
     const names = new Set(labels.map(({ label }) => label));
@@ -42,9 +42,7 @@ const view = {
   },
 };
 
-let predicting = null; // the AbortController of the request under way
-
-const path = (rest = "") => `models/${encodeURIComponent(view.model.name)}${rest}`;
+let predicting = null; // the AbortController of the request in progress
 
 async function predict() {
   predictLater.cancel();
@@ -55,12 +53,13 @@ async function predict() {
   const mine = (predicting = new AbortController());
   byId("labels").setAttribute("aria-busy", "true");
   try {
-    const most = Math.min(view.model.n_labels, Math.max(view.topK, CANDIDATES));
-    const body = { documents: [{ text: sent }], top_k: most };
-    const answer = await call(path("/predict"), { body, signal: mine.signal });
+    const topK = Math.min(view.model.n_labels, Math.max(view.topK, CANDIDATES));
+    const body = { documents: [{ text: sent }], top_k: topK };
+    const path = modelPath(view.model.name, "/predict");
+    const answer = await call(path, { body, signal: mine.signal });
     if (predicting !== mine) return;
     if (view.stale()) forget();
-    say(byId("predict-message"));
+    say("predict-message");
     view.result = { model: view.model.name, text: sent, labels: answer.documents[0].labels };
     draw();
     activate(null);
@@ -68,30 +67,26 @@ async function predict() {
     if (error.name === "AbortError" || predicting !== mine) return;
     if (view.stale()) forget();
     const temporary = [0, 401, 408, 503].includes(error.status);
-    say(byId("predict-message"), error.message, {
-      error: true,
-      buttons: temporary ? again(predict) : [],
-    });
+    sayError("predict-message", error.message, temporary ? tryAgain(predict) : []);
   } finally {
     if (predicting === mine) byId("labels").removeAttribute("aria-busy");
   }
 }
 
-const again = (action) => [
+const tryAgain = (action) => [
   " ",
   element("button", { type: "button", class: "link", click: action }, "Try again"),
 ];
 const predictLater = debounced(predict, PAUSE);
 
-/** Drop what belonged to another text: labels, ticks, reasons. */
+/** Drop the labels, ticks and reasons of the previous text. */
 function forget() {
   view.result = null;
   view.ticks.clear();
   view.added = [];
-  view.active = null;
   forgetRows();
-  say(byId("predict-message"));
-  say(byId("save-message"));
+  say("predict-message");
+  say("save-message");
   draw();
   activate(null);
 }
@@ -100,25 +95,21 @@ function draw() {
   showLabels(view, { onTick, onActive: activate });
   const { result } = view;
   byId("labels").classList.toggle("stale", result !== null && view.stale());
+  const labels = result?.labels ?? [];
+  const predicted = labels.filter((label) => isPredicted(label, view.strictness)).length;
   const ticked = view.shown().filter(view.isTicked).length;
-  const predicted =
-    result?.labels.filter((label) => isPredicted(label, view.strictness)).length ?? 0;
-  let counted = "";
-  if (result)
-    counted =
-      ticked === predicted && view.ticks.size === 0
-        ? `${predicted} predicted`
-        : `${predicted} predicted, ${ticked} ticked`;
-  byId("labels-count").textContent = counted;
+  const edited = ticked !== predicted || view.ticks.size > 0;
+  const counts = edited ? `${predicted} predicted, ${ticked} ticked` : `${predicted} predicted`;
+  byId("labels-count").textContent = result ? counts : "";
   byId("correction").hidden = result === null;
-  showStrictness(view.strictness, result?.labels ?? []);
+  showStrictness(view.strictness, labels);
 }
 
 function onTick(name, applies) {
   const label = view.shown().find((each) => each.label === name);
   if (label && isPredicted(label, view.strictness) === applies) view.ticks.delete(name);
   else view.ticks.set(name, applies);
-  say(byId("save-message"));
+  say("save-message");
   draw();
 }
 
@@ -129,31 +120,25 @@ function activate(name) {
 }
 
 function onChoose(label) {
-  const known = view.result.labels.some((each) => each.label === label.label);
-  if (!known && !view.added.some((each) => each.label === label.label)) {
-    view.added.push({
-      ...label,
-      threshold: null,
-      score: null,
-      probability: null,
-      predicted: false,
-    });
+  const known = [...view.result.labels, ...view.added];
+  if (!known.some((each) => each.label === label.label)) {
+    const unscored = { threshold: null, score: null, probability: null, predicted: false };
+    view.added.push({ ...label, ...unscored });
   }
   view.ticks.set(label.label, true);
   draw();
-  say(byId("save-message"), `${label.label} is added.`);
+  say("save-message", `${label.label} is added.`);
 }
 
-let stored = null; // the last correction, with its model: a second click stores nothing twice
+let stored = null; // the last correction, with its model: a second click does not store it again
 
 async function save() {
-  const [button, message] = [byId("save"), byId("save-message")];
+  const button = byId("save");
   if (button.hasAttribute("aria-busy")) return;
   if (view.result === null || view.stale()) {
-    return say(
-      message,
+    return sayError(
+      "save-message",
       "The text has changed since these labels were predicted. Predict it again, then save.",
-      { error: true },
     );
   }
   const labels = view
@@ -163,20 +148,17 @@ async function save() {
   const predicted = view.result.labels.filter((label) => label.predicted).map(({ label }) => label);
   const body = { text: view.result.text, labels, predicted };
   const correction = JSON.stringify([view.result.model, body]);
-  if (correction === stored) return say(message, "This correction is stored already.");
+  if (correction === stored) return say("save-message", "This correction is stored already.");
   button.setAttribute("aria-busy", "true");
   try {
-    const answer = await call(path("/corrections"), { body });
+    const answer = await call(modelPath(view.model.name, "/corrections"), { body });
     stored = correction;
-    const fresh = answer.new_labels?.length
-      ? ` New to this model: ${answer.new_labels.join(", ")}.`
-      : "";
-    say(
-      message,
-      `Stored with ${count(labels.length, "label")}.${fresh} The next training can read it.`,
-    );
+    const names = answer.new_labels.join(", ");
+    const fresh = names ? ` New to this model: ${names}.` : "";
+    const number = count(labels.length, "label");
+    say("save-message", `Stored with ${number}.${fresh} The next training can use it.`);
   } catch (error) {
-    say(message, error.message, { error: true });
+    sayError("save-message", error.message);
   } finally {
     button.removeAttribute("aria-busy");
   }
@@ -188,10 +170,7 @@ function onText() {
     view.ticks.clear();
     activate(null);
     draw();
-    say(
-      byId("save-message"),
-      ticked ? "Your ticks belonged to the text before this change and are cleared." : "",
-    );
+    say("save-message", ticked ? "The text has changed, so your ticks were cleared." : "");
   }
   drawSize();
   if (byId("live").checked) predictLater();
@@ -213,36 +192,27 @@ let choosing = null; // the model chosen last
 
 async function chooseModel(name) {
   choosing = name;
-  const message = byId("model-message");
   try {
-    const model = await call(`models/${encodeURIComponent(name)}`);
-    if (choosing !== name) return; // another was chosen meanwhile
+    const model = await call(modelPath(name));
+    if (choosing !== name) return; // another one was chosen in the meantime
     view.model = model;
     byId("model").value = name;
   } catch (error) {
     byId("model").value = view.model?.name ?? name;
-    return say(message, error.message, { error: true, buttons: again(() => chooseModel(name)) });
+    return sayError("model-message", error.message, tryAgain(() => chooseModel(name)));
   }
-  say(message);
+  say("model-message");
   const { n_labels: labels, n_training_documents: documents, scale, examples } = view.model;
   const trained = documents ? `, trained on ${count(documents, "document")}` : "";
   byId("model-facts").textContent = `${count(labels, "label")}${trained}`;
   resetStrictness(scale);
   view.strictness = 0;
   byId("examples").hidden = examples.length === 0;
-  byId("example-list").replaceChildren(
-    ...examples.map((example) =>
-      element(
-        "li",
-        {},
-        element(
-          "button",
-          { type: "button", class: "example", click: () => replaceText(example) },
-          example,
-        ),
-      ),
-    ),
-  );
+  const items = examples.map((example) => {
+    const attributes = { type: "button", class: "example", click: () => replaceText(example) };
+    return element("li", {}, element("button", attributes, example));
+  });
+  byId("example-list").replaceChildren(...items);
   showCard(view.model);
   forget();
   predict();
@@ -257,14 +227,12 @@ async function start() {
         ...models.map(({ name }) => element("option", { value: name }, name)),
       );
       chooser.disabled = false;
-      if (models.length === 0)
-        say(byId("model-message"), "The service has no model.", { error: true });
-      else await chooseModel(models[0].name);
+      await chooseModel(models[0].name);
       return;
     } catch (error) {
-      const buttons = error.status === 503 ? [] : again(start);
-      say(byId("model-message"), error.message, { error: true, buttons });
-      if (error.status !== 503) return;
+      const starting = error.status === 503;
+      sayError("model-message", error.message, starting ? [] : tryAgain(start));
+      if (!starting) return;
       await new Promise((resolve) => setTimeout(resolve, 1000 * (error.retryAfter ?? 2)));
     }
   }
@@ -273,13 +241,13 @@ async function start() {
 watchEditor(
   onText,
   () => replaceText(text()),
-  (problem) => say(byId("predict-message"), problem, { error: true }),
+  (error) => sayError("predict-message", error),
   () => view.model?.limits.max_text_length ?? Infinity,
 );
 watchSearch(
   () => view.model.name,
   onChoose,
-  (problem) => say(byId("save-message"), problem, { error: true }),
+  (error) => sayError("save-message", error),
 );
 byId("model").addEventListener("change", ({ target }) => chooseModel(target.value));
 byId("predict").addEventListener("click", predict);

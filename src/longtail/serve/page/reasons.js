@@ -1,20 +1,19 @@
-// The words that speak for or against a label: marked in the text, and listed under it.
+// The words for and against a label: marked in the text, and listed below it.
 
-import { call } from "./api.js";
-import { onScale, shiftedThreshold, signed, valueOf } from "./decisions.js";
+import { call, modelPath } from "./api.js";
+import { onScale, signed, thresholdText, valueOf } from "./decisions.js";
 import { byId, element } from "./dom.js";
 import { mark, marked } from "./editor.js";
 
 const panel = byId("reasons");
-const MOST_WORDS = 8; // of each kind in the list; the text shows all that came
+const MAX_WORDS = 8; // for and against each, in the list; the text shows all
+const WEAKEST = 0.05; // share of the strongest word's value; weaker words are not shown
 const HINT =
-  "Point at a label, or move to it with the Tab key, to see which words speak for and against it.";
-const NO_WORDS = "No word of the text speaks for it or against it.";
-const NO_REASONS = "The service gives reasons for the best labels alone; this one is further down.";
+  "Point at a label, or move to it with the Tab key, to see the words for and against it.";
+const NO_WORDS = "No word of the text speaks for or against it.";
+const NO_REASONS = "The service gives reasons only for the best labels; this one ranks lower.";
 
-const WEAKEST = 0.05; // of the strongest word's value: below, a mark would be noise
-
-let asked = null; // {result, answer}: one request per text, made when a label is first pointed at
+let requested = null; // {result, names, answer}: one request per text, on first pointing at a label
 
 /** Show the reasons of a label of this result, or the hint. */
 export async function showReasons(view, name) {
@@ -23,43 +22,37 @@ export async function showReasons(view, name) {
   const label = result?.labels.find((each) => each.label === name);
   if (!label || view.stale()) {
     mark([]);
-    const none = name && !label ? `${name} is not among the labels that came with this text.` : "";
-    const told = none || (result?.labels.length ? HINT : "");
-    panel.replaceChildren(...(told ? [element("p", { class: "soft" }, told)] : []));
+    const hint = result?.labels.length ? HINT : "";
+    const text = name && !label ? `${name} is not among the labels returned for this text.` : hint;
+    panel.replaceChildren(...(text ? [note(text)] : []));
     return;
   }
+  const show = (...content) => panel.replaceChildren(heading(label, view.strictness), ...content);
   try {
-    if (asked?.result !== result || !asked.names.has(name)) {
-      panel.replaceChildren(
-        heading(label, view.strictness),
-        element("p", { class: "soft" }, "Asking for the words…"),
-      );
-      asked = { result, names: new Set(view.shown().map((each) => each.label)), answer: ask(view) };
+    if (requested?.result !== result || !requested.names.has(name)) {
+      show(note("Loading the words…"));
+      const names = new Set(view.shown().map((each) => each.label));
+      requested = { result, names, answer: request(view) };
     }
-    const found = (await asked.answer).get(name);
+    const reasons = (await requested.answer).get(name);
     if (view.active !== name || view.result !== result || view.stale()) return;
-    mark(found ?? []);
-    const words = found?.length
-      ? lists(found)
-      : [element("p", { class: "soft" }, found ? NO_WORDS : NO_REASONS)];
-    panel.replaceChildren(heading(label, view.strictness), ...words);
+    mark(reasons ?? []);
+    show(...(reasons?.length ? lists(reasons) : [note(reasons ? NO_WORDS : NO_REASONS)]));
   } catch (error) {
-    const final = error.status === 422; // such as of a model that gives none
-    if (asked?.result === result && !final) asked = null; // the next pointing asks again
-    if (view.active === name && view.result === result) {
-      panel.replaceChildren(
-        heading(label, view.strictness),
-        element("p", { class: final ? "soft" : "message error" }, error.message),
-      );
-    }
+    const final = error.status === 422; // such as from a model without reasons
+    if (requested?.result === result && !final) requested = null; // pointing again retries
+    if (view.active === name && view.result === result)
+      show(note(error.message, final ? "soft" : "message error"));
   }
 }
 
-/** Reasons by label, of the labels that are shown. */
-async function ask(view) {
+const note = (text, style = "soft") => element("p", { class: style }, text);
+
+/** Reasons by label, for the labels that are shown. */
+async function request(view) {
   const { result } = view;
   const last = Math.max(0, ...view.shown().map((label) => result.labels.indexOf(label))) + 1;
-  const answer = await call(`models/${encodeURIComponent(result.model)}/predict`, {
+  const answer = await call(modelPath(result.model, "/predict"), {
     body: { documents: [{ text: result.text }], top_k: last, reasons: true },
   });
   return new Map(
@@ -72,56 +65,45 @@ function strong(reasons) {
   return reasons.filter(({ value }) => Math.abs(value) >= WEAKEST * largest);
 }
 
-function heading(label, strictness) {
-  const threshold = shiftedThreshold(label, strictness);
-  const at = threshold === null ? "never predicted" : `threshold ${onScale(label, threshold)}`;
-  return element(
+const heading = (label, strictness) =>
+  element(
     "p",
     { class: "reasons-label" },
     element("strong", {}, label.label),
-    element("span", { class: "soft" }, ` ${onScale(label, valueOf(label))}, ${at}`),
+    element(
+      "span",
+      { class: "soft" },
+      ` ${onScale(label, valueOf(label))}, ${thresholdText(label, strictness)}`,
+    ),
   );
-}
 
 function lists(reasons) {
   const sums = new Map(); // a word may occur several times
   for (const { word, value } of reasons) {
-    const key = word.toLowerCase();
-    sums.set(key, [sums.get(key)?.[0] ?? word, (sums.get(key)?.[1] ?? 0) + value]);
+    const [first, sum] = sums.get(word.toLowerCase()) ?? [word, 0];
+    sums.set(word.toLowerCase(), [first, sum + value]);
   }
   const ordered = [...sums.values()].sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
   const largest = Math.abs(ordered[0][1]);
-  const line = (title, chosen) =>
-    chosen.length === 0
-      ? null
-      : element(
-          "p",
-          { class: "reasons-line" },
-          element("span", { class: "soft kind" }, title),
-          element(
-            "span",
-            {},
-            ...chosen
-              .slice(0, MOST_WORDS)
-              .flatMap(([word, value]) => [
-                element(
-                  "span",
-                  { class: "word" },
-                  marked(word, value, largest),
-                  ` ${signed(value)}`,
-                ),
-                " ",
-              ]),
-          ),
-        );
-  return [
-    line(
-      "for",
-      ordered.filter(([, value]) => value > 0),
-    ),
-    line(
-      "against",
-      ordered.filter(([, value]) => value < 0),
-    ),
-  ].filter((each) => each !== null);
+  const line = (title, words) =>
+    element(
+      "p",
+      { class: "reasons-line" },
+      element("span", { class: "soft kind" }, title),
+      element(
+        "span",
+        {},
+        ...words
+          .slice(0, MAX_WORDS)
+          .flatMap(([word, value]) => [
+            element("span", { class: "word" }, marked(word, value, largest), ` ${signed(value)}`),
+            " ",
+          ]),
+      ),
+    );
+  const sides = [
+    ["for", ordered.filter(([, value]) => value > 0)],
+    ["against", ordered.filter(([, value]) => value < 0)],
+  ];
+  return sides.filter(([, words]) => words.length > 0).map(([title, words]) => line(title, words));
 }

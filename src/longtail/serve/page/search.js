@@ -1,42 +1,40 @@
-// The search over all labels of the model: a combobox with a list, as ARIA describes it.
+// The search in all labels of the model: an ARIA combobox with a listbox.
 
-import { call } from "./api.js";
+import { call, modelPath } from "./api.js";
 import { count, debounced, element, byId } from "./dom.js";
 import { percent } from "./decisions.js";
 import { badge } from "./labels.js";
 
 const input = byId("search");
-const found = byId("found");
-const MOST = 8;
+const list = byId("matches");
+const MAX_MATCHES = 8;
 
 let options = []; // {item, label}
 let current = -1;
 let request = null;
 
-/** Call back with the label that is chosen, as the service describes it; model() is its name. */
-export function watchSearch(model, onChoose, onProblem) {
-  const look = debounced(async () => {
+/** Call back with the chosen label, as the service describes it; model() is the model's name. */
+export function watchSearch(model, onChoose, onError) {
+  const search = debounced(async () => {
     request?.abort();
     request = new AbortController();
     const words = input.value.trim();
     if (!words) return close();
-    const query = new URLSearchParams({ search: words, limit: MOST });
+    const query = new URLSearchParams({ search: words, limit: MAX_MATCHES });
     try {
-      const answer = await call(`models/${encodeURIComponent(model())}/labels?${query}`, {
-        signal: request.signal,
-      });
-      show(words, answer);
+      const { signal } = request;
+      show(words, await call(modelPath(model(), `/labels?${query}`), { signal }));
     } catch (error) {
       if (error.name === "AbortError") return;
       close();
-      onProblem(error.message);
+      onError(error.message);
     }
   }, 150);
 
   function show(words, { labels, total }) {
     options = labels.map((label) => ({ label, item: option(label) }));
     if (!labels.some(({ label }) => label === words)) {
-      const label = { label: words, group: "unseen", threshold: null, unknown: true };
+      const label = { label: words, group: "unseen", threshold: null };
       const text = [
         element("span", { class: "option-name" }, `Add “${words}”`),
         element("span", { class: "soft" }, "new to this model"),
@@ -44,7 +42,7 @@ export function watchSearch(model, onChoose, onProblem) {
       options.push({ label, item: element("li", { role: "option", class: "new" }, ...text) });
     }
     options.forEach(({ item, label }, k) => {
-      item.id = `found-${k}`;
+      item.id = `match-${k}`;
       item.addEventListener("pointerdown", (event) => event.preventDefault()); // keeps the focus
       item.addEventListener("click", () => choose(label));
     });
@@ -52,10 +50,10 @@ export function watchSearch(model, onChoose, onProblem) {
     const rest = element(
       "li",
       { class: "soft rest", role: "presentation" },
-      `${count(total, "label")} found; type more to narrow them down`,
+      `${count(total, "label")} found; type more to narrow the list`,
     );
-    found.replaceChildren(...options.map(({ item }) => item), ...(more ? [rest] : []));
-    found.hidden = false;
+    list.replaceChildren(...options.map(({ item }) => item), ...(more ? [rest] : []));
+    list.hidden = false;
     input.setAttribute("aria-expanded", "true");
     point(0);
   }
@@ -68,12 +66,12 @@ export function watchSearch(model, onChoose, onProblem) {
   }
 
   function close() {
-    look.cancel();
+    search.cancel();
     request?.abort();
     options = [];
     current = -1;
-    found.hidden = true;
-    found.replaceChildren();
+    list.hidden = true;
+    list.replaceChildren();
     input.setAttribute("aria-expanded", "false");
     input.removeAttribute("aria-activedescendant");
   }
@@ -84,7 +82,7 @@ export function watchSearch(model, onChoose, onProblem) {
     onChoose(label);
   }
 
-  input.addEventListener("input", look);
+  input.addEventListener("input", search);
   input.addEventListener("blur", close);
   input.addEventListener("keydown", (event) => {
     if (event.isComposing) return;
@@ -102,14 +100,14 @@ export function watchSearch(model, onChoose, onProblem) {
 }
 
 function option({ label, group, training_documents: documents, precision, recall }) {
-  const held =
+  const scores =
     precision === null || recall === null
-      ? "no held-out figures"
+      ? "no held-out scores"
       : `precision ${percent(precision)}, recall ${percent(recall)}`;
   return element(
     "li",
     { role: "option" },
     element("span", { class: "option-name" }, label, " ", badge(group)),
-    element("span", { class: "soft" }, `${count(documents, "training document")} · ${held}`),
+    element("span", { class: "soft" }, `${count(documents, "training document")} · ${scores}`),
   );
 }

@@ -1,13 +1,13 @@
-// The slider that moves all thresholds, in the page alone, and what that changes.
+// The slider that shifts all thresholds, only on this page, and the labels that this changes.
 
 import { isPredicted } from "./decisions.js";
 import { byId } from "./dom.js";
 
 const slider = byId("strictness");
-const NAMED = 5; // labels that are named as they appear or vanish; the list shows all
+const MAX_NAMES = 5; // of labels that appear or vanish; the list shows them all
 const RANGES = { logit: { max: 5, step: 0.1 }, margin: { max: 2, step: 0.05 } };
 
-/** Call back with the strictness as it is moved. */
+/** Call back with the strictness when it changes. */
 export function watchStrictness(onMove) {
   slider.addEventListener("input", () => onMove(slider.valueAsNumber));
   byId("strictness-reset").addEventListener("click", () => {
@@ -17,13 +17,13 @@ export function watchStrictness(onMove) {
   });
 }
 
-/** Make the slider fit the scale of a model's scores, and stand at 0. */
+/** Set the slider to 0, with the range and step of a model's scale. */
 export function resetStrictness(scale) {
-  const { max, step } = RANGES[scale] ?? RANGES.logit;
+  const { max, step } = RANGES[scale];
   Object.assign(slider, { min: -max, max, step, value: 0 });
 }
 
-/** Say where the slider stands, and which of these labels appear or vanish by it. */
+/** Show the value of the slider, and which of these labels appear or vanish. */
 export function showStrictness(strictness, labels) {
   const digits = slider.step < 0.1 ? 2 : 1;
   const by = `${strictness > 0 ? "stricter" : "looser"} by ${Math.abs(strictness).toFixed(digits)}`;
@@ -42,8 +42,8 @@ export function showStrictness(strictness, labels) {
 
 function phrase(labels, verb) {
   if (labels.length === 0) return "";
-  const names = labels.slice(0, NAMED).map(({ label }) => label);
-  const rest = labels.length > NAMED ? ` and ${labels.length - NAMED} more` : "";
+  const names = labels.slice(0, MAX_NAMES).map(({ label }) => label);
+  const rest = labels.length > MAX_NAMES ? ` and ${labels.length - MAX_NAMES} more` : "";
   const ending = labels.length > 1 ? "" : verb === "vanish" ? "es" : "s";
   return `${names.join(", ")}${rest} ${verb}${ending}`;
 }
