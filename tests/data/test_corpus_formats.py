@@ -72,7 +72,7 @@ def test_bioasq_lines(tmp_path: Path) -> None:
     # One article per line needs no memory; another layout must be within the limit.
     many = bioasq(*map(article, range(100)))
     assert len(read(path, many, max_record_mb=0.001)) == 100
-    with pytest.raises(DataError, match="which has not one article per line, is larger than"):
+    with pytest.raises(DataError, match="which does not have one article per line, is larger than"):
         read(path, bioasq(*map(article, range(100)), indent=1), max_record_mb=0.001)
 
 
@@ -179,7 +179,10 @@ def test_reuters_folder_and_archives(tmp_path: Path) -> None:
 def test_sgml_labels_and_stories_that_were_once_dropped(tmp_path: Path) -> None:
     content = sgml(story(1).replace("<D>cocoa", "<D>co\ncoa"), story(2))
     assert read(tmp_path / "a.sgm", content).label_names == ("co coa", "cocoa")
-    for k, at in ((1, "story 1: expected the next story after it"), (0, "expected a story")):
+    for k, at in (
+        (1, r"story 1: expected the start of a story \(<REUTERS ...>\) after it"),
+        (0, "expected a story"),
+    ):
         stories = [story(number) for number in (1, 2, 3)]
         stories[k] = stories[k].replace("<REUTERS", "<REUTXXS")
         with pytest.raises(DataError, match=at):

@@ -68,7 +68,7 @@ def test_a_truncated_gzip_keeps_what_was_before_the_cut(tmp_path: Path, kind: st
     packed = packed[: len(packed) * 2 // 3]
     unpacked = zlib.decompressobj(wbits=31).decompress(packed)
     with pytest.raises(
-        DataError, match=r"cannot be read any further|not valid (JSON|CSV)|breaks off"
+        DataError, match=r"cannot be read any further|not valid (JSON|CSV)|is cut off"
     ):
         read(path, packed)
     data, report = skip(path)
@@ -108,7 +108,7 @@ NOT_JSON = r"a\.json, line 5: not valid JSON"
         (
             "a.json",
             ARTICLES[: ARTICLES.index(b",\n", ARTICLES.index(b"Abstract 3")) + 2],
-            "the end: the file breaks off",
+            "the end: the file is cut off",
         ),
         ("a.xml", CITATIONS[: CITATIONS.index(b"Abstract 4")], NOT_XML),
         ("a.xml", CITATIONS.replace(b"Abstract 4", b"<b>"), NOT_XML),
@@ -173,8 +173,6 @@ FILE = padded(header("reut2-000.sgm", tarfile.REGTYPE, len(sgml(story(1)))) + sg
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (header("x", tarfile.GNUTYPE_LONGNAME, 1 << 25), "a header of the tar archive is larger"),
-        (header("x", tarfile.XHDTYPE, 1 << 25), "a header of the tar archive is larger"),
         # A second archive after the end of the first would be lost silently.
         (FILE + bytes(1024) + FILE, "data after its end"),
         (FILE + b"x" + FILE[1:], "a damaged header"),
@@ -237,7 +235,7 @@ def test_parquet_bombs(tmp_path: Path) -> None:
     options = dict(compression="zstd", use_dictionary=False)
     path = write_parquet_table(tmp_path / "a.parquet", columns, **options)
     assert path.stat().st_size < 10_000
-    with pytest.raises(DataError, match=r"a group of rows is larger than 1 MB"):
+    with pytest.raises(DataError, match=r"a row group is larger than 1 MB"):
         read_data(path, max_record_mb=1)
 
 

@@ -175,7 +175,7 @@ def test_csv_with_one_column_per_label(tmp_path: Path) -> None:
     for between, named in ((";", "';'"), ("\t", r"\$'\\t'"), ("|", r"'\|'")):
         other = tmp_path / "other.csv"
         other.write_text(f"text{between}labels\nhi{between}a\n")
-        with pytest.raises(DataError, match=f"Name with delimiter .--delimiter {named}. what is"):
+        with pytest.raises(DataError, match=f"cells with delimiter .--delimiter {named}"):
             read_data(other)
     with pytest.raises(DataError, match=r"a\.csv: expected a column 'x', the columns are"):
         read(tmp_path / "a.csv", content, label_columns="toxic,x")

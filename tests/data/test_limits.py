@@ -169,7 +169,7 @@ def test_sources_that_are_none(source: Any) -> None:
         ({"delimiter": '"'}, "neither a quote nor a newline"),
         ({"label_separator": ";", "label_columns": "*"}, "cannot be combined"),
         ({"text_field": 5}, "text_field must be a string"),
-        ({"years": "2020-"}, "years must look like 2020 or, going upwards, 2020-2021, got '2020-'"),
+        ({"years": "2020-"}, "years must look like 2020 or, ascending, 2020-2021, got '2020-'"),
         ({"years": "2021-2020"}, "years must look like"),
         ({"years": "\u00b2"}, "years must look like"),
         *(({"encoding": e}, "not a text encoding") for e in ("utf-99", "utf\0", "hex", "rot13")),

@@ -90,7 +90,7 @@ def test_fingerprints_differ_by_what_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"unknown": sp.csr_matrix((4, 2))}, r"of the shape \(4, 3\) of the labels, got \(4, 2\)"),
+        ({"unknown": sp.csr_matrix((4, 2))}, r"the shape \(4, 3\) of the labels, got \(4, 2\)"),
         ({"unknown": [1]}, "of the labels, got list"),
         ({"weights": [1, 2, 3]}, r"expected 4 weights, one per document, .* got 3: \[1, 2, 3\]"),
         ({"weights": [1, 2, 3, -1]}, "finite and not negative"),

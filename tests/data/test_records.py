@@ -66,5 +66,5 @@ def test_labels_survive_the_separator(labels: list[str], separator: str) -> None
 def test_labels_that_hold_a_long_separator_are_refused_in_tables_only(tmp_path: Path) -> None:
     check_separator(tmp_path / "a.csv", ["a", "b"], "::")
     check_separator(tmp_path / "a.parquet", ["a::b"], "::")
-    with pytest.raises(DataError, match=r"'a::b' holds the separator '::'. Choose another"):
+    with pytest.raises(DataError, match=r"'a::b' contains the separator '::'. Choose another"):
         check_separator(tmp_path / "a.csv", ["c", "a::b"], "::")

@@ -166,7 +166,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, suffix: str) -> None
     broken = TextData.from_lists(["one", "two \ud800"], [["a"], ["b"]])
     with pytest.raises(InputError, match=r"was not written: '\\ud800'"):
         write_data(broken, path)
-    with pytest.raises(InputError, match="half of a surrogate pair"):
+    with pytest.raises(InputError, match="lone surrogate"):
         write_data(TextData.from_lists(["one"], [["\udfff"]]), path)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 

@@ -156,9 +156,9 @@ def _checked(document: Document, options: ReadOptions, known_ids: set[str]) -> R
         first, last = options.year_range
         year = (document.date or "")[:4]
         if not (len(year) == 4 and year.isdecimal()):
-            return Omitted("passed_over", "no date")
+            return Omitted("no date")
         if not first <= int(year) <= last:
-            return Omitted("passed_over", f"not of the years {first}-{last}")
+            return Omitted(f"not of the years {first}-{last}")
     if not document.text.strip():
         message = "the text is empty."
     elif not document.labels and not options.keep_unlabelled:
