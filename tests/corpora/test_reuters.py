@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,8 @@ def test_limits(archive: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "message"), [(MemoryError(), "more memory"), (OverflowError("big"), r"\(big\)")]
+    ("error", "message"),
+    [(MemoryError(), "more memory than available"), (OverflowError("big"), r"\(big\)")],
 )
 def test_errors_of_python_end_as_ours(
     archive: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
@@ -102,3 +104,13 @@ def test_errors_of_python_end_as_ours(
     monkeypatch.setattr(reuters, "paper_split", fail)
     with pytest.raises(DataError, match=f"the corpus reuters.*{message}"):
         load_corpus("reuters", archive, report=ReadReport())
+
+
+def test_a_warning_names_the_caller(archive: Path, tmp_path: Path) -> None:
+    with tarfile.open(archive) as packed:
+        content = packed.extractfile("reut2-000.sgm").read()
+    files = {"reut2-000.sgm": content, "reut2-001.sgm": cases.sgml("<REUTERS>")}
+    folder = cases.write_files(tmp_path / "sgml", files)
+    with pytest.warns(UserWarning, match="1 bad record was skipped") as caught:
+        load_corpus("reuters", folder, on_error="skip")
+    assert caught[0].filename == __file__

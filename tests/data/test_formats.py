@@ -43,7 +43,7 @@ def test_an_unknown_format_or_suffix(tmp_path: Path) -> None:
     path = tmp_path / "data.pdf"
     path.write_text("x")
     with pytest.raises(
-        DataError, match=r"'data.pdf' is of no known format.*--format\): jsonl, csv"
+        DataError, match=r"'data.pdf' belongs to no known format.*--format\): jsonl, csv"
     ):
         read_data(path)
     with pytest.raises(UnknownNameError, match=r"unknown format 'jsonnl'\. Did you mean 'jsonl'"):
@@ -276,7 +276,7 @@ def test_label_names_that_are_easily_confused(tmp_path: Path) -> None:
     data, report = reported(tmp_path / "a.jsonl", content)
     assert data.label_names == (" a", "a", "b\nc", "d\x00")
     (note,) = report.notes
-    assert note.endswith("other labels than those without: 1 (' a').")
+    assert note.endswith("which are distinct from those without it: 1 (' a').")
 
 
 def test_names_with_control_characters_are_escaped(tmp_path: Path) -> None:

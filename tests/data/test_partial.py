@@ -158,7 +158,7 @@ def test_a_field_that_is_not_there_is_noted(tmp_path: Path) -> None:
     report = ReadReport()
     read(tmp_path / "a.jsonl", line, known_field="knwon", weight_field="w", report=report)
     assert [note for note in report.notes if "in no document" in note] == [
-        f"the field '{name}' is in no document, or changes nothing." for name in ("knwon", "w")
+        f"the field '{name}' is in no document, or has no effect." for name in ("knwon", "w")
     ]
 
 

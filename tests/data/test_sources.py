@@ -76,7 +76,7 @@ def test_parts_of_several_files(
 def test_parts_that_are_not_clear(tmp_path: Path, names: list[str]) -> None:
     for k, name in enumerate(names):
         write_data(numbered(2, 10 * k), tmp_path / name)
-    with pytest.raises(DataError, match=r"it is not clear which is the (train|validation) part"):
+    with pytest.raises(DataError, match=r"several entries may be the (train|validation) part"):
         load_data(tmp_path)
 
 
@@ -175,10 +175,10 @@ def test_reuters_and_nltk_name_their_parts(tmp_path: Path) -> None:
     assert sizes(load_data(folder)) == {"train": 2, "validation": 1, "test": 1}
     # One document of no part must not make a random split of all.
     (folder / "cats.txt").write_text("\n".join(lines))
-    with pytest.raises(DataError, match="every document is of a part, or none"):
+    with pytest.raises(DataError, match="expected every document, or none, to belong to a part"):
         load_data(folder)
     (folder / "cats.txt").write_text(lines[3])
-    with pytest.raises(DataError, match="some are for training"):
+    with pytest.raises(DataError, match="some to the training part"):
         load_data(folder)
     (folder / "cats.txt").write_text("\n".join(lines[:3]))
     assert sizes(load_data(folder)) == {"train": 2, "validation": 1}
@@ -243,7 +243,7 @@ def test_labels_with_enough_training_documents(tmp_path: Path) -> None:
     assert parts["test"].texts == ["test 0"] and parts["test"].labels_of(0) == ["a"]
     (note,) = report.notes
     assert "fewer than 2 training documents were left out: 2, with 5 of 12 assignments" in note
-    assert "the documents that had no other labels: 4." in note
+    assert "documents without any other label were dropped: 4." in note
     # Documents that had no label before are not of those.
     write_data(
         TextData.from_lists(["nothing", "rare"], [[], ["d"]], ("a", "d")), tmp_path / "test.jsonl"

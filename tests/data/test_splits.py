@@ -262,7 +262,7 @@ def test_boundaries_lie_at_the_nearest_change_of_date(
 def test_time_never_divides_a_date(data: st.DataObject, dates: list[str]) -> None:
     sizes = data.draw(whole_shares(len(dates)))
     if len(set(dates)) < len(sizes):
-        with pytest.raises(DataError, match=f"cannot cut {len(set(dates))} different dates"):
+        with pytest.raises(DataError, match=f"cannot split {len(set(dates))} different dates"):
             assign_by_time(dates, sizes)
         return
     parts = assign_by_time(dates, sizes)
@@ -352,15 +352,18 @@ BAD_DATA: list[tuple[str, list[Callable[[], Any]]]] = [
         "cannot split 2 documents into 3 parts",
         [partial(split, DATA[:2], method=method) for method in SPLITS],
     ),
-    ("cannot cut 6 different dates into 7 parts", [lambda: folds(DATA, 6, "time")]),
+    ("cannot split 6 different dates into 7 parts", [lambda: folds(DATA, 6, "time")]),
     (
-        "not one in ISO 8601",
+        "is not ISO 8601",
         [
             partial(assign_by_time, ["1986", date], HALVES)
             for date in ("26 Feb 1987", "26.02.1987", "87", "1987/02/26", "1987-2-6")
         ],
     ),
-    ("document 1 has the date '', not one", [lambda: assign_by_time(["1987", ""], HALVES)]),
+    (
+        "document 1 has the date '', which is not ISO",
+        [lambda: assign_by_time(["1987", ""], HALVES)],
+    ),
     ("needs the dates.*date_field when", [lambda: split(BARE, HALVES, "time")]),
     ("4 of 5 ids .*'x1', 'x2', 'x3'[.]", [lambda: split_by_ids(DATA, UNKNOWN)]),
     ("needs the ids.*id_field", [lambda: split_by_ids(BARE, ["a"])]),

@@ -108,9 +108,9 @@ def _stories(name: str, read: Read, options: ReadOptions) -> Iterator[Record]:
             yield RecordError("the story does not end with </REUTERS> and was not read.", at)
             continue
         yield attempt(_story, at, body, options)
-        if rest.strip():
+        if rest := rest.strip():
             # Possibly a story with a damaged start tag.
-            message = f"expected the start of a story (<REUTERS ...>) after it, got {shown(rest.strip())}."
+            message = f"expected the start of a story (<REUTERS ...>) after it, got {shown(rest)}."
             yield RecordError(message, at)
     if is_large:
         yield RecordError(str(TooLargeError("the file", limit)), name)
