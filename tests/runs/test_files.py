@@ -150,7 +150,7 @@ def test_only_regular_files_are_read(tmp_path: Path, make: Callable[[Path], None
 
 
 def test_only_what_longtail_made_is_replaced(place: Path) -> None:
-    with pytest.raises(InputError, match=r"longtail made it\. Replace it with --overwrite"):
+    with pytest.raises(InputError, match=r"was not made by longtail\. Replace it with --overwrite"):
         files.check_replaceable(place, overwrite=False)
     files.check_replaceable(place, overwrite=True)
     # Wherever it is, also across the pieces in which a large file is read.

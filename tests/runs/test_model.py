@@ -176,9 +176,9 @@ def test_everything_is_on_the_disk_before_it_counts(
     [
         (
             OSError(errno.ENOSPC, "Full"),
-            r"Full\. The model that was there before is unchanged\. Free",
+            r"Full\. The old model is unchanged\. Free",
         ),
-        (Exception("Full"), r"Full\. The model that was there before is unchanged"),
+        (Exception("Full"), r"Full\. The old model is unchanged"),
         (InputError("as it was"), "^as it was$"),
     ],
 )
