@@ -1,4 +1,4 @@
-"""A server on the loopback that sends raw bytes, as no HTTP library would: it lies."""
+"""A local server that sends raw bytes, including invalid HTTP."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import pytest
 
 from longtail.corpora import download
 
-# So that a case takes a fraction of a second.
+# Short, so that a case takes a fraction of a second.
 LIMITS = {"TIMEOUTS": (1.0, 0.3)}
 FLOOD = 32 << 20  # bytes of an endless body; more than the buffers of a socket can hold
 UNREAD = 16 << 20  # bytes that these buffers may have held when the connection was closed
 
 
 class Client(socketserver.BaseRequestHandler):
-    """One request, and what the server sends in reply."""
+    """Handles one request."""
 
     server: Server
 
@@ -56,7 +56,7 @@ Reply = Callable[[Client], None]
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Answers each path with its replies, one per request, the last one again and again."""
+    """Answers each path with its replies in turn, repeating the last."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -75,7 +75,7 @@ class Server(socketserver.ThreadingTCPServer):
         self.server_close()
 
     def handle_error(self, *_: object) -> None:
-        """Nothing: clients hang up."""
+        """Ignore clients that hang up."""
 
     def serve(self, path: str, *replies: Reply) -> str:
         self.replies[path] = list(replies)
@@ -118,7 +118,7 @@ def endless(client: Client) -> None:
 
 @contextmanager
 def conditions(scratch: Path) -> Iterator[Server]:
-    """A server, a cache in the scratch folder, and limits of fractions of a second."""
+    """Run a server, with a cache in the scratch folder and short timeouts."""
     look_up = socket.getaddrinfo
 
     def only_here(host: str | bytes | None, *values: Any, **settings: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Downloads from good servers and from those that lie, drip, redirect and break off."""
+"""Downloads from good servers and from broken, slow or malicious ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def secure(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A second server that speaks TLS, with a certificate that is trusted here."""
+    """A second server with TLS and a trusted certificate."""
     if shutil.which("openssl") is None:
         pytest.skip("needs the openssl command to make a certificate")
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"

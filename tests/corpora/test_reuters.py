@@ -1,4 +1,4 @@
-"""The Reuters corpus: the exact figures of a real copy, and a small synthetic one."""
+"""The Reuters corpus: exact figures of a real copy, and a small synthetic one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_papers_reuters(shared: Path) -> None:
     assert len(corpus.label_names) == 90 and corpus.Y.nnz == 13_328
     per_document = np.diff(parts["test"].Y.indptr)
     assert (per_document == 1).sum() == 2583 and (per_document > 1).sum() == 436
-    # Of a conversion that was checked, as tests/test_shared.py checks its counts and groups.
+    # A verified conversion; tests/test_shared.py checks its counts and groups.
     validation = (shared / "reuters" / "validation_ids.txt").read_text().split()
     assert set(parts["validation"].ids or ()) == set(validation)
     for part, data in parts.items():
@@ -37,7 +37,7 @@ TEST = {101: ["gold"], 103: ["grain", "tin"], 105: ["tin"], 107: ["wheat"]}
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """A small Reuters: labels seen in one part only, and the story that NLTK does not have."""
+    """A small Reuters with labels in one part only, and the story that NLTK does not have."""
     stories = [cases.story(n, (*topics, "cpu")) for n, topics in TRAIN.items()]
     stories.append(cases.story(1199, ("gold",)))
     stories += [cases.story(n, tuple(topics), "TEST") for n, topics in TEST.items()]

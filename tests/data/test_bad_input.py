@@ -1,4 +1,4 @@
-"""Every format with every defect: raised with its line or item, or skipped, counted and shown.
+"""Every defect in every format: raised with its place, or skipped, counted and shown.
 
 The files of the table hold a good document, one with a defect, and another good one. Defects that
 no reader sees itself, such as an empty text or an id that is taken, are in JSON Lines only.
@@ -54,7 +54,7 @@ CSV = [
 LIBMULTILABEL = [
     (b"alone", r"expected two cells .* or three .*, got 1"),
     (b"2\tx\tb\tmore", "expected two cells.*got 4"),
-    # With a tab in the text the labels would become the id.
+    # A tab in the text would turn the labels into an id.
     (b"x\tb", "expected 3 cells as before, got 2"),
     (b"2\tx\tGr\xf6\xdfe", "not valid UTF-8"),
 ]
@@ -121,7 +121,7 @@ def parquet_with(bad: dict[str, Any]) -> bytes:
 
 
 GOOD = b'{"text": "t", "labels": ["x"], "id": %d}'
-# Name of a file, its content with a gap for the bad record, those, and where the message puts them.
+# File name, content with a gap for the bad record, bad records, and their place in the message.
 FILES: list[tuple[str, Any, list[Any], str]] = [
     ("a.jsonl", b"\n".join([GOOD % 1, b"%b", GOOD % 3]), JSONL, "line 2: "),
     ("a.csv", b'id,text,labels\n1,"t",x\n%b\n3,"t",x\n', CSV, "line 3: "),

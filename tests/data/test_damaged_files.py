@@ -1,4 +1,4 @@
-"""Files that end too early, are damaged, or unpack to all memory: archives, XML, Parquet."""
+"""Truncated and damaged files, and files that unpack to too much: archives, XML, Parquet."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_truncated_gzip_keeps_what_was_before_the_cut(tmp_path: Path, kind: st
         read(path, packed)
     data, report = skip(path)
     assert numbers(data) == list(range(len(data)))
-    # All that can be unpacked, but for the last few KB in buffers.
+    # All that can be unpacked except a few KB in buffers.
     assert len(data) / 2000 > len(unpacked) / len(content) - 0.03 > 0.6
     assert 1 <= report.skipped <= 2 and "cannot be read any further" in report.examples[-1]
 
@@ -89,7 +89,7 @@ def test_a_damaged_gzip(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"after 2000 records: cannot be read any further.*CRC"):
         read(path, packed[:-6] + bytes(2) + packed[-4:])
     assert len(skip(path)[0]) == 2000
-    # The header of a table is no record.
+    # The header of a table is not a record.
     table = gzip.compress(b"text,a\nx,1\ny,1\n")[:-8]
     with pytest.raises(DataError, match="after 2 records: cannot be read any further"):
         read(tmp_path / "a.csv", table, label_columns="*")
@@ -210,7 +210,7 @@ def test_one_damaged_member_of_a_zip(tmp_path: Path) -> None:
         read(path, content.replace(b"two", b"tow"))
     data, report = skip(path)
     assert data.texts == ["one"] and report.skipped == 1
-    # The flag of encryption, in the central directory: a password would be needed.
+    # The encryption flag in the central directory.
     damaged = bytearray(content)
     damaged[content.rindex(b"PK\x01\x02") + 8] |= 1
     with pytest.raises(DataError, match=r"line 2.*(password|encrypted)"):
@@ -240,7 +240,7 @@ def test_parquet_bombs(tmp_path: Path) -> None:
 
 
 def test_parquet_groups_that_are_larger_than_a_record(tmp_path: Path) -> None:
-    # DuckDB and fastparquet write the texts of a whole group of rows in one page.
+    # DuckDB and fastparquet write the texts of a row group in one page.
     chance = random.Random(0)
     texts = [chance.randbytes(500).hex() for _ in range(12_000)]
     path = write_parquet_table(tmp_path / "a.parquet", {"text": texts}, data_page_size=1 << 30)

@@ -1,4 +1,4 @@
-"""Unknown labels and weights of documents: from every source, through every operation, to files."""
+"""Unknown labels and document weights: read, kept by every operation, written."""
 
 from __future__ import annotations
 

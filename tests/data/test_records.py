@@ -38,7 +38,7 @@ def parse(path: Path, delimiter: str) -> list[dict[str, Any]]:
 def test_what_is_written_is_read(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The suffix of the name counts, not that of the temporary path.
+    # The suffix of the final name decides, not that of the temporary path.
     path = tmp_path / "temporary"
     monkeypatch.setattr("longtail.data.writing.BATCH", 2)
     write_records(path, Path(name), COLUMNS, iter(RECORDS), ";")

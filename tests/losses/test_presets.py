@@ -77,7 +77,7 @@ def test_mu_follows_the_data(stats: LabelStats, mu: float, overrides: dict[str, 
         assert loss.mu == stats.mu == pytest.approx(mu)
         assert loss(torch.zeros(1, stats.n_labels), torch.zeros(1, stats.n_labels)).isfinite()
     for name in ("bce", "cb", "ntr-fl", "logit-adjusted"):
-        # The row itself names no mu: the module's own default would be that of Reuters.
+        # The row has no mu; the module's default is that of Reuters.
         assert build_loss(name, stats, weighting="rebalanced", **overrides).mu == stats.mu
         assert build_loss(name, stats, weighting="rebalanced", mu=0.3).mu == 0.3
 

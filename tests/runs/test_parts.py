@@ -1,4 +1,4 @@
-"""An output in parts: kept, continued, replaced and removed; tests/attack/kills.py kills it."""
+"""Resumable output: kept, resumed, replaced and removed; tests/attack/kills.py kills it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_old_file_stays_until_the_new_one_is_whole(out: Path) -> None:
     first = start(out, overwrite=True)
     first.add([{"n": 0}])
     first.close()
-    # What was allowed at the start is allowed to whoever resumes.
+    # Resuming may replace the file if the start was allowed to.
     again = start(out, resume=True)
     assert out.read_text() == "old"
 
