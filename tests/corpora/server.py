@@ -18,8 +18,6 @@ from longtail.corpora import download
 
 # Short, so that a case takes a fraction of a second.
 LIMITS = {"TIMEOUTS": (1.0, 0.3)}
-FLOOD = 32 << 20  # bytes of an endless body; more than the buffers of a socket can hold
-UNREAD = 16 << 20  # bytes that these buffers may have held when the connection was closed
 
 
 class Client(socketserver.BaseRequestHandler):
@@ -46,11 +44,6 @@ class Client(socketserver.BaseRequestHandler):
     def send(self, data: bytes | str) -> None:
         self.request.sendall(data.encode("latin-1") if isinstance(data, str) else data)
 
-    def flood(self, data: bytes) -> None:
-        for _ in range(FLOOD // len(data)):
-            self.send(data)
-            self.server.flooded += len(data)
-
 
 Reply = Callable[[Client], None]
 
@@ -67,7 +60,6 @@ class Server(socketserver.ThreadingTCPServer):
         self.url = f"http{'s' if context else ''}://127.0.0.1:{self.server_address[1]}"
         self.replies: dict[str, list[Reply]] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
-        self.flooded = 0
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
@@ -109,11 +101,6 @@ def status(number: int, *headers: str, body: bytes = b"an error page") -> Reply:
 
 def redirect(to: str, number: int = 302) -> Reply:
     return status(number, f"Location: {to}", "Connection: close")
-
-
-def endless(client: Client) -> None:
-    client.send("HTTP/1.1 200 OK\r\nX: y\r\n\r\n")
-    client.flood(b"y" * (1 << 16))
 
 
 @contextmanager

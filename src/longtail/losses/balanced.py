@@ -41,10 +41,11 @@ class BalancedTerms:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> BalancedTerms:
         """Apply a function to every per-label tensor."""
-        tensors = {
-            name: getattr(self, name) for name in ("shift", "label_weight", "inverse_counts")
-        }
-        return replace(self, **{k: v if v is None else change(v) for k, v in tensors.items()})
+        changed: dict[str, Any] = {}
+        for name in ("shift", "label_weight", "inverse_counts"):
+            value = getattr(self, name)
+            changed[name] = None if value is None else change(value)
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)
