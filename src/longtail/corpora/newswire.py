@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from longtail.data.documents import PARTS, Document
 from longtail.data.textdata import TextData
 from longtail.errors import InputError, UnknownNameError
-from longtail.progress import OnProgress, Progress
+from longtail.progress import OnProgress, Progress, ignore
 
 
 class Family(NamedTuple):
@@ -236,7 +236,7 @@ def load(
     seed: int = 0,
     preset: str = "reuters",
     *,
-    progress: OnProgress,
+    progress: OnProgress = ignore,
 ) -> dict[str, TextData]:
     """Generate train, validation and test parts; sizes given override those of the preset."""
     if preset not in PRESETS:
