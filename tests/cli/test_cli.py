@@ -147,7 +147,7 @@ def test_a_missing_test_part_is_reported_before_training(
         ("train newswires --out x", "neither a known corpus"),
         ("train newswire --out x --loss dbb", "Did you mean 'db'"),
         ("evaluate nowhere newswire", "holds no longtail model"),
-        ("evaluate ../a.csv newswire", "../a.csv is a file. Expected the folder of a model"),
+        ("evaluate ../a.csv newswire", "../a.csv is a file. Expected a model folder"),
         ("serve nowhere", "holds no longtail model"),
         ("report nowhere --data newswire", "holds no longtail model"),
         ("stats ./reuters", "no such file or folder: ./reuters. Expected a file such as"),

@@ -315,7 +315,7 @@ def test_a_missing_run_and_empty_data(longtail: Command, trained: Path, tmp_path
     longtail.fails("holds no longtail model", "predict", tmp_path / "no", tmp_path / "missing.csv")
     (tmp_path / "file").write_text("text")
     longtail.fails(
-        "file is a file. Expected the folder of a model", "predict", tmp_path / "file", trained
+        "file is a file. Expected a model folder", "predict", tmp_path / "file", trained
     )
     for name in ("in.txt", "in.csv", "in.jsonl"):
         (tmp_path / name).write_text("" if name != "in.csv" else "text\n")
