@@ -314,9 +314,7 @@ def test_what_makes_no_sense_is_reported_first(
 def test_a_missing_run_and_empty_data(longtail: Command, trained: Path, tmp_path: Path) -> None:
     longtail.fails("holds no longtail model", "predict", tmp_path / "no", tmp_path / "missing.csv")
     (tmp_path / "file").write_text("text")
-    longtail.fails(
-        "file is a file. Expected a model folder", "predict", tmp_path / "file", trained
-    )
+    longtail.fails("file is a file. Expected a model folder", "predict", tmp_path / "file", trained)
     for name in ("in.txt", "in.csv", "in.jsonl"):
         (tmp_path / name).write_text("" if name != "in.csv" else "text\n")
         longtail.fails(f"{name}: holds no documents", "predict", trained, tmp_path / name)
