@@ -173,6 +173,8 @@ FILE = padded(header("reut2-000.sgm", tarfile.REGTYPE, len(sgml(story(1)))) + sg
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (header("x", tarfile.GNUTYPE_LONGNAME, 1 << 25), "a header of the tar archive is larger"),
+        (header("x", tarfile.XHDTYPE, 1 << 25), "a header of the tar archive is larger"),
         # A second archive after the end of the first would be lost silently.
         (FILE + bytes(1024) + FILE, "data after its end"),
         (FILE + b"x" + FILE[1:], "a damaged header"),

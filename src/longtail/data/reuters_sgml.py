@@ -35,6 +35,8 @@ DATE = re.compile(r"([0-9]{1,2})-([A-Z]{3})-([0-9]{4})")
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 SIGNATURE = re.compile(r"\sreuter$", re.IGNORECASE)
+# Linux paths have at most 4,096 bytes, but a header may state any size.
+LONGEST_HEADER = 1 << 14
 PIECE = 1 << 13  # small: a truncated file loses the piece with the cut
 PARTS = {"TRAIN": "train", "TEST": "test"}
 Read = Callable[[int], bytes]
@@ -63,10 +65,18 @@ def _sgml_files(path: Path, tick: Tick) -> Iterator[tuple[str, Read]]:
             yield path.name, opened.read
 
 
+class _TarFile(io.BufferedReader):
+    """A file for tarfile that bounds the size of headers; its reads are full."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > LONGEST_HEADER:
+            raise TooLargeError("a header of the tar archive", LONGEST_HEADER)
+        return super().read(size)
+
+
 def _tar_members(file: BinaryIO) -> Iterator[tuple[str, Read]]:
     try:
-        # tarfile relies on full reads.
-        with io.BufferedReader(cast(io.RawIOBase, file)) as opened:
+        with _TarFile(cast(io.RawIOBase, file)) as opened:
             tar: Any = tarfile.TarFile(fileobj=opened, encoding="utf-8")
             while member := tar.next():
                 tar.members.clear()  # it would keep all of them
