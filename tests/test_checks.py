@@ -1,4 +1,4 @@
-"""Checks of arguments: what passes, and what the messages say."""
+"""Argument checks: valid values, and messages for others."""
 
 from __future__ import annotations
 

@@ -132,7 +132,8 @@ def test_the_data_page_names_every_format_option_corpus_and_split() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["labels", "classifier.estimator", "corpora.newswire", "losses.presets"]
+    "name",
+    ["labels", "classifier.estimator", "corpora.newswire", "losses.modules", "losses.presets"],
 )
 def test_docstring_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"longtail.{name}"))

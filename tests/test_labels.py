@@ -36,7 +36,7 @@ def test_mu_by_hand() -> None:
     stats = LabelStats.from_lists([["a"], ["a", "b"], ["a"]])
     assert stats.mu_source == "pairs"
     assert stats.mu == pytest.approx((np.mean([1, 0.25, 0.75, 1]) + 0.875) / 2)
-    # From counts it is the mean of r, a share: where most have no label 10 / 1 would be none.
+    # From counts it is the mean of r, at most 1, where 10 / 1 would exceed it.
     for counts, n_samples, mu in (([3, 1], 3, 3 / 4), ([0, 0], 3, 1.0), ([1], 10, 1.0)):
         stats = LabelStats.from_counts(counts, n_samples)
         assert stats.mu_source == "counts" and stats.mu == pytest.approx(mu)
@@ -52,7 +52,7 @@ def test_what_no_documents_can_have_is_refused(kind: str) -> None:
 @pytest.mark.parametrize("make", [sp.csr_matrix, sp.csr_array])
 @pytest.mark.parametrize("dtype", [np.float64, np.int8, bool])
 def test_the_callers_matrix_is_left_alone(dtype: type, make: type) -> None:
-    # The columns of the first document are not in order; two zeros are stored.
+    # The first document's columns are unsorted; two zeros are stored.
     values, columns = np.array([1, 0, 1, 1, 0, 1], dtype=dtype), np.array([2, 0, 1, 1, 2, 0])
     matrix = make((values, columns, np.array([0, 3, 4, 6, 6])), shape=(4, 3))
     parts = (matrix.data, matrix.indices, matrix.indptr)
@@ -60,7 +60,7 @@ def test_the_callers_matrix_is_left_alone(dtype: type, make: type) -> None:
     for part in parts:
         part.setflags(write=False)
     stats = LabelStats.from_matrix(matrix)
-    # Neither zeros nor the order of the columns were tidied up in place.
+    # Neither zeros nor column order were changed in place.
     after = (matrix.data, matrix.indices, matrix.indptr)
     assert all(now is part for now, part in zip(after, parts, strict=True))
     assert all(map(np.array_equal, parts, before))
@@ -82,7 +82,7 @@ def test_labels_that_share_the_lowest_count_are_the_tail(
 
 
 def test_elements_stored_in_parts_are_summed() -> None:
-    # Two documents; the first says 0.25 + 0.5 of label 1, and 0 of label 0.
+    # Two documents; the first has 0.25 + 0.5 of label 1, and 0 of label 0.
     data, columns = np.array([0.25, 0, 0.5, 1, 1]), np.array([1, 0, 1, 0, 1])
     matrix = sp.csr_matrix((data, columns, np.array([0, 3, 5])), shape=(2, 2))
     stats, whole = LabelStats.from_matrix(matrix), LabelStats.from_matrix([[0, 0.75], [1, 1]])
@@ -133,7 +133,7 @@ def test_declared_labels_have_a_column_and_their_order() -> None:
     encoder = encoded([["b"]], ["z", "b", "a", "z"])
     matrix, names = encoder.finish()
     assert names == ("z", "b", "a") and matrix.toarray().tolist() == [[0, 1, 0]]
-    # One label more, and there is no order but the alphabet's.
+    # With an undeclared label the order is alphabetical.
     encoder.add(["new"])
     matrix, names = encoder.finish()
     assert names == ("a", "b", "new", "z")

@@ -1,4 +1,4 @@
-"""The one value that long work reports."""
+"""Progress: its text, and how it is shown."""
 
 from __future__ import annotations
 

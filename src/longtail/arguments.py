@@ -1,6 +1,6 @@
-"""The arguments of the estimator beside model and training: defaults and help of the flags.
+"""Arguments of the estimator other than model and training: defaults and help texts.
 
-No torch here, so that `--help` is fast.
+Imports no torch, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from longtail.settings import Settings, setting
 
 @dataclass(repr=False)
 class Arguments(Settings):
-    """See `LongTailClassifier`, which has them as its own."""
+    """Documented in `LongTailClassifier`, which takes each of them."""
 
     loss: str | None = setting(
-        None, "A loss of docs/losses.md, such as db; if not given, that of the model.", common=True
+        None, "A loss of docs/losses.md, such as db; default: the model's.", common=True
     )
-    folds: int | None = setting(None, "Models to cross-fit; 1: one, and a validation part.")
+    folds: int | None = setting(
+        None, "Folds to cross-fit, one model each; 1: one model and a validation part."
+    )
     label_texts: str | Mapping[str, str] | None = setting(
         None,
-        "names, or a JSON file of label descriptions: rare labels learn from them too.",
+        "`names`, or a JSON file of label descriptions, which help rare labels.",
         common=True,
     )
     random_state: int = setting(0, "Seed: the same seed gives the same model.", common=True)
@@ -36,5 +38,5 @@ class Arguments(Settings):
     )
     min_labels: int = setting(0, "Minimum number of labels per text.", common=True)
     max_labels: int | None = setting(
-        None, "Maximum number of labels per text; if not given, any number.", common=True
+        None, "Maximum number of labels per text; default: no limit.", common=True
     )

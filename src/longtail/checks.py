@@ -1,4 +1,4 @@
-"""Checks of arguments: numbers, choices and text, each with one message for all packages."""
+"""Argument checks with one message for all packages: numbers, choices, text."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ def check_number(
     """Raise unless the value is a finite number from `minimum` to `maximum`.
 
     Args:
-        optional: None is allowed.
-        exclusive: `minimum` itself is not.
+        optional: allow None.
+        exclusive: refuse `minimum` itself.
     """
     if value is None and optional:
         return
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    # Not by math.isfinite, which an integer beyond float overflows.
+    # math.isfinite overflows for an integer beyond float.
     is_number = is_number and -math.inf < value < math.inf
     if is_number and minimum <= value <= maximum and not (exclusive and value == minimum):
         return
-    wanted = "a finite number"
+    expected = "a finite number"
     if minimum > -math.inf:
-        wanted = f"a number {'above' if exclusive else 'of at least'} {minimum:g}"
+        expected = f"a number {'above' if exclusive else 'of at least'} {minimum:g}"
     if maximum < math.inf:
-        wanted += f" and at most {maximum:g}"
+        expected += f" and at most {maximum:g}"
     hint = ""
     if isinstance(value, str) and re.fullmatch(r"\d+e[+-]?\d+", value):
         # YAML reads 1e5 as a string.
         hint = f" In YAML write {value.replace('e', '.0e')}."
-    raise InputError(f"{name} must be {wanted}, got {value!r}.{hint}")
+    raise InputError(f"{name} must be {expected}, got {value!r}.{hint}")
 
 
 def check_bool(name: str, value: Any) -> None:
-    """Raise unless the value is True or False, of Python or numpy."""
-    if type(value).__name__ != "bool":  # numpy's has the same name
+    """Raise unless the value is a Python or numpy bool."""
+    if type(value).__name__ != "bool":  # numpy's type has the same name
         raise InputError(f"{name} must be true or false, got {value!r}.")
 
 
@@ -68,12 +68,12 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether the text holds half of a surrogate pair, which UTF-8 cannot encode."""
+    """Return whether the text has a lone surrogate, which UTF-8 cannot encode."""
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
 def replace_surrogates(text: str) -> str:
-    """Halves of surrogate pairs as U+FFFD; two halves that belong together become one character."""
+    """Join surrogate pairs into one character, and replace lone surrogates by U+FFFD."""
     if not has_surrogate(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

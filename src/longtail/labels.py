@@ -1,6 +1,5 @@
-"""Statistics of the labels before training: how often each occurs.
+"""Label statistics: counts for the balancing losses, and the groups head, medium and tail.
 
-`LabelStats` feeds the balancing losses; `label_groups` cuts the labels into head, medium and tail.
 numpy and scipy only.
 """
 
@@ -25,10 +24,10 @@ GROUP_NAMES = ("head", "medium", "tail")
 
 @dataclass(frozen=True, eq=False)
 class LabelStats:
-    """Counts of every label in the training documents, and values derived from them.
+    """Label counts of the training documents, and `mu` for the rebalancing losses.
 
-    Make one with `from_matrix`, `from_lists` or `from_counts`; the first two also see which labels
-    share documents, by which the rebalancing losses choose `mu`.
+    Build it with `from_matrix` or `from_lists`, which see which labels co-occur, or with
+    `from_counts`.
 
     Example:
         >>> stats = LabelStats.from_lists([["copper"], ["copper", "nickel"], ["copper"]])
@@ -42,10 +41,11 @@ class LabelStats:
     n_samples: int
     label_names: tuple[str, ...] | None = None
     mu: float = 1.0
-    """The rebalancing centre: half the mean plus half the median of r, see `mu_source`."""
+    """The centre of the rebalanced weight; see `mu_source`."""
     mu_source: Literal["pairs", "counts"] = "counts"
-    """`pairs`: mu by the paper's rule. `counts`: the pairs are unknown, mu is the mean of r alone
-    (n_samples / total count, exact when every document has a label); the median needs the pairs."""
+    """`pairs`: the mean of the mean and the median of r over all pairs of a document and a label.
+    `counts`: the pairs are unknown, so mu is the mean alone: n_samples / total count, exact if
+    every document has a label."""
 
     def __post_init__(self) -> None:
         counts = np.array(_numbers(self.label_counts, "label_counts must be numbers"))
@@ -84,10 +84,7 @@ class LabelStats:
         n_samples: int,
         label_names: Sequence[str] | None = None,
     ) -> LabelStats:
-        """From the number of training documents of each label: a sequence, or name -> count.
-
-        Without the pairs `mu` falls back to n_samples / total count (see `mu_source`).
-        """
+        """Build from the number of training documents per label: a sequence, or name -> count."""
         if isinstance(label_counts, Mapping):
             label_names = list(label_counts)
             label_counts = list(label_counts.values())
@@ -97,7 +94,7 @@ class LabelStats:
 
     @classmethod
     def from_matrix(cls, Y: Any, label_names: Sequence[str] | None = None) -> LabelStats:
-        """From a documents x labels indicator matrix: scipy sparse, numpy, or nested lists."""
+        """Build from a documents x labels indicator matrix: scipy sparse, numpy, nested lists."""
         matrix = _as_csr(Y)
         counts = np.asarray(matrix.sum(axis=0), dtype=np.float64).ravel()
         mu = _mu_from_pairs(matrix, counts)
@@ -107,15 +104,15 @@ class LabelStats:
     def from_lists(
         cls, labels: Iterable[Iterable[str]], label_names: Sequence[str] | None = None
     ) -> LabelStats:
-        """From one list of label names per document; names are sorted unless given."""
+        """Build from one list of label names per document; names are sorted unless given."""
         matrix, names = encode_labels(labels, label_names)
         return cls.from_matrix(matrix, names)
 
 
 class LabelEncoder:
-    """Label lists to a sparse matrix, a document at a time: no dense row, four bytes per label.
+    """Encode label lists as a sparse matrix, one document at a time, four bytes per label.
 
-    The columns are the labels that were added, sorted by name; see `declare`.
+    The columns are the labels seen, sorted by name; see `declare`.
     """
 
     def __init__(self) -> None:
@@ -128,9 +125,9 @@ class LabelEncoder:
         return len(self.row_starts) - 1
 
     def declare(self, label_names: Iterable[str]) -> None:
-        """Give these labels a column even if no document carries them.
+        """Give these labels a column even if no document has them.
 
-        They keep their order as long as no document brings another label.
+        They keep their order unless a document has an undeclared label.
         """
         self.declared = tuple(dict.fromkeys((*self.declared, *_names(label_names))))
         for name in self.declared:
@@ -144,7 +141,7 @@ class LabelEncoder:
         self.row_starts.append(len(self.columns))
 
     def finish(self) -> tuple[sp.csr_matrix, tuple[str, ...]]:
-        """The documents x labels matrix and the names of its columns."""
+        """Return the documents x labels matrix and its column names."""
         declared = self.declared
         names = declared if len(declared) == len(self.index) else tuple(sorted(self.index))
         position = np.empty(len(names), dtype=np.int32)
@@ -160,9 +157,9 @@ class LabelEncoder:
 def encode_labels(
     labels: Iterable[Iterable[str]], label_names: Sequence[str] | None = None
 ) -> tuple[sp.csr_matrix, tuple[str, ...]]:
-    """Label lists to a sparse indicator matrix and its column names, sorted unless given.
+    """Encode label lists as a sparse indicator matrix; return it with its column names.
 
-    With names given, any other label is an error; none is dropped silently.
+    Names are sorted unless given; with names given, any other label is an error.
     """
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise InputError(
@@ -183,7 +180,7 @@ def encode_labels(
 
 
 def check_unique(label_names: Iterable[str]) -> tuple[str, ...]:
-    """Label names as a tuple; raise if a label has two columns."""
+    """Return the label names as a tuple; raise if one occurs twice."""
     names = _names(label_names)
     if len(set(names)) != len(names):
         repeated = next(name for name, n in Counter(names).items() if n > 1)
@@ -192,7 +189,7 @@ def check_unique(label_names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _names(names: Iterable[str], where: str = "") -> tuple[str, ...]:
-    """Names as a tuple, or an error: a single string would be read letter by letter."""
+    """Return the names as a tuple; raise for a single string, which would be read by letters."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise InputError(
             f"{where}expected a list of labels, got {shown(names)}. "
@@ -209,10 +206,10 @@ def _names(names: Iterable[str], where: str = "") -> tuple[str, ...]:
 
 
 def group_cuts(counts: FloatArray) -> tuple[float, float]:
-    """The terciles of the counts, as in the paper.
+    """Return the terciles of the counts, as in the paper.
 
-    Where a third of the labels or more share the lowest count, the first lies above it: they are
-    the tail.
+    If a third of the labels or more share the lowest count, the first cut lies just above it, so
+    that these labels are the tail.
     """
     low, high = np.quantile(counts, [1 / 3, 2 / 3]).tolist()
     lowest = float(counts.min())
@@ -225,25 +222,22 @@ def group_cuts(counts: FloatArray) -> tuple[float, float]:
 def label_groups(
     label_counts: ArrayLike, cuts: tuple[float, float] | None = None
 ) -> dict[str, NDArray[np.bool_]]:
-    """Boolean masks of the head, medium and tail labels.
+    """Return Boolean masks of the head, medium and tail labels.
 
-    Tail: count below the first cut; head: count above the second. The default is `group_cuts`.
+    Tail: count below the first cut; head: count above the second. Default: `group_cuts`.
     """
     counts = _numbers(label_counts, "label counts must be numbers")
     if counts.ndim != 1 or counts.size == 0 or np.isnan(counts).any():
         raise InputError(f"expected one count per label, without NaN, got {shown(label_counts)}.")
     limits = _numbers(group_cuts(counts) if cuts is None else cuts, "cuts must be numbers")
     if limits.shape != (2,) or not limits[0] <= limits[1]:
-        raise InputError(
-            "cuts must be two numbers, of which the first must not exceed the second, got "
-            f"{shown(cuts)}."
-        )
+        raise InputError(f"cuts must be two numbers in ascending order, got {shown(cuts)}.")
     tail, head = counts < limits[0], counts > limits[1]
     return {"head": head, "medium": ~(head | tail), "tail": tail}
 
 
-def _numbers(values: Any, wanted: str, hint: str = "") -> FloatArray:
-    """Values as float64, or an error: text is not read as numbers, nor complex ones cut."""
+def _numbers(values: Any, expected: str, hint: str = "") -> FloatArray:
+    """Convert to float64; raise for text and complex numbers, which numpy would convert."""
     try:
         raw = np.asarray(values)
         has_text = raw.dtype.kind == "O" and any(isinstance(v, (str, bytes)) for v in raw.flat)
@@ -251,17 +245,17 @@ def _numbers(values: Any, wanted: str, hint: str = "") -> FloatArray:
             raise TypeError(f"values of type {raw.dtype}")
         with np.errstate(over="ignore"):
             return raw.astype(np.float64)
-    except Exception as error:  # torch and pandas raise theirs
-        raise InputError(f"{wanted}, got {shown(values)} ({error}).{hint}") from error
+    except Exception as error:  # torch and pandas raise their own
+        raise InputError(f"{expected}, got {shown(values)} ({error}).{hint}") from error
 
 
 def _as_csr(Y: Any) -> sp.csr_matrix:
-    """A float64 copy: the caller's matrix may hold stored zeros, and stays as it is."""
-    wanted = "expected a documents x labels matrix of numbers"
+    """Return a float64 copy without stored zeros; the caller's matrix is not changed."""
+    expected = "expected a documents x labels matrix of numbers"
     hint = " For lists of label names use LabelStats.from_lists."
-    plain = Y if sp.issparse(Y) else _numbers(Y, wanted, hint)
+    plain = Y if sp.issparse(Y) else _numbers(Y, expected, hint)
     if plain.ndim != 2 or plain.dtype.kind not in "biuf":
-        raise InputError(f"{wanted}, got {plain.ndim} dimensions of {plain.dtype}.{hint}")
+        raise InputError(f"{expected}, got {plain.ndim} dimensions of {plain.dtype}.{hint}")
     matrix = sp.csr_matrix(plain, dtype=np.float64, copy=True)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()

@@ -1,5 +1,4 @@
-"""How long work reports where it stands: one value and one kind of callback for all of it, and the
-bar or the lines that show it."""
+"""Progress of long work: what callbacks receive, and the bar or log lines that show it."""
 
 from __future__ import annotations
 
@@ -17,15 +16,15 @@ from longtail.errors import InputError
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a piece of work stands; the figures of a training are None elsewhere."""
+    """The state of long-running work; only training sets `epoch`, `loss` and `best`."""
 
     stage: str
-    """What is being done: "reading news.csv", "training"."""
+    """Such as "reading news.csv" or "training"."""
     done: int = 0
     total: int | None = None
-    """None where it is not known beforehand."""
+    """None if unknown in advance."""
     unit: str = "documents"
-    """Of `done` and `total`: documents, bytes, labels or steps."""
+    """Unit of `done` and `total`: documents, bytes, labels or steps."""
     epoch: int | None = None
     epochs: int | None = None
     fold: int = 1
@@ -36,7 +35,7 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """How much of the work in all folds is done, from 0 to 1."""
+        """The fraction done over all folds, from 0 to 1."""
         within = min(1.0, self.done / self.total) if self.total else 0.0
         return min(1.0, (self.fold - 1 + within) / max(1, self.folds))
 
@@ -47,38 +46,37 @@ class Progress:
 
 OnProgress = Callable[[Progress], None]
 Watch = OnProgress | Literal["auto"] | bool | None
-"""A callback; "auto" or True: a bar in a terminal or a notebook; None or False: nothing."""
+"""A callback; "auto" or True for a bar in a terminal or notebook; None or False for nothing."""
 
 
 def ignore(progress: Progress) -> None:
-    """The callback of nobody who watches."""
+    """The callback that does nothing."""
 
 
 @contextmanager
 def watching(watch: Watch) -> Iterator[OnProgress]:
-    """The callback that was asked for; in a worker of joblib, whose bars would mix, no bar."""
-    if watch == "auto" or watch is True:
-        if current_process().name != "MainProcess":
-            yield ignore
-            return
+    """Yield the callback for a `progress` argument; in joblib workers, no bar."""
+    if callable(watch):
+        yield watch
+    elif watch not in ("auto", True, False, None):
+        raise InputError(f"progress must be a function, 'auto' or None, got {watch!r}.")
+    elif watch and current_process().name == "MainProcess":
         with show_progress(every_seconds=None) as show:
             yield show
-    elif callable(watch):
-        yield watch
-    elif watch:
-        raise InputError(f"progress must be a function, 'auto' or None, got {watch!r}.")
     else:
         yield ignore
 
 
 @contextmanager
 def show_progress(every_seconds: float | None = 10.0) -> Iterator[OnProgress]:
-    """A bar in a terminal or a notebook, gone when done; else a plain line now and then, or, with
-    `every_seconds` of None, nothing."""
+    """Yield a callback that shows a bar in a terminal or notebook, and elsewhere logs plain lines.
+
+    `every_seconds`: between two lines; None for no lines.
+    """
     from rich.console import Console
 
     console = Console(stderr=True)
-    # In a notebook without ipywidgets rich would warn instead.
+    # In a notebook without ipywidgets rich warns instead of showing a bar.
     if not console.is_terminal and not (console.is_jupyter and find_spec("ipywidgets")):
         yield ignore if every_seconds is None else _plain_lines(every_seconds)
         return
@@ -109,16 +107,17 @@ def show_progress(every_seconds: float | None = 10.0) -> Iterator[OnProgress]:
 
 
 def _plain_lines(every_seconds: float) -> OnProgress:
-    """A line at the start and the end of every training, and for all work every few seconds."""
+    """Print a line at the start and end of each training, else every `every_seconds`."""
     last = time.monotonic()
-    seen = False
+    was_training = False
 
     def show(progress: Progress) -> None:
-        nonlocal last, seen
+        nonlocal last, was_training
         now = time.monotonic()
-        ends = progress.loss is not None and (not seen or progress.done == progress.total)
-        if ends or now - last >= every_seconds:
-            last, seen = now, progress.loss is not None
+        is_training = progress.loss is not None
+        is_first_or_last = is_training and (not was_training or progress.done == progress.total)
+        if is_first_or_last or now - last >= every_seconds:
+            last, was_training = now, is_training
             line = f"{_where(progress)}, {_figures(progress)}".removesuffix(", ")
             print(line, file=sys.stderr, flush=True)
 
@@ -126,10 +125,10 @@ def _plain_lines(every_seconds: float) -> OnProgress:
 
 
 def _where(progress: Progress) -> str:
-    """The position, after the stage if that says more than "training"."""
+    """The fold and epoch, after the stage if that says more than "training"."""
     where = str(progress)
-    says_all = progress.stage == "training" or progress.stage in where
-    return where if says_all else f"{progress.stage}, {where}"
+    is_enough = progress.stage == "training" or progress.stage in where
+    return where if is_enough else f"{progress.stage}, {where}"
 
 
 def _figures(progress: Progress) -> str:

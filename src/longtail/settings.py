@@ -1,5 +1,7 @@
-"""Settings as documented dataclasses: arguments of the estimator, keys of a recipe and flags of
-the command at once, with scikit-learn's `get_params` and `set_params`."""
+"""Settings as documented dataclasses, with scikit-learn's `get_params` and `set_params`.
+
+One declaration makes an argument of the estimator, a key of a recipe and a flag of the command.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +13,25 @@ from longtail.errors import InputError, UnknownNameError
 
 
 def setting(default: Any, text: str, *, common: bool = False) -> Any:
-    """A field with the sentence that documents it everywhere.
-
-    `common`: `--help` shows its flag, and not only `--help-all`.
-    """
+    """A dataclass field with its help text; only `--help-all` lists it unless `common`."""
     return field(default=default, metadata={"help": text, "common": common})
 
 
 @dataclass(repr=False)
 class Settings:
-    """Base of all settings; fields are checked when the object is made and by `set_params`."""
+    """Base of all settings; `__post_init__` checks the fields, also after `set_params`."""
 
     def __repr__(self) -> str:
-        """The class with the fields that differ from their defaults."""
         changed = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.changed())
         return f"{type(self).__name__}({changed})"
 
     def changed(self) -> list[str]:
-        """The fields that differ from their defaults."""
+        """Return the names of the fields that differ from their defaults."""
         fields = dataclasses.fields(self)
         return [item.name for item in fields if getattr(self, item.name) != item.default]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the fields by name and, if `deep`, those of nested settings as `name__field`."""
+        """Return the fields by name; if `deep`, also nested settings as `name__field`."""
         params = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         if deep:
             for name, value in list(params.items()):
@@ -43,11 +41,12 @@ class Settings:
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set fields by name, and those of nested settings as `name__field`."""
+        """Set fields by name, nested settings as `name__field`."""
         changed: dict[str, Any] = {}
+        known = self.get_params(deep=False)
         for key, value in params.items():
             name, nested, rest = key.partition("__")
-            if name not in (known := self.get_params(deep=False)):
+            if name not in known:
                 raise UnknownNameError(f"setting of {type(self).__name__}", name, known)
             if nested:
                 inner = changed.get(name, known[name])
@@ -65,5 +64,5 @@ class Settings:
 
 
 def field_names(kind: type[Settings]) -> set[str]:
-    """The names of the fields of a settings class."""
+    """Return the field names of a settings class."""
     return {item.name for item in dataclasses.fields(kind)}

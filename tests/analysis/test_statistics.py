@@ -303,7 +303,7 @@ def test_unusable_parts_are_refused() -> None:
         ({"test": data}, None, "expected a part named 'train', got test"),
         ({}, None, "got no parts"),
         ({"train": TextData.from_lists(["x"], [[]])}, None, "at least one label"),
-        ({"train": data}, (3, 1), "must not exceed"),
+        ({"train": data}, (3, 1), "in ascending order"),
     ):
         with pytest.raises(InputError, match=message):
             stats(parts, cuts=cuts)

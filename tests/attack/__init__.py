@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from longtail.errors import LIMIT, LongtailError
 
-RIGHT, OUR_ERROR, TOLD = "right", "our error", "told"
-GOOD = (RIGHT, OUR_ERROR, TOLD)
+RIGHT, OUR_ERROR, REPORTED = "right", "our error", "reported"
+GOOD = (RIGHT, OUR_ERROR, REPORTED)
 
 
 class Outcome(NamedTuple):
@@ -29,14 +29,14 @@ class Outcome(NamedTuple):
 
 
 def verdict_on(call: Callable[[], Any]) -> tuple[str, Any]:
-    """RIGHT and the result of a call, OUR_ERROR, or what is wrong with its error."""
+    """Return RIGHT and the result of a call, OUR_ERROR, or a description of a wrong error."""
     try:
         return RIGHT, call()
     except LongtailError as error:
         message = str(error)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # those of Rust too
+    except BaseException as error:  # including panics of Rust libraries
         return f"raw {type(error).__name__}: {error}"[:200], None
     if not 20 < len(message) <= LIMIT:
         return f"a message of {len(message)} characters", None

@@ -15,18 +15,18 @@ import warnings
 from collections import Counter, defaultdict
 from pathlib import Path
 
-# Threads of libraries would wait for each other in processes that are forked, and share two cores.
+# Library threads would block forked processes and compete for two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from . import GOOD, Outcome
 
-# Share of the time of each; the least number of cases is the attack's own.
+# Share of the time; the minimum number of cases is defined by each attack.
 SHARES = dict(kills=0.25, folders=0.2, files=0.15, losses=0.2, threads=0.1, service=0.1)
 
 
 def run(name: str, seconds: float, least: int, seed: int) -> list[Outcome]:
-    """The outcomes of one attack."""
+    """Run one attack and return its outcomes."""
     module = importlib.import_module(f"{__package__}.{name}")
     least = module.MINIMUM if least < 0 else least
     outcomes: list[Outcome] = []
@@ -47,7 +47,7 @@ def run(name: str, seconds: float, least: int, seed: int) -> list[Outcome]:
 
 
 def table(outcomes: dict[str, list[Outcome]]) -> str:
-    """Cases by attack, kind and verdict."""
+    """Format the number of cases by attack, kind and verdict."""
     columns = (*GOOD, "BROKEN")
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for name, cases in outcomes.items():
@@ -62,7 +62,7 @@ def table(outcomes: dict[str, list[Outcome]]) -> str:
 
 
 def main() -> int:
-    """Exit code 0 if nothing was broken."""
+    """Return exit code 0 if nothing was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=0)

@@ -34,7 +34,7 @@ LABELS = (
     ("long",),
     ("tin", "zinc"),
 )
-# Reuters and NLTK are read as Latin-1, and their labels hold no white space.
+# Reuters and NLTK are read as Latin-1, with labels without white space.
 PLAIN = tuple(text.encode("ascii", "ignore").decode().strip() or "text" for text in TEXTS)
 PLAIN_LABELS = tuple(tuple(f"l{ord(name[0])}" for name in names) for names in LABELS)
 Documents = list[tuple[str, tuple[str, ...], str]]
@@ -50,7 +50,7 @@ class Sample:
     documents: Documents
     pieces: list[bytes] = field(default_factory=list)
     packed: bool = False
-    """Whether damage falls on packed bytes, which a checksum covers."""
+    """Whether the files are gzipped, so that a checksum covers them."""
 
 
 def _documents(texts: Any, labels: Any, prefix: str = "") -> Documents:
@@ -68,7 +68,7 @@ def _file(format: str, name: str, content: bytes, documents: Documents = DOCUMEN
 
 
 def _written(format: str, name: str) -> Sample:
-    """A file as longtail writes it."""
+    """A file written by longtail."""
     texts, labels, ids = zip(*DOCUMENTS, strict=True)
     with tempfile.TemporaryDirectory() as folder:
         write_data(TextData.from_lists(texts, labels, ids=ids), Path(folder) / name, format)
@@ -146,7 +146,7 @@ def _gzipped(sample: Sample) -> Sample:
 
 
 def samples() -> dict[str, Sample]:
-    """All of them by name, gzipped ones too."""
+    """Return all samples by name, including gzipped ones."""
     stories = _reuters()
     packable = {
         "jsonl": _written("jsonl", "a.jsonl"),

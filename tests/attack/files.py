@@ -20,7 +20,7 @@ from typing import Any
 from longtail.data import ReadReport, TextData, load_data, read_data
 
 from ..data.cases import write_files
-from . import RIGHT, TOLD, Outcome, verdict_on
+from . import REPORTED, RIGHT, Outcome, verdict_on
 from .file_samples import Sample, samples
 
 MINIMUM = 10_000
@@ -37,7 +37,7 @@ DAMAGES = (
 
 
 def damaged(how: str, content: bytes, other: bytes, chance: Chance) -> bytes:
-    """The content with one kind of damage; `other` is the content of another file."""
+    """Return the content with one kind of damage; `other` is the content of another file."""
     start = chance.randrange(len(content) + 1)
     stop = min(len(content), start + chance.choice([1, 1, 2, 8, 60, 400]))
     match how:
@@ -68,7 +68,7 @@ def damaged(how: str, content: bytes, other: bytes, chance: Chance) -> bytes:
 
 
 def odd_options(chance: Chance) -> dict[str, Any]:
-    """Sometimes other options, as a user might guess."""
+    """Draw `on_error`, and sometimes other options that a user might guess."""
     options: dict[str, Any] = {"on_error": chance.choice(["raise", "skip", "skip"])}
     if chance.random() < 0.3:
         encodings = ["latin-1", "utf-8", "utf-16", "utf-32", "utf-7", "cp1252", "shift_jis", "hex"]
@@ -89,7 +89,7 @@ def odd_options(chance: Chance) -> dict[str, Any]:
 
 
 def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
-    """Endless cases; the same for the same seed."""
+    """Yield endless cases, reproducible from the seed."""
     chance, table = Chance(seed), samples()
     for number in count(1):
         yield one_case(chance.choice(list(table)), table, f"{seed}:{number}", scratch)
@@ -122,7 +122,7 @@ def one_case(name: str, table: dict[str, Sample], seed: str, scratch: Path) -> O
 
 
 def read_parts(source: Path, format: str, **options: Any) -> TextData:
-    """All parts that `load_data` makes, as one."""
+    """Load all parts with `load_data`, and concatenate them."""
     return TextData.concat(load_data(source, format, **options).values())
 
 
@@ -133,9 +133,9 @@ def verdict(
     report: ReadReport,
     plain: bool,
 ) -> str:
-    """Records that are intact in the damaged bytes must be read, or something reported."""
+    """Intact records in the damaged bytes must be read, or something must be reported."""
     if report.skipped or report.passed_over or report.left_out:
-        return TOLD
+        return REPORTED
     if report.documents != len(result):
         return f"report says {report.documents} documents, there are {len(result)}"
     if not plain:
@@ -152,7 +152,7 @@ def verdict(
         return "other documents in spite of a checksum, and nothing reported"
     lines = b"".join(files.values()).split(b"\n")
     if sample.format in ("jsonl", "libmultilabel"):
-        # Elsewhere a quote or a tag before it may have made a record part of another one.
+        # In other formats a quote or tag may have made a record part of another one.
         for piece, document in zip(sample.pieces, sample.documents, strict=True):
             if piece in lines and not read[document]:
                 return f"lost in silence: {document[2]}"
@@ -161,7 +161,7 @@ def verdict(
 
 
 def records_in(sample: Sample, files: dict[str, bytes]) -> int:
-    """How many records a reader of the format must account for, by other means than longtail's."""
+    """Count the records that a reader must account for, without longtail."""
     text = b"".join(files.values()).decode("utf-8", "replace")
     match sample.format:
         case "jsonl" | "libmultilabel":
@@ -179,7 +179,7 @@ def records_in(sample: Sample, files: dict[str, bytes]) -> int:
         case "medline":
             return len(re.findall(r"<PubmedArticle[\s>]", text))
         case "reuters":
-            # The start of the element, or what is left of its end, anywhere.
+            # By starts or ends, whichever are more.
             return max(text.count("</REUTERS>"), len(re.findall(r"<REUTERS\b", text)))
         case "nltk" if "cats.txt" in files:
             return sum(bool(line.split()) for line in files["cats.txt"].split(b"\n"))

@@ -1,6 +1,6 @@
-"""Model folders, damaged at random or by somebody who knows how to mend the checksums.
+"""Model folders, damaged at random or on purpose with corrected checksums.
 
-A damaged folder gives the right answers or an error of ours. With mended checksums the answers may
+A damaged folder gives the right answers or our error. With corrected checksums the answers may
 differ, but nothing else may happen: no other exception, no hang, no code, no absurd memory.
 """
 
@@ -58,7 +58,7 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# Names that some library might look for.
+# Names that a library might look for.
 ADDED = (
     *("modeling_x.py", "pytorch_model.bin", "adapter_config.json", "added_tokens.json"),
     *("special_tokens_map.json", "vocab.txt", "model-00001-of-00002.safetensors", "merges.txt"),
@@ -69,7 +69,7 @@ ACCIDENTS = ("flip", "truncate", "insert", "overwrite", "digit", "removed", "rep
 
 
 def damage(how: str, path: Path, draw: random.Random) -> None:
-    """What happens to a file by accident."""
+    """Damage a file as an accident would."""
     content = path.read_bytes()
     if how == "added":
         place = path.with_name(draw.choice(ADDED))
@@ -84,7 +84,7 @@ def damage(how: str, path: Path, draw: random.Random) -> None:
         if not path.is_file():
             elsewhere.unlink()
     elif how == "digit":
-        # Another digit in a number, the length the same: JSON stays JSON.
+        # Another digit of a number: JSON stays valid.
         numbers = [k for k, byte in enumerate(content) if chr(byte).isdigit()]
         k = draw.choice(numbers or [0])
         path.write_bytes(content[:k] + draw.choice("0123456789").encode() + content[k + 1 :])
@@ -96,13 +96,13 @@ def _link_to(target: str) -> Callable[[Path], None]:
     return lambda path: path.symlink_to(target)
 
 
-# ---- what somebody does who mends the checksums
+# ---- damage with corrected checksums
 
 CODE_KEYS = ("auto_map", "attn_implementation", "_attn_implementation", "use_kernels")
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The keys that lead to every value in a JSON file."""
+    """Yield the path of keys of every value in a JSON document."""
     if path:
         yield path
     if isinstance(value, (dict, list)):
@@ -111,7 +111,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def edit_json(path: Path, draw: random.Random) -> None:
-    """An odd value somewhere in a JSON file, or a setting that would load code."""
+    """Put an odd value into a JSON file, or a setting that would load code."""
     content = json.loads(path.read_text("utf-8"))
     *keys, last = draw.choice([*places(content)] or [("x",)])
     reduce(operator.getitem, keys, content)[last] = draw.choice(ODD)
@@ -124,7 +124,7 @@ def edit_json(path: Path, draw: random.Random) -> None:
 
 
 def edit_tensors(path: Path, draw: random.Random) -> None:
-    """Another shape, another type, another name, or numbers that are none."""
+    """Change the shape, type, name or values of a tensor."""
     tensors = load_file(path)
     name = draw.choice(sorted(tensors))
     tensor = tensors.pop(name)
@@ -142,14 +142,14 @@ def edit_tensors(path: Path, draw: random.Random) -> None:
 
 
 def mend(folder: Path, *, with_list: bool = True) -> None:
-    """Mend the checksums, as somebody would who wants the folder to load."""
+    """Correct the checksums, so that the folder loads."""
     config = json.loads((folder / CONFIG_FILE).read_text("utf-8"))
     if with_list:
         config = {**config, "files": manifest(folder)}
     (folder / CONFIG_FILE).write_text(json.dumps(seal(config)), "utf-8")
 
 
-# ---- judging
+# ---- verdicts
 
 
 def answers(folder: Path) -> np.ndarray:
@@ -160,7 +160,7 @@ def answers(folder: Path) -> np.ndarray:
 
 
 def judge(folder: Path, expected: np.ndarray | None) -> str:
-    """The verdict on a folder; `expected`: what it must answer, None: anything."""
+    """Return the verdict on a folder; `expected`: its right answers, None for any."""
     with limited(SECONDS):
         verdict, given = verdict_on(lambda: answers(folder))
     if verdict != RIGHT:
@@ -173,7 +173,7 @@ def judge(folder: Path, expected: np.ndarray | None) -> str:
 
 
 def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
-    """Folders of every kind in turn, damaged by accident and with mended checksums."""
+    """Yield folders of every kind in turn, damaged by accident or with corrected checksums."""
     originals = fit_kinds(scratch / "fitted")
     expected = {kind: answers(folder) for kind, folder in originals.items()}
     for number, kind in enumerate(cycle(originals), start=1):
@@ -193,4 +193,4 @@ def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
             mend(folder, with_list=path.name != CONFIG_FILE or draw.random() < 0.5)
         except (ValueError, TypeError, KeyError):
             continue
-        yield Outcome("mended checksums", judge(folder, None), detail)
+        yield Outcome("corrected checksums", judge(folder, None), detail)

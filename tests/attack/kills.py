@@ -49,7 +49,7 @@ def documents(n: int = 40) -> TextData:
 
 
 def call(*arguments: object) -> tuple[int, str]:
-    """The command as a user calls it: exit code and all that it printed."""
+    """Run the command as a user would; return the exit code and the output."""
     printed, before = io.StringIO(), sys.argv
     sys.argv = ["longtail", *map(str, arguments)]
     try:
@@ -65,14 +65,14 @@ def call(*arguments: object) -> tuple[int, str]:
 class Scenario(NamedTuple):
     """A command to be killed."""
 
-    prepare: Callable[[Path], None]  # what is there before
+    prepare: Callable[[Path], None]  # makes the folder
     act: Callable[[Path], tuple[int, str]]  # the command
-    look: Callable[[Path], None]  # asserts right after the kill
-    finish: Callable[[Path], None]  # runs the command again, and asserts
+    look: Callable[[Path], None]  # checks right after the kill
+    finish: Callable[[Path], None]  # runs the command again, and checks
 
 
 def attack_scenario(name: str, scratch: Path, every: int = 1) -> Iterator[Outcome]:
-    """One case for every file operation of a command, or for some of them."""
+    """Yield a case for each n-th file operation of a command, n = `every`."""
     scenario = SCENARIOS[name]
     template = scratch / f"{name}-template"
     scenario.prepare(template)
@@ -95,7 +95,7 @@ def attack_scenario(name: str, scratch: Path, every: int = 1) -> Iterator[Outcom
 
 
 def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
-    """All of them, again and again."""
+    """Yield the cases of all commands, again and again."""
     for number, name in enumerate(cycle(SCENARIOS)):
         yield from attack_scenario(name, scratch / str(number))
 
@@ -129,7 +129,7 @@ def _trained_otherwise(folder: Path) -> None:
 
 
 def _loss_of(folder: Path) -> str | None:
-    """The loss of the whole model in a folder, which must answer; None if there is no model."""
+    """Return the loss of the model in a folder, which must predict; None if there is no model."""
     if read_config(whole_folder(folder / "run")) is None:
         return None
     classifier = LongTailClassifier.from_pretrained(folder / "run")
@@ -147,10 +147,10 @@ def _look_overwritten(folder: Path) -> None:
 
 
 def _finish_training(folder: Path, *start_over: str) -> None:
-    """Resume as the command printed it; where there is nothing to resume, start again."""
+    """Resume with the printed command; if there is nothing to resume, start again."""
     before = _loss_of(folder)
     code, printed = _train(folder, "--resume")
-    # Killed before the new training was begun: --resume says that the old one is finished.
+    # Killed before the new training began: --resume finds the old one finished.
     not_begun = start_over and before == "svm" and code == 0 and _loss_of(folder) == "svm"
     if not_begun or "nothing to resume" in printed:
         code, printed = _train(folder, *SETTINGS, *start_over)
@@ -189,7 +189,7 @@ def _finish_predicting(folder: Path) -> None:
     assert code == 0 or "is whole already" in printed, f"refused: {printed[-200:]}"
     assert (folder / "out.jsonl").exists(), "nothing was written"
     _look_predicted(folder)
-    # A private folder whose process was killed before it wrote the mark is left, empty.
+    # A kill before the mark is written leaves an empty private folder.
     left = {name for name in files_in(folder) if not name.startswith("run/")}
     assert left == {NOTES, "data.jsonl", "whole.jsonl", "out.jsonl"}, f"stray or lost: {left}"
 
@@ -198,7 +198,7 @@ def _finish_predicting(folder: Path) -> None:
 
 
 def _files(names: tuple[str, ...], prepare: Callable[[Path], None], *arguments: str) -> Scenario:
-    """A command that replaces files: each is the old one or a whole new one, then all are new."""
+    """A command that replaces files: each is old or completely new, in the end all are new."""
     whole: dict[str, bytes] = {}
 
     def before(folder: Path) -> None:

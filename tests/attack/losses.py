@@ -1,6 +1,6 @@
 """Random batches for every loss of LOSSES, valid ones and damaged ones: see tests/losses.
 
-A valid batch must give the loss and gradients of the oracle; a damaged one, or an absurd setting, a
+A valid batch must give the loss and gradient of the oracle; a damaged one, or an absurd setting, a
 LongtailError.
 """
 
@@ -24,7 +24,7 @@ MINIMUM = 200_000
 
 
 def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
-    """Endless cases; two in three are valid batches."""
+    """Yield endless cases; 70% are valid batches."""
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
     for number in count():
@@ -46,6 +46,6 @@ def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
 
 
 def refused(call: Callable[[], Any]) -> str:
-    """The verdict on a call that must end in an error of ours, with a message."""
+    """Return the verdict on a call that must raise a LongtailError."""
     verdict, result = verdict_on(call)
     return f"damaged input accepted: {str(result)[:60]}" if verdict == RIGHT else verdict

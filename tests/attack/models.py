@@ -14,7 +14,7 @@ LABELS = [["copper"], ["wheat"], ["copper", "nickel"], ["wheat"]] * 6
 
 
 def kinds(encoder: Path) -> dict[str, dict[str, Any]]:
-    """Arguments of LongTailClassifier by the kind of model that they make."""
+    """Return arguments of LongTailClassifier by kind of model."""
     step = Training(epochs=2, batch_size=8, device="cpu")
     tiny = {"encoder": str(encoder), "max_length": 8}
     blend = [Bag(C=9.0, min_df=1), Encoder(**tiny, training=Training(epochs=2, device="cpu"))]
@@ -35,8 +35,8 @@ def kinds(encoder: Path) -> dict[str, dict[str, Any]]:
 
 
 def fit_kinds(scratch: Path) -> dict[str, Path]:
-    """Kind -> the folder of a fitted and saved classifier."""
-    # Much dropout, which a network in training mode would show.
+    """Fit and save a classifier of each kind; return kind -> folder."""
+    # A high dropout reveals a network in training mode.
     encoder = save_bert(scratch / "tiny-bert", hidden_dropout_prob=0.5)
     folders = {}
     for number, (kind, arguments) in enumerate(kinds(encoder).items()):

@@ -32,7 +32,7 @@ from . import OUR_ERROR, RIGHT, Outcome
 from .models import LABELS, TEXTS
 
 MINIMUM = 10_000
-ROUND = 20  # cases of one kind before those of the next
+ROUND = 20  # consecutive cases of one kind
 NAME = "run"
 REFUSALS = (404, 405, 408, 413, 422, 503)
 PATHS = ("predict", "corrections")
@@ -50,7 +50,7 @@ TEXT = st.text(max_size=300) | st.text(st.characters(categories=("Cc", "Cf", "Mn
 
 
 def verdict_on(answer: Any, path: str) -> str:
-    """RIGHT, OUR_ERROR, or what is wrong with an answer."""
+    """Return RIGHT, OUR_ERROR, or what is wrong with an answer."""
     status = answer.status_code
     if "content-security-policy" not in answer.headers:
         return "an answer without the security headers"
@@ -68,7 +68,7 @@ def verdict_on(answer: Any, path: str) -> str:
 
 
 def attack(number: int, scratch: Path) -> Iterator[Outcome]:
-    """Rounds of every kind, for ever."""
+    """Yield rounds of every kind, endlessly."""
     folder = scratch / NAME
     classifier = LongTailClassifier(Bag(C=9.0), folds=2, training=Training(device="cpu"))
     classifier.fit(TEXTS, LABELS).save_pretrained(folder)
@@ -102,7 +102,7 @@ def _round(kind: str, strategy: Any, send: Any, number: int) -> list[Outcome]:
         detail = "" if verdict in (RIGHT, OUR_ERROR) else f"round {number}: {case!r}"[:300]
         outcomes.append(Outcome(kind, verdict, detail))
 
-    # Nothing can be wrong in an operation without parameters.
+    # An operation without parameters has no negative cases.
     with suppress(Unsatisfiable):
         one()
     return outcomes
@@ -118,7 +118,7 @@ def _by_schema(client: TestClient, api: dict[str, Any]) -> Iterator[tuple[str, A
 
 
 def _send_case(client: TestClient, case: Any) -> str:
-    # Half of the cases are about the model that there is.
+    # Half of the cases use the existing model.
     if "name" in (case.path_parameters or {}) and len(str(case.path_parameters["name"])) % 2:
         case.path_parameters["name"] = NAME
     sent = case.as_transport_kwargs(base_url="http://testserver")
@@ -129,7 +129,7 @@ def _send_case(client: TestClient, case: Any) -> str:
     kept["headers"] = {k: v for k, v in kept.get("headers", {}).items() if v is not None}
     try:
         answer = client.request(**kept)
-    except (UnicodeError, ValueError) as error:  # of the client: nothing was sent
+    except (UnicodeError, ValueError) as error:  # raised by the client: nothing was sent
         return RIGHT if "encode" in str(error) or "JSON" in str(error) else f"raw {error!r}"
     return verdict_on(answer, case.path)
 

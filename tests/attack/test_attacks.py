@@ -1,4 +1,4 @@
-"""A bounded part of every attack, and that each of them can see a defect."""
+"""A bounded part of every attack, and checks that each can detect a defect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from longtail.errors import InputError
 from longtail.training import steps
 
 from ..data.cases import write_files
-from . import GOOD, OUR_ERROR, RIGHT, TOLD, Outcome, files, folders, losses
+from . import GOOD, OUR_ERROR, REPORTED, RIGHT, Outcome, files, folders, losses
 from .file_samples import samples
 from .kills import SCENARIOS, attack_scenario
 from .models import fit_kinds, kinds
@@ -28,7 +28,7 @@ from .threads import attack_kind
 @pytest.mark.parametrize(
     ("attack", "n_cases", "verdicts", "n_kinds"),
     [
-        (files.attack, 600, {RIGHT, OUR_ERROR, TOLD}, 150),
+        (files.attack, 600, {RIGHT, OUR_ERROR, REPORTED}, 150),
         (folders.attack, 250, {RIGHT, OUR_ERROR}, 9),
         (losses.attack, 300, {RIGHT, OUR_ERROR}, 40),
     ],
@@ -58,7 +58,7 @@ def test_a_document_that_is_lost_is_seen(tmp_path: Path, name: str) -> None:
 
     assert verdict(whole, ReadReport(documents=6), sample.files) == RIGHT
     assert "lost in silence" in verdict(whole[1:], ReadReport(documents=5))
-    assert verdict(whole[1:], ReadReport(documents=5, skipped=1)) == TOLD
+    assert verdict(whole[1:], ReadReport(documents=5, skipped=1)) == REPORTED
     assert "undamaged" in verdict(whole[1:], ReadReport(documents=5), sample.files)
     assert "report says" in verdict(whole, ReadReport(documents=9))
 
@@ -93,7 +93,7 @@ def test_what_is_not_refused_or_refused_badly_is_seen() -> None:
 # operations of a step that is repeated come in turn.
 EVERY = {"train": 11, "train --overwrite": 13, "predict": 7, "reproduce": 61}
 EVERY |= {"report as html": 5, "stats --plot": 5}
-# What a command does at the very least: fewer would mean that the hook does not see them.
+# Minimum number of cases: with fewer, the hook misses operations.
 LEAST = {"train": 11, "train --overwrite": 10, "reproduce": 5}
 LEAST |= {"report as html": 3, "stats --plot": 4}
 
@@ -137,7 +137,7 @@ def test_threads_get_the_answers_of_one(kind: str, fitted: dict[str, Path]) -> N
 def test_a_network_that_is_switched_is_seen(
     fitted: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A prediction that switches the shared network, as predictions once did."""
+    """A prediction that switches the mode of the shared network, as predictions once did."""
     predict = steps._predict
 
     def switching(network: torch.nn.Module, *arguments: Any) -> object:

@@ -23,14 +23,14 @@ THREADS = 4
 
 
 def attack(seed: int, scratch: Path) -> Iterator[Outcome]:
-    """Rounds of a few hundred predictions with each kind of model."""
+    """Yield rounds of 250 predictions with each kind of model."""
     folders = fit_kinds(scratch / "fitted")
     for number, kind in enumerate(cycle(folders), start=1):
         yield from attack_kind(kind, folders[kind], 250, seed + number)
 
 
 def attack_kind(kind: str, folder: Path, n: int, seed: int) -> Iterator[Outcome]:
-    """`n` predictions by several threads, which all start at once with a newly loaded model."""
+    """Predict `n` times in several threads, which start at once with a newly loaded model."""
     alone = LongTailClassifier.from_pretrained(folder, device="cpu")
     batches = [TEXTS[:1], TEXTS[1:4], ["nothing known"], [""], TEXTS * 2]
     expected = [alone.decision_function(texts) for texts in batches]

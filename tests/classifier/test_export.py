@@ -204,7 +204,7 @@ def test_for_transformers(make: Make, tmp_path: Path) -> None:
     assert "classify.model.config.thresholds" in card
 
     before = sorted(folder.iterdir())
-    with pytest.raises(InputError, match="is there already and not an empty folder"):
+    with pytest.raises(InputError, match="exists already and is not an empty folder"):
         to_transformers(classifier, folder)
     assert sorted(folder.iterdir()) == before
 

@@ -145,7 +145,7 @@ def test_a_missing_test_part_is_reported_before_training(
     [
         ("train newswires --out x", "no such file or folder: newswires. Did you mean 'newswire'"),
         ("train newswire --out x --loss dbb", "Did you mean 'db'"),
-        ("evaluate ../a.csv newswire", "../a.csv is a file. Expected the folder of a model"),
+        ("evaluate ../a.csv newswire", "../a.csv is a file. Expected a model folder"),
         ("stats ./reuters", "no such file or folder: ./reuters. Expected a file such as"),
         ("stats reuter", "Did you mean 'reuters'"),
         ("stats ../wide.csv --label-columns *", "name it with id_field (--id-field ID)"),

@@ -47,7 +47,7 @@ def test_files(longtail: Command, trained: Path, folder: Path, tmp_path: Path) -
     data = folder / "test.jsonl"
     longtail.ok("explain", trained, data, "--limit", 3, "--out", lines)
     assert len(lines.read_text("utf-8").splitlines()) == 3
-    longtail.fails("is there already. Replace it with --overwrite", *_explain(trained, page))
+    longtail.fails("exists already. Replace it with --overwrite", *_explain(trained, page))
     longtail.ok(*_explain(trained, page), "--overwrite")
     longtail.fails("is the data being read", "explain", trained, lines, "--out", lines)
 

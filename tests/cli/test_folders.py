@@ -162,7 +162,7 @@ def test_a_report_replaces_only_reports(
         out = tmp_path / name
         out.write_text("mine")
         command = ("report", run, "--data", folder, "--out", out)
-        longtail.fails("does not say that longtail made it", *command)
+        longtail.fails("was not made by longtail", *command)
         assert out.read_text() == "mine"
         longtail.ok(*command, "--overwrite")
         longtail.ok(*command)
@@ -175,7 +175,7 @@ def test_a_report_replaces_only_reports(
 
 def test_figures_replace_only_figures(longtail: Command, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "labels.png").write_text("mine")
-    longtail.fails("does not say that longtail made it", "stats", folder, "--plot", tmp_path)
+    longtail.fails("was not made by longtail", "stats", folder, "--plot", tmp_path)
     assert contents(tmp_path) == {"labels.png": b"mine"}
     for flags in (("--overwrite",), ()):
         longtail.ok("stats", folder, "--plot", tmp_path, *flags)

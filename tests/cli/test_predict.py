@@ -279,7 +279,7 @@ def test_a_validation_part_that_training_split_off(
         (("--out", "o.csv", "--resume", "--overwrite"), "not both"),
         (("--out", "o.txt"), "one of the suffixes .jsonl"),
         (("--out", "o.json"), "one of the suffixes .jsonl"),
-        (("--out", "there.csv"), "there.csv is there already. Replace it with --overwrite."),
+        (("--out", "there.csv"), "there.csv exists already. Replace it with --overwrite."),
         (("--out", "folder.csv"), "folder.csv is a folder: expected the name of a file"),
         (("--out", "folder.csv", "--overwrite"), "folder.csv is a folder"),
         (("--out", "in.csv", "--overwrite"), "is the data being read"),

@@ -1,4 +1,4 @@
-"""A server on the loopback that sends raw bytes, as no HTTP library would: it lies."""
+"""A local server that sends raw bytes, including invalid HTTP."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ import pytest
 
 from longtail.corpora import download
 
-# So that a case takes a fraction of a second.
+# Short, so that a case takes a fraction of a second.
 LIMITS = {"TIMEOUTS": (1.0, 0.3)}
-FLOOD = 32 << 20  # bytes of an endless body; more than the buffers of a socket can hold
-UNREAD = 16 << 20  # bytes that these buffers may have held when the connection was closed
 
 
 class Client(socketserver.BaseRequestHandler):
-    """One request, and what the server sends in reply."""
+    """Handles one request."""
 
     server: Server
 
@@ -46,17 +44,12 @@ class Client(socketserver.BaseRequestHandler):
     def send(self, data: bytes | str) -> None:
         self.request.sendall(data.encode("latin-1") if isinstance(data, str) else data)
 
-    def flood(self, data: bytes) -> None:
-        for _ in range(FLOOD // len(data)):
-            self.send(data)
-            self.server.flooded += len(data)
-
 
 Reply = Callable[[Client], None]
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Answers each path with its replies, one per request, the last one again and again."""
+    """Answers each path with its replies in turn, repeating the last."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -67,7 +60,6 @@ class Server(socketserver.ThreadingTCPServer):
         self.url = f"http{'s' if context else ''}://127.0.0.1:{self.server_address[1]}"
         self.replies: dict[str, list[Reply]] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
-        self.flooded = 0
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
@@ -75,7 +67,7 @@ class Server(socketserver.ThreadingTCPServer):
         self.server_close()
 
     def handle_error(self, *_: object) -> None:
-        """Nothing: clients hang up."""
+        """Ignore clients that hang up."""
 
     def serve(self, path: str, *replies: Reply) -> str:
         self.replies[path] = list(replies)
@@ -111,14 +103,9 @@ def redirect(to: str, number: int = 302) -> Reply:
     return status(number, f"Location: {to}", "Connection: close")
 
 
-def endless(client: Client) -> None:
-    client.send("HTTP/1.1 200 OK\r\nX: y\r\n\r\n")
-    client.flood(b"y" * (1 << 16))
-
-
 @contextmanager
 def conditions(scratch: Path) -> Iterator[Server]:
-    """A server, a cache in the scratch folder, and limits of fractions of a second."""
+    """Run a server, with a cache in the scratch folder and short timeouts."""
     look_up = socket.getaddrinfo
 
     def only_here(host: str | bytes | None, *values: Any, **settings: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The cache of downloads: names, its folder, and files there that are no files.
+"""The cache of downloads: its folder, and files placed there.
 
 Downloads themselves, from good and hostile servers, are tested in test_hostile_servers.py.
 """
@@ -18,7 +18,7 @@ FILE = RemoteFile("texts.gz", (REFUSED,), "0" * 64, 10)
 
 @pytest.fixture(autouse=True)
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the file goes to, the folder of which is not there yet."""
+    """The target of the download, in a folder that does not exist yet."""
     monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     return tmp_path / "cache" / "wire" / "texts.gz"

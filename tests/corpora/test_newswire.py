@@ -1,4 +1,4 @@
-"""The synthetic newswire: the same everywhere, lazy, long-tailed, linked, and hard for BCE."""
+"""The synthetic newswire: reproducible, lazy, long-tailed, with linked labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def whole() -> dict[str, TextData]:
 
 
 def test_the_same_seed_gives_the_same_stories_on_every_machine() -> None:
-    # Only integers, random.Random and one power make a story: the digests hold on any platform.
+    # Stories use only integers, random.Random and one power: the digests hold on any platform.
     digests = {(90, 1.24, 0): "585d7c5f2468a293", (3000, 5.0, 7): "14acb01dd98ff94d"}
     for settings, digest in digests.items():
         text = "".join(story.text + "|".join(story.labels) for story in Newswire(200, *settings))

@@ -1,7 +1,8 @@
-"""The Reuters corpus: the exact figures of a real copy, and a small synthetic one."""
+"""The Reuters corpus: exact figures of a real copy, and a small synthetic one."""
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ def test_the_papers_reuters(shared: Path) -> None:
     assert len(corpus.label_names) == 90 and corpus.Y.nnz == 13_328
     per_document = np.diff(parts["test"].Y.indptr)
     assert (per_document == 1).sum() == 2583 and (per_document > 1).sum() == 436
-    # Of a conversion that was checked, as tests/test_shared.py checks its counts and groups.
+    # A verified conversion; tests/test_shared.py checks its counts and groups.
     validation = (shared / "reuters" / "validation_ids.txt").read_text().split()
     assert set(parts["validation"].ids or ()) == set(validation)
     for part, data in parts.items():
@@ -36,7 +37,7 @@ TEST = {101: ["gold"], 103: ["grain", "tin"], 105: ["tin"], 107: ["wheat"]}
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """A small Reuters: labels seen in one part only, and the story that NLTK does not have."""
+    """A small Reuters with labels in one part only, and the story that NLTK does not have."""
     stories = [cases.story(n, (*topics, "cpu")) for n, topics in TRAIN.items()]
     stories.append(cases.story(1199, ("gold",)))
     stories += [cases.story(n, tuple(topics), "TEST") for n, topics in TEST.items()]
@@ -91,7 +92,8 @@ def test_limits(archive: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "message"), [(MemoryError(), "more memory"), (OverflowError("big"), r"\(big\)")]
+    ("error", "message"),
+    [(MemoryError(), "more memory than available"), (OverflowError("big"), r"\(big\)")],
 )
 def test_errors_of_python_end_as_ours(
     archive: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
@@ -102,3 +104,13 @@ def test_errors_of_python_end_as_ours(
     monkeypatch.setattr(reuters, "paper_split", fail)
     with pytest.raises(DataError, match=f"the corpus reuters.*{message}"):
         load_corpus("reuters", archive, report=ReadReport())
+
+
+def test_a_warning_names_the_caller(archive: Path, tmp_path: Path) -> None:
+    with tarfile.open(archive) as packed:
+        content = packed.extractfile("reut2-000.sgm").read()
+    files = {"reut2-000.sgm": content, "reut2-001.sgm": cases.sgml("<REUTERS>")}
+    folder = cases.write_files(tmp_path / "sgml", files)
+    with pytest.warns(UserWarning, match="1 bad record was skipped") as caught:
+        load_corpus("reuters", folder, on_error="skip")
+    assert caught[0].filename == __file__

@@ -1,4 +1,4 @@
-"""Small files in the real formats of the corpora, written here, and how tests read them."""
+"""Small files in the formats of the corpora, and helpers to read them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def article(number: int, **fields: Any) -> dict[str, Any]:
 
 
 def bioasq(*articles: Any, **style: Any) -> bytes:
-    """One article per line, as BioASQ has it; with a style, as json.dumps does it."""
+    """One article per line as in BioASQ or, with a style, in the layout of json.dumps."""
     if style:
         return json.dumps({"articles": articles}, **style).encode()
     lines = ",\n".join(json.dumps(article, ensure_ascii=False) for article in articles)
@@ -98,7 +98,7 @@ def bioasq(*articles: Any, **style: Any) -> bytes:
 
 
 def tar_of(files: dict[str, Any], mode: str = "w") -> bytes:
-    """An archive of files; a string is a symbolic link to it, a number the type of a link."""
+    """An archive; content that is a string makes a symbolic link, a number a hard link."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
         for name, content in files.items():
@@ -121,7 +121,7 @@ def zip_of(path: Path, members: dict[str, Any], method: int = zipfile.ZIP_DEFLAT
 
 
 def write_files(folder: Path, files: dict[str, Any]) -> Path:
-    """A folder of these files."""
+    """Write files by name; return the folder."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -129,7 +129,7 @@ def write_files(folder: Path, files: dict[str, Any]) -> Path:
 
 
 def read(path: Path, content: str | bytes | None = None, **options: Any) -> TextData:
-    """The documents of a file, written first if there is content."""
+    """Read a file, written first if content is given."""
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     return read_data(path, **options)
@@ -138,18 +138,18 @@ def read(path: Path, content: str | bytes | None = None, **options: Any) -> Text
 def reported(
     path: Any, content: str | bytes | None = None, **options: Any
 ) -> tuple[TextData, ReadReport]:
-    """The documents and the report."""
+    """Read a file; return the documents and the report."""
     report = ReadReport()
     return read(path, content, report=report, **options), report
 
 
 def skip(path: Any, content: str | bytes | None = None, **options: Any) -> Any:
-    """The documents and the report, bad records skipped."""
+    """Read a file, skipping bad records; return the documents and the report."""
     return reported(path, content, on_error="skip", **options)
 
 
 def peak_of(action: Callable[[], Any]) -> int:
-    """Bytes of memory that Python needs at most."""
+    """Return the peak of Python's memory in bytes."""
     tracemalloc.start()
     try:
         action()

@@ -1,4 +1,4 @@
-"""Every format with every defect: raised with its line or item, or skipped, counted and shown.
+"""Every defect in every format: raised with its place, or skipped, counted and shown.
 
 The files of the table hold a good document, one with a defect, and another good one. Defects that
 no reader sees itself, such as an empty text or an id that is taken, are in JSON Lines only.
@@ -36,9 +36,9 @@ JSONL = [
     (b'{"text": "a", "labels": ["x"], "id": 1.5}', "string or a whole number in field 'id'"),
     (b'{"text": "a", "labels": ["x"], "date": [1]}', "string or a whole number in field 'date'"),
     (b'{"text": "\xff\xfe", "labels": ["x"]}', r"not valid UTF-8.*encoding='latin-1'"),
-    (b'{"text": "\\ud800", "labels": ["x"]}', "field 'text' holds half of a surrogate pair"),
-    (b'{"text": "a", "labels": ["\\udc00"]}', "field 'labels' holds half of a surrogate"),
-    (b'{"text": "a", "labels": ["x"], "id": "\\ud800"}', "field 'id' holds half of a surrogate"),
+    (b'{"text": "\\ud800", "labels": ["x"]}', "field 'text' holds a lone surrogate"),
+    (b'{"text": "a", "labels": ["\\udc00"]}', "field 'labels' holds a lone surrogate"),
+    (b'{"text": "a", "labels": ["x"], "id": "\\ud800"}', "field 'id' holds a lone surrogate"),
     (b'{"text": "a", "labels": ["x"], "n": 1%s}' % (b"0" * 5000), "not valid JSON"),
     (b'{"text": "a", "labels": %s}' % (b"[" * 9999 + b"]" * 9999), "not valid JSON"),
 ]
@@ -47,14 +47,14 @@ CSV = [
     (b"2,b,x,more", "expected 3 cells as in the header, got 4"),
     (b"2,b,x;y", "'x;y' may be one label or several.*--label-separator"),
     (b"2,b,['x' 'y']", "are not a list of strings"),
-    (b'2,b,"[""\\ud800""]"', "holds half of a surrogate pair"),
+    (b'2,b,"[""\\ud800""]"', "holds a lone surrogate"),
     (b"2,Gr\xf6\xdfe,x", "not valid UTF-8"),
     (b'2,"b" c,x', "not valid CSV"),
 ]
 LIBMULTILABEL = [
     (b"alone", r"expected two cells .* or three .*, got 1"),
     (b"2\tx\tb\tmore", "expected two cells.*got 4"),
-    # With a tab in the text the labels would become the id.
+    # A tab in the text would turn the labels into an id.
     (b"x\tb", "expected 3 cells as before, got 2"),
     (b"2\tx\tGr\xf6\xdfe", "not valid UTF-8"),
 ]
@@ -65,8 +65,8 @@ BIOASQ: list[tuple[Any, str]] = [
     ({"pmid": [2]}, "expected a string or a whole number in field 'pmid'"),
     ({"abstractText": ["a"]}, "expected strings in 'title' and 'abstractText'"),
     ({"meshMajor": {"Humans": 1}}, "expected a list of strings in field 'meshMajor', got "),
-    ({"title": "Gr\udcf6"}, "holds half of a surrogate"),
-    ({"meshMajor": ["Gr\udcf6"]}, "holds half of a surrogate"),
+    ({"title": "Gr\udcf6"}, "holds a lone surrogate"),
+    ({"meshMajor": ["Gr\udcf6"]}, "holds a lone surrogate"),
     ({"year": [2020]}, "expected a string or a whole number in field 'year'"),
 ]
 MEDLINE = [
@@ -81,7 +81,7 @@ REUTERS = [
         (story(2).replace(old, new, 1), message)
         for old, new, message in (
             ('NEWID="2"', 'NEWID=""', "expected a story with a NEWID"),
-            ("</REUTERS>", "", r"the story has no end \(</REUTERS>\)"),
+            ("</REUTERS>", "", "the story does not end with </REUTERS>"),
             ("<D>cocoa</D>", "<D>cocoa</X>", "expected topics as in <D>cocoa</D>, got '<D>cocoa"),
             ("<D>cocoa</D>", "cocoa", "expected topics as in <D>cocoa</D>, got 'cocoa'"),
             ("<BODY>", "<BODX>", "expected one <BODY> and </BODY>, got 0 and 1"),
@@ -121,7 +121,7 @@ def parquet_with(bad: dict[str, Any]) -> bytes:
 
 
 GOOD = b'{"text": "t", "labels": ["x"], "id": %d}'
-# Name of a file, its content with a gap for the bad record, those, and where the message puts them.
+# File name, content with a gap for the bad record, bad records, and their place in the message.
 FILES: list[tuple[str, Any, list[Any], str]] = [
     ("a.jsonl", b"\n".join([GOOD % 1, b"%b", GOOD % 3]), JSONL, "line 2: "),
     ("a.csv", b'id,text,labels\n1,"t",x\n%b\n3,"t",x\n', CSV, "line 3: "),
@@ -174,7 +174,7 @@ def test_the_first_of_each_kind_and_a_warning_without_a_report(tmp_path: Path) -
     assert "--keep-unlabelled" in lines[2] and "--on-error" not in lines[2]
     kinds = ["[]", bad.strip(), none.strip(), '{"text": 1}', '{"text": "a", "labels": 1}', "?"]
     _, report = skip(path, good + "\n".join(kinds))
-    assert len(report.examples) == 5 and report.lines()[-1] == "  1: of other kinds"
+    assert len(report.examples) == 5 and report.lines()[-1] == "  1: other kinds"
     path.write_text("broken\n" * 8 + good)
     with pytest.warns(UserWarning, match=r"(?s)8 bad records were skipped.*line 1: not valid JSON"):
         read_data(path, on_error="skip")

@@ -63,16 +63,16 @@ def test_bioasq_lines(tmp_path: Path) -> None:
     assert read(path, encoding="latin-1").texts[1] == "Größe Abstract 2."
     assert read(path, b"\xef\xbb\xbf" + bioasq(articles[1])).ids == ("2",)
     lines = bioasq(*articles).decode().split("\n")
-    # The first and the last article on the lines of the brackets, and blank lines.
+    # The first and last article on the lines of the brackets, and blank lines.
     for text in (
         "".join(lines[:2]) + "\n\n" + "\n".join(lines[2:]),
         "\n".join(lines[:-1]) + "]}\n\n",
     ):
         assert read(path, text.encode("utf-16"), encoding="utf-16").ids == ("1", "2", "3")
-    # One article per line needs no memory; another layout must be within the limit.
+    # One article per line is streamed; another layout must be within the limit.
     many = bioasq(*map(article, range(100)))
     assert len(read(path, many, max_record_mb=0.001)) == 100
-    with pytest.raises(DataError, match="which has not one article per line, is larger than"):
+    with pytest.raises(DataError, match="which does not have one article per line, is larger than"):
         read(path, bioasq(*map(article, range(100)), indent=1), max_record_mb=0.001)
 
 
@@ -167,7 +167,7 @@ def test_reuters_folder_and_archives(tmp_path: Path) -> None:
     for name, mode in (("a.tar.gz", "w:gz"), ("a.tgz", "w:gz"), ("a.tar", "w")):
         data = read(tmp_path / name, tar_of(members, mode))
         assert (data.texts, data.ids) == (expected.texts, expected.ids)
-    # The format as an argument, for a folder of other names.
+    # With the format given, a folder with other names.
     (folder / "reut2-000.sgm").rename(folder / "SOME.SGM")
     (folder / "reut2-001.sgm").unlink()
     assert read_data(folder, "reuters").ids == ("training/1", "training/2", "training/3")
@@ -179,7 +179,10 @@ def test_reuters_folder_and_archives(tmp_path: Path) -> None:
 def test_sgml_labels_and_stories_that_were_once_dropped(tmp_path: Path) -> None:
     content = sgml(story(1).replace("<D>cocoa", "<D>co\ncoa"), story(2))
     assert read(tmp_path / "a.sgm", content).label_names == ("co coa", "cocoa")
-    for k, at in ((1, "story 1: expected the next story after it"), (0, "expected a story")):
+    for k, at in (
+        (1, r"story 1: expected the start of a story \(<REUTERS ...>\) after it"),
+        (0, "expected a story"),
+    ):
         stories = [story(number) for number in (1, 2, 3)]
         stories[k] = stories[k].replace("<REUTERS", "<REUTXXS")
         with pytest.raises(DataError, match=at):
@@ -193,7 +196,7 @@ NLTK = {
     "training/1": b"TITLE\n  Body &lt;one>.",
     "test/2": b"Two \xe9",
     "training/3": b"Three",
-    # Files that are no documents.
+    # Files that are not documents.
     **dict.fromkeys(("README", "stopwords", ".x", "__MACOSX/a"), b"about"),
 }
 
@@ -211,7 +214,7 @@ def nltk(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_nltk(nltk: Path) -> None:
     data = read_data(nltk, "nltk")
     assert data.texts == ["TITLE\n  Body &lt;one>.", "Two é", "Three"]
-    # The bytes of é in UTF-8 are no white space, though half of à would be in Latin-1.
+    # UTF-8 bytes are not split, though half of à is white space in Latin-1.
     assert labels_of(data) == [["cocoa", "coffee"], ["coffee"], ["cafÃ©"]]
     assert data.ids == ("training/1", "test/2", "training/3")
     with pytest.raises(DataError, match=r"cats\.txt, line 2: not valid utf-8"):
@@ -245,7 +248,7 @@ def test_a_reader_holds_one_record_at_a_time(tmp_path: Path, kind: str) -> None:
     records: Iterator[Any] = read_records(path, ReadOptions(), ticks.append)
     assert isinstance(next(records), Document)
     first = sum(ticks)
-    # One buffer of 1 MiB at most, of 4 MB and more.
+    # At most one buffer of 1 MiB of at least 4 MB.
     assert 0 < first <= 1 << 20 < len(plain) / 3
     for _ in range(25_000):
         next(records)

@@ -1,4 +1,4 @@
-"""Files that end too early, are damaged, or unpack to all memory: archives, XML, Parquet."""
+"""Truncated and damaged files, and files that unpack to too much: archives, XML, Parquet."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_a_truncated_gzip_keeps_what_was_before_the_cut(tmp_path: Path, kind: st
     packed = packed[: len(packed) * 2 // 3]
     unpacked = zlib.decompressobj(wbits=31).decompress(packed)
     with pytest.raises(
-        DataError, match=r"cannot be read any further|not valid (JSON|CSV)|breaks off"
+        DataError, match=r"cannot be read any further|not valid (JSON|CSV)|is cut off"
     ):
         read(path, packed)
     data, report = skip(path)
     assert numbers(data) == list(range(len(data)))
-    # All that can be unpacked, but for the last few KB in buffers.
+    # All that can be unpacked except a few KB in buffers.
     assert len(data) / 2000 > len(unpacked) / len(content) - 0.03 > 0.6
     assert 1 <= report.skipped <= 2 and "cannot be read any further" in report.examples[-1]
 
@@ -89,7 +89,7 @@ def test_a_damaged_gzip(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"after 2000 records: cannot be read any further.*CRC"):
         read(path, packed[:-6] + bytes(2) + packed[-4:])
     assert len(skip(path)[0]) == 2000
-    # The header of a table is no record.
+    # The header of a table is not a record.
     table = gzip.compress(b"text,a\nx,1\ny,1\n")[:-8]
     with pytest.raises(DataError, match="after 2 records: cannot be read any further"):
         read(tmp_path / "a.csv", table, label_columns="*")
@@ -108,7 +108,7 @@ NOT_JSON = r"a\.json, line 5: not valid JSON"
         (
             "a.json",
             ARTICLES[: ARTICLES.index(b",\n", ARTICLES.index(b"Abstract 3")) + 2],
-            "the end: the file breaks off",
+            "the end: the file is cut off",
         ),
         ("a.xml", CITATIONS[: CITATIONS.index(b"Abstract 4")], NOT_XML),
         ("a.xml", CITATIONS.replace(b"Abstract 4", b"<b>"), NOT_XML),
@@ -212,7 +212,7 @@ def test_one_damaged_member_of_a_zip(tmp_path: Path) -> None:
         read(path, content.replace(b"two", b"tow"))
     data, report = skip(path)
     assert data.texts == ["one"] and report.skipped == 1
-    # The flag of encryption, in the central directory: a password would be needed.
+    # The encryption flag in the central directory.
     damaged = bytearray(content)
     damaged[content.rindex(b"PK\x01\x02") + 8] |= 1
     with pytest.raises(DataError, match=r"line 2.*(password|encrypted)"):
@@ -237,12 +237,12 @@ def test_parquet_bombs(tmp_path: Path) -> None:
     options = dict(compression="zstd", use_dictionary=False)
     path = write_parquet_table(tmp_path / "a.parquet", columns, **options)
     assert path.stat().st_size < 10_000
-    with pytest.raises(DataError, match=r"a group of rows is larger than 1 MB"):
+    with pytest.raises(DataError, match=r"a row group is larger than 1 MB"):
         read_data(path, max_record_mb=1)
 
 
 def test_parquet_groups_that_are_larger_than_a_record(tmp_path: Path) -> None:
-    # DuckDB and fastparquet write the texts of a whole group of rows in one page.
+    # DuckDB and fastparquet write the texts of a row group in one page.
     chance = random.Random(0)
     texts = [chance.randbytes(500).hex() for _ in range(12_000)]
     path = write_parquet_table(tmp_path / "a.parquet", {"text": texts}, data_page_size=1 << 30)

@@ -43,7 +43,7 @@ def test_an_unknown_format_or_suffix(tmp_path: Path) -> None:
     path = tmp_path / "data.pdf"
     path.write_text("x")
     with pytest.raises(
-        DataError, match=r"'data.pdf' is of no known format.*--format\): jsonl, csv"
+        DataError, match=r"'data.pdf' belongs to no known format.*--format\): jsonl, csv"
     ):
         read_data(path)
     with pytest.raises(UnknownNameError, match=r"unknown format 'jsonnl'\. Did you mean 'jsonl'"):
@@ -68,7 +68,7 @@ def test_jsonl_fields(tmp_path: Path) -> None:
     assert data.texts == ["Title\nBody", "Other\n"]
     assert labels_of(data) == [["x", "y"], ["z"]]
     assert data.ids == ("7", "8") and data.dates == ("2020-01-05", "")
-    # Without ids and dates there are none, rather than made-up ones.
+    # No ids and dates are invented.
     data = read(tmp_path / "a.jsonl", content, text_field="t", labels_field="topics")
     assert data.ids is None and data.dates is None
 
@@ -84,7 +84,7 @@ def test_jsonl_labels_in_columns(tmp_path: Path) -> None:
     data = read(path, content, label_columns="*")
     assert data.label_names == ("a", "z") and labels_of(data) == [["z"], ["a", "z"]]
     data = read(path, '{"text": "t", "z": 1, "a": 0, "size": 17}', label_columns="z, a")
-    # Named labels keep their order, and their columns even if no document has them.
+    # Named labels keep their order, and have columns even without documents.
     assert data.label_names == ("z", "a") and labels_of(data) == [["z"]]
     with pytest.raises(DataError, match="line 1: expected a label column 'b', got: 'text'"):
         read(path, label_columns="z, b")
@@ -101,7 +101,7 @@ def test_jsonl_labels_in_columns(tmp_path: Path) -> None:
 def test_encodings_and_byte_order_marks(tmp_path: Path, content: str, encoding: str | None) -> None:
     raw = content.encode(encoding or "utf-8")
     for name, stored in (("a.jsonl", raw), ("b.jsonl", gzip.compress(raw)), ("c.jsonl.gz", raw)):
-        # Whether it is gzipped is seen from the content, whatever the name says.
+        # The content decides whether a file is gzipped, not the name.
         data = read(tmp_path / name, stored, encoding=encoding)
         assert data.texts == ["Größe"] and data.label_names == ("ä",)
     table = "\ufefftext,labels\r\nGröße,ä\r\n" if "\ufeff" in content else "text,labels\nGröße,ä\n"
@@ -165,7 +165,7 @@ def test_csv_with_one_column_per_label(tmp_path: Path) -> None:
     content = "id,text,toxic,insult,never\n1,a,1,0,0\n2,b,1.0,True,\n3,c,0,false,0.0\n"
     options = dict(label_columns="*", keep_unlabelled=True)
     data = read(tmp_path / "a.csv", content, **options)
-    # The header says the labels and their order, those without documents too.
+    # Labels are those of the header, in its order, even without documents.
     assert data.label_names == ("toxic", "insult", "never")
     assert labels_of(data) == [["toxic"], ["toxic", "insult"], []]
     data = read(tmp_path / "a.csv", content, **options | {"label_columns": "insult, toxic"})
@@ -175,7 +175,7 @@ def test_csv_with_one_column_per_label(tmp_path: Path) -> None:
     for between, named in ((";", "';'"), ("\t", r"\$'\\t'"), ("|", r"'\|'")):
         other = tmp_path / "other.csv"
         other.write_text(f"text{between}labels\nhi{between}a\n")
-        with pytest.raises(DataError, match=f"Name with delimiter .--delimiter {named}. what is"):
+        with pytest.raises(DataError, match=f"cells with delimiter .--delimiter {named}"):
             read_data(other)
     with pytest.raises(DataError, match=r"a\.csv: expected a column 'x', the columns are"):
         read(tmp_path / "a.csv", content, label_columns="toxic,x")
@@ -203,7 +203,7 @@ def test_parquet_keeps_labels_without_documents_and_their_order(tmp_path: Path) 
     data = TextData.from_lists(["one", "two"], [["b"], ["a"]], ["none", "b", "a"])
     write_data(data, path)
     assert read_data(path).label_names == ("none", "b", "a")
-    # Those are the names of the column `labels`, and of no other.
+    # The names belong to the column `labels` only.
     table = pq.read_table(path)
     pq.write_table(table.append_column("topics", table["labels"].take([1, 0])), path)
     assert read_data(path, labels_field="topics").label_names == ("a", "b")
@@ -228,7 +228,7 @@ def test_written_files_are_what_their_names_say(tmp_path: Path) -> None:
     assert (tmp_path / "a.csv").read_bytes() == (
         b'id,date,text,labels\r\nx,1987,"one, two","[""a"", ""b""]"\r\n'
     )
-    # Tabs are the format's, not the suffix's, business.
+    # The format decides on tabs, not the suffix.
     write_data(data, tmp_path / "table", "tsv")
     assert (tmp_path / "table").read_bytes().startswith(b"id\tdate\ttext\tlabels\r\n")
     for suffix in ("jsonl", "csv", "tsv"):
@@ -237,7 +237,7 @@ def test_written_files_are_what_their_names_say(tmp_path: Path) -> None:
             write_data(data, tmp_path / name)
         packed = (tmp_path / f"first.{suffix}.gz").read_bytes()
         assert gzip.decompress(packed) == (tmp_path / f"plain.{suffix}").read_bytes()
-        # The same documents, the same bytes: no name and no time inside.
+        # No name and no time inside: the same documents give the same bytes.
         assert packed[4:8] == bytes(4)
         assert packed == (tmp_path / f"second.{suffix}.GZ").read_bytes()
 
@@ -276,7 +276,7 @@ def test_label_names_that_are_easily_confused(tmp_path: Path) -> None:
     data, report = reported(tmp_path / "a.jsonl", content)
     assert data.label_names == (" a", "a", "b\nc", "d\x00")
     (note,) = report.notes
-    assert note.endswith("other labels than those without: 1 (' a').")
+    assert note.endswith("which are distinct from those without it: 1 (' a').")
 
 
 def test_names_with_control_characters_are_escaped(tmp_path: Path) -> None:

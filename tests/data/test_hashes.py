@@ -1,4 +1,4 @@
-"""Hashes of texts: the same text in whatever file it comes."""
+"""Text hashes ignore case and white space, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hugging Face datasets, from a folder and by name; written here, never downloaded."""
+"""Hugging Face datasets from a folder and by name, without downloads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_classes_become_their_names(tmp_path: Path, as_list: bool) -> None:
     data = read_data(tmp_path / "saved", keep_unlabelled=True)
     expected = [["sport"], ["sport", "art"], []] if as_list else [["sport"], ["art"], ["art"]]
     assert labels_of(data) == expected and data.ids == ("a", "b", "c")
-    # The dataset says which classes there are, and in which order.
+    # Label names are the classes of the dataset, in its order.
     assert data.label_names == tuple(NAMES)
 
 

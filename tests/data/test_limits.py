@@ -1,4 +1,4 @@
-"""Small text files that would take all memory or time end in our errors; limits can be raised.
+"""Small text files that would need too much memory or time raise our errors.
 
 Where a fault was quadratic, sizes are such that it took minutes; nothing is timed.
 """
@@ -42,7 +42,7 @@ def test_a_line_that_is_too_long(tmp_path: Path, suffix: str, head: str, record:
         data, report = skip(path, max_record_mb=1)
         assert data.texts == ["one", "two"] and report.skipped == 2
         assert len(read_data(path, max_record_mb=4)) == len(read_data(path)) == 4
-    # With the end of the line; whether that itself counts depends on the format.
+    # Whether the line ending counts depends on the format.
     for size, n_documents in ((1_000_000, 2), (1_000_002, 1)):
         line = record.format("x" * (size - len(record.format(""))))
         assert len(skip(path, head + record.format("a") + line, max_record_mb=1)[0]) == n_documents
@@ -63,7 +63,7 @@ def test_quotes_that_do_not_close(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 3: not valid CSV, up to line .*--quote none"):
         read(path, content, max_record_mb=1)
     assert "good" in skip(path, max_record_mb=1)[0].texts
-    # A stray quote takes the rows up to the next quote with it, and says so.
+    # A stray quote swallows the rows up to the next quote, and is reported.
     data, report = skip(path, 'text,labels\na,x\n"b,x\nc,x\n"d,x\ne,x\n')
     assert data.texts == ["a", "e"]
     assert "line 3: not valid CSV, up to line 5, (" in report.examples[0]
@@ -109,7 +109,7 @@ def test_one_sgml_file_that_is_too_large(tmp_path: Path) -> None:
     write_files(tmp_path, files | {"a.tar": tar_of(files)})
     for path in (tmp_path, tmp_path / "a.tar"):
         data, report = skip(path, format="reuters", max_record_mb=0.01)
-        # The whole stories before the limit, and the next file.
+        # Complete stories before the limit, and the next file.
         assert 5 < len(data) < 199 and data.ids[-1] == "training/500" and report.skipped == 1
         assert "reut2-000.sgm: the file is larger than 0.01 MB" in report.examples[0]
 
@@ -169,7 +169,7 @@ def test_sources_that_are_none(source: Any) -> None:
         ({"delimiter": '"'}, "neither a quote nor a newline"),
         ({"label_separator": ";", "label_columns": "*"}, "cannot be combined"),
         ({"text_field": 5}, "text_field must be a string"),
-        ({"years": "2020-"}, "years must look like 2020 or, going upwards, 2020-2021, got '2020-'"),
+        ({"years": "2020-"}, "years must look like 2020 or, ascending, 2020-2021, got '2020-'"),
         ({"years": "2021-2020"}, "years must look like"),
         ({"years": "\u00b2"}, "years must look like"),
         *(({"encoding": e}, "not a text encoding") for e in ("utf-99", "utf\0", "hex", "rot13")),

@@ -1,4 +1,4 @@
-"""Unknown labels and weights of documents: from every source, through every operation, to files."""
+"""Unknown labels and document weights: read, kept by every operation, written."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_fingerprints_differ_by_what_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"unknown": sp.csr_matrix((4, 2))}, r"of the shape \(4, 3\) of the labels, got \(4, 2\)"),
+        ({"unknown": sp.csr_matrix((4, 2))}, r"the shape \(4, 3\) of the labels, got \(4, 2\)"),
         ({"unknown": [1]}, "of the labels, got list"),
         ({"weights": [1, 2, 3]}, r"expected 4 weights, one per document, .* got 3: \[1, 2, 3\]"),
         ({"weights": [1, 2, 3, -1]}, "finite and not negative"),
@@ -158,7 +158,7 @@ def test_a_field_that_is_not_there_is_noted(tmp_path: Path) -> None:
     report = ReadReport()
     read(tmp_path / "a.jsonl", line, known_field="knwon", weight_field="w", report=report)
     assert [note for note in report.notes if "in no document" in note] == [
-        f"the field '{name}' is in no document, or changes nothing." for name in ("knwon", "w")
+        f"the field '{name}' is in no document, or has no effect." for name in ("knwon", "w")
     ]
 
 

@@ -38,7 +38,7 @@ def parse(path: Path, delimiter: str) -> list[dict[str, Any]]:
 def test_what_is_written_is_read(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The suffix of the name counts, not that of the temporary path.
+    # The suffix of the final name decides, not that of the temporary path.
     path = tmp_path / "temporary"
     monkeypatch.setattr("longtail.data.writing.BATCH", 2)
     write_records(path, Path(name), COLUMNS, iter(RECORDS), ";")
@@ -66,5 +66,5 @@ def test_labels_survive_the_separator(labels: list[str], separator: str) -> None
 def test_labels_that_hold_a_long_separator_are_refused_in_tables_only(tmp_path: Path) -> None:
     check_separator(tmp_path / "a.csv", ["a", "b"], "::")
     check_separator(tmp_path / "a.parquet", ["a::b"], "::")
-    with pytest.raises(DataError, match=r"'a::b' holds the separator '::'. Choose another"):
+    with pytest.raises(DataError, match=r"'a::b' contains the separator '::'. Choose another"):
         check_separator(tmp_path / "a.csv", ["c", "a::b"], "::")

@@ -1,4 +1,4 @@
-"""What is written is what is read again, whatever the characters, in every format that writes."""
+"""Every format that is written is read back exactly, whatever the characters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from longtail.progress import Progress
 
 from .cases import assert_same
 
-# All of Unicode but halves of surrogate pairs, and more often what files stumble over.
+# All of Unicode except surrogates; characters that often break formats are more frequent.
 ODD = "\t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\ufeff\u2028\u2029\ufdd0\ufffe\U0010ffff'\",;|[]\\#&<>"
 CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from(ODD)
 ANY = st.text(CHARACTERS, max_size=12)
-# A text of white space, and a label of it, are called empty; ids are unique and not empty.
+# White space alone counts as empty, for texts and labels; ids are unique and not empty.
 TEXTS = ANY.filter(str.strip)
 LABELS = st.lists(TEXTS, min_size=0, max_size=4)
 DOCUMENTS = st.lists(

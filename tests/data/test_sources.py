@@ -1,4 +1,4 @@
-"""Where documents come from: files, folders of parts and shards, and what is left out there."""
+"""Sources: files, folders of parts and shards, and files that are left out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_folder_of_parts(tmp_path: Path, suffix: str, names: str) -> None:
     (tmp_path / "train.jsonl.bak").write_text("old")
     parts = load_data(tmp_path)
     assert sizes(parts) == {"train": 5, "validation": 2, "test": 3}
-    # A label of the test part alone has its column in every part.
+    # A label that only the test part has is a column of every part.
     assert {data.label_names for data in parts.values()} == {("label0", "label1", "label2")}
     assert parts["test"].Y.sum(axis=0).tolist() == [[0, 0, 3]]
 
@@ -76,7 +76,7 @@ def test_parts_of_several_files(
 def test_parts_that_are_not_clear(tmp_path: Path, names: list[str]) -> None:
     for k, name in enumerate(names):
         write_data(numbered(2, 10 * k), tmp_path / name)
-    with pytest.raises(DataError, match=r"it is not clear which is the (train|validation) part"):
+    with pytest.raises(DataError, match=r"several entries may be the (train|validation) part"):
         load_data(tmp_path)
 
 
@@ -84,7 +84,7 @@ def test_a_missing_part(tmp_path: Path) -> None:
     write_data(numbered(30), tmp_path / "train.jsonl")
     write_data(numbered(4, 50), tmp_path / "test.jsonl")
     parts = load_data(tmp_path)
-    # No validation part: a tenth of the training part, the same one every time.
+    # The missing validation part is a tenth of the training part, always the same.
     assert sizes(parts) == {"train": 27, "validation": 3, "test": 4}
     both = TextData.concat([parts["train"], parts["validation"]])
     assert sorted(map(int, both.ids or ())) == list(range(30))
@@ -140,7 +140,7 @@ def test_a_folder_of_files_of_one_kind(tmp_path: Path) -> None:
 
 
 def test_no_file_is_read_twice(tmp_path: Path) -> None:
-    # Without ids this would remain unnoticed.
+    # Without ids the duplicates would go unnoticed.
     write_data(TextData.from_lists(["one"], [["a"]]), tmp_path / "a.jsonl")
     with pytest.raises(DataError, match=r"a\.jsonl would be read twice"):
         read_data([tmp_path / "a.jsonl", str(tmp_path / "a.jsonl")])
@@ -173,12 +173,12 @@ def test_reuters_and_nltk_name_their_parts(tmp_path: Path) -> None:
     lines = ["training/1 a", "training/2 a", "training/3 b", "test/4 a", "other/5 a"]
     (folder / "cats.txt").write_text("\n".join(lines[:4]))
     assert sizes(load_data(folder)) == {"train": 2, "validation": 1, "test": 1}
-    # One document of no part must not make a random split of all.
+    # One document without a part must not cause a random split of all.
     (folder / "cats.txt").write_text("\n".join(lines))
-    with pytest.raises(DataError, match="every document is of a part, or none"):
+    with pytest.raises(DataError, match="expected every document, or none, to belong to a part"):
         load_data(folder)
     (folder / "cats.txt").write_text(lines[3])
-    with pytest.raises(DataError, match="some are for training"):
+    with pytest.raises(DataError, match="some to the training part"):
         load_data(folder)
     (folder / "cats.txt").write_text("\n".join(lines[:3]))
     assert sizes(load_data(folder)) == {"train": 2, "validation": 1}
@@ -211,12 +211,12 @@ def test_progress_only_goes_up_and_ends_at_the_total(tmp_path: Path) -> None:
         total = sum(file.stat().st_size for file in files)
         done = [now.done for now in seen]
         assert {now.total for now in seen} == {total} and done == sorted(done) and done[-1] == total
-        # Small files are read at once, others bit by bit.
+        # Only small files are read at once.
         assert done[0] < total or source.suffix == ".gz"
 
 
 def test_labels_sort_over_all_files(tmp_path: Path) -> None:
-    # Parquet declares an order; it holds only as long as every label is declared.
+    # Parquet declares an order, which holds if every label is declared.
     write_data(TextData.from_lists(["1"], [["b"]], ["z", "b", "a"]), tmp_path / "1.parquet")
     write_data(TextData.from_lists(["2"], [["b"]], ["z", "b"]), tmp_path / "2.parquet")
     assert read_data(tmp_path).label_names == ("z", "b", "a")
@@ -243,8 +243,8 @@ def test_labels_with_enough_training_documents(tmp_path: Path) -> None:
     assert parts["test"].texts == ["test 0"] and parts["test"].labels_of(0) == ["a"]
     (note,) = report.notes
     assert "fewer than 2 training documents were left out: 2, with 5 of 12 assignments" in note
-    assert "the documents that had no other labels: 4." in note
-    # Documents that had no label before are not of those.
+    assert "documents without any other label were dropped: 4." in note
+    # Documents that never had a label are kept.
     write_data(
         TextData.from_lists(["nothing", "rare"], [[], ["d"]], ("a", "d")), tmp_path / "test.jsonl"
     )
@@ -268,7 +268,7 @@ def test_data_files_beside_the_parts(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"3 left out: data file beside") as caught:
         load_data(tmp_path)
     assert caught[0].filename == __file__
-    # Other .txt files are data where the parts are .txt files.
+    # If the parts are .txt files, other .txt files count as data.
     lines = {f"{name}.txt": f"a\t{name}\n" * 20 for name in ("train", "extra")}
     write_files(tmp_path / "lines", lines)
     with pytest.warns(UserWarning, match=r"1 left out: data file beside .*'extra\.txt'"):
@@ -276,7 +276,7 @@ def test_data_files_beside_the_parts(tmp_path: Path) -> None:
 
 
 def test_texts_need_no_labels(tmp_path: Path) -> None:
-    """Whatever the options say of labels, as those of a trained run do."""
+    """Label options, such as those of a trained run, are ignored."""
     article = {"pmid": 7, "title": "On copper", "abstractText": "It rose."}
     sources = {
         "a.json": (json.dumps({"articles": [article]}), {}),

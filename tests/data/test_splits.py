@@ -1,4 +1,4 @@
-"""Splits: every document in one part, sizes exact, labels spread, the same for the same state."""
+"""Splits: every document in one part, exact sizes, labels spread, reproducible."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_assignments_are_the_same_in_every_release() -> None:
     assert [rows_of(part) for part in split(DATA, (0.5, 0.25, 0.25))] == [
         np.flatnonzero(first == part).tolist() for part in range(3)
     ], "stratified by default"
-    # Integers only, so that the matrix itself is the same everywhere.
+    # Integers only: the matrix is the same on every platform.
     generator = np.random.RandomState(0)
     rows = np.repeat(np.arange(3000), generator.randint(0, 10, 3000, dtype=np.int64))
     low, high = generator.randint(0, 400, (2, len(rows)), dtype=np.int64)
@@ -181,13 +181,13 @@ def test_eighteen_thousand_labels() -> None:
         counts = counts_by_part(Y, parts)
         everywhere.append((counts > 0).all(axis=0)[total >= 3].mean())
         deviation.append(np.abs(counts / n_of_part[:, None] - total / 20_000).mean())
-    # Measured: 0.52 and 0.89 of the labels; without the pass that covers, 0.61.
+    # Measured: 0.52 and 0.89 of the labels; without `cover` 0.61.
     assert everywhere[0] < 0.55 and everywhere[1] > 0.86
     assert deviation[1] < 0.9 * deviation[0]
     assert (counts[0] > 0)[total > 0].all()
     # A label that even a random split would put everywhere is everywhere.
     assert (counts[:, total >= 30] > 0).all()
-    # And not because the small parts were given the documents with the most labels.
+    # Not by giving small parts the documents with the most labels.
     assert counts.sum(axis=1) / n_of_part == pytest.approx([Y.nnz / 20_000] * 3, rel=0.1)
 
 
@@ -217,7 +217,7 @@ def test_a_label_is_in_every_part_where_nothing_hinders_it(
 
 
 def test_folds_get_rare_labels_alike() -> None:
-    # 61 labels of one document; folds of 41, 41, 40 documents differ only by what is left over.
+    # 61 labels of one document; folds of 41, 41 and 40 documents.
     Y = sp.vstack([sp.identity(61, format="csr"), sp.csr_matrix((61, 61))], format="csr")
     data = TextData([""] * 122, Y, tuple(map(str, range(61))))
     held_out = [fold.Y.nnz for _, fold in folds(data, 3, "stratified")]
@@ -225,7 +225,7 @@ def test_folds_get_rare_labels_alike() -> None:
 
 
 def test_a_part_too_small_for_all_labels_has_the_frequent_ones() -> None:
-    # 40 labels of three documents fill the small parts; the one of 60 documents still gets in.
+    # 40 labels of three documents fill the small parts; the label of 60 must be there too.
     data = documents([[f"rare {k % 40}"] for k in range(120)] + [["frequent"]] * 60)
     column = data.label_names.index("frequent")
     for state in range(5):
@@ -262,7 +262,7 @@ def test_boundaries_lie_at_the_nearest_change_of_date(
 def test_time_never_divides_a_date(data: st.DataObject, dates: list[str]) -> None:
     sizes = data.draw(whole_shares(len(dates)))
     if len(set(dates)) < len(sizes):
-        with pytest.raises(DataError, match=f"cannot cut {len(set(dates))} different dates"):
+        with pytest.raises(DataError, match=f"cannot split {len(set(dates))} different dates"):
             assign_by_time(dates, sizes)
         return
     parts = assign_by_time(dates, sizes)
@@ -309,7 +309,7 @@ def test_folds_hold_out_every_document_once(method: str, n: int, k: int, state: 
 
 
 def test_folds_over_time_never_train_on_the_future() -> None:
-    # Two documents per year, so that four blocks of three documents cannot be.
+    # Two documents per year: four blocks of three are impossible.
     assert rows_of_pairs(folds(DATA, 3, "time")) == [
         ([0, 1], [2, 3, 4, 5]),
         ([0, 1, 2, 3, 4, 5], [6, 7]),
@@ -352,15 +352,18 @@ BAD_DATA: list[tuple[str, list[Callable[[], Any]]]] = [
         "cannot split 2 documents into 3 parts",
         [partial(split, DATA[:2], method=method) for method in SPLITS],
     ),
-    ("cannot cut 6 different dates into 7 parts", [lambda: folds(DATA, 6, "time")]),
+    ("cannot split 6 different dates into 7 parts", [lambda: folds(DATA, 6, "time")]),
     (
-        "not one in ISO 8601",
+        "is not ISO 8601",
         [
             partial(assign_by_time, ["1986", date], HALVES)
             for date in ("26 Feb 1987", "26.02.1987", "87", "1987/02/26", "1987-2-6")
         ],
     ),
-    ("document 1 has the date '', not one", [lambda: assign_by_time(["1987", ""], HALVES)]),
+    (
+        "document 1 has the date '', which is not ISO",
+        [lambda: assign_by_time(["1987", ""], HALVES)],
+    ),
     ("needs the dates.*date_field when", [lambda: split(BARE, HALVES, "time")]),
     ("4 of 5 ids .*'x1', 'x2', 'x3'[.]", [lambda: split_by_ids(DATA, UNKNOWN)]),
     ("needs the ids.*id_field", [lambda: split_by_ids(BARE, ["a"])]),

@@ -1,4 +1,4 @@
-"""TextData: what it takes, slices, concatenation, other label sets, saving and loading."""
+"""TextData: validation, slices, concatenation, other label sets, saving and loading."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_slices_keep_everything_together(rows: Any, texts: list[str]) -> None:
     ("rows", "error", "message"),
     [
         ([True, False], InputError, "a mask of 3 values"),
-        # As whole numbers these would be the documents 0 and 1.
+        # Truncated, these would be the documents 0 and 1.
         ([0.7, 1.2], InputError, "expected positions or a mask, got float64"),
         ([3], IndexError, "out of bounds|out of range"),
     ],
@@ -80,7 +80,7 @@ def test_concatenation() -> None:
     assert both.texts == ["one", "two", "three", "four"]
     assert both.label_names == ("a", "b", "c")
     assert [document.labels for document in both] == [["a"], ["a", "b"], [], ["a", "c"]]
-    # Ids are kept because both have them, dates are not.
+    # Both have ids; only one has dates.
     assert both.ids == ("x", "y", "z", "w") and both.dates is None
     again = TextData.concat(SMALL[k : k + 1] for k in range(3))
     assert_same(again, SMALL)
@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused(arguments: tuple[Any, ...], message: str) 
 
 @pytest.mark.parametrize("extra", [{}, {"ids": ["x", "x"]}, {"dates": ["1987", ""]}])
 def test_saving_and_loading_restores_everything(tmp_path: Path, extra: dict[str, Any]) -> None:
-    # Empty texts, repeated ids, labels without documents in their own order: a copy is a copy.
+    # Even empty texts, repeated ids, and labels without documents in their order.
     names = ["z", "none", " a", ""]
     data = TextData.from_lists(["", "\x00 \ufeff"], [["z", ""], []], names, **extra)
     data.save(tmp_path / "data.parquet")
@@ -166,7 +166,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, suffix: str) -> None
     broken = TextData.from_lists(["one", "two \ud800"], [["a"], ["b"]])
     with pytest.raises(InputError, match=r"was not written: '\\ud800'"):
         write_data(broken, path)
-    with pytest.raises(InputError, match="half of a surrogate pair"):
+    with pytest.raises(InputError, match="lone surrogate"):
         write_data(TextData.from_lists(["one"], [["\udfff"]]), path)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 

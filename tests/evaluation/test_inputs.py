@@ -34,7 +34,7 @@ GOOD = {
         ("thresholds", Thresholds(np.zeros(2)), "for 2 labels, got scores of 3"),
         ("stats", [9, 5, 2], "expected LabelStats, got list"),
         ("scale", "odds", "scale must be one of logit, probability, margin"),
-        ("cuts", (5, 2), "cuts must be two numbers, of which the first must not exceed"),
+        ("cuts", (5, 2), "cuts must be two numbers in ascending order"),
         ("n_resamples", -1, "n_resamples must be a whole number of at least 0, got"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Inputs that a loss, its settings or its label counts must refuse, with words of the message.
+"""Inputs that a loss, its settings or its label counts must refuse, with parts of the messages.
 
 Tests check every row of the tables and the words; the attack draws from them at random.
 """
@@ -41,7 +41,7 @@ def nested(rows: Tensor) -> Tensor:
 
 
 def bad_batches(shape: tuple[int, int]) -> Iterator[tuple[dict[str, Any], Words]]:
-    """Arguments of a loss, one of them bad."""
+    """Yield arguments of a loss, one of them bad."""
     n_documents = shape[0]
     logits, hard = torch.zeros(shape), torch.zeros(shape, dtype=torch.int64)
     hard[0, 0] = 1
@@ -106,7 +106,7 @@ def _bad_targets(hard: Tensor) -> dict[Words, Any]:
         ("lie in [0, 1], got values from", "Use 1 where", "unknown labels with mask"): (
             *outside, *map(to_csr, outside), 2 * hard,
         ),
-        ("get no gradient", "target.detach()"): (hard.float().requires_grad_(),),
+        ("do not differentiate targets", "target.detach()"): (hard.float().requires_grad_(),),
         ("label_indices " + flat, "Pass a"): [(bad, offsets) for bad in (
             labels.double(), labels.bool(), labels.cfloat(), labels[None], labels.to("meta"),
             to_csr(labels[:, None]), None, [0],
@@ -120,7 +120,7 @@ def _bad_targets(hard: Tensor) -> dict[Words, Any]:
 
 
 def bad_positions(rng: random.Random, shape: tuple[int, int]) -> tuple[str, Any, Words]:
-    """A sparse target that points outside the batch, or whose parts do not fit each other."""
+    """Draw a sparse target that points outside the batch, or with inconsistent parts."""
     n_documents, n_labels = shape
     count = rng.randrange(1, n_documents * n_labels + 1)
     flat = torch.tensor(sorted(rng.sample(range(n_documents * n_labels), count)))
@@ -150,7 +150,7 @@ def bad_positions(rng: random.Random, shape: tuple[int, int]) -> tuple[str, Any,
 
 
 def _bad_starts(rng: random.Random, starts: Tensor, count: int) -> Tensor:
-    """Starts that do not rise from 0 to the number of labels."""
+    """Draw starts that do not ascend from 0 to the number of labels."""
     bad = starts.clone()
     where = rng.choice(("first", "last", "inside", "all"))
     if where == "first":
@@ -165,7 +165,7 @@ def _bad_starts(rng: random.Random, starts: Tensor, count: int) -> Tensor:
 
 
 def bad_call(rng: random.Random, loss: MultiLabelLoss, logits: Tensor) -> tuple[str, Call]:
-    """A call with one bad argument."""
+    """Draw a call with one bad argument."""
     shape = (logits.shape[0], logits.shape[1])
     kind, target, words = bad_positions(rng, shape)
     arguments = {"input": logits, "target": target}
@@ -219,7 +219,7 @@ SETTINGS: dict[tuple[str, str], tuple[Any, ...]] = {
 
 
 def bad_setting(rng: random.Random, name: str) -> tuple[str, Call]:
-    """A bad value of one setting of a loss."""
+    """Draw a bad value of one setting of a loss."""
     numbers = [key for key, value in LOSSES[name].constants.items() if isinstance(value, float)]
     arguments: dict[str, Any] = {"name": name, "stats": edge_stats(5)}
     if numbers and rng.random() < 0.4:
@@ -312,5 +312,5 @@ def bad_stats(rng: random.Random, name: str) -> tuple[str, Call]:
 
 
 def pattern(words: Words) -> str:
-    """All words in this order: what was expected, what came, what to do."""
+    """Return a pattern of all words in this order."""
     return "(?s)" + ".*".join(map(re.escape, words))

@@ -1,4 +1,4 @@
-"""What the loss tests share: label statistics with every edge, batches, sparse forms of targets.
+"""Helpers of the loss tests: label statistics with edge cases, batches, forms of targets.
 
 All is made from a seed; nothing is read from outside the repository.
 """
@@ -22,7 +22,7 @@ EXACT = {"rtol": 1e-9, "atol": 1e-12}
 
 
 def edge_stats(n_labels: int) -> LabelStats:
-    """Counts that cycle through a label of no document, of every document, and between."""
+    """Counts that cycle through no document, every document, and values between."""
     cycle = [7, 0, N_SAMPLES, 1, 20]
     counts = [cycle[label % len(cycle)] for label in range(n_labels)]
     return LabelStats.from_counts(counts, N_SAMPLES)
@@ -55,7 +55,7 @@ def make_mask(n_documents: int, n_labels: int, share: float = 0.7, seed: int = 4
 def loss_and_grad(
     loss: MultiLabelLoss, logits: Tensor, target: Any, **kw: Any
 ) -> tuple[Tensor, Tensor]:
-    """The loss (summed where it is not a number) and its gradient at a fresh leaf."""
+    """Return the loss and the gradient of its sum at a new leaf."""
     leaf = logits.detach().clone().requires_grad_()
     value = loss(leaf, target, **kw)
     value.sum().backward()
@@ -63,7 +63,7 @@ def loss_and_grad(
 
 
 def check_same(loss: MultiLabelLoss, logits: Tensor, first: Any, *forms: Any, **kw: Any) -> None:
-    """All forms of the targets give the loss and the gradient of the first."""
+    """Check that all forms of the targets give the same loss and gradient."""
     expected = loss_and_grad(loss, logits, first, **kw)
     for form in forms:
         actual = loss_and_grad(loss, logits, form, **kw)

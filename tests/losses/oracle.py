@@ -131,7 +131,7 @@ def one_way(batch: Batch) -> Terms:
     present = (weight * y > 0).any(dim=1)
     counts = present & (weight * (1 - y) > 0).any(dim=1)
     joint = log_sum(z, weight * (1 - y)) + 4 * log_sum(-z / 4, weight * y)
-    # A NaN shows in the terms of its document and its label, though no pair uses it.
+    # A NaN makes the terms of its document and label NaN, though no pair uses it.
     joint = torch.where(counts, joint, -torch.inf)
     joint = torch.where((z.isnan() & (weight > 0)).any(dim=1), torch.nan, joint)
     return Terms(batch.sample_weight * softplus(joint), present)
@@ -179,7 +179,7 @@ def evaluate(name: str, batch: Batch, reduction: str) -> tuple[Array, Array]:
 
 
 def counted(name: str, terms: Terms, batch: Batch, reduction: str) -> Tensor:
-    """What a mean divides each term by."""
+    """Return the divisor of each term in a mean."""
     if terms.present is not None:
         parts = terms.present.split(batch.logits.shape)
         return torch.cat([part.sum().expand(len(part)) for part in parts])

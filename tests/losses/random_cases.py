@@ -125,7 +125,7 @@ def make_targets(arrays: np.random.RandomState, shape: tuple[int, int], form: st
 
 
 def in_form(rng: random.Random, dense: Tensor, form: str) -> Any:
-    """The targets as the loss gets them."""
+    """Return the targets in the form passed to the loss."""
     signed = bool((dense < 0).any())
     if form == "dense":
         types = (torch.int64, torch.float16, *(() if signed else (torch.bool, torch.uint8)))
@@ -141,7 +141,7 @@ def in_form(rng: random.Random, dense: Tensor, form: str) -> Any:
 
 
 def defect(case: Case, loss: Callable[..., Tensor] | None = None) -> str | None:
-    """What is wrong with the loss (of the case, if no other) or its gradient; None: nothing."""
+    """Return what is wrong with the loss (default: the case's) or its gradient, or None."""
     loss = case.loss if loss is None else loss
     leaf = case.logits.detach().clone().requires_grad_()
     try:
@@ -159,7 +159,7 @@ def compare(case: Case, value: Tensor, grad: Tensor) -> str | None:
         return f"loss of {value.dtype} and shape {tuple(value.shape)}"
     if grad.dtype != case.logits.dtype or grad.shape != case.logits.shape:
         return f"gradient of {grad.dtype} and shape {tuple(grad.shape)}"
-    # A weight of 0 on a NaN: 0 and NaN are both good answers.
+    # A weight of 0 on a NaN: both 0 and NaN are right.
     outer = case.batch.label_weight[None, :] * case.batch.sample_weight[:, None]
     unsure = (outer == 0) & case.batch.known & np.isnan(case.batch.logits)
     doubt = unsure if case.reduction == "none" and expected.ndim == 2 else unsure.any()
@@ -184,7 +184,7 @@ def compare(case: Case, value: Tensor, grad: Tensor) -> str | None:
 
 
 def rounding(case: Case) -> float:
-    """The relative change of loss and gradient when logits are rounded to the type of the loss."""
+    """Return the relative error of loss and gradient from rounding logits to the loss's type."""
     known = case.batch.logits[case.batch.known & np.isfinite(case.batch.logits)]
     largest = float(np.abs(known).max(initial=1))
     eps = 2e-16 if case.logits.dtype == torch.float64 else 6e-8

@@ -1,4 +1,4 @@
-"""Bad input raises an error of our family that says what was expected, what came, what to do."""
+"""Bad input raises a LongtailError that says what was expected, what came, what to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_raises(
     with pytest.raises(LongtailError, match=pattern(words)) as caught:
         call()
     assert type(caught.value) is kind
-    # Code that catches what torch and scikit-learn raise catches ours.
+    # As torch and scikit-learn raise.
     assert isinstance(caught.value, ValueError)
 
 
@@ -56,7 +56,7 @@ def test_sparse_targets_that_point_outside_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["db", "zlpr"])
 def test_unchecked_labels_reach_nothing_outside(name: str) -> None:
-    # torch's own checks of indices, or a wrong loss.
+    # torch's own index checks apply.
     loss = make_loss(name, 5, check_targets=False)
     for labels, starts in (
         ([0, 3, 5], [0, 2, 2, 3]),
@@ -77,7 +77,7 @@ def pair(labels: list[int], offsets: list[int], dtype: torch.dtype | None = None
         (pair([0, 3, 3, 1], [0, 1, 3]), ["document 1 lists label 3 twice", "once"]),
         # Unknown elements may hold -100; known ones may not.
         (to_csr(torch.full((3, 5), -100.0)), ["lie in [0, 1], got values from -100"]),
-        # Differences of bytes never fall below 0: they wrap around.
+        # Differences of bytes wrap around instead of becoming negative.
         (pair([0, 1], [0, 2, 1], torch.uint8), ["rise from 0", "(2)", "[0, 2, 1, 2]"]),
         (pair([0, 5], [0, 1, 1], torch.uint8), ["0..4 for 5 labels", "from 0 to 5"]),
     ],
@@ -144,7 +144,7 @@ def test_settings_of_the_wrong_kind(name: str) -> None:
         (lambda: build_loss("zlpr", label_weight=torch.ones(4))(LOGITS, TARGET),
          ["built for 4 labels", "5 columns"]),
         (lambda: BalancedLoss([1, 2], 9, kappa=1)(LOGITS, TARGET), ["built for 2 labels"]),
-        # A loss with constants is on a device, one without is not.
+        # Only a loss with constants has a device.
         (lambda: make_loss("db", 5)(LOGITS.to("meta"), TARGET),
          ["logits are on meta", "this loss on cpu", "to("]),
     ],
@@ -163,7 +163,7 @@ def test_the_papers_constants_are_for_the_papers_losses(name: str) -> None:
 @pytest.mark.parametrize("n_labels", [1, 4])
 @pytest.mark.parametrize("name", NAMES)
 def test_wrong_number_of_labels(name: str, n_labels: int) -> None:
-    # Those that have no use for the counts too: the statistics say which labels are meant.
+    # Also losses without counts: the statistics fix the label set.
     logits, target = LOGITS[:, :n_labels], TARGET[:, :n_labels]
     words = ("built for 5 labels", f"{n_labels} columns", "same label set")
     check_raises(lambda: make_loss(name, 5)(logits, target), *words)
@@ -177,5 +177,5 @@ def test_unchecked_targets_are_the_callers_business() -> None:
     assert loss(LOGITS, TARGET * 2.0).isfinite()
     assert loss(LOGITS, TARGET, sample_weight=negative).isfinite()
     assert loss(LOGITS, pair([3, 3, 4], [0, 2, 2])).isfinite()
-    # Shapes are checked all the same: they cost nothing.
+    # Shapes are always checked, at no cost.
     check_raises(lambda: loss(LOGITS, TARGET[:2]), "target must be", "of shape (3, 5)")

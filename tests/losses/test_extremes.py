@@ -1,4 +1,4 @@
-"""Digits where terms cancel, overflow where products are finite; see test_random.py for NaN."""
+"""Cancellation and overflow; see test_random.py for NaN."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def test_huge_logits_under_any_focus(gamma: float) -> None:
 
 @pytest.mark.parametrize("form", [torch.clone, to_csr])
 def test_two_way_at_logits_beyond_a_billion(form: Callable[[Tensor], Tensor]) -> None:
-    # -1e9 stood for "none": a positive below it was no positive, and its term 0.
+    # With -1e9 as a placeholder, the term of a positive below it was 0.
     loss = make_loss("two-way", 2, reduction="none")
     logits = torch.tensor([[1e10, 3e10]])
     value = loss(logits, form(torch.tensor([[1.0, 0.0]])))
     torch.testing.assert_close(value, torch.tensor([2e10, 0.0, 0.0]))
-    # All labels apply: there is no negative to stay below.
+    # All labels apply: no negatives to compare with.
     assert not loss(-4 * logits, form(torch.ones(1, 2))).any()
 
 
 @pytest.mark.parametrize("name", ["zlpr", "two-way"])
 def test_an_unknown_label_does_not_drown_the_known_ones(name: str) -> None:
-    # Its stand-in logit of 0 is e^100 above the known label's term, which would round to nothing.
+    # The masked logit 0 is e^100 above the known label's term, which would vanish.
     logits, target = torch.tensor([[0.0, 400.0, 420.0]]), torch.tensor([[1.0, 1.0, 0.0]])
     mask = torch.tensor([[False, True, True]])
     loss = make_loss(name, 3, reduction="none")
@@ -53,7 +53,7 @@ def test_float32_gradients_keep_their_digits(name: str, scale: float, soft: bool
     loss = make_loss(name, 5, reduction="sum", dtype=torch.float64)
     _, exact = loss_and_grad(loss, logits.double(), target.double())
     _, grad = loss_and_grad(loss, logits, target)
-    # What the terms of a soft target cancel to is known to eps times each of them.
+    # The terms of a soft target cancel to within eps of each.
     atol = 2e-7 if soft else 1e-20
     torch.testing.assert_close(grad.double(), exact, rtol=1e-4, atol=atol)
 

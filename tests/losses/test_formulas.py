@@ -53,7 +53,7 @@ def test_the_class_balanced_weight_keeps_its_digits(cb_beta: float) -> None:
     counts = [1, 2, 3, 10, 77]
     beta = Fraction(cb_beta)
     expected = [float(1 / sum(beta**k for k in range(count))) for count in counts]
-    # A label of no document counts as half a one: (1 - b) / (1 - sqrt(b)) = 1 + sqrt(b).
+    # A count of 0 is read as 0.5: (1 - b) / (1 - sqrt(b)) = 1 + sqrt(b).
     expected.append(1 + cb_beta**0.5)
     stats = LabelStats.from_counts([*counts, 0], 100)
     loss = build_loss("cb", stats, cb_beta=cb_beta, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Gradients of the balanced rows: half precision, and none if none is wanted.
+"""Gradients of the balanced rows: half precision, second derivative, none without need.
 
 Their first gradient is in closed form (`balanced`), so each of these is another piece of code; for
 the first gradient itself see test_random.
@@ -33,7 +33,7 @@ def test_a_second_derivative_is_refused_or_right() -> None:
 def half_and_wide(
     loss: MultiLabelLoss, logits: Tensor, target: Any, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The gradient for half-precision logits, and that for the same numbers in float32."""
+    """Return the gradient for half-precision logits, and for the same numbers in float32."""
     grads = []
     for values in (logits, logits.float()):
         leaf = values.clone().requires_grad_()
@@ -43,11 +43,11 @@ def half_and_wide(
 
 
 def check_rounded_once(half: Tensor, wide: Tensor, least: float, most: float) -> None:
-    """Half gradients equal the float32 ones, small and large ones, to half precision."""
+    """Check that small and large half gradients equal the float32 ones to half precision."""
     assert wide.abs().min() < least and wide.abs().max() > most
     limits = torch.finfo(half.dtype)
     assert half.isfinite().all()
-    # The last step of the smallest numbers is coarser than eps.
+    # Subnormal numbers are coarser than eps.
     torch.testing.assert_close(
         half.float(), wide, rtol=limits.eps, atol=limits.smallest_normal * limits.eps
     )
@@ -69,7 +69,7 @@ def test_large_label_weights_fit_half_gradients(name: str, dtype: torch.dtype) -
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", ["bce", "cb-bce", "r-bce", "logit-adjusted"])
 def test_a_loss_scale_lifts_what_float16_cannot_hold(name: str, dtype: torch.dtype) -> None:
-    # sigmoid(-18) is below float16's smallest step, 65536 times as much is not.
+    # sigmoid(-18) is below float16's smallest number, 65536 times that is not.
     noise, target = make_batch(3, N_LABELS, scale=0.5)
     logits = (18 + noise) * (2 * target - 1)
     loss = make_loss(name, N_LABELS, reduction="sum")

@@ -75,7 +75,7 @@ def make_case(shape: tuple[int, int], seed: int):
 
 
 def check_agrees(name: str, logits: torch.Tensor, target: object, stats: LabelStats, **kw) -> None:
-    """`dense` is what the target says, where its own form is not to be trusted with that."""
+    """`dense`: the target for the reference, if not in the same form."""
     plain_target = kw.pop("dense", target)
     gamma = {"gamma": 1.5} if name == "fl" else {}
     gamma |= {"label_weight": kw.pop("label_weight", None)}
@@ -123,7 +123,7 @@ def test_soft_targets_weights_and_mask(name: str, form: str, dtype: torch.dtype)
     assert 0.1 < soft[soft > 0].float().mean() < 0.9
     mask = torch.rand(dense.shape, generator=generator) < 0.7
     if form == "csr":
-        soft[0, :3], mask[0, :3] = -100.0, False  # what is unknown may be anything
+        soft[0, :3], mask[0, :3] = -100.0, False  # masked values may be anything
     check_agrees(
         name,
         logits,
@@ -142,7 +142,7 @@ def test_extreme_logits_types_and_strides(dtype: torch.dtype) -> None:
     logits, dense, stats = make_case((4, 300), 7)
     logits[0], logits[1] = 1e4, -1e4
     logits = logits.to(dtype)
-    # A row stride that is not the width, and columns that are not side by side.
+    # A row stride that is not the width, and columns that are not contiguous.
     wide = torch.stack([logits, logits], dim=2)
     for view in (torch.cat([logits, logits], dim=1)[:, :300], wide[:, :, 0]):
         check_agrees("db", view, dense, stats)
@@ -191,11 +191,11 @@ def test_large_weights_on_a_gpu(dtype: torch.dtype, form: str) -> None:
 
 
 @needs_kernels
-# numpy, which interprets, warns of 0 times infinity before it is thrown away.
+# The interpreter uses numpy, which warns about a discarded 0 times infinity.
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 @pytest.mark.parametrize("name", ["bce", "fl", "db"])
 def test_infinite_and_nan_logits(name: str) -> None:
-    # 1e6 is as good as infinity for all that is finite there.
+    # Finite results at infinity equal those at 1e6.
     logits, dense, stats = make_case((6, 40), 21)
     loss = build_loss(name, stats, reduction="sum").to(DEVICE)
     for sign in (1.0, -1.0):

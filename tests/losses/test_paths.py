@@ -1,4 +1,4 @@
-"""Different computations of the same number: forms of targets, chunks, kept buffers, autocast."""
+"""Different computations of the same loss: forms of targets, chunks, autocast."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_stored_zeros_and_strided_labels_are_fine(name: str) -> None:
     starts = torch.tensor([0, 6, 12, 18])
     with_zeros = csr_tensor(starts, torch.arange(6).repeat(3), target.reshape(-1), (3, 6))
     labels, offsets = to_offsets(target)
-    # Indices that are not side by side: the kernels address labels by number.
+    # Indices that are not contiguous.
     spread = torch.stack([labels, labels + 100], dim=1)[:, 0]
     for reduction in ("none", "mean"):
         loss = make_loss(name, 6, reduction=reduction)
@@ -41,7 +41,7 @@ def test_stored_zeros_and_strided_labels_are_fine(name: str) -> None:
 def test_label_indices_of_any_integer_type(
     name: str, labels_dtype: torch.dtype, offsets_dtype: torch.dtype
 ) -> None:
-    # 400 indices of three documents: where the last one ends does not fit a byte.
+    # 400 indices of three documents: the last offset does not fit in a byte.
     logits, target = make_batch(3, 250, seed=15)
     target[0], target[1] = 0, 1
     target[2] = torch.arange(250) < 150
@@ -82,7 +82,7 @@ def test_autocast_does_not_reach_into_the_loss(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("reduction", ["none", "mean"])
 def test_autocast_on_a_gpu_does_not_round_the_counts(reduction: str) -> None:
-    # 1/n of a frequent label is below float16's smallest step, and autocast halves torch.mv.
+    # 1/n of a frequent label underflows in float16, to which autocast casts torch.mv.
     stats = LabelStats.from_counts([10_000_000, 9_000_000, 20], n_samples=10_000_000)
     loss = build_loss("db", stats, reduction=reduction, constants="reuters").to("cuda")
     logits, target = torch.zeros(1, 3, device="cuda"), torch.tensor([[1.0, 1, 0]], device="cuda")

@@ -1,4 +1,4 @@
-"""What holds for every row of LOSSES on every batch: the oracle's numbers, and clean hands.
+"""Every row of LOSSES on random batches: the oracle's numbers, and inputs left unchanged.
 
 Shapes from no document to several, one label, all types and forms of targets, documents without
 labels, labels of no or every document, extreme logits, masks up to everything: see random_cases.py.

@@ -1,4 +1,4 @@
-"""The losses as good citizens of torch: compile, copy, save, move, repeated backward."""
+"""The losses as torch modules: compile, copy, pickle, move, repeated backward."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_compiled(name: str, form: str, backend: str) -> None:
     torch.testing.assert_close(loss_and_grad(compiled, logits.float(), target, **kw), expected)
 
 
-# The other balanced rows have no switch that these three do not have on or off.
+# The switches of the other balanced rows are covered by bce, cb and db.
 @pytest.mark.parametrize(
     ("name", "form"),
     [(name, "dense") for name in NAMES]

@@ -1,4 +1,4 @@
-"""Work in another process, which may be killed at a chosen change to the disk."""
+"""Run work in another process, and kill it at a given change to the disk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.chmo
 
 
 def in_child(work: Callable[[], int]) -> int:
-    """The exit code of work in a forked process, minus the number of the signal that ended it."""
+    """Run work in a forked process; return its exit code, or minus the signal that killed it."""
     with warnings.catch_warnings():
-        # Later Pythons warn of threads, of which the child uses none.
+        # Newer Pythons warn about threads, which the child does not use.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -29,7 +29,7 @@ def in_child(work: Callable[[], int]) -> int:
 
 
 def killed_at(moment: int, work: Callable[[], Any], opened_in: Path | None = None) -> bool:
-    """Do the work in another process, which is killed before its n-th change to the disk.
+    """Run the work in another process, killed before its n-th change to the disk.
 
     `opened_in`: opening a file there counts too.
     """
@@ -44,7 +44,7 @@ def killed_at(moment: int, work: Callable[[], Any], opened_in: Path | None = Non
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def watched() -> int:
-        # A killed process loses nothing that it has written, synced or not; a power cut does.
+        # Only a power cut loses unsynced writes, a kill does not.
         os.fsync = lambda handle: None
         sys.addaudithook(hook)
         work()

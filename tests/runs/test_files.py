@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic files: complete or absent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .cases import killed_at
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A file that is there, alone in its folder."""
+    """An existing file, alone in its folder."""
     path = tmp_path / "a.json"
     path.write_text("old")
     return path
@@ -48,7 +48,7 @@ def test_what_fails_changes_nothing(place: Path, error: BaseException) -> None:
 
 
 def test_a_killed_process_leaves_what_was_there(place: Path) -> None:
-    # Two folders and the mode come before the move into place.
+    # Before the rename come two folders and the mode.
     assert killed_at(4, partial(write_text, place, "half"))
     assert place.read_text() == "old"
     (left,) = place.parent.glob(".longtail-*")
@@ -59,7 +59,7 @@ def test_a_killed_process_leaves_what_was_there(place: Path) -> None:
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is synced and replaced, in order."""
+    """The syncs and replacements, in order."""
     done: list[str] = []
     replace = os.replace
 
@@ -150,9 +150,9 @@ def test_only_regular_files_are_read(tmp_path: Path, make: Callable[[Path], None
 
 
 def test_only_what_longtail_made_is_replaced(place: Path) -> None:
-    with pytest.raises(InputError, match=r"longtail made it\. Replace it with --overwrite"):
+    with pytest.raises(InputError, match=r"was not made by longtail\. Replace it with --overwrite"):
         files.check_replaceable(place, overwrite=False)
     files.check_replaceable(place, overwrite=True)
-    # Wherever it is, also across the pieces in which a large file is read.
+    # Also across the pieces in which a large file is read.
     place.write_text("x\n" * ((1 << 19) - 4) + files.MADE_BY)
     files.check_replaceable(place, overwrite=False)

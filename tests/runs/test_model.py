@@ -1,4 +1,4 @@
-"""Saved folders: a whole model at every moment, and nothing of anybody else's touched."""
+"""Model folders: a complete model at any time, and other files untouched."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Save = Callable[[Path], None]
 
 
 def writer(version: str, names: tuple[str, ...]) -> Callable[[Path], None]:
-    """Writes a model every file of which says its version."""
+    """Return a function that writes a model with its version in every file."""
 
     def write(folder: Path) -> None:
         for name in names:
@@ -46,7 +46,7 @@ def writer(version: str, names: tuple[str, ...]) -> Callable[[Path], None]:
 
 
 def version_of(folder: Path) -> str:
-    """The version of the model in a folder, all of whose files must be there and agree."""
+    """Return the version of the model in a folder; check that all files exist and agree."""
     place = whole_folder(folder)
     config = json.loads((place / CONFIG_FILE).read_text())
     for name in config["files"]:
@@ -60,7 +60,7 @@ save_new: Save = partial(replace_model, write=writer("new", NEW_FILES))
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A folder with a model, and with a file of the user's."""
+    """A folder with a model and files of the user."""
     folder = tmp_path / "run"
     save_old(folder)
     (folder / "notes.txt").write_text("mine")
@@ -80,12 +80,12 @@ def test_a_model_is_replaced_and_everything_else_stays(model: Path) -> None:
 
 @pytest.fixture
 def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed process loses nothing that it has written, synced or not; a power cut does."""
+    """Do not sync: only a power cut loses unsynced writes, a kill does not."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def killed_folders(tmp_path: Path, prepare: Save, work: Save) -> Iterator[Path]:
-    """Prepared folders in which the work was killed: before its first change, its second, ..."""
+    """Yield prepared folders in which the work was killed before its 1st, 2nd, ... change."""
     for moment in range(1, 100):
         folder = tmp_path / str(moment)
         prepare(folder)
@@ -107,18 +107,18 @@ def test_killed_at_every_moment_a_whole_model_remains(tmp_path: Path) -> None:
     for folder in killed_folders(tmp_path, prepare, save_new):
         seen.append(version_of(folder))
         assert check_out(folder) == folder
-        # A second one finds its way whatever the first has left.
+        # A second process succeeds whatever the first left.
         replace_model(folder, writer("later", OLD_FILES))
         assert version_of(folder) == "later"
         assert {*files_in(folder)} == {CONFIG_FILE, "notes.txt", *OLD_FILES}
-    # There is one moment from which on it is the new one.
+    # From one moment on it is the new one.
     assert seen == sorted(seen, reverse=True)
     assert seen.count("old") >= 3 and seen.count("new") > 10
 
 
 @pytest.mark.usefixtures("unsynced")
 def test_killed_at_every_moment_of_finishing_what_was_left(tmp_path: Path) -> None:
-    """The second process is killed while it puts the files of the first into their places."""
+    """The second process is killed while it installs the files of the first."""
 
     def prepare(folder: Path) -> None:
         save_old(folder)
@@ -144,7 +144,7 @@ def test_killed_while_it_saves_for_the_first_time(tmp_path: Path) -> None:
 def test_everything_is_on_the_disk_before_it_counts(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a power cut must not undo in another order: contents, readiness, places."""
+    """The order that a power cut must not change: contents, readiness, places."""
     done: list[tuple[str, str]] = []
     sync, rename = os.fsync, os.rename
 
@@ -166,7 +166,7 @@ def test_everything_is_on_the_disk_before_it_counts(
     assert {name for _, name in done[:ready]} >= {*written, "fold-0"}
     (away,) = [k for k, (what, _) in enumerate(done) if what == "rename" and k != ready]
     assert {name for _, name in done[ready + 1 : away]} == {model.name, "fold-0"}
-    # The folder twice: with what is ready, and with what has taken its place.
+    # The folder is synced twice: with READY, and after the installation.
     assert [name for _, name in done[ready + 1 : away]].count(model.name) == 2
 
 
@@ -176,9 +176,9 @@ def test_everything_is_on_the_disk_before_it_counts(
     [
         (
             OSError(errno.ENOSPC, "Full"),
-            r"Full\. The model that was there before is unchanged\. Free",
+            r"Full\. The old model is unchanged\. Free",
         ),
-        (Exception("Full"), r"Full\. The model that was there before is unchanged"),
+        (Exception("Full"), r"Full\. The old model is unchanged"),
         (InputError("as it was"), "^as it was$"),
     ],
 )
@@ -216,7 +216,7 @@ def test_the_list_of_files_reaches_nothing_outside(tmp_path: Path) -> None:
         path.write_text("mine")
     (folder / "link").symlink_to(tmp_path / "elsewhere")
     names = ["../thesis.txt", str(tmp_path / "thesis.txt"), "link/book.txt", "", ".", CONFIG_FILE]
-    # The right sizes and checksums: what protects these files is where they are.
+    # Sizes and checksums match: only their place protects these files.
     entry = manifest(tmp_path / "elsewhere")["book.txt"]
     (folder / CONFIG_FILE).write_text(json.dumps(seal({"files": dict.fromkeys(names, entry)})))
     save_new(folder)

@@ -1,4 +1,4 @@
-"""An output in parts: kept, continued, replaced and removed; tests/attack/kills.py kills it."""
+"""Resumable output: kept, resumed, replaced and removed; tests/attack/kills.py kills it."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def test_other_settings_are_refused(out: Path) -> None:
 def test_the_old_file_stays_until_the_new_one_is_whole(out: Path) -> None:
     out.parent.mkdir()
     out.write_text("old")
-    with pytest.raises(InputError, match=r"out.txt is there already. Replace it with --overwrite"):
+    with pytest.raises(InputError, match=r"out.txt exists already. Replace it with --overwrite"):
         start(out)
     first = start(out, overwrite=True)
     first.add([{"n": 0}])
     first.close()
-    # What was allowed at the start is allowed to whoever resumes.
+    # Resuming may replace the file if the start was allowed to.
     again = start(out, resume=True)
     assert out.read_text() == "old"
 
@@ -121,7 +121,7 @@ def test_a_folder_of_somebody_else_is_left_alone(out: Path) -> None:
     (place / STARTED).write_text(json.dumps({"settings": {}, "overwrite": True}))
     assert not Workspace.is_one(place)
     with pytest.raises(
-        DataError, match=r"parts would be kept, cannot be made \(Directory not empty"
+        DataError, match=r"folder for its parts, cannot be made \(Directory not empty"
     ):
         start(out, overwrite=True)
     assert (place / STARTED).exists()

@@ -1,4 +1,4 @@
-"""Workspaces: whole from the start, held by who works there, removed by their own list."""
+"""Workspaces: created atomically, locked by their users, removed by their list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAN = {"plan.json": "{}"}
 
 @pytest.fixture(params=["new", "empty"])
 def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A folder that is not there, or that is there and empty."""
+    """A new or an empty folder."""
     place = tmp_path / "work"
     if request.param == "empty":
         place.mkdir()

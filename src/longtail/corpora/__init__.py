@@ -1,4 +1,4 @@
-"""Named corpora: `load_corpus(name)` gives train, validation and test parts as TextData."""
+"""Corpora by name: `load_corpus(name)` returns train, validation and test parts as TextData."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from longtail.corpora import newswire, pubmed, reuters
 from longtail.corpora.download import cache_folder as cache_folder
 from longtail.data.collect import our_errors
+from longtail.data.documents import ReadReport
+from longtail.data.sources import warn_of_omissions
 from longtail.data.textdata import TextData
 from longtail.errors import InputError, UnknownNameError
+from longtail.progress import OnProgress, ignore
 
 
 @dataclass(frozen=True)
@@ -62,33 +65,39 @@ _TABLE = (
     ),
 )
 CORPORA = {corpus.name: corpus for corpus in _TABLE}
-# Arguments of the callers, not settings of a user.
-_PLUMBING = {"path", "progress", "report"}
 
 
 def load_corpus(
-    name: str, path: str | Path | Sequence[str | Path] | None = None, **settings: Any
+    name: str,
+    path: str | Path | Sequence[str | Path] | None = None,
+    *,
+    progress: OnProgress = ignore,
+    report: ReadReport | None = None,
+    **settings: Any,
 ) -> dict[str, TextData]:
-    """The train, validation and test parts of a corpus.
+    """Load the train, validation and test parts of a corpus.
 
     Args:
         name: one of `list_corpora()`.
         path: a local copy of its source; default: the cache folder, downloaded if need be.
-        settings: of its loader, such as seed for newswire or years for pubmed; `corpus_settings`
-            lists them. `progress` and `report` as in `read_data`.
+        progress, report: as for `read_data`.
+        settings: of the corpus, such as seed for newswire or years for pubmed; see
+            `corpus_settings`.
     """
-    corpus = get_corpus(name)
-    known = inspect.signature(corpus.load).parameters
-    for setting in [key for key in settings if key not in _PLUMBING]:
+    corpus, known = get_corpus(name), corpus_settings(name)
+    for setting, value in settings.items():
         if setting not in known:
-            raise UnknownNameError(f"setting of the corpus {name}", setting, corpus_settings(name))
-        _check_setting(corpus, setting, settings[setting])
-    if path is not None:
-        if "path" not in known:
-            raise InputError(f"the corpus {name} is synthetic: it takes no path.")
-        settings["path"] = path
+            raise UnknownNameError(f"setting of the corpus {name}", setting, known)
+        _check_setting(corpus, setting, value)
+    total = report or ReadReport()
+    if corpus.files is not None:
+        settings |= {"path": path, "report": total}
+    elif path is not None:
+        raise InputError(f"the corpus {name} is synthetic: it takes no path.")
     with our_errors(f"the corpus {name}"):
-        return corpus.load(**{key: value for key, value in settings.items() if key in known})
+        parts = corpus.load(progress=progress, **settings)
+    warn_of_omissions(total, report)
+    return parts
 
 
 def _check_setting(corpus: Corpus, setting: str, value: Any) -> None:
@@ -110,11 +119,12 @@ def get_corpus(name: str) -> Corpus:
 
 
 def corpus_settings(name: str) -> dict[str, Any]:
-    """The settings of a corpus and their defaults."""
+    """Return the settings of a corpus with their defaults."""
     parameters = inspect.signature(get_corpus(name).load).parameters
-    return {n: p.default for n, p in parameters.items() if n not in _PLUMBING}
+    others = ("path", "progress", "report")
+    return {key: p.default for key, p in parameters.items() if key not in others}
 
 
 def list_corpora() -> list[str]:
-    """The names that `load_corpus` knows."""
+    """Return the names for `load_corpus`."""
     return list(CORPORA)

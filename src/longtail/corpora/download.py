@@ -1,4 +1,4 @@
-"""Fetch the files of public corpora into a cache; a download that breaks leaves nothing behind."""
+"""Download files of public corpora into a cache; a failed download leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from longtail.errors import DataError, InputError
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.runs.files import whole_file
 
-ATTEMPTS = 2  # at every mirror
-TIMEOUTS = (10, 30)  # seconds: to connect, and between two pieces of the body
+ATTEMPTS = 2  # per mirror
+TIMEOUTS = (10, 30)  # seconds: to connect, and to wait for the next piece
 PIECE = 1 << 16
 
 
@@ -26,11 +26,11 @@ class RemoteFile(NamedTuple):
 
 
 class _FailedError(Exception):
-    """A request failed, and why in a few words."""
+    """A request failed, with the reason in a few words."""
 
 
 def cache_folder() -> Path:
-    """The folder of downloaded corpora: LONGTAIL_CACHE, or `longtail` where caches are kept."""
+    """Return the folder of downloads: LONGTAIL_CACHE, or `longtail` in the user's cache folder."""
     import pooch
 
     chosen = os.environ.get("LONGTAIL_CACHE") or pooch.os_cache("longtail")
@@ -41,7 +41,7 @@ def cache_folder() -> Path:
 
 
 def fetch(file: RemoteFile, corpus: str, progress: OnProgress = ignore) -> Path:
-    """The path of the file in the cache, downloaded if it is not there yet; no check if it is."""
+    """Return the path of the file in the cache, downloaded if missing; a present one is trusted."""
     target = cache_folder() / corpus / file.name
     failures: dict[str, str] = {}
     try:
@@ -55,8 +55,8 @@ def fetch(file: RemoteFile, corpus: str, progress: OnProgress = ignore) -> Path:
                 failures[url] = f"  {url}: {error}\n"
     except OSError as error:
         raise DataError(
-            f"cannot write {target}: {error.strerror or error}. Free some space or fix the "
-            "permissions there, or set LONGTAIL_CACHE to another folder."
+            f"cannot write {target}: {error.strerror or error}. Free some space, fix the "
+            "permissions, or set LONGTAIL_CACHE to another folder."
         ) from error
     raise DataError(
         f"{file.name} could not be downloaded:\n{''.join(failures.values())}"
@@ -78,10 +78,10 @@ def _download(url: str, file: RemoteFile, target: Path, progress: OnProgress) ->
 
 
 def _receive(url: str, limit: int) -> Iterator[bytes]:
-    """The pieces of a body as they arrive."""
+    """Yield the pieces of a response body."""
     import requests  # type: ignore[import-untyped, unused-ignore]
 
-    # As stored: a server that compresses, or calls a .gz file compressed, changes the checksum.
+    # A compressed transfer, or a .gz file decoded as one, would have another checksum.
     headers = {"Accept-Encoding": "identity"}
     done = 0
     try:
@@ -98,11 +98,11 @@ def _receive(url: str, limit: int) -> Iterator[bytes]:
                 yield piece
     except _FailedError:
         raise
-    except Exception as error:  # what requests, urllib3 and odd addresses raise
+    except Exception as error:  # whatever requests and urllib3 raise
         raise _FailedError(_reason(error)) from None
 
 
 def _reason(error: BaseException) -> str:
-    """The message of the innermost error, as in `Connection refused`."""
+    """Return the message of the innermost error, such as `Connection refused`."""
     inner = error.__cause__ or error.__context__
     return _reason(inner) if inner else str(error)[:200] or type(error).__name__

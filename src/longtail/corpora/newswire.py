@@ -1,8 +1,8 @@
 """A synthetic newswire with a long tail: readable stories, linked labels, any size.
 
-Every story is computed from the seed and its number alone, so millions of documents over millions
-of labels cost no memory until they are read. Rare topics share the vocabulary of frequent ones and
-are often mentioned in stories that are not about them, so the tail has to be learnt.
+Every story is computed from the seed and its number, so millions of documents and labels cost no
+memory until they are read. Rare topics share the vocabulary of frequent ones and are often
+mentioned in stories about other topics, so the tail has to be learnt.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ FAMILIES = tuple(
 )
 TOPICS_PER_FAMILY = len(FAMILIES[0].topics)
 N_NAMED = len(FAMILIES) * TOPICS_PER_FAMILY
-# Documents that the rarest label gets, where there are enough documents for that.
+# Documents of the rarest label, if there are enough documents.
 RAREST = 6.0 * 1.24
 GOLDEN = (math.sqrt(5) - 1) / 2
 LINKED = 0.8
-# Stories with a word on another topic of the family. At this share plain BCE loses the tail about
-# as it does on Reuters-21578; at one half it would keep a third of it.
+# Share of stories that mention another topic of the family. With it plain BCE loses the tail about
+# as it does on Reuters-21578; with 0.5 it would keep a third of it.
 ASIDE = 0.95
 
 
 class Newswire:
-    """The stories 0..n_documents-1 over n_labels labels; `newswire[k]` computes story k.
+    """A lazy sequence of stories; `newswire[k]` computes story k.
 
     Args:
-        n_documents, n_labels: sizes; neither needs memory.
-        mean_labels: labels per document on average; many documents have one.
-        random_state: the seed; the same one gives the same stories on every machine.
+        n_documents, n_labels: sizes; neither costs memory.
+        mean_labels: mean number of labels per document; many documents have one.
+        random_state: seed; the same seed gives the same stories on every machine.
 
     Example:
         >>> Newswire(n_documents=10_000_000, n_labels=1_000_000)[9_999_999].id
@@ -87,7 +87,7 @@ class Newswire:
         return map(self._story, range(self.n_documents))
 
     def label_name(self, label: int) -> str:
-        """The name of a label by its frequency rank."""
+        """Return the name of the label with this frequency rank."""
         name = _terms(label)[0].replace(" ", "-")
         return name if label < N_NAMED else f"{name}-{invented_place(label // N_NAMED).lower()}"
 
@@ -95,12 +95,12 @@ class Newswire:
         return [self.label_name(label) for label in range(self.n_labels)]
 
     def linked_label(self, label: int) -> int:
-        """The more frequent label that a label is linked to; the first of a family to itself."""
+        """Return the more frequent label linked to a label; the first of a family is its own."""
         return label % (len(FAMILIES) if label < N_NAMED else N_NAMED)
 
     def _story(self, number: int) -> Document:
         rng = random.Random(self.random_state * 1_000_003 + number * 2 + 1)
-        # Golden-ratio steps spread every label evenly over the stories, the rare ones too.
+        # Golden-ratio steps spread every label, even a rare one, evenly over the stories.
         labels = self._labels(self._rank((self._start + number * GOLDEN) % 1.0), rng)
         text = _write(rng, [self._subject(label, rng) for label in labels])
         return Document(text, [self.label_name(label) for label in labels], f"newswire/{number}")
@@ -122,21 +122,21 @@ class Newswire:
         return labels
 
     def _linked_to(self, primary: int, other: int, rng: random.Random) -> int:
-        """A label as frequent as `other`: of the family of `primary`, or linked to `other`."""
+        """Return a sibling of `primary` as frequent as `other`, or the label linked to `other`."""
         if rng.random() < 0.5:
             return self.linked_label(other) if other < N_NAMED else other
         sibling = self._sibling(primary, rng) + other // N_NAMED * N_NAMED
         return sibling if sibling < self.n_labels else other
 
     def _rank(self, uniform: float) -> int:
-        """The label at a quantile of the power law, in closed form: no table of labels."""
+        """Return the label at a quantile of the power law, in closed form."""
         power = 1 - self._exponent
         low, high = 1.0, (self.n_labels + 1.0) ** power
         position = ((1 - uniform) * low + uniform * high) ** (1 / power) - 1
         return min(int(position), self.n_labels - 1)
 
     def _sibling(self, label: int, rng: random.Random) -> int:
-        """A topic of the same family, rare and frequent ones alike."""
+        """Draw a topic of the same family, rare or frequent."""
         sibling = label % len(FAMILIES) + len(FAMILIES) * rng.randrange(TOPICS_PER_FAMILY)
         return sibling if sibling < self.n_labels else label % len(FAMILIES) % self.n_labels
 
@@ -154,7 +154,7 @@ def _terms(label: int) -> list[str]:
 
 
 def invented_place(number: int) -> str:
-    """A place name for every number, without end and without repeats: Delbaia, Corfenia, ..."""
+    """Return a unique place name for every number: Delbaia, Corfenia, ..."""
     rest, digit = divmod(number, len(LEXICON["syllables"]))
     name: str = LEXICON["syllables"][digit]
     return name.capitalize() + (invented_place(rest).lower() if rest else "ia")
@@ -167,7 +167,7 @@ class _Subject(NamedTuple):
 
 
 def _write(rng: random.Random, subjects: list[_Subject]) -> str:
-    """A headline and a few sentences on every subject, with asides on topics of the family."""
+    """Write a headline and a few sentences per subject, with asides on topics of its family."""
     headline = _fill(rng, rng.choice(subjects[0].family.leads), subjects[0])
     main_terms = {subject.terms[0] for subject in subjects}
     sentences = []
@@ -185,7 +185,7 @@ def _write(rng: random.Random, subjects: list[_Subject]) -> str:
 
 
 def _fill(rng: random.Random, template: str, subject: _Subject) -> str:
-    # The plain name two times in three, else another word for the same topic.
+    # The topic's name two times in three, else any of its terms.
     terms = subject.terms
     term = terms[0] if rng.random() < 0.67 else terms[rng.randrange(len(terms))]
     return template.format(
@@ -200,7 +200,7 @@ def _fill(rng: random.Random, template: str, subject: _Subject) -> str:
 
 
 def _extra_labels(rng: random.Random, mean: float) -> int:
-    """Labels beyond the first: geometric for a small mean, a sum of several for a large one."""
+    """Draw the number of labels beyond the first: geometric, or a sum of those for large means."""
     parts = max(1, round(mean / 3))
     stop = 1 / (1 + mean / parts)
     total = 0
@@ -211,7 +211,7 @@ def _extra_labels(rng: random.Random, mean: float) -> int:
 
 
 def _exponent(n_assignments: float, n_labels: int) -> float:
-    """The power-law exponent at which the rarest label has about RAREST documents."""
+    """Find the power-law exponent for which the rarest label has about RAREST documents."""
     low, high = 0.05, 3.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -238,7 +238,7 @@ def load(
     *,
     progress: OnProgress = ignore,
 ) -> dict[str, TextData]:
-    """The stories as train, validation and test parts; single sizes override those of a preset."""
+    """Generate train, validation and test parts; sizes given override those of the preset."""
     if preset not in PRESETS:
         raise UnknownNameError("preset of newswire", preset, PRESETS)
     sizes = PRESETS[preset]

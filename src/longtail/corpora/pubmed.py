@@ -1,6 +1,6 @@
 """PubMed abstracts with MeSH headings by the paper's recipe, from BioASQ or from MEDLINE files.
 
-BioASQ asks for a registration; NLM's MEDLINE baseline has the same fields and is free for all.
+BioASQ requires registration; NLM's MEDLINE baseline has the same fields and is open to all.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 
 from longtail.corpora.download import cache_folder
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadReport
-from longtail.data.sources import frequent_labels, read_data, tell
+from longtail.data.sources import frequent_labels, read_data
 from longtail.data.textdata import TextData
 from longtail.errors import DataError, InputError
-from longtail.progress import OnProgress, ignore
+from longtail.progress import OnProgress
 
 BASELINE = "https://ftp.ncbi.nlm.nih.gov/pubmed/baseline/"
 SUFFIXES = (".json", ".json.gz", ".xml", ".xml.gz")
@@ -23,7 +23,8 @@ SEED = 123
 
 
 def load(
-    path: str | Path | Sequence[str | Path] | None = None,
+    path: str | Path | Sequence[str | Path] | None,
+    report: ReadReport,
     *,
     years: str | int | None = "2020-2021",
     min_count: int = 5,
@@ -33,20 +34,18 @@ def load(
     encoding: str | None = None,
     on_error: OnError = "raise",
     max_record_mb: float = MAX_RECORD_MB,
-    progress: OnProgress = ignore,
-    report: ReadReport | None = None,
+    progress: OnProgress,
 ) -> dict[str, TextData]:
-    """The three parts, on the labels with at least `min_count` training documents.
+    """Load the parts with the labels that have at least `min_count` training documents.
 
     Args:
-        path: BioASQ's JSON file, or MEDLINE files or a folder of them.
-        years: of publication, as 2020 or 2020-2021; None or "all" for any.
-        major_topics: MEDLINE only: headings that are a major topic of the article.
+        path: BioASQ's JSON file, MEDLINE files, or a folder of them.
+        years: of publication, such as 2020 or 2020-2021; None or "all" for any.
+        major_topics: MEDLINE only: keep only the major topics of an article.
     """
-    total = report or ReadReport()
     data = read_data(
         _from_cache() if path is None else path,
-        report=total,
+        report=report,
         progress=progress,
         major_topics=major_topics,
         years=None if years is None or str(years) == "all" else str(years),
@@ -54,13 +53,11 @@ def load(
         on_error=on_error,
         max_record_mb=max_record_mb,
     )
-    parts = frequent_labels(_paper_parts(data, n_validation, n_test), min_count, total)
-    tell(total, report)
-    return parts
+    return frequent_labels(_paper_parts(data, n_validation, n_test), min_count, report)
 
 
 def _paper_parts(data: TextData, n_validation: int, n_test: int) -> dict[str, TextData]:
-    """Two shuffles with one seed, the second over the first one's order, as scikit-learn does."""
+    """Split twice like scikit-learn's train_test_split, both times with the same seed."""
     n_held_out = n_validation + n_test
     if min(n_validation, n_test) < 1 or n_held_out >= len(data):
         raise InputError(
@@ -75,7 +72,7 @@ def _paper_parts(data: TextData, n_validation: int, n_test: int) -> dict[str, Te
         "validation": held_out[within[n_test:]],
         "test": held_out[within[:n_test]],
     }
-    return {part: data.select(np.sort(which)) for part, which in rows.items()}
+    return {part: data.select(np.sort(of_part)) for part, of_part in rows.items()}
 
 
 def _from_cache() -> list[Path]:
@@ -83,7 +80,7 @@ def _from_cache() -> list[Path]:
     files = sorted(p for p in folder.glob("*") if p.name.lower().endswith(SUFFIXES))
     if not files:
         raise DataError(
-            "the PubMed corpus has no files yet. Name them with path (--path); or place in "
+            "the PubMed corpus has no files yet. Name them with path (--path), or put into "
             f"{folder} BioASQ's allMeSH_2021.json (after registration at "
             f"http://participants-area.bioasq.org) or MEDLINE files from {BASELINE}"
         )

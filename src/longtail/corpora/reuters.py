@@ -10,11 +10,11 @@ import numpy as np
 
 from longtail.corpora.download import RemoteFile, cache_folder, fetch
 from longtail.data.documents import MAX_RECORD_MB, OnError, ReadReport
-from longtail.data.sources import read_data, tell
+from longtail.data.sources import read_data
 from longtail.data.splits import paper_split
 from longtail.data.textdata import TextData
 from longtail.errors import DataError
-from longtail.progress import OnProgress, ignore
+from longtail.progress import OnProgress
 
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 ARCHIVE = RemoteFile(
@@ -28,30 +28,29 @@ ARCHIVE = RemoteFile(
     size=8_150_596,
 )
 NLTK_ARCHIVE = "reuters.zip"
-# A title without text that NLTK's copy, and with it nearly all of the literature, does not have.
+# A title without text, missing from NLTK's copy and so from most of the literature.
 NOT_IN_NLTK = "training/1199"
 N_VALIDATION = 1000
 NUMBERED = re.compile(r"(training|test)/\d+")
 
 
 def load(
-    path: str | Path | None = None,
+    path: str | Path | None,
+    report: ReadReport,
     *,
     encoding: str | None = None,
     on_error: OnError = "raise",
     max_record_mb: float = MAX_RECORD_MB,
-    progress: OnProgress = ignore,
-    report: ReadReport | None = None,
+    progress: OnProgress,
 ) -> dict[str, TextData]:
-    """The three parts, from the SGML distribution (folder or tar.gz) or NLTK's folder or zip."""
+    """Load the parts from the SGML distribution (folder or tar.gz) or NLTK's folder or zip."""
     if path is None:
         path = cache_folder() / "reuters" / NLTK_ARCHIVE
         if not path.is_file():
             path = fetch(ARCHIVE, "reuters", progress)
-    total = report or ReadReport()
     data = read_data(
         path,
-        report=total,
+        report=report,
         progress=progress,
         encoding=encoding,
         on_error=on_error,
@@ -64,7 +63,7 @@ def load(
             "NLTK's cats.txt with the folders training and test."
         )
     rows = [row for row, identity in enumerate(ids) if identity != NOT_IN_NLTK]
-    # The paper's split depends on the order of documents: by number, not by name.
+    # The paper's split depends on the order: by number, not by name.
     rows.sort(key=lambda row: int(ids[row].rpartition("/")[2]))
     train, test = (
         data.select([row for row in rows if ids[row].startswith(part)])
@@ -76,10 +75,9 @@ def load(
         raise DataError(f"{path}: no label occurs in both its training and its test part.")
     train, test = (part.onto(names)[0] for part in (train, test))
     train, test = (part.select(np.diff(part.Y.indptr) > 0) for part in (train, test))
-    left_out = len(rows) - len(train) - len(test)
-    total.passed_over["none of the labels that occur in both parts"] += left_out
-    tell(total, report)
-    # The paper's thousand; a small sample of the files keeps their proportion.
+    n_dropped = len(rows) - len(train) - len(test)
+    report.passed_over["none of the labels that occur in both parts"] += n_dropped
+    # As in the paper; a small sample of the files keeps the proportion.
     n_validation = N_VALIDATION if len(train) > 2 * N_VALIDATION else max(1, len(train) // 8)
     train, validation = paper_split(train, n_validation)
     return {"train": train, "validation": validation, "test": test}

@@ -1,7 +1,7 @@
 """Arrow tables with columns text, labels (a list), id and date: Parquet and Hugging Face datasets.
 
-Parquet's metadata holds the names of the labels; a dataset is `hf:owner/name` from the hub, or a
-folder of `save_to_disk`.
+Parquet's metadata hold the label names. A dataset is `hf:owner/name` on the Hub or a folder
+written by `save_to_disk`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from longtail.errors import DataError, MissingExtraError, shown
 PREFIX = "hf:"
 NAMES_KEY = b"longtail.label_names"
 MOST_ROWS = 256
-# DuckDB and fastparquet write many records as one page, so a group of rows may unpack to the
-# size of GROUP_RECORDS records, or GROUP_RATIO times that of the file: text packs to a tenth.
+# DuckDB and fastparquet write many records as one page, so a row group may unpack to the size of
+# GROUP_RECORDS records or GROUP_RATIO times that of the file; text packs to a tenth.
 GROUP_RECORDS, GROUP_RATIO = 8, 200
 
 
 def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
-    """One record per row, a few hundred rows in memory at a time."""
+    """Read one record per row, with a few hundred rows in memory at a time."""
     number, size = 0, path.stat().st_size
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
@@ -59,31 +59,29 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
 
 
 def _batches(file: Any, columns: list[str], size: int, limit: int) -> Iterator[Any]:
-    """Batches of these columns; raises TooLargeError if a group of rows unpacks to too much.
-
-    The size of the group, not of its columns: Arrow's view of a damaged column ends the process.
-    """
+    """Yield batches of these columns; raise TooLargeError if a row group unpacks to too much."""
     for group in range(file.metadata.num_row_groups):
+        # Of the group, not of its columns: Arrow's view of a damaged column ends the process.
         unpacked = file.metadata.row_group(group).total_byte_size
         if unpacked > max(GROUP_RECORDS * limit, GROUP_RATIO * size):
-            raise TooLargeError("a group of rows", limit)
+            raise TooLargeError("a row group", limit)
         yield from file.iter_batches(MOST_ROWS, [group], columns, use_threads=False)
 
 
 def _size(row: dict[str, Any]) -> int:
-    """Characters of all strings in a row."""
+    """Return the number of characters of all strings in a row."""
     values = (v if isinstance(v, list) else (v,) for v in row.values())
     return sum(len(item) for value in values for item in value if isinstance(item, str))
 
 
 def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> Records:
-    """One record per row of every split that is a part; class numbers become their names."""
+    """Read one record per row of every split; class numbers become their names."""
     for split, table in _splits(source).items():
         part, field = PART_NAMES.get(split), options.labels_field
         if split and part is None:
             raise DataError(
                 f"{source}: the split {shown(split)} is none of {', '.join(PART_NAMES)}. Load the "
-                "dataset yourself and make TextData.from_lists of the splits that you want."
+                "dataset yourself and pass the splits you want to TextData.from_lists."
             )
         used = check_columns(table.column_names, options, source)
         classes = None
@@ -96,7 +94,7 @@ def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> R
                 labels = row[field]
                 numbers = labels if isinstance(labels, list) else [labels]
                 if not all(isinstance(k, int) and 0 <= k < len(classes) for k in numbers):
-                    # -1 is Hugging Face's "not labelled"; as an index it would be the last class.
+                    # Hugging Face's "not labelled" is -1, which as an index is the last class.
                     expected = f"expected classes from 0 to {len(classes) - 1}"
                     yield RecordError(f"{expected}, got {shown(labels)}.", at)
                     continue
@@ -115,17 +113,17 @@ def _splits(source: Path | str) -> dict[str, Any]:
         else:
             name, _, config = source.removeprefix(PREFIX).partition(":")
             loaded = datasets.load_dataset(name, config or None)
-    except Exception as error:  # datasets raises what its many parts raise
+    except Exception as error:  # whatever the parts of datasets raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             f"the Hugging Face dataset {source} cannot be loaded: {reason} Check its name and the "
-            "network, or load it where there is a network, call save_to_disk(FOLDER), and pass "
+            "network, or load it on a machine with a network, call save_to_disk(FOLDER), and pass "
             "that folder."
         ) from error
     return dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"": loaded}
 
 
 def _class_names(feature: Any) -> list[str] | None:
-    """The names behind class numbers, for one class per row or a list of them."""
+    """Return the class names of a feature: one class per row, or a list of classes."""
     names = getattr(getattr(feature, "feature", feature), "names", None)
     return list(names) if names is not None else None

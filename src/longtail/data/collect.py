@@ -1,4 +1,4 @@
-"""From files to documents: one pass, bounded memory, errors in one place."""
+"""Files to TextData: one pass, bounded memory, error handling in one place."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+
+import numpy as np
 
 from longtail.data.documents import (
     Document,
@@ -30,12 +32,12 @@ Files = list[tuple[Path | str, Format]]
 
 @contextmanager
 def our_errors(source: object) -> Iterator[None]:
-    """Raise errors around the reading, such as a folder without permission, as DataError."""
+    """Convert errors around the reading, such as missing permissions, to DataError."""
     try:
         yield
     except MemoryError as error:
         raise DataError(
-            f"{source}: its documents need more memory than there is. Read fewer files, or drop "
+            f"{source}: the documents need more memory than available. Read fewer files, or drop "
             "the longest documents with a smaller max_record_mb (--max-record-mb) and "
             "on_error='skip'."
         ) from error
@@ -53,7 +55,7 @@ def usable(
     tick: Tick,
     check: Callable[[Document], Record] = lambda document: document,
 ) -> Iterator[Document | LabelNames]:
-    """Documents and names of labels; a problem is raised or counted, as the options say."""
+    """Yield documents and label names; raise or count problems, depending on `on_error`."""
     with closing(_records(path, entry, options, tick)) as records:
         for record in records:
             if isinstance(record, Document):
@@ -77,9 +79,9 @@ def collect(
     progress: OnProgress = ignore,
     exact: bool = False,
 ) -> tuple[TextData, list[str]]:
-    """The documents of files in their order, and the part that each is of ("" for none).
+    """Return the documents of the files in order, and the part of each ("" for none).
 
-    `exact` keeps empty texts, empty labels and repeated ids, as a copy must.
+    `exact`: keep empty texts, empty labels and repeated ids, to restore a saved copy.
     """
     if not files:
         raise InputError("expected at least one file to read, got none.")
@@ -118,26 +120,30 @@ def collect(
         raise DataError("\n".join([f"{files[0][0]}: holds no documents.", *report.lines()]))
     tick(total)
     matrix, names = labels.finish()
-    # Ids and dates only where the source has them for some.
-    some_ids, some_dates = tuple(ids) if known_ids else None, tuple(dates) if any(dates) else None
-    unknown = unknown_pairs(known, names)
-    each = None if set(weights) <= {None} else [1 if value is None else value for value in weights]
-    data = TextData(texts, matrix, names, some_ids, some_dates, unknown, each)  # type: ignore[arg-type]
+    data = TextData(
+        texts,
+        matrix,
+        names,
+        tuple(ids) if known_ids else None,
+        tuple(dates) if any(dates) else None,
+        unknown_pairs(known, names),
+        None if set(weights) <= {None} else np.array([1 if w is None else w for w in weights]),
+    )
     _note(data, options, report)
     return data, parts
 
 
 def _check_once(files: Files) -> None:
-    (twice, count), *_ = Counter(str(p).removesuffix(".gz") for p, _ in files).most_common(1)
+    (path, count), *_ = Counter(str(p).removesuffix(".gz") for p, _ in files).most_common(1)
     if count > 1:
-        raise DataError(f"{twice} would be read twice, by one name or with and without .gz.")
+        raise DataError(f"{path} would be read twice. Name it once, with or without .gz.")
 
 
 def _note(data: TextData, options: ReadOptions, report: ReadReport) -> None:
-    """Note what may be surprising about the labels, unknown pairs and weights."""
-    if odd := [name for name in data.label_names if name != name.strip()]:
-        what = "label names that begin or end with white space, other labels than those without"
-        report.notes.append(f"{what}: {len(odd)} ({shown_names(odd)}).")
+    """Note surprising label names, unknown pairs, and fields without effect."""
+    if padded := [name for name in data.label_names if name != name.strip()]:
+        what = "label names with white space at an end, which are distinct from those without it"
+        report.notes.append(f"{what}: {len(padded)} ({shown_names(padded)}).")
     if data.unknown is not None:
         share = data.unknown.nnz / math.prod(data.Y.shape)
         report.notes.append(
@@ -147,24 +153,24 @@ def _note(data: TextData, options: ReadOptions, report: ReadReport) -> None:
     fields = (options.known_field, data.unknown), (options.weight_field, data.weights)
     for field, values in fields:
         if field is not None and values is None:
-            report.notes.append(f"the field {field!r} is in no document, or changes nothing.")
+            report.notes.append(f"the field {field!r} is in no document, or has no effect.")
 
 
 def _checked(document: Document, options: ReadOptions, known_ids: set[str]) -> Record:
-    """The document, or why it is not kept."""
+    """Return the document, or why it is not kept."""
     if options.year_range is not None:
         first, last = options.year_range
         year = (document.date or "")[:4]
         if not (len(year) == 4 and year.isdecimal()):
-            return Omitted("passed_over", "no date")
+            return Omitted("no date")
         if not first <= int(year) <= last:
-            return Omitted("passed_over", f"not of the years {first}-{last}")
+            return Omitted(f"not of the years {first}-{last}")
     if not document.text.strip():
         message = "the text is empty."
     elif not document.labels and not options.keep_unlabelled:
-        skip = "Skip such documents with on_error='skip' (--on-error skip), or keep"
+        keep = "Skip such documents with on_error='skip' (--on-error skip), or keep"
         message = (
-            f"the document has no labels. {skip if options.on_error == 'raise' else 'Keep'} them "
+            f"the document has no labels. {keep if options.on_error == 'raise' else 'Keep'} them "
             "as examples of no label with keep_unlabelled=True (--keep-unlabelled)."
         )
     elif not all(map(str.strip, document.labels)):
@@ -177,14 +183,14 @@ def _checked(document: Document, options: ReadOptions, known_ids: set[str]) -> R
 
 
 def size_of(path: Path | str) -> int:
-    """Bytes on disk, of all files in a folder; 0 for what is not on disk."""
+    """Return the bytes on disk of a file or of all files in a folder; 0 if there is none."""
     path = Path(path)
     files = path.rglob("*") if path.is_dir() else (path,)
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _records(path: Path | str, entry: Format, options: ReadOptions, tick: Tick) -> Records:
-    """The records of one file as they are read; the last is a problem if the rest cannot be."""
+    """Yield the records of a file, and a problem if the rest of the file cannot be read."""
     n_records = 0
     try:
         with closing(entry.read(path, options, tick)) as records:

@@ -1,4 +1,4 @@
-"""Records as readers yield them: a document, a problem, or a record passed over.
+"""What readers yield (a document, a problem, an omitted record), and how to read: ReadOptions.
 
 Readers only yield problems; `collect.py` raises or counts them.
 """
@@ -22,7 +22,7 @@ MEGABYTE = 1_000_000
 MAX_RECORD_MB = 64.0
 SAVED_FIELDS: dict[str, Any] = {"known_field": "known", "weight_field": "weight"}
 """The names of these fields in files that longtail writes."""
-# What differs between records with the same problem: what is quoted, and numbers.
+# Quoted text and numbers differ between records with the same problem.
 VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 PARTS = ("train", "validation", "test")
 PART_NAMES = {part: part for part in PARTS} | {"training": "train"}
@@ -30,24 +30,24 @@ PART_NAMES |= dict.fromkeys(("valid", "val", "dev"), "validation")
 
 
 class Document(NamedTuple):
-    """One text with its labels; `at` is its line, row or item in the file."""
+    """A text with its labels; `at` is its line, row or item in the file."""
 
     text: str
     labels: Sequence[str]
     id: str | None = None
     date: str | None = None
-    """ISO 8601 as far as it is known: 1987, 1987-02 or 1987-02-26. Later dates sort later."""
+    """ISO 8601 as far as known: 1987, 1987-02 or 1987-02-26. Dates sort as strings."""
     part: str | None = None
-    """`train`, `validation` or `test` where the source itself has parts."""
+    """`train`, `validation` or `test` if the source is divided into parts."""
     at: int | str = ""
     known: Sequence[str] | None = None
-    """The labels that were checked, beside those that apply; None: all."""
+    """The labels that were checked; those in `labels` always count as checked. None: all."""
     weight: float | None = None
-    """How much it counts in training; None: 1."""
+    """Weight in training; None: 1."""
 
 
 class RecordError(ValueError):
-    """Something that cannot be read as a document, and where; readers yield it or raise it."""
+    """A record that cannot be read as a document, and its place; readers yield or raise it."""
 
     def __init__(self, message: str, at: int | str = "") -> None:
         super().__init__(message)
@@ -55,35 +55,35 @@ class RecordError(ValueError):
 
 
 class Omitted(NamedTuple):
-    """Something that is no document, and the counter of the report that it belongs to."""
+    """A record that is not a document, and the counter of ReadReport that counts it."""
 
-    counter: Literal["passed_over", "left_out"]
     what: str
+    counter: Literal["passed_over", "left_out"] = "passed_over"
 
 
 class LabelNames(NamedTuple):
-    """All labels of the source, in its order, those without documents included."""
+    """All labels of the source in its order, including those without documents."""
 
     names: tuple[str, ...]
 
 
 Record = Document | RecordError | Omitted | LabelNames
 Records = Generator[Record, None, None]
-"""The return value of a reader; closing it closes the file."""
+"""What a reader returns; closing it closes the file."""
 
 
 def attempt(parse: Callable[..., Record], at: int | str, *args: Any) -> Record:
-    """The parsed record, or the error of `parse` with the record's place."""
+    """Return the parsed record, or the error of `parse` with the record's place."""
     try:
         return parse(at, *args)
     except ValueError as error:
-        # Without the traceback, which would keep the record in memory.
+        # A new error: the traceback would keep the record in memory.
         return RecordError(str(error), at)
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read documents; the same names in Python and, with dashes, as flags."""
+    """Reading options; the same names in Python and, with dashes, as flags."""
 
     text_field: str = setting(
         "text",
@@ -91,72 +91,75 @@ class ReadOptions:
         common=True,
     )
     labels_field: str | None = setting("labels", "Field or column of the labels.", common=True)
-    id_field: str = setting("id", "Field or column of the id; it may be absent.")
-    date_field: str = setting("date", "Field or column of the date; it may be absent.")
+    id_field: str = setting("id", "Field or column of the id; optional in the data.")
+    date_field: str = setting("date", "Field or column of the date; optional in the data.")
     known_field: str | None = setting(
         None,
-        "Field or column of the labels that were checked, where others are unknown; a document "
-        "without it: all.",
+        "Field or column of the labels that were checked; the others are unknown. A document "
+        "without it has all labels checked.",
     )
     weight_field: str | None = setting(
-        None, "Field or column of a document's weight in training; a document without it: 1."
+        None, "Field or column of a document's weight in training; a document without it has 1."
     )
     label_separator: str | None = setting(
-        None, "Between the labels of one string, such as `;`.", common=True
+        None, "Separator of the labels in one string, such as `;`.", common=True
     )
     label_columns: str | None = setting(
         None,
-        "One column per label, holding 0 and 1 (unknown: -1, NA, nan, ?): their names with commas, "
-        "or `*` for all others.",
+        "Columns that hold 0 or 1 for one label each (unknown: -1, NA, nan, ?): names separated by "
+        "commas, or `*` for all other columns.",
         common=True,
     )
-    delimiter: str | None = setting(None, "Between cells; default a comma, in .tsv files a tab.")
+    delimiter: str | None = setting(
+        None, "Separator of cells; default: a comma, in .tsv files a tab."
+    )
     quote: str = setting(
-        "double", "CSV and TSV: `double` quotes enclose cells, or `none`: quotes are text."
+        "double", "CSV and TSV: `double` if quotes enclose cells, `none` if they are plain text."
     )
     encoding: str | None = setting(
-        None, "Of the file's text; default UTF-8, for Reuters and NLTK files Latin-1."
+        None, "Text encoding; default: UTF-8, for Reuters and NLTK files Latin-1."
     )
     on_error: OnError = setting(  # noqa: RUF009
-        "raise", "`raise` stops at the first bad record; `skip` leaves it out and counts it."
+        "raise", "`raise` stops at the first bad record; `skip` skips and counts bad records."
     )
     keep_unlabelled: bool = setting(
         False, "Keep documents without labels as examples of no label; else they are bad records."
     )
-    years: str | None = setting(None, "Only documents of these years, `2020` or `2020-2021`.")
+    years: str | None = setting(None, "Only documents of these years: `2020` or `2020-2021`.")
     major_topics: bool = setting(False, "MEDLINE: only the major topics of an article.")
     max_record_mb: float = setting(
         MAX_RECORD_MB,
-        "Largest document, line or file of an archive in MB; a larger one is a bad record, so that "
-        "a small file cannot unpack to more than the memory.",
+        "Maximum size of a document, line or archive member in MB; a larger one is a bad record, "
+        "so that a small file cannot unpack to more than the memory.",
     )
 
     @cached_property
     def max_record(self) -> int:
-        """The largest record in bytes, or in characters where text is read."""
+        """`max_record_mb` in bytes, or in characters where text is read."""
         return int(self.max_record_mb * MEGABYTE)
 
     @cached_property
     def other_fields(self) -> list[str]:
-        """The fields of what a document may lack."""
+        """The names of the optional fields of a document."""
         names = (self.id_field, self.date_field, self.known_field, self.weight_field)
         return [name for name in names if name is not None]
 
     @cached_property
     def text_fields(self) -> list[str]:
-        """The fields that the text is joined from."""
+        """The fields whose values are joined to the text."""
         return [field.strip() for field in self.text_field.split(",")]
 
     @cached_property
     def year_range(self) -> tuple[int, int] | None:
-        """The first and the last year."""
+        """The first and last year, or None."""
         if self.years is None:
             return None
         match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", str(self.years))
         first, last = map(int, (match[1], match[2] or match[1])) if match else (1, 0)
         if first > last:
-            example = "2020 or, going upwards, 2020-2021"
-            raise InputError(f"years must look like {example}, got {shown(self.years)}.")
+            raise InputError(
+                f"years must look like 2020 or, ascending, 2020-2021, got {shown(self.years)}."
+            )
         return first, last
 
     def __post_init__(self) -> None:
@@ -178,8 +181,8 @@ class ReadOptions:
                 "known_field and label_columns cannot be combined: write ? where it is unknown "
                 "whether the label of a column applies."
             )
-        _ = self.year_range
-        # At most 10^6, because a Python string has at most 2^63 - 1 characters.
+        _ = self.year_range  # raises for a wrong one
+        # Python's strings have at most 2^63 - 1 characters.
         check_number("max_record_mb", self.max_record_mb, 0.001, 1_000_000)
         try:
             "".encode(self.encoding or "utf-8")
@@ -190,31 +193,31 @@ class ReadOptions:
 
 @dataclass
 class ReadReport:
-    """Counts of records read and left out, with reasons; `read_data` fills the one it is given."""
+    """Counts of records read, skipped and omitted, with reasons; filled by `read_data`."""
 
     documents: int = 0
     skipped: int = 0
     examples: list[str] = field(default_factory=list)
-    """The first of each kind of the skipped, with its file and line; of at most five kinds."""
+    """The first skipped record of each kind, with its file and line; at most five."""
     kinds: Counter[str] = field(default_factory=Counter)
-    """Kind of problem -> number of records that were skipped for it."""
+    """Kind of problem -> number of records skipped."""
     passed_over: Counter[str] = field(default_factory=Counter)
-    """Reason -> number of records that are no documents of this kind, as the format has them."""
+    """Reason -> number of records that the format expects not to be documents."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """Description -> how often it was left out, where users of the format would not expect it."""
+    """Description -> number of omissions that a user would not expect."""
     notes: list[str] = field(default_factory=list)
     """Notes on the documents as a whole, such as rare labels that were left out."""
 
-    def skip(self, place: str, why: str) -> None:
+    def skip(self, place: str, reason: str) -> None:
         """Count a bad record."""
-        kind = VARIABLE.sub("", why.partition(". ")[0])
+        kind = VARIABLE.sub("", reason.partition(". ")[0])
         if kind not in self.kinds and len(self.examples) < MAX_EXAMPLES:
-            self.examples.append(f"{place}: {why}")
+            self.examples.append(f"{place}: {reason}")
         self.kinds[kind] += 1
         self.skipped += 1
 
     def lines(self) -> list[str]:
-        """The report as text, one sentence per line; empty if everything was read."""
+        """Return the report as text, one sentence per line; empty if everything was read."""
         lines = []
         if self.skipped:
             were = "1 bad record was" if self.skipped == 1 else f"{self.skipped:,} bad records were"
@@ -222,11 +225,11 @@ class ReadReport:
                 f"{were} skipped of {self.documents + self.skipped:,}; the first of each kind:"
             )
             counts = list(self.kinds.values())
-            lines += [f"  {n:,}: {each}" for n, each in zip(counts, self.examples, strict=False)]
+            lines += [f"  {n:,}: {first}" for n, first in zip(counts, self.examples, strict=False)]
             if rest := counts[len(self.examples) :]:
-                lines.append(f"  {sum(rest):,}: of other kinds")
+                lines.append(f"  {sum(rest):,}: other kinds")
         for reason, n in self.passed_over.items():
             lines.append(f"{n} record{'s' * (n != 1)} passed over: {reason}.")
         lines += [f"{n} left out: {what}." for what, n in self.left_out.items()]
-        # The names of files and of their members may hold control characters.
+        # File names may hold control characters.
         return [printable(line).replace("\n", "\\n") for line in lines + self.notes]

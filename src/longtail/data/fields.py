@@ -1,4 +1,4 @@
-"""From a record with named fields to a document: one set of rules for JSON, CSV, Parquet ..."""
+"""Records with named fields as documents: one set of rules for JSON, CSV, Parquet and others."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from longtail.errors import DataError, shown
 TAB = "\t"
 USUAL_DELIMITERS = (";", TAB, ",", "|")
 USUAL_SEPARATORS = ",;|\t\n"
-# The repr of a list of strings; numpy's "['a' 'b']", which Python reads as 'ab', does not match.
-# Possessive: a cell that is no list is rejected in linear time and memory.
+# The repr of a list of strings, but not numpy's "['a' 'b']", which Python reads as 'ab'.
+# Possessive quantifiers reject other cells in linear time and memory.
 _STRING = r"""(?:'(?:[^'\\\n]|\\[\\'"nrtxuU])*+'|"(?:[^"\\\n]|\\[\\'"nrtxuU])*+")"""
 PYTHON_LIST = re.compile(rf"\[\s*+{_STRING}(?:\s*+,\s*+{_STRING})*+\s*+\]")
 INDICATORS: dict[str, bool | None] = dict.fromkeys(("1", "1.0", "true"), True)
 INDICATORS |= dict.fromkeys(("0", "0.0", "false", ""), False)
-# Unknown; "none" is a null of JSON or Parquet, which pandas writes for NaN.
+# Unknown; "none" is null in JSON or Parquet, as pandas writes NaN.
 INDICATORS |= dict.fromkeys(("-1", "-1.0", "na", "nan", "?", "none"), None)
 
 
 def to_document(
     at: int | str, record: Mapping[str, Any], options: ReadOptions, part: str | None = None
 ) -> Document:
-    """The document in a record; raises RecordError if it cannot be made."""
+    """Return the document of a record, or raise RecordError."""
     texts = []
     for field in options.text_fields:
         text = record.get(field)
@@ -62,40 +62,42 @@ def to_document(
 
 
 def whole_characters(text: str, field: str) -> str:
+    """Return the text; raise if it cannot be encoded as UTF-8."""
     if has_surrogate(text):
-        raise RecordError(f"field {field!r} holds half of a surrogate pair: {shown(text)}.")
+        raise RecordError(f"field {field!r} holds a lone surrogate: {shown(text)}.")
     return text
 
 
 def check_columns(columns: Sequence[str], options: ReadOptions, source: object) -> list[str]:
-    """The columns that documents are made of; raises if one is missing, before any row is read."""
-    there, required = set(columns), [*options.text_fields, *label_columns(columns, options)]
+    """Return the columns to read; raise before any row is read if one is missing."""
+    unique, required = set(columns), [*options.text_fields, *label_columns(columns, options)]
     if options.label_columns is None and options.labels_field is not None:
         required.append(options.labels_field)
-    yours = "text_field (--text-field)."
+    hint = "Name yours with text_field (--text-field)."
     if options.label_columns is not None or options.labels_field is not None:
-        yours = (
-            "text_field and labels_field (--text-field, --labels-field), or, if every label has "
-            "its own column, with label_columns (--label-columns '*')."
+        hint = (
+            "Name yours with text_field and labels_field (--text-field, --labels-field), or, if "
+            "every label has its own column, with label_columns (--label-columns '*')."
         )
     other = next((d for d in USUAL_DELIMITERS if len(columns) == 1 and d in columns[0]), None)
     if other is not None:
-        yours = f"delimiter (--delimiter {'$' * (other == TAB)}{other!r}) what is between cells."
+        flag = f"--delimiter {'$' * (other == TAB)}{other!r}"
+        hint = f"Name the separator of cells with delimiter ({flag})."
     for name in required:
-        if name not in there:
+        if name not in unique:
             raise DataError(
                 f"{source}: expected a column {name!r}, the columns are: {shown_names(columns)}. "
-                f"Name {'yours ' * (other is None)}with {yours}"
+                f"{hint}"
             )
-    if len(there) < len(columns):
-        (twice, _), *_ = Counter(columns).most_common(1)
-        raise DataError(f"{source}: the column {shown(twice)} occurs twice. Rename one of them.")
+    if len(unique) < len(columns):
+        (repeated, _), *_ = Counter(columns).most_common(1)
+        raise DataError(f"{source}: the column {shown(repeated)} occurs twice. Rename one of them.")
     used = {*required, *options.other_fields}
     return [name for name in columns if name in used]
 
 
 def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
-    """The columns that stand for a label each; none if one field holds all labels."""
+    """Return the columns that hold one label each; none if one field holds all labels."""
     if options.label_columns is None:
         return []
     if options.label_columns.strip() == "*":
@@ -105,9 +107,9 @@ def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
 
 
 def split_labels(cell: str, separator: str) -> list[str]:
-    """The labels of one string, without white space around them and without empty ones.
+    """Split a string into labels, stripped and without empty ones.
 
-    A label that holds the separator is in double quotes.
+    A label that contains the separator is in double quotes.
     """
     if len(separator) > 1 or separator in '"\r\n':
         names = cell.split(separator)
@@ -128,7 +130,7 @@ def _labels(record: Mapping[str, Any], field: str | None, options: ReadOptions) 
         return []
     labels = record.get(field)
     if isinstance(labels, str):
-        # A list is one beside a separator as well: what `write_data` writes into tables.
+        # `write_data` writes lists into tables, which are read with any separator.
         if separator is None or PYTHON_LIST.fullmatch(labels.strip()):
             labels = cell_labels(labels)
         else:
@@ -143,13 +145,15 @@ def _labels(record: Mapping[str, Any], field: str | None, options: ReadOptions) 
 
 
 def is_strings(value: Any) -> TypeGuard[list[str]]:
-    """Whether a value is a list of strings."""
+    """Return whether a value is a list of strings."""
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def cell_labels(cell: str) -> list[str]:
-    """The labels of one string without a separator: one label, or a list of them as JSON or Python
-    writes it. A string that might hold several labels otherwise is an error."""
+    """Return the labels of a string without a separator: a JSON or Python list, or one label.
+
+    Raises for any other string that may hold several labels.
+    """
     cell = cell.strip()
     if cell.startswith("[") and cell.endswith("]"):
         names = None
@@ -163,21 +167,21 @@ def cell_labels(cell: str) -> list[str]:
         return names
     if any(character in cell for character in USUAL_SEPARATORS):
         raise RecordError(
-            f"the labels {shown(cell)} may be one label or several. Name what is between labels "
-            "with label_separator (--label-separator ';')."
+            f"the labels {shown(cell)} may be one label or several. Name their separator with "
+            "label_separator (--label-separator ';')."
         )
     return [cell] if cell else []
 
 
 def _indicator(record: Mapping[str, Any], column: str) -> bool | None:
-    """Whether a label applies; None: unknown."""
+    """Return whether a label applies; None if unknown."""
     if column not in record:
         raise RecordError(f"expected a label column {column!r}, got: {shown_names(record)}.")
     value = str(record[column]).strip().lower()
     if value not in INDICATORS:
         raise RecordError(
             f"expected 0, 1, or ? for unknown in the label column {column!r}, got "
-            f"{shown(record[column])}. If it is no label, name the label columns one by one "
+            f"{shown(record[column])}. If it is not a label, name the label columns "
             f"(--label-columns 'a,b'), or, if it holds the ids, name it with id_field "
             f"(--id-field {column})."
         )
@@ -199,7 +203,7 @@ def _weight(record: Mapping[str, Any], field: str | None) -> float | None:
 
 
 def plain_value(value: Any, field: str) -> str | None:
-    """An id or a date as a string; None where there is none."""
+    """Return an id or date as a string; None if the record has none."""
     if value is None or value == "":
         return None
     if isinstance(value, datetime.date):

@@ -1,7 +1,7 @@
-"""Opening files: unpacked if gzipped, in lines of bounded length.
+"""Opening files: gunzipped if need be, in lines of bounded length.
 
-The file is not bounded, only a record: 10 GB of documents in a gz are fine. Text is decoded so that
-a wrong byte spoils only its line.
+Only a record is bounded: 10 GB of documents in one gz are fine. Text is decoded such that a wrong
+byte spoils only its line.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Tick = Callable[[int], None]
 GZIP_MAGIC = b"\x1f\x8b"
 BUFFER = 1 << 20
 STANDARD_INPUT = Path("-")
-# Python's surrogateescape gives up at bytes below 128, which UTF-16 can have wrong as well.
+# Python's surrogateescape fails for bytes below 128, which may be wrong in UTF-16.
 ESCAPE = "longtail.escape"
 codecs.register_error(ESCAPE, lambda error: ("\udc80", error.end))  # type: ignore[attr-defined]
-# In place of a line that is too long; no file can hold it.
+# Stands for a line that is too long; cannot be decoded from a file.
 TOO_LONG = "\udfff"
-# Errors of the libraries below the readers: a damaged file, a disk that fails, UTF-16 without mark,
-# a number or a date beyond Python's, an archive with an unsupported compression method.
+# Errors of the libraries below the readers: a damaged file, a failing disk, UTF-16 without a byte
+# order mark, a number or date out of range, an unsupported compression method.
 READ_ERRORS = (
     *(OSError, EOFError, ValueError, LookupError, ArithmeticError, RuntimeError),
     *(csv.Error, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError),
@@ -47,32 +47,32 @@ READ_ERRORS = (
 
 
 class TooLargeError(Exception):
-    """A record over the limit; raised where the rest of the file cannot be read."""
+    """A record over the limit, raised if the rest of the file cannot be read."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(
-            f"{what} is larger than {limit / MEGABYTE:g} MB and was not read. If that is no "
-            f"mistake, raise the limit, as in max_record_mb={4 * limit / MEGABYTE:g} "
+            f"{what} is larger than {limit / MEGABYTE:g} MB and was not read. If the data are "
+            f"right, raise the limit, for example max_record_mb={4 * limit / MEGABYTE:g} "
             "(--max-record-mb)."
         )
 
 
 def unreadable(text: str, options: ReadOptions) -> str | None:
-    """The fault of a line that is too long or not in the encoding; None if it has none."""
+    """Return why a line cannot be used (too long, wrong encoding), or None if it can."""
     if not has_surrogate(text):
         return None
     if TOO_LONG in text:
         return str(TooLargeError("the line", options.max_record))
     return (
-        f"not valid {options.encoding or 'UTF-8'}. If the file is in another encoding, name it, as "
-        "in encoding='latin-1' (--encoding latin-1)."
+        f"not valid {options.encoding or 'UTF-8'}. If the file has another encoding, name it, for "
+        "example encoding='latin-1' (--encoding latin-1)."
     )
 
 
 def reason(error: Exception) -> str:
-    """The message of an error, or its name where it has none."""
+    """Return the message of an error, or its class name."""
     if isinstance(error, json.JSONDecodeError):
-        # Without the line number inside the line, which would contradict the file's.
+        # Its line number is 1, whatever the line of the file.
         return f"{error.msg}, column {error.colno}"
     if isinstance(error, PermissionError):
         return f"no permission for {error.filename}"
@@ -80,13 +80,15 @@ def reason(error: Exception) -> str:
 
 
 def shown_names(names: Iterable[Any]) -> str:
-    """The first few of many names, for a message."""
+    """Return the first five of many names, for a message."""
     first = list(islice(names, 6))
     more = ", ..." if len(first) > 5 else ""
     return ", ".join(shown(name, 40) for name in first[:5]) + more or "none"
 
 
 class _CountedFile(io.FileIO):
+    """Reports how many bytes are read."""
+
     def __init__(self, path: Path, tick: Tick) -> None:
         super().__init__(path, "rb")
         self._tick = tick
@@ -98,7 +100,7 @@ class _CountedFile(io.FileIO):
 
 
 class _Unpacked(gzip.GzipFile):
-    """Returns what is before the cut of a truncated file, where GzipFile.read drops it."""
+    """Returns the data before the cut of a truncated file, which GzipFile.read drops."""
 
     def read(self, size: int | None = -1) -> bytes:
         return super().read(size) if size is None or size < 0 else self.read1(size)
@@ -106,9 +108,9 @@ class _Unpacked(gzip.GzipFile):
 
 @contextmanager
 def open_binary(path: Path, tick: Tick) -> Iterator[BinaryIO]:
-    """The bytes of a file, unpacked if it is gzipped, whatever its name says."""
+    """Open a file, gunzipped if its content is gzip, whatever its name."""
     if path == STANDARD_INPUT:
-        # Not counted: the total number of bytes is unknown.
+        # Not counted: the total is unknown.
         yield sys.stdin.buffer
         return
     with io.BufferedReader(_CountedFile(path, tick), BUFFER) as raw:
@@ -123,9 +125,9 @@ def open_binary(path: Path, tick: Tick) -> Iterator[BinaryIO]:
 def open_lines(
     path: Path, options: ReadOptions, tick: Tick, newline: str = "\n"
 ) -> Iterator[Iterator[str]]:
-    """The lines of a text file, `TOO_LONG` in place of one with more characters than the limit.
+    """Iterate over the lines of a text file; `TOO_LONG` stands for one over the limit.
 
-    Undecodable bytes become lone surrogates. A byte order mark is in no line.
+    Undecodable bytes become lone surrogates; a byte order mark is dropped.
     """
     with open_binary(path, tick) as file:
         encoding = options.encoding or "utf-8"
@@ -155,7 +157,7 @@ def line_records(
     parse: Callable[[int, str, ReadOptions], Record],
     blank: bool = False,
 ) -> Records:
-    """The parsed lines of a file, and a problem for each unreadable one.
+    """Yield the parsed lines of a file, and a problem for each unreadable one.
 
     `blank`: parse blank lines too.
     """

@@ -1,4 +1,4 @@
-"""The table of formats: which suffix or folder is read by which reader, and who can write."""
+"""FORMATS: the suffixes and the reader of each format; `write_data`."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Format:
     read: Callable[[Any, ReadOptions, Tick], Records]
     suffixes: tuple[str, ...] = ()
     write: bool = False
-    """Whether longtail writes it too."""
+    """Whether longtail can write it."""
     marks: tuple[str, ...] = ()
-    """Patterns of files by which a whole folder is one source, divided into parts by itself."""
+    """File patterns that mark a folder as one source, which may contain its own parts."""
 
     @property
     def summary(self) -> str:
@@ -88,13 +88,13 @@ def get_format(name: str) -> Format:
 
 
 def format_of_file(path: Path) -> Format | None:
-    """The format that a file's suffix names."""
+    """Return the format of a file's suffix, or None."""
     name = path.name.lower()
     return next((entry for entry in FORMATS.values() if name.endswith(entry.suffixes)), None)
 
 
 def format_of_folder(path: Path) -> Format | None:
-    """The format of which the whole folder is one source; None for a folder of parts."""
+    """Return the format of a folder that is one source; None for any other folder."""
     entries = FORMATS.values()
     return next((e for e in entries if any(any(path.glob(m)) for m in e.marks)), None)
 
@@ -106,7 +106,7 @@ def write_data(
     *,
     progress: OnProgress = ignore,
 ) -> None:
-    """Write documents in the format of the suffix, or in the given one."""
+    """Write documents in the given format; default: by the suffix."""
     entry = get_format(format) if format else format_of_file(Path(path))
     if entry is None or not entry.write:
         what = f"the suffix of {path}" if entry is None else f"the format {entry.name!r}"
@@ -116,7 +116,7 @@ def write_data(
     as_json = partial(json.dumps, ensure_ascii=False)
     with replacing(path) as temporary:
         records = _records(data, Path(path).name, progress)
-        # Parquet keeps the names of all labels, also of those without documents.
+        # Parquet keeps all label names, including labels without documents.
         names = {NAMES_KEY: as_json(data.label_names).encode()}
         write_rows(temporary, path, entry.name, columns, records, as_json, names)
 

@@ -1,4 +1,4 @@
-"""`text_hashes`: a number for each text, which recognises it in whatever file it comes."""
+"""`text_hashes` identifies the same text in different files."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-BYTES = 8  # a million different texts share a hash with a probability of 3e-8
+BYTES = 8  # probability of any collision among a million texts: 3e-8
 
 
 def text_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
-    """The hash of each text, the same for texts that differ in case and white space only.
+    """Return a hash of each text that ignores case, and the kind and amount of white space.
 
-    A million texts of 130 words take some 15 s.
+    A million texts of 130 words take 15 s.
     """
     return np.frombuffer(b"".join(map(_hash, texts)), dtype="<u8").astype(np.uint64)
 
 
 def _hash(text: str) -> bytes:
-    # JSON may hold half of a surrogate pair, which plain UTF-8 refuses.
+    # JSON may hold lone surrogates, which plain UTF-8 refuses.
     folded = " ".join(text.split()).casefold().encode("utf-8", "surrogatepass")
     return hashlib.blake2b(folded, digest_size=BYTES).digest()

@@ -1,4 +1,4 @@
-"""JSON Lines, and BioASQ Task A: one huge {"articles": [...]} file with an article per line."""
+"""JSON Lines, and BioASQ Task A: one large {"articles": [...]} file with an article per line."""
 
 from __future__ import annotations
 
@@ -32,28 +32,27 @@ from longtail.data.files import (
 )
 from longtail.errors import DataError, InputError, shown
 
-# The first line of BioASQ's file, which may hold an article, and the end of its last line.
+# The start of BioASQ's first line, which may hold an article, and the end of its last line.
 HEAD = re.compile(r'\s*\{\s*"articles"\s*:\s*\[')
 TAIL = re.compile(r"\]\s*\}\s*$")
 FIELDS = ReadOptions("abstractText", "meshMajor", "pmid", "year")
-FIELDS_NEEDED = ("abstractText", "meshMajor", "pmid")
 
 
 def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
-    """One record per line that is not blank."""
+    """Read one record per non-blank line."""
     if options.label_columns is not None:
         yield LabelNames(tuple(fields.label_columns((), options)))
     yield from line_records(
-        path, options, tick, lambda at, line, how: fields.to_document(at, _object(line), how)
+        path, options, tick, lambda at, line, opts: fields.to_document(at, _object(line), opts)
     )
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """A JSON object, parsed if it is text."""
+    """Return a JSON object, parsed if it is text."""
     try:
         value = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError) as error:
-        # Not JSONDecodeError alone: a whole number of 5,000 digits is a ValueError.
+        # A number of 5,000 digits raises ValueError, not JSONDecodeError.
         raise RecordError(f"not valid JSON ({reason(error)}).") from error
     if not isinstance(value, dict):
         raise RecordError(f"expected a JSON object, got {shown(value)}.")
@@ -61,15 +60,15 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:
-    """Articles with an abstract and MeSH headings: text = title + space + abstract.
+    """Read articles with an abstract and MeSH headings: text = title + space + abstract.
 
-    BioASQ writes one article per line, read a line at a time; a file of another layout is read as a
-    whole if it is within the limit on a record.
+    BioASQ writes one article per line, read a line at a time. A file with another layout is read as
+    a whole, within the limit of a record.
     """
     if options.major_topics:
         raise InputError(
             "BioASQ files do not say which headings are major topics (their field meshMajor holds "
-            "all of them). Use MEDLINE files for major_topics."
+            "all headings). Use MEDLINE files for major_topics."
         )
     with open_lines(path, options, tick) as lines:
         first = next(lines, "")
@@ -89,7 +88,7 @@ def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:
             if article:
                 yield attempt(_article, number, article, options)
         if is_open:
-            yield RecordError("the file breaks off: expected ]} after the last article.", "the end")
+            yield RecordError("the file is cut off: expected ]} after the last article.", "the end")
 
 
 def _is_json(text: str) -> bool:
@@ -100,20 +99,21 @@ def _is_json(text: str) -> bool:
 
 
 def _whole_file(lines: Iterator[str], options: ReadOptions) -> Iterator[Record]:
-    pieces, size, why = [], 0, ""
+    pieces, size, details = [], 0, ""
     for line in lines:
         pieces.append(line)
         size += len(line)
         if size > options.max_record or line == TOO_LONG:
-            raise TooLargeError("the file, which has not one article per line,", options.max_record)
+            what = "the file, which does not have one article per line,"
+            raise TooLargeError(what, options.max_record)
     try:
         articles = _object("".join(pieces)).get("articles")
     except RecordError as error:
-        articles, why = None, f" ({error})"
+        articles, details = None, f" ({error})"
     if not isinstance(articles, list) or not articles:
         raise DataError(
-            f'expected {{"articles": [...]}} as in BioASQ Task A, got no articles{why}. For one '
-            "JSON object per line use format='jsonl' (--format jsonl)."
+            f'expected {{"articles": [...]}} as in BioASQ Task A, got no articles{details}. For '
+            "one JSON object per line use format='jsonl' (--format jsonl)."
         )
     for number, value in enumerate(articles, start=1):
         yield attempt(_article, f"article {number}", value, options)
@@ -121,9 +121,8 @@ def _whole_file(lines: Iterator[str], options: ReadOptions) -> Iterator[Record]:
 
 def _article(at: int | str, value: Any, options: ReadOptions) -> Record:
     article = _object(value)
-    needed = ("abstractText", "pmid") if options.labels_field is None else FIELDS_NEEDED
-    for field in needed:
-        if field not in article:
+    for field in ("abstractText", "meshMajor", "pmid"):
+        if field not in article and (field != "meshMajor" or options.labels_field is not None):
             raise RecordError(f"no field {field!r}, the fields are: {shown_names(article)}.")
     title, abstract = article.get("title") or "", article["abstractText"] or ""
     if not isinstance(title, str) or not isinstance(abstract, str):
@@ -133,5 +132,5 @@ def _article(at: int | str, value: Any, options: ReadOptions) -> Record:
         at, {**article, "abstractText": text, "meshMajor": labels}, FIELDS
     )
     if not abstract.strip() or not (labels or options.keep_unlabelled):
-        return Omitted("passed_over", "no abstract" if labels else "no MeSH headings")
+        return Omitted("no abstract" if labels else "no MeSH headings")
     return document

@@ -12,7 +12,7 @@ from longtail.errors import DataError, shown
 
 
 def read_nltk(path: Path, options: ReadOptions, tick: Tick) -> Records:
-    """NLTK's categorised corpora: cats.txt with `training/1 cocoa`, and one file per document."""
+    """Read cats.txt with lines such as `training/1 cocoa`, and one file per document."""
     limit, encoding = options.max_record, options.encoding or "latin-1"
     named: set[str] = set()
 
@@ -25,13 +25,13 @@ def read_nltk(path: Path, options: ReadOptions, tick: Tick) -> Records:
         return content
 
     def document(at: int | str, line: bytes) -> Document:
-        # Bytes, because in Latin-1 a part of many a character of UTF-8 counts as white space.
+        # Split bytes: decoded as Latin-1, UTF-8 characters may contain white space.
         name, *labels = (cell.decode(encoding, errors=ESCAPE) for cell in line.split())
         if name in named:
-            # Before the file is unpacked again: a small archive can name a large one often.
+            # Before the file is unpacked again: a small archive may name a large one often.
             raise RecordError(f"the id {shown(name)} is already taken by another document.")
         named.add(name)
-        # Nothing outside of the folder, and nothing by two names.
+        # No file outside the folder, and no file by two names.
         is_plain = {"", ".", ".."}.isdisjoint(name.split("/"))
         if not is_plain or not (root / name).is_file():
             raise RecordError(f"expected a file {shown(name)} beside cats.txt, got none.")

@@ -1,4 +1,4 @@
-"""Predictions as CSV, TSV, JSON Lines or Parquet: records with lists in their fields."""
+"""Predictions as records with lists, written as CSV, TSV, JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longtail.errors import DataError
 
 
 def record_format(path: Path) -> Format:
-    """The format that the suffix of a file to write names."""
+    """Return the format of a file to write, by its suffix."""
     entry = format_of_file(path)
     if entry is None or not entry.write:
         suffixes = ", ".join(s for known in FORMATS.values() if known.write for s in known.suffixes)
@@ -29,29 +29,29 @@ def record_format(path: Path) -> Format:
 def write_records(
     path: Path, name: Path, columns: Mapping[str, Any], records: Iterable[Record], separator: str
 ) -> None:
-    """Write records to `path` in the format that the suffix of `name` says, in bounded memory.
+    """Write records to `path` in the format of the suffix of `name`, in bounded memory.
 
     Args:
-        columns: the names of the fields, and their types: str, list[str] or list[float].
-        separator: between the values of a list in a cell of CSV; a value that holds it is quoted.
+        columns: names and types of the fields: str, list[str] or list[float].
+        separator: of the values of a list in a CSV cell; a value that contains it is quoted.
     """
     cell = partial(_join, separator=separator)
     write_rows(path, name, record_format(name).name, columns, records, cell)
 
 
 def check_separator(path: Path, names: Iterable[str], separator: str) -> None:
-    """Raise if the labels of a table could not be told apart."""
+    """Raise if a label contains the separator, in a table whose cells cannot quote it."""
     if record_format(path).name in ("csv", "tsv"):
         _join(names, separator)
 
 
 def _join(values: Iterable[Any], separator: str) -> str:
-    """One string, of which `split_labels` makes the same list again."""
+    """Join the values to a string, the inverse of `split_labels`."""
     if len(separator) > 1 or separator in '"\r\n':
         names = [str(value) for value in values]
-        if odd := [name for name in names if separator in name]:
+        if ambiguous := [name for name in names if separator in name]:
             raise DataError(
-                f"{odd[0]!r} holds the separator {separator!r}. Choose another one with "
+                f"{ambiguous[0]!r} contains the separator {separator!r}. Choose another with "
                 "--label-separator, or write .jsonl or .parquet."
             )
         return separator.join(names)

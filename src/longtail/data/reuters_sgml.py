@@ -26,7 +26,7 @@ from longtail.errors import DataError, shown
 
 HEAD = re.compile(r"\s([^>]*+)>")
 DOCTYPE = re.compile(r"\s*+(<!DOCTYPE[^>]*+>)?\s*+")
-# The quantifiers are possessive: without that, 80,000 spaces before the end of a story took 39 s.
+# Possessive quantifiers: without them, 80,000 spaces before the end of a story took 39 s.
 ATTRIBUTE = re.compile(r'(?<!\w)(\w++)="([^"]*+)"')
 TAGS = ("TOPICS", "TEXT", "TITLE", "BODY", "DATE")
 STARTS = {tag: re.compile(rf"<{tag}(?:\s[^<>]*+)?>") for tag in TAGS}
@@ -35,16 +35,15 @@ DATE = re.compile(r"([0-9]{1,2})-([A-Z]{3})-([0-9]{4})")
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 SIGNATURE = re.compile(r"\sreuter$", re.IGNORECASE)
-# Linux has no path of more than 4,096 bytes, but a header may state any size.
+# Linux paths have at most 4,096 bytes, but a header may state any size.
 LONGEST_HEADER = 1 << 14
-# Small, because a cut costs the piece that it falls into.
-PIECE = 1 << 13
+PIECE = 1 << 13  # small: a truncated file loses the piece with the cut
 PARTS = {"TRAIN": "train", "TEST": "test"}
 Read = Callable[[int], bytes]
 
 
 def read_reuters(path: Path, options: ReadOptions, tick: Tick) -> Records:
-    """The stories of the ModApte split that have topics, each with its part and date."""
+    """Read the stories of the ModApte split that have topics, with their parts and dates."""
     name = ""
     for name, read in _sgml_files(path, tick):
         yield from _stories(name, read, options)
@@ -53,7 +52,7 @@ def read_reuters(path: Path, options: ReadOptions, tick: Tick) -> Records:
 
 
 def _sgml_files(path: Path, tick: Tick) -> Iterator[tuple[str, Read]]:
-    """The name of every SGML file of a folder or an archive, and a function that reads it."""
+    """Yield the name of every SGML file of a folder or archive, and a function that reads it."""
     if path.is_dir():
         for file in sorted(file for file in path.iterdir() if _is_sgml(file.name)):
             with open_binary(file, tick) as opened:
@@ -67,7 +66,7 @@ def _sgml_files(path: Path, tick: Tick) -> Iterator[tuple[str, Read]]:
 
 
 class _TarFile(io.BufferedReader):
-    """A file for tarfile that reads only headers of bounded length."""
+    """A file for tarfile that bounds the size of headers; its reads are full."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is not None and size > LONGEST_HEADER:
@@ -80,11 +79,11 @@ def _tar_members(file: BinaryIO) -> Iterator[tuple[str, Read]]:
         with _TarFile(cast(io.RawIOBase, file)) as opened:
             tar: Any = tarfile.TarFile(fileobj=opened, encoding="utf-8")
             while member := tar.next():
-                tar.members.clear()  # It would keep all of them.
+                tar.members.clear()  # it would keep all of them
                 name = Path(member.name).name
                 if member.isreg() and not member.issparse() and _is_sgml(name):
                     yield name, tar.extractfile(member).read
-            # tarfile ends at a damaged header as if it were the end.
+            # tarfile takes a damaged header for the end of the archive.
             opened.seek(tar.offset)
             if any(piece.strip(b"\0") for piece in iter(lambda: opened.read(PIECE), b"")):
                 raise EOFError("a broken tar archive: a damaged header, or data after its end")
@@ -93,12 +92,12 @@ def _tar_members(file: BinaryIO) -> Iterator[tuple[str, Read]]:
 
 
 def _is_sgml(name: str) -> bool:
-    # macOS puts ._reut2-000.sgm beside reut2-000.sgm; it holds no text.
+    # macOS adds files such as ._reut2-000.sgm, which hold no text.
     return name.lower().endswith(".sgm") and not name.startswith("._")
 
 
 def _stories(name: str, read: Read, options: ReadOptions) -> Iterator[Record]:
-    """The stories of one file; the whole ones before the cut if it is too large or truncated."""
+    """Yield the stories of one file; of a file too large or truncated, those before the cut."""
     content, limit, failure = bytearray(), options.max_record, None
     try:
         while len(content) <= limit and (piece := read(PIECE)):
@@ -116,12 +115,13 @@ def _stories(name: str, read: Read, options: ReadOptions) -> Iterator[Record]:
         at = f"{name}, story {number}"
         body, end, rest = story.partition("</REUTERS>")
         if not end:
-            yield RecordError("the story has no end (</REUTERS>) and was not read.", at)
+            yield RecordError("the story does not end with </REUTERS> and was not read.", at)
             continue
         yield attempt(_story, at, body, options)
-        if rest.strip():
-            # A story with a damaged start tag would be lost silently.
-            yield RecordError(f"expected the next story after it, got {shown(rest.strip())}.", at)
+        if rest := rest.strip():
+            # Possibly a story with a damaged start tag.
+            message = f"expected the start of a story (<REUTERS ...>) after it, got {shown(rest)}."
+            yield RecordError(message, at)
     if is_large:
         yield RecordError(str(TooLargeError("the file", limit)), name)
     if failure is not None:
@@ -136,7 +136,7 @@ def _story(at: int | str, story: str, options: ReadOptions) -> Record:
     if not head.get("NEWID"):
         raise RecordError("expected a story with a NEWID.")
     if head.get("TOPICS") != "YES" or head.get("LEWISSPLIT") not in PARTS:
-        return Omitted("passed_over", "not in the ModApte split")
+        return Omitted("not in the ModApte split")
     topics = _inside(story, "TOPICS") or ""
     rest = TOPIC.sub("", topics)
     if rest.strip():
@@ -144,28 +144,28 @@ def _story(at: int | str, story: str, options: ReadOptions) -> Record:
     labels = sorted({" ".join(html.unescape(name).split()) for name in TOPIC.findall(topics)})
     text = _text(story)
     if not labels and not options.keep_unlabelled:
-        return Omitted("passed_over", "no topic")
+        return Omitted("no topic")
     part = PARTS[head["LEWISSPLIT"]]
-    # The ids of NLTK's copy, which most of the literature uses.
+    # Ids as in NLTK's copy, which most of the literature uses.
     identity = f"{'training' if part == 'train' else 'test'}/{head['NEWID']}"
     return Document(text, labels, identity, _date(story), part, at)
 
 
 def _text(story: str) -> str:
-    """Title and body; a story that was never marked up (UNPROC) is all body."""
+    """Return title and body; a story without markup (UNPROC) is all body."""
     inside = _inside(story, "TEXT") or ""
     title, main = _inside(inside, "TITLE"), _inside(inside, "BODY")
     if title is None and main is None:
         main = inside
-    # ETX and its like end every story; they are no text.
+    # Control characters such as ETX end every story.
     plain = re.sub(r"&#\d++;", "", f"{(title or '').strip()}\n{main or ''}")
     plain = CONTROLS.sub("", html.unescape(plain)).rstrip()
-    # The agency signs its stories; NLTK's copy leaves that out, and so does every model's input.
+    # The agency's signature, which NLTK's copy leaves out too.
     return SIGNATURE.sub("", plain).strip()
 
 
 def _inside(text: str, tag: str) -> str | None:
-    """The content of an element; None if there is neither its start nor its end."""
+    """Return the content of an element; None if neither its start nor its end is there."""
     starts, ends = list(STARTS[tag].finditer(text)), text.count(f"</{tag}>")
     if not starts and not ends:
         return None
@@ -176,6 +176,6 @@ def _inside(text: str, tag: str) -> str | None:
 
 def _date(story: str) -> str | None:
     for day, month, year in DATE.findall(_inside(story, "DATE") or "")[:1]:
-        with suppress(ValueError):  # an unknown month, or no such day
+        with suppress(ValueError):  # no such month or day
             return date(int(year), MONTHS.index(month) + 1, int(day)).isoformat()
     return None

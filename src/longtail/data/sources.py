@@ -1,4 +1,4 @@
-"""`read_data` and `load_data`: where documents are, and how they become TextData and its parts."""
+"""`read_data` and `load_data`: files and folders to TextData and its parts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from longtail.errors import DataError, InputError, shown
 from longtail.progress import OnProgress, ignore
 
 SHARES = (0.7, 0.1, 0.2)
-# Formats with the suffix of many other files: notes in .txt, settings in .json.
+# Formats whose suffix other files have too: notes in .txt, settings in .json.
 AMBIGUOUS = ("libmultilabel", "bioasq", "nltk")
-# Data that longtail does not read.
+# Suffixes of data that longtail cannot read.
 UNREAD = (".bz2", ".xz", ".zst", ".7z", ".rar", ".sgm.gz", ".xlsx", ".xls", ".arrow", ".pkl")
 ABOUT = ("readme", "license", "licence", "changelog", "citation", "notice")
 # train, train.csv, train-00001-of-00005.parquet, ...
@@ -48,18 +48,18 @@ def read_data(
     """Read documents with labels from a file, several files, or a folder that is one source.
 
     Args:
-        source: a path, several paths of one kind, or `hf:owner/name`.
+        source: a path, several paths, or `hf:owner/name`.
         format: a name in FORMATS; default: by the suffix.
-        report: filled with what was read, skipped and passed over. Without one, skipped records
-            give a warning.
+        report: receives the counts of records read, skipped and passed over. Without it, skipped
+            records give a warning.
         progress: called with a `longtail.progress.Progress` in bytes.
-        options: the fields of `ReadOptions`, such as on_error="skip".
+        options: fields of `ReadOptions`, such as on_error="skip".
     """
     settings, total = ReadOptions(**options), report or ReadReport()
     with our_errors(source):
         files = resolve(source, format, total)
         data, _ = collect(files, settings, total, progress)
-    tell(total, report)
+    warn_of_omissions(total, report)
     return data
 
 
@@ -71,13 +71,15 @@ def iter_texts(
     tick: Tick = lambda count: None,
     **options: Any,
 ) -> Iterator[Document]:
-    """Documents one by one in constant memory, their labels not read: what `predict` is for.
+    """Iterate over documents in constant memory without reading their labels.
 
-    `source` may be "-", the standard input. `tick`: called with the number of bytes just read. The
-    other arguments as for `read_data`; of `options` those that concern labels do nothing.
+    Args:
+        source: as for `read_data`, or "-" for the standard input.
+        tick: called with the number of bytes just read.
+        options: as for `read_data`; those for labels are ignored.
     """
     settings = ReadOptions(**{**options, **WITHOUT_LABELS})
-    with our_errors(source):  # now, before a model is loaded
+    with our_errors(source):  # at once, before the caller loads a model
         files = resolve(source, format, report)
 
     def documents() -> Iterator[Document]:
@@ -101,12 +103,16 @@ def load_data(
     progress: OnProgress = ignore,
     **options: Any,
 ) -> dict[str, TextData]:
-    """Train, validation and test parts from a folder of parts, or from one source that is split.
+    """Load train, validation and test parts from a folder of parts, or split a single source.
 
-    A source that itself divides its documents into parts (Reuters, NLTK, Hugging Face) keeps them.
-    A missing validation part is split off the training part. Labels that only other parts have are
-    columns too, so that they count in the evaluation; with `min_count`, only labels with at least
-    that many training documents are.
+    A source with its own parts (Reuters, NLTK, Hugging Face) keeps them. A missing validation part
+    is split off the training part. All parts have the same label names, including labels without
+    training documents, which count in the evaluation.
+
+    Args:
+        split_method: a name in SPLITS.
+        min_count: keep only labels with at least this many training documents.
+        source, format, report, progress, options: as for `read_data`.
     """
     settings, total = ReadOptions(**options), report or ReadReport()
     parts: dict[str, TextData] = {}
@@ -120,45 +126,46 @@ def load_data(
                 parts[part] = data
             elif "" in part_of or "train" not in part_of:
                 raise DataError(
-                    f"{source}: expected that every document is of a part, or none, and that some "
-                    "are for training. Read it with read_data and divide it with split."
+                    f"{source}: expected every document, or none, to belong to a part, and some to "
+                    "the training part. Read it with read_data and divide it with split."
                 )
             else:
-                of_part = {part: np.array(part_of) == part for part in PARTS if part in part_of}
-                parts = {part: data.select(mask) for part, mask in of_part.items()}
+                rows = np.array(part_of)
+                parts = {part: data.select(rows == part) for part in PARTS if part in part_of}
     if "" in parts:
-        halves = split(parts[""], SHARES, split_method, random_state)
-        parts = dict(zip(PARTS, halves, strict=True))
+        divided = split(parts[""], SHARES, split_method, random_state)
+        parts = dict(zip(PARTS, divided, strict=True))
     if "validation" not in parts:
-        both = split(parts["train"], (0.9, 0.1), split_method, random_state)
-        parts["train"], parts["validation"] = both
+        parts["train"], parts["validation"] = split(
+            parts["train"], (0.9, 0.1), split_method, random_state
+        )
     if min_count:
         parts = frequent_labels(parts, min_count, total)
-    tell(total, report)
+    warn_of_omissions(total, report)
     names = label_union(parts.values())
     return {part: parts[part].onto(names)[0] for part in PARTS if part in parts}
 
 
 def has_parts(source: str | Path, format: str | None = None) -> bool:
-    """Whether the source itself divides its documents into training and test parts."""
+    """Return whether the source itself has training and test parts."""
     with our_errors(source):
         files = find_parts(source, format, ReadReport())
         return "" not in files or any(entry.marks for _, entry in files[""])
 
 
-def tell(total: ReadReport, report: ReadReport | None) -> None:
-    """Warn of what was left out where the caller gave no report."""
+def warn_of_omissions(total: ReadReport, report: ReadReport | None) -> None:
+    """Warn of skipped records and files if the user gave no report."""
     if report is None and (total.skipped or total.left_out):
-        # Level 3: the caller of read_data or load_data.
+        # Level 3: the caller of read_data, load_data or load_corpus.
         warnings.warn("\n".join(total.lines()), stacklevel=3)
 
 
 def frequent_labels(
     parts: Mapping[str, TextData], min_count: int, report: ReadReport
 ) -> dict[str, TextData]:
-    """The parts on the labels with at least `min_count` training documents.
+    """Keep the labels with at least `min_count` training documents.
 
-    Other labels, and documents that have no other labels, are left out and counted in the report.
+    Documents that lose all their labels are dropped; the report counts both.
     """
     train = parts["train"]
     is_frequent = np.bincount(train.Y.indices, minlength=train.Y.shape[1]) >= min_count
@@ -167,28 +174,28 @@ def frequent_labels(
         raise DataError(
             f"no label has {min_count} training documents. Read more files, or lower min_count."
         )
-    kept, rare, n_emptied = {}, Counter[str](), 0
+    kept, rare, n_dropped = {}, Counter[str](), 0
     for part, documents in parts.items():
-        on_names, unknown = documents.onto(names)
-        # Documents that never had a label stay: the caller chose to keep them.
-        emptied = (np.diff(on_names.Y.indptr) == 0) & (np.diff(documents.Y.indptr) > 0)
-        kept[part] = on_names.select(~emptied)
-        n_emptied += int(emptied.sum())
-        rare.update(unknown)
+        with_frequent, rare_counts = documents.onto(names)
+        # Documents that never had a label stay: the user chose to keep them.
+        is_emptied = (np.diff(with_frequent.Y.indptr) == 0) & (np.diff(documents.Y.indptr) > 0)
+        kept[part] = with_frequent.select(~is_emptied)
+        n_dropped += int(is_emptied.sum())
+        rare.update(rare_counts)
     if rare:
         n_all = sum(documents.Y.nnz for documents in parts.values())
         report.notes.append(
             f"labels with fewer than {min_count} training documents were left out: {len(rare)}, "
-            f"with {rare.total()} of {n_all} assignments; and the documents that had no other "
-            f"labels: {n_emptied}."
+            f"with {rare.total()} of {n_all} assignments; documents without any other label were "
+            f"dropped: {n_dropped}."
         )
     return kept
 
 
 def resolve(source: Source, format: str | None, report: ReadReport) -> Files:
-    """The files of a source and their formats; a folder of parts is not one source.
+    """Return the files of a source and their formats; raise for a folder of parts.
 
-    `report` counts the data files in a folder that are not read.
+    `report` counts data files in a folder that are not read.
     """
     if not isinstance(source, Iterable | Path) or isinstance(source, bytes):
         raise InputError(f"expected a path or several, got {shown(source)}.")
@@ -198,16 +205,16 @@ def resolve(source: Source, format: str | None, report: ReadReport) -> Files:
     if len(parts) > 1:
         raise DataError(
             f"{source}: a folder of parts ({', '.join(parts)}) is not one set of documents. "
-            "Name one of its files, or one part (--split). Where --path was given: name the folder "
-            "itself in place of the corpus. In Python: load_data."
+            "Name one of its files, or one part (--split). If you gave --path, name the folder "
+            "instead of the corpus. In Python use load_data."
         )
     return [file for of_part in parts.values() for file in of_part]
 
 
 def find_parts(source: str | Path, format: str | None, report: ReadReport) -> dict[str, Files]:
-    """The files of every part: train.csv, or shards such as train-0001.csv, or a folder train.
+    """Return the files by part: train.csv, shards such as train-0001.csv, or a folder train.
 
-    Those of the part "" if the source is not divided in this way.
+    A source without parts has the single part "".
     """
     if str(source).startswith(PREFIX):
         return {"": [(str(source), get_format("huggingface"))]}
@@ -221,7 +228,7 @@ def find_parts(source: str | Path, format: str | None, report: ReadReport) -> di
     entry = get_format(format) if format else format_of_file(path)
     if entry is None:
         raise DataError(
-            f"the suffix of {shown(path.name)} is of no known format. Name one with format "
+            f"the suffix of {shown(path.name)} belongs to no known format. Name one with format "
             f"(--format): {', '.join(FORMATS)}."
         )
     return {"": [(path, entry)]}
@@ -256,21 +263,21 @@ def _find_in_folder(root: Path, format: str | None, report: ReadReport) -> dict[
     known = (f.suffixes for f in FORMATS.values() if f.name in read or f.name not in AMBIGUOUS)
     suffixes = tuple(chain(UNREAD, *known))
     used = {path for of_part in parts.values() for path, _ in of_part}
-    others = [
+    unused = [
         file.name
         for file in files
         if file not in used
         and file.name.lower().endswith(suffixes)
         and not file.name.lower().startswith(ABOUT)
     ]
-    if others:
-        what = f"data file beside those that were read ({shown_names(others)})"
-        report.left_out[what] += len(others)
+    if unused:
+        what = f"data file beside those that were read ({shown_names(unused)})"
+        report.left_out[what] += len(unused)
     return parts
 
 
 def _named_parts(root: Path, format: str | None) -> dict[str, list[Path]]:
-    """The files and folders that are called as the parts."""
+    """Return the files and folders named after parts."""
     named: dict[str, list[Path]] = {part: [] for part in PARTS}
     for entry in sorted(root.iterdir()):
         match = PART_FILE.fullmatch(entry.name.lower())
@@ -278,11 +285,11 @@ def _named_parts(root: Path, format: str | None) -> dict[str, list[Path]]:
         if part and (format or entry.is_dir() or format_of_file(entry)):
             named[part].append(entry)
     for part, entries in named.items():
-        # Shards differ in their number only.
+        # Shards differ only in their number.
         kinds = {re.sub(r"[-_]\d[^.]*", "#", entry.name.lower(), count=1) for entry in entries}
         if len(entries) > 1 and (len(kinds) > 1 or "#" not in kinds.pop()):
             raise DataError(
-                f"{root}: it is not clear which is the {part} part: "
+                f"{root}: several entries may be the {part} part: "
                 f"{shown_names(entry.name for entry in entries)}. Keep one of them."
             )
     return {part: entries for part, entries in named.items() if entries}
@@ -293,6 +300,6 @@ def _refuse_hidden_parts(files: Files) -> None:
     for name in (Path(path).name for path, _ in files[1:]):
         if PART_NAMES.keys() & re.split("[^a-z]+", name.lower()):
             raise DataError(
-                f"{name} looks like one of several parts, but is not named as one. Name the files "
-                "train, validation and test, with the suffix of their format."
+                f"{name} looks like one of several parts, but does not have the name of one. Name "
+                "the files train, validation and test, with the suffix of their format."
             )

@@ -1,8 +1,8 @@
-"""Dividing documents into parts: with every label in every part, at random, by time, by ids.
+"""Splits and folds: stratified, random, by time, by ids.
 
 The same random_state gives the same parts on every platform. `stratified` is iterative
-stratification (Sechidis et al. 2011) on sparse labels, which deals out the rarest label first,
-after a pass that seeks one document for each part of every label with as many documents as parts.
+stratification (Sechidis et al. 2011) on sparse labels, rarest label first, after a pass that puts a
+document of every label with enough documents into each part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ISO_DATE = re.compile(r"\d{4}(-\d{2}(-\d{2}(\D.*)?)?)?$")
 Shares = Sequence[float]
 """Positive shares that sum to 1, (0.7, 0.1, 0.2), or whole numbers of documents, (6769, 1000)."""
 DEFAULT_SPLIT = "stratified"
-# Documents of a label that are compared for a part without it: more take longer and add little.
+# Documents of a label compared for a part that lacks it: more are slower and add little.
 CANDIDATES = 64
 Pairs = Iterator[tuple[TextData, TextData]]
 
@@ -39,7 +39,7 @@ def split(
     method: str = DEFAULT_SPLIT,
     random_state: int = 0,
 ) -> tuple[TextData, ...]:
-    """One part per share, documents in their old order; see SPLITS for the methods."""
+    """Split into one part per share, in the order of the data; methods: see SPLITS."""
     parts = _assign(data, shares, method, random_state)
     return tuple(data.select(parts == part) for part in range(len(shares)))
 
@@ -47,7 +47,7 @@ def split(
 def paper_split(
     data: TextData, n_held_out: int, random_state: int = 123
 ) -> tuple[TextData, TextData]:
-    """The documents that scikit-learn's train_test_split keeps and holds out, in their old order.
+    """Split like scikit-learn's train_test_split, but in the order of the data.
 
     The paper's Reuters validation part is `paper_split(train, 1000)`, train in numeric id order.
     """
@@ -60,7 +60,7 @@ def paper_split(
 
 
 def split_by_ids(data: TextData, ids: Iterable[str]) -> tuple[TextData, TextData]:
-    """The documents not named, and those named, both in the order of the data."""
+    """Split into the documents without and with one of these ids, in the order of the data."""
     if isinstance(ids, str):
         raise InputError(f"expected a list of ids, got {ids!r}. Write [{ids!r}].")
     if data.ids is None:
@@ -74,7 +74,7 @@ def split_by_ids(data: TextData, ids: Iterable[str]) -> tuple[TextData, TextData
     if unknown := [name for name in names if name not in known]:
         raise DataError(
             f"{len(unknown)} of {len(names)} ids belong to no document, the first of them: "
-            f"{', '.join(map(repr, unknown[:3]))}. Check that they are of these documents."
+            f"{', '.join(map(repr, unknown[:3]))}. Check that the ids are from these data."
         )
     if repeated := [name for name in names if known[name] > 1]:
         raise DataError(f"the id {repeated[0]!r} belongs to more than one document.")
@@ -83,10 +83,10 @@ def split_by_ids(data: TextData, ids: Iterable[str]) -> tuple[TextData, TextData
 
 
 def folds(data: TextData, k: int, method: str = DEFAULT_SPLIT, random_state: int = 0) -> Pairs:
-    """k times a training part and a held-out part.
+    """Return k pairs of a training part and a held-out part.
 
     `random` and `stratified` hold out every document once. `time` cuts k + 1 blocks and holds out
-    each but the first, training on all that is earlier: never on the future.
+    each but the first, training on the earlier ones.
     """
     check_integer("the number of folds", k, 2)
     n_documents, n_parts = len(data), k + (method == "time")
@@ -103,7 +103,7 @@ def folds(data: TextData, k: int, method: str = DEFAULT_SPLIT, random_state: int
 
 
 def folds_by_ids(data: TextData, groups: Iterable[Iterable[str]]) -> Pairs:
-    """A training part and a held-out part for each group of ids; unnamed documents always train."""
+    """Return a training part and a held-out part per group of ids; other documents always train."""
     pairs = [split_by_ids(data, group) for group in groups]
     if len(pairs) < 2:
         raise InputError(f"expected at least two folds, got {len(pairs)}. See split_by_ids.")
@@ -114,7 +114,7 @@ def folds_by_ids(data: TextData, groups: Iterable[Iterable[str]]) -> Pairs:
 
 
 def part_sizes(n_documents: int, shares: Shares) -> IntArray:
-    """Documents per part: shares by largest remainder, with at least one document in each part."""
+    """Return the documents per part: by largest remainder, and at least one."""
     if len(shares) < 2 or not all(isinstance(share, Real) and share > 0 for share in shares):
         raise InputError(f"shares must be two or more positive numbers, got {tuple(shares)}.")
     if n_documents < len(shares):
@@ -127,7 +127,7 @@ def part_sizes(n_documents: int, shares: Shares) -> IntArray:
             f"shares must sum to 1, as in (0.7, 0.1, 0.2), or be whole numbers that sum to the "
             f"{n_documents} documents, got {tuple(shares)} = {math.fsum(shares):g}."
         )
-    # Fractions, because floor(100 * 0.29) is 28 in binary and a sum of floors can pass the total.
+    # Fractions: floor(100 * 0.29) is 28 in floats, and a sum of floors may exceed the total.
     exact = [Fraction(float(share)) for share in shares]
     quotas = [n_documents * share / sum(exact) for share in exact]
     sizes = [math.floor(quota) for quota in quotas]
@@ -142,7 +142,7 @@ def part_sizes(n_documents: int, shares: Shares) -> IntArray:
 
 
 def assign_random(n_documents: int, shares: Shares, random_state: int) -> IntArray:
-    """The part of each document, by a random order of the documents."""
+    """Return a random part for each document."""
     sizes = part_sizes(n_documents, shares)
     parts = np.empty(n_documents, dtype=np.int64)
     order = _generator(random_state).permutation(n_documents)
@@ -151,9 +151,10 @@ def assign_random(n_documents: int, shares: Shares, random_state: int) -> IntArr
 
 
 def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
-    """The part of each document, earlier dates in earlier parts; dates are compared as strings.
+    """Return the part of each document, earlier dates in earlier parts.
 
-    Documents of one date stay together, so that a part is as near to its share as dates allow.
+    Dates are compared as strings. Documents of one date stay together, so sizes only approximate
+    the shares.
     """
     if dates is None:
         raise DataError(
@@ -163,13 +164,17 @@ def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
     sizes = part_sizes(len(dates), shares)
     for row, date in enumerate(dates):
         if not ISO_DATE.match(date):
-            what = f"document {row} has the date {date!r}, not one in ISO 8601"
-            raise DataError(f"{what}, as 1987, 1987-02 or 1987-02-26. Or use another method.")
+            raise DataError(
+                f"document {row} has the date {date!r}, which is not ISO 8601, such as 1987, "
+                "1987-02 or 1987-02-26. Correct the dates, or use another method."
+            )
     days, day_of, n_of_day = np.unique(dates, return_inverse=True, return_counts=True)
     if len(days) < len(sizes):
-        what = f"{len(days)} different dates into {len(sizes)} parts without dividing a date"
-        raise DataError(f"cannot cut {what}. Use fewer parts or another method.")
-    # Documents before each day: where a part may begin. Each later part needs a day of its own.
+        raise DataError(
+            f"cannot split {len(days)} different dates into {len(sizes)} parts without splitting "
+            "a date. Use fewer parts or another method."
+        )
+    # Documents before each day, where a part may begin; every later part needs a day.
     before = np.cumsum(n_of_day) - n_of_day
     part_of_day = np.zeros(len(days), dtype=np.int64)
     first = 1
@@ -184,20 +189,19 @@ def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
 def assign_stratified(
     Y: sp.csr_matrix, shares: Shares, random_state: int, *, first_is_train: bool = True
 ) -> IntArray:
-    """The part of each document, such that every label is spread over the parts by their sizes.
+    """Return the part of each document such that labels are spread in proportion to part sizes.
 
-    A label with fewer documents than there are parts goes to the first part before
-    others, unless `first_is_train` is off.
+    `first_is_train`: labels with fewer documents than parts go to the first part first.
     """
     sizes = part_sizes(Y.shape[0], shares)
-    # In a random order of rows "the first document of a label" is a random one and needs no draw.
+    # Shuffled rows: the first document of a label is a random one.
     order = _generator(random_state).permutation(Y.shape[0])
     dealing = _Dealing(Y[order], sizes, first_is_train)
     rarest_first = np.argsort(dealing.left, kind="stable")
     if first_is_train:
-        # Before all else: a label that no training document carries is lost.
+        # First: a label without training documents cannot be learnt.
         dealing.cover(rarest_first, [0])
-    # From the most frequent on: a part too small for all labels lacks the rarest.
+    # Most frequent first: a part too small for all labels lacks the rarest.
     dealing.cover(rarest_first[::-1], range(len(sizes)))
     dealing.balance()
     without_label = dealing.parts < 0
@@ -222,17 +226,18 @@ def _assign(data: TextData, shares: Shares, method: str, random_state: int) -> I
 
 
 def _generator(random_state: int) -> np.random.RandomState:
-    """The legacy generator: numpy has frozen its stream, that of default_rng may change."""
+    """Return the legacy generator, whose stream numpy has frozen; default_rng's may change."""
     check_integer("random_state", random_state, 0)
     check_number("random_state", random_state, 0, 2**32 - 1)
     return np.random.RandomState(int(random_state))
 
 
 class _Dealing:
-    """The state of the assignment: the documents of each label that a part lacks, and its capacity.
+    """The state of stratification: per part its capacity and the documents it wants of each label.
 
-    `wanted` is in sixteenths of a document: integers, which tie on every platform, and coarse
-    enough that folds tie which differ by one document; else the larger ones get all rare labels.
+    `wanted` counts sixteenths of a document: integers, whose ties are the same on every platform,
+    and coarse enough that folds whose sizes differ by one document tie; otherwise the larger ones
+    would get all rare labels.
     """
 
     one = 16
@@ -250,7 +255,7 @@ class _Dealing:
         self.lacking[:, 0] |= first_is_train
 
     def cover(self, labels: IntArray, parts: Sequence[int]) -> None:
-        """Give these parts one document of every label that they should not be without."""
+        """Give each of these parts a document of every label it lacks."""
         for label in labels:
             for part in parts:
                 if self.lacking[label, part] and self.capacity[part]:
@@ -260,7 +265,7 @@ class _Dealing:
                         self._give(rows[best : best + 1], np.array([part]))
 
     def balance(self) -> None:
-        """Deal out all other documents, rarest label first."""
+        """Assign the remaining documents, rarest label first."""
         heap = self._by_count()
         while heap:
             count, label = heapq.heappop(heap)
@@ -268,7 +273,7 @@ class _Dealing:
                 continue  # outdated: pushed again when the count fell
             fallen = np.unique(self._deal_label(label))
             if len(heap) + len(fallen) > 4 * len(self.left):
-                # Without this, outdated entries would grow to one per label of each document.
+                # Bounds the outdated entries, else up to one per label of each document.
                 heap = self._by_count()
             else:
                 for other in fallen[self.left[fallen] > 0].tolist():
@@ -278,7 +283,7 @@ class _Dealing:
         return sorted((count, label) for label, count in enumerate(self.left.tolist()) if count)
 
     def _deal_label(self, label: int) -> IntArray:
-        """Give each document of a label to the part that wants it most, then has most capacity."""
+        """Give each document of a label to the part that wants it most; ties: by capacity."""
         rows = self._rows_left(label)
         want, free = self.wanted[label].tolist(), self.capacity.tolist()
         dealt = np.empty(len(rows), dtype=np.int64)
@@ -294,18 +299,21 @@ class _Dealing:
         return rows[self.parts[rows] < 0]
 
     def _labels_of(self, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """The labels of these documents one after the other, and how many each has."""
+        """Return the concatenated labels of these documents, and the number of each."""
         labels = [self.labels_at[self.labels_from[row] : self.labels_from[row + 1]] for row in rows]
         return np.concatenate(labels), np.array([len(part) for part in labels], dtype=np.int64)
 
     def _most_useful(self, rows: IntArray, part: int) -> int:
-        """The document that fills most gaps in this part and fewest elsewhere, rare ones first."""
+        """Return the index of the document whose labels this part lacks most, compared to others.
+
+        Rare labels count more.
+        """
         labels, lengths = self._labels_of(rows)
         lacking = self.lacking[labels].astype(np.int64)
         use = len(self.capacity) * lacking[:, part] - lacking.sum(axis=1)
         weighted = (use << 20) // self.left[labels]
         total = np.add.reduceat(weighted, np.cumsum(lengths) - lengths)
-        # The mean: by the sum, small parts would get the documents with the most labels.
+        # The sum would give small parts the documents with the most labels.
         return int((total // lengths).argmax())
 
     def _give(self, rows: IntArray, parts: IntArray) -> IntArray:

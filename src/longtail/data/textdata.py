@@ -1,7 +1,4 @@
-"""Documents with labels: `TextData`, which all of longtail takes and returns.
-
-Labels are in a sparse matrix; nothing here builds a dense row of them.
-"""
+"""`TextData`: documents with labels in a sparse matrix; nothing here builds a dense row."""
 
 from __future__ import annotations
 
@@ -23,11 +20,10 @@ from longtail.labels import LabelStats, check_unique, encode_labels
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextData:
-    """Texts, their labels as a sparse documents x labels matrix, label names, ids and dates; where
-    it is unknown whether a label applies, and how much each document counts in training.
+    """Texts with their labels as a sparse documents x labels matrix.
 
-    `data[3]` is one document; `data[10:20]`, `data[rows]` and `data[mask]` are TextData again, on
-    the same labels.
+    `data[3]` is one document; `data[10:20]`, `data[rows]` and `data[mask]` are TextData with the
+    same label names.
     """
 
     texts: list[str]
@@ -35,12 +31,12 @@ class TextData:
     label_names: tuple[str, ...]
     ids: tuple[str, ...] | None = None
     dates: tuple[str, ...] | None = None
-    """ISO 8601 as far as known (`1987`, `1987-02-26`), so that later ones sort later."""
+    """ISO 8601 as far as known (`1987`, `1987-02-26`); dates sort as strings."""
     unknown: sp.csr_matrix | None = None
-    """Pairs of document and label that neither train nor count, documents x labels; None: all are
-    known. A label that applies is."""
+    """Documents x labels, non-zero where it is unknown whether the label applies: such pairs are
+    neither trained on nor evaluated. A label that applies is known. None: all are known."""
     weights: NDArray[np.float64] | None = None
-    """How much each document counts in training; None: 1."""
+    """Weight of each document in training; None: 1."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "texts", _strings("texts", self.texts, list))
@@ -58,8 +54,8 @@ class TextData:
         if matrix.data.size and not (matrix.data == 1).all():
             raise InputError(
                 "the label matrix of documents must hold 0 and 1, got values from "
-                f"{matrix.data.min():g} to {matrix.data.max():g}. Cut soft labels at a threshold; "
-                "the losses themselves take them."
+                f"{matrix.data.min():g} to {matrix.data.max():g}. Cut soft labels at a threshold, "
+                "or pass them to a loss directly."
             )
         object.__setattr__(self, "Y", matrix)
         for name in ("ids", "dates"):
@@ -81,18 +77,18 @@ class TextData:
         ids: Sequence[str] | None = None,
         dates: Sequence[str] | None = None,
     ) -> TextData:
-        """From texts and one list of label names per text; None: its labels are unknown."""
+        """Build from texts and a list of label names per text; None if its labels are unknown."""
         lists = list(labels) if isinstance(labels, Iterable) else [labels]
-        matrix, names = encode_labels([() if each is None else each for each in lists], label_names)
-        unknown = unknown_pairs([() if each is None else None for each in lists], names)
+        matrix, names = encode_labels([() if row is None else row for row in lists], label_names)
+        unknown = unknown_pairs([() if row is None else None for row in lists], names)
         return cls(list(texts), matrix, names, ids, dates, unknown)  # type: ignore[arg-type]
 
     @classmethod
     def concat(cls, parts: Iterable[TextData]) -> TextData:
-        """All documents of several parts, on the union of their labels.
+        """Concatenate several parts on the union of their labels.
 
-        Ids and dates are kept where every part has them. Labels that a part lacks do not apply to
-        its documents, and weights that it lacks are 1.
+        Ids and dates are kept if every part has them. A label missing from a part does not apply
+        to its documents; missing weights are 1.
         """
         parts = list(parts)
         if not parts:
@@ -111,27 +107,28 @@ class TextData:
         )
         weights = None
         if any(part.weights is not None for part in parts):
-            each = (np.ones(len(p)) if p.weights is None else p.weights for p in parts)
-            weights = np.concatenate([*each])
+            weights = np.concatenate(
+                [np.ones(len(p)) if p.weights is None else p.weights for p in parts]
+            )
         return cls(texts, matrix, names, joined("ids"), joined("dates"), unknown, weights)
 
     @property
     def fields(self) -> list[str]:
-        """The fields that these documents have, in the order in which files have them."""
-        names = ["id", "date", "known", "weight"]
-        values = [self.ids, self.dates, self.unknown, self.weights]
-        there = [name for name, each in zip(names, values, strict=True) if each is not None]
-        return [*there, "text", "labels"]
+        """The fields of these documents, in the order of columns in files."""
+        optional = {
+            "id": self.ids, "date": self.dates, "known": self.unknown, "weight": self.weights,
+        }  # fmt: skip
+        return [*(name for name, value in optional.items() if value is not None), "text", "labels"]
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def __repr__(self) -> str:
         n_documents, n_labels = self.Y.shape
-        each = self.Y.nnz / max(1, n_documents)
+        mean = self.Y.nnz / max(1, n_documents)
         return (
             f"TextData({n_documents:,} documents, {n_labels:,} labels, "
-            f"{each:.1f} labels per document)"
+            f"{mean:.1f} labels per document)"
         )
 
     @overload
@@ -160,7 +157,7 @@ class TextData:
         return (self[row] for row in range(len(self)))
 
     def select(self, rows: Any) -> TextData:
-        """The documents at these positions, or where a mask is true, with the same label set."""
+        """Return the documents at these positions, or where a mask is True."""
         positions = np.asarray(rows)
         if positions.size and positions.dtype.kind not in "biu":
             raise InputError(f"expected positions or a mask, got {positions.dtype} values.")
@@ -180,13 +177,13 @@ class TextData:
         return TextData(texts, Y, self.label_names, ids, dates, unknown, weights)  # type: ignore[arg-type]
 
     def labels_of(self, row: int) -> list[str]:
-        """The label names of one document."""
+        """Return the label names of a document."""
         row = range(len(self))[row]
         start, stop = self.Y.indptr[row], self.Y.indptr[row + 1]
         return [self.label_names[k] for k in self.Y.indices[start:stop]]
 
     def onto(self, label_names: Sequence[str]) -> tuple[TextData, dict[str, int]]:
-        """The same documents on another label set, and the counts of the labels it lacks."""
+        """Return the documents on another label set, and the counts of the labels it lacks."""
         names = tuple(label_names)
         if names == self.label_names:
             return self, {}
@@ -196,19 +193,19 @@ class TextData:
         old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         shape = (len(self.label_names), len(names))
         columns = sp.csr_matrix((np.ones(len(old), self.Y.dtype), (old, new)), shape=shape)
-        Y, hidden = (part if part is None else part @ columns for part in (self.Y, self.unknown))
+        unknown = None if self.unknown is None else self.unknown @ columns
+        onto = dataclasses.replace(self, Y=self.Y @ columns, unknown=unknown, label_names=names)
         counts = np.bincount(self.Y.indices, minlength=len(self.label_names)).tolist()
         named = zip(self.label_names, counts, strict=True)
-        lacking = {name: n for name, n in named if n and name not in column_of}
-        return dataclasses.replace(self, Y=Y, unknown=hidden, label_names=names), lacking
+        return onto, {name: n for name, n in named if n and name not in column_of}
 
     @property
     def truth(self) -> sp.csr_matrix:
-        """`Y`, with NaN where a label is unknown: labels as metrics and `evaluate` take them."""
+        """`Y` with NaN where a label is unknown, as metrics and `evaluate` take it."""
         return self.Y if self.unknown is None else self.Y + self.unknown.multiply(np.nan)
 
     def trainable(self) -> TextData:
-        """Without documents that no loss sees: of weight 0, or of which no label is known."""
+        """Drop the documents that no loss sees: weight 0, or no known label."""
         kept = np.ones(len(self), dtype=np.bool_)
         if self.weights is not None:
             kept &= self.weights > 0
@@ -217,33 +214,32 @@ class TextData:
         return self if kept.all() else self.select(kept)
 
     def stats(self) -> LabelStats:
-        """Counts of the labels known to apply, whatever the weights; of all documents."""
+        """Return the counts of the labels that apply, over all documents, unweighted."""
         return LabelStats.from_matrix(self.Y, self.label_names)
 
     def fingerprint(self) -> str:
-        """A digest of texts, labels and label names in their order, and of what is not known."""
+        """Return a digest of texts, labels, label names, their order, unknown pairs and weights."""
         digest = hashlib.sha256()
         for text in (*self.label_names, *self.texts):
             raw = text.encode("utf-8", "surrogatepass")
             digest.update(len(raw).to_bytes(8, "little") + raw)
-        for array in (self.Y.indptr, self.Y.indices):
-            digest.update(array.astype("<i8").tobytes())
-        if self.unknown is not None:
-            for array in (self.unknown.indptr, self.unknown.indices):
-                digest.update(array.astype("<i8").tobytes())
+        for matrix in (self.Y, self.unknown):
+            if matrix is not None:
+                digest.update(matrix.indptr.astype("<i8").tobytes())
+                digest.update(matrix.indices.astype("<i8").tobytes())
         if self.weights is not None:
             digest.update(b"weights" + self.weights.astype("<f8").tobytes())
         return digest.hexdigest()
 
     def save(self, path: str | Path) -> None:
-        """Write a Parquet file, from which `load` restores everything, empty labels included."""
+        """Write a Parquet file from which `load` restores everything."""
         from longtail.data.formats import write_data
 
         write_data(self, path, "parquet")
 
     @classmethod
     def load(cls, path: str | Path) -> TextData:
-        """Read a file that `save` wrote, or any other Parquet file with texts and labels."""
+        """Read a file written by `save`, or any Parquet file with texts and labels."""
         from longtail.data.collect import collect, our_errors
         from longtail.data.documents import ReadOptions, ReadReport
         from longtail.data.sources import resolve
@@ -254,7 +250,7 @@ class TextData:
 
 
 def label_union(parts: Iterable[TextData]) -> tuple[str, ...]:
-    """The labels of all parts: in their order if all have the same, else sorted."""
+    """Return the labels of all parts: in their order if all have the same, else sorted."""
     names, *others = dict.fromkeys(part.label_names for part in parts)
     return tuple(sorted({*names}.union(*others))) if others else names
 
@@ -262,7 +258,7 @@ def label_union(parts: Iterable[TextData]) -> tuple[str, ...]:
 def unknown_pairs(
     known: Sequence[Iterable[str] | None], label_names: Sequence[str]
 ) -> sp.csr_matrix | None:
-    """The pairs whose label is not among those known of its document; None: all are known."""
+    """Return the document-label pairs missing from `known`; None if every pair is known."""
     if all(names is None for names in known):
         return None
     column_of = {name: column for column, name in enumerate(label_names)}
@@ -279,15 +275,12 @@ def unknown_pairs(
 
 
 def _checked_unknown(unknown: Any, Y: sp.csr_matrix) -> sp.csr_matrix | None:
-    """The unknown pairs as a Boolean matrix with sorted columns; labels that apply are known.
-
-    None if nothing is unknown.
-    """
+    """Return the unknown pairs, without labels that apply, as a Boolean matrix; None if empty."""
     if unknown is None:
         return None
     if getattr(unknown, "shape", None) != Y.shape:
         got = getattr(unknown, "shape", type(unknown).__name__)
-        raise InputError(f"unknown must be of the shape {Y.shape} of the labels, got {got}.")
+        raise InputError(f"unknown must have the shape {Y.shape} of the labels, got {got}.")
     matrix = sp.csr_matrix(sp.csr_matrix(unknown, dtype=np.bool_) > Y.astype(np.bool_))
     matrix.sort_indices()
     return matrix if matrix.nnz else None
@@ -307,8 +300,8 @@ def _checked_weights(weights: Any, n_documents: int) -> NDArray[np.float64]:
 
 
 def _strings(name: str, values: Any, kind: type[list[str]] | type[tuple[str, ...]]) -> Any:
-    """The values as a list or tuple; raises unless all are strings."""
-    # A set of types, because a loop over a million texts is slow in every slice.
+    """Return the values as a list or tuple; raise unless all are strings."""
+    # A set of types: a loop over a million texts would slow down every slice.
     wrong = [type_ for type_ in set(map(type, values)) if not issubclass(type_, str)]
     if wrong or isinstance(values, str):
         got = wrong[0].__name__ if wrong else "one string"

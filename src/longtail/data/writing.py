@@ -39,14 +39,14 @@ def write_rows(
     """Write records to `path`.
 
     Args:
-        name: the name that the file will have; gzipped if it ends in .gz.
+        name: the final name of the file; gzipped if it ends in .gz.
         kind: `jsonl`, `csv`, `tsv` or `parquet`.
-        columns: the fields in the order of a table, and their types: of TYPES, or Arrow's.
-        cell: a list as one cell of CSV or TSV.
-        metadata: of Parquet's schema.
+        columns: the fields in the order of columns, with their types: keys of TYPES, or Arrow's.
+        cell: converts a list to a cell of CSV or TSV.
+        metadata: for Parquet's schema.
     """
     if kind == "parquet":
-        types = [(column, TYPES.get(of, of)) for column, of in columns.items()]
+        types = [(column, TYPES.get(type_, type_)) for column, type_ in columns.items()]
         schema, rest = pa.schema(types, metadata), iter(records)
         with pq.ParquetWriter(path, schema) as writer:
             while batch := list(islice(rest, BATCH)):
@@ -68,7 +68,7 @@ def json_line(record: Record) -> str:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name to write to; it replaces `path` only if nothing fails."""
+    """Yield a temporary path to write to, which replaces `path` if nothing fails."""
     try:
         with whole_file(path) as temporary:
             yield temporary
@@ -76,18 +76,18 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise DataError(f"{path} cannot be written ({error.strerror or error}).") from error
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{path} was not written: {error.object[error.start]!r} in a text, label or id is "
-            "half of a surrogate pair, which is no character. Take it out."
+            f"{path} was not written: {error.object[error.start]!r} in a text, label or id is a "
+            "lone surrogate, which is not a character. Remove it."
         ) from error
 
 
 @contextmanager
 def _text_file(path: Path, name: str | Path) -> Iterator[TextIO]:
-    """A text file in UTF-8 to write, gzipped if the name that it will have ends in .gz."""
+    """Open a UTF-8 text file for writing, gzipped if its final name ends in .gz."""
     with ExitStack() as stack:
         file: IO[bytes] = stack.enter_context(path.open("wb"))
         if str(name).lower().endswith(".gz"):
-            # No time stamp inside: the same documents give the same bytes.
+            # No time stamp: the same documents give the same bytes.
             packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
             file = cast(IO[bytes], packed)
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline=""))

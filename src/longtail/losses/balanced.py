@@ -1,7 +1,7 @@
-"""The balanced loss as plain values, and its sum with the gradient in closed form.
+"""The balanced loss as plain values; its sum and gradient in closed form.
 
-Plain autograd needs about ten logit-sized tensors. `balanced_sum` needs one, the gradient, made in
-the same pass as the loss: on the CPU some rows at a time, on a GPU by the Triton kernels.
+Plain autograd needs about ten tensors of the logits' size. `balanced_sum` needs one, the gradient,
+computed in the same pass as the loss: in chunks of rows on the CPU, by Triton kernels on a GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from longtail.errors import InputError
 from longtail.losses import functional
 from longtail.losses.targets import Targets
 
-# Elements worked on at a time on the CPU: 4 MiB a buffer, and few calls from Python.
+# Elements per chunk on the CPU: 4 MiB per buffer, and few calls from Python.
 CHUNK_ELEMENTS = 1 << 20
 HAS_TRITON = find_spec("triton") is not None
 
@@ -34,33 +34,33 @@ class BalancedTerms:
     shift: Tensor | None
     label_weight: Tensor | None
     inverse_counts: Tensor | None
-    """1/n of every label; None where nothing is rebalanced."""
+    """1/n of every label; None unless the loss is rebalanced."""
     alpha: float
     beta: float
     mu: float
 
     def map(self, change: Callable[[Tensor], Tensor]) -> BalancedTerms:
-        """The terms with every per-label tensor changed."""
+        """Apply a function to every per-label tensor."""
         changed: dict[str, Any] = {}
         for name in ("shift", "label_weight", "inverse_counts"):
             value = getattr(self, name)
-            changed[name] = value if value is None else change(value)
+            changed[name] = None if value is None else change(value)
         return replace(self, **changed)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """All of a batch but its logits: targets, weights of documents, and which elements count."""
+    """A batch without its logits: targets, document weights, and the mask of known elements."""
 
     targets: Targets
     sample_weight: Tensor | None = None
     mask: Tensor | None = None
     document_mass: Tensor | None = None
-    """Per document the sum of 1/n over its labels, where the loss is rebalanced."""
+    """Per document, the sum of 1/n over its labels; None unless the loss is rebalanced."""
 
 
 def weigh(values: Tensor, label_weight: Tensor | None, batch: Batch) -> Tensor:
-    """Elements times the weights of their label and document, 0 where masked."""
+    """Multiply elements by the weights of their label and document; 0 where masked."""
     if label_weight is not None:
         values = values * label_weight.to(values.dtype)
     if batch.sample_weight is not None:
@@ -71,13 +71,13 @@ def weigh(values: Tensor, label_weight: Tensor | None, batch: Batch) -> Tensor:
 
 
 def balanced_sum(logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float = 1.0) -> Tensor:
-    """`scale` times the sum over the batch of weight * cost, differentiable in the logits."""
+    """Return `scale` times the batch's sum of weight * cost, differentiable in the logits."""
     with_grad = torch.is_grad_enabled() and logits.requires_grad
     return _BalancedSum.apply(logits, batch, terms, scale, with_grad)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def kernels_usable(logits: Tensor) -> bool:
-    """Whether the Triton kernels can run on these logits: an NVIDIA or AMD GPU, not float64."""
+    """Return whether the Triton kernels can run: an NVIDIA or AMD GPU, not float64."""
     fits = logits.is_cuda and logits.dtype != torch.float64 and logits.numel() > 0
     return fits and HAS_TRITON
 
@@ -89,7 +89,7 @@ class _BalancedSum(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float, with_grad: bool
     ) -> Tensor:
-        # Saved beside the logits only so that autograd notices a change before the backward pass.
+        # All but the logits are saved only so that autograd detects in-place changes.
         ctx.save_for_backward(logits, batch.targets.dense, batch.mask, batch.sample_weight)
         ctx.rest = (batch, terms, scale)
         total, ctx.grad = _sum_and_grad(logits, batch, terms, scale, with_grad)
@@ -104,8 +104,8 @@ class _BalancedSum(torch.autograd.Function):
             )
         logits = ctx.saved_tensors[0]
         batch, terms, scale = ctx.rest
-        # The first backward pass hands its gradient out, scaled in place: a second logit-sized
-        # buffer would cost as much as all the maths. A later one (retain_graph) computes it again.
+        # The first backward pass returns the stored gradient, scaled in place: another buffer would
+        # take as long as all the maths. A second one (retain_graph) computes it again.
         grad, ctx.grad = ctx.grad, None
         if grad is None:
             _, grad = _sum_and_grad(logits, batch, terms, scale, with_grad=True)
@@ -114,15 +114,18 @@ class _BalancedSum(torch.autograd.Function):
 
 
 def gradient_dtype(logits: Tensor) -> torch.dtype:
-    """Where the unscaled gradient is kept: float16 could neither hold large weights nor small
-    slopes until the loss is scaled; bfloat16 has the range of float32."""
+    """Return the type of the unscaled gradient.
+
+    Before scaling, float16 would overflow for large weights and underflow for small slopes;
+    bfloat16 has the range of float32.
+    """
     return torch.float32 if logits.dtype == torch.float16 else logits.dtype
 
 
 def _sum_and_grad(
     logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float, with_grad: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The scaled sum, and the gradient of the sum before scaling."""
+    """Return the scaled sum, and the gradient of the unscaled sum."""
     logits = logits.detach()
     if kernels_usable(logits):
         from longtail.losses.kernels import sum_and_grad
@@ -130,7 +133,7 @@ def _sum_and_grad(
         return sum_and_grad(
             logits, batch, terms, scale, gradient_dtype(logits) if with_grad else None
         )
-    # All elements as negatives, but for the labels of each document, which are added after.
+    # All elements as negatives except each document's labels, which are added at the end.
     dtype = torch.promote_types(logits.dtype, torch.float32)
     n_rows, n_labels = logits.shape
     batch = replace(batch, targets=batch.targets.sparse())
@@ -138,14 +141,14 @@ def _sum_and_grad(
     grad = None
     if with_grad:
         grad = torch.empty(logits.shape, dtype=gradient_dtype(logits), device=logits.device)
-    # float64 costs nothing for one number, but some accelerators do not have it.
+    # Some accelerators have no float64.
     exact = torch.float64 if logits.device.type == "cpu" else dtype
     total = torch.zeros((), dtype=exact, device=logits.device)
     step = max(1, min(n_rows, CHUNK_ELEMENTS // max(1, n_labels)))
     starts = torch.searchsorted(rows, torch.arange(0, n_rows + step, step, device=rows.device))
     edges = starts.tolist()
     flat = rows * n_labels + labels
-    # All chunks reuse them.
+    # Shared by all chunks.
     buffers = [torch.empty(step, n_labels, dtype=dtype, device=logits.device) for _ in range(4)]
     for number, start in enumerate(range(0, n_rows, step)):
         chunk = slice(start, min(start + step, n_rows))
@@ -172,13 +175,13 @@ def _negatives(
     terms: BalancedTerms,
     slope: Tensor,
 ) -> Tensor:
-    """Weighted cost of a few documents without the elements `skipped`; the gradient in `slope`."""
+    """Return the weighted cost of a chunk without the elements `skipped`; gradient in `slope`."""
     wrongness, sigmoid, cost = work
     if terms.shift is None:
         torch.mul(logits, terms.lambda_, out=wrongness)
     else:
         torch.add(terms.shift * -terms.lambda_, logits, alpha=terms.lambda_, out=wrongness)
-    # Cost and slope of the skipped elements are then exactly 0.
+    # Makes the cost and slope of skipped elements exactly 0.
     wrongness.view(-1).index_fill_(0, skipped, -1e4)
     torch.ops.aten.softplus.out(wrongness, 1, 20, out=cost)
     factor = None
@@ -210,7 +213,7 @@ def _negatives(
 
 
 def _weights(buffer: Tensor, chunk: slice, batch: Batch, terms: BalancedTerms) -> Iterator[Tensor]:
-    """The factors of the elements: a matrix, a row of label weights, a column for documents."""
+    """Yield the weights of the elements: a matrix, a row for labels, a column for documents."""
     if terms.inverse_counts is not None:
         assert batch.document_mass is not None
         tiny = torch.finfo(buffer.dtype).tiny
@@ -224,7 +227,7 @@ def _weights(buffer: Tensor, chunk: slice, batch: Batch, terms: BalancedTerms) -
 
 
 def _positives(picked: Tensor, batch: Batch, terms: BalancedTerms) -> tuple[Tensor, Tensor]:
-    """Weighted cost and gradient at the positions; soft targets mix in the negative side."""
+    """Return weighted cost and gradient at the positions; soft targets mix in the negative side."""
     rows, labels = batch.targets.positions()
     y = batch.targets.position_values(picked.dtype)
     shifted = picked if terms.shift is None else picked - terms.shift[labels]
@@ -253,7 +256,7 @@ def _positives(picked: Tensor, batch: Batch, terms: BalancedTerms) -> tuple[Tens
 
 
 def _cost_and_slope(wrongness: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """sigmoid(x)^gamma softplus(x) and its derivative sigmoid^gamma (gamma (1-s) softplus + s)."""
+    """Return sigmoid(x)^gamma softplus(x) and its derivative s^gamma (gamma (1-s) softplus + s)."""
     cost, sigmoid = F.softplus(wrongness), torch.sigmoid(wrongness)
     if gamma == 0:
         return cost, sigmoid

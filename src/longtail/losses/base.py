@@ -1,7 +1,6 @@
-"""Shared by all losses: checks, masks, weights, reductions and the bridge to Hugging Face.
+"""Base classes of the losses: checks, masks, weights, reductions, the bridge to Hugging Face.
 
-A subclass adds its maths as costs of elements (`ElementwiseLoss`) or terms of documents
-(`DocumentLoss`).
+A subclass adds its maths per element (`ElementwiseLoss`) or per document (`DocumentLoss`).
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ from longtail.losses.targets import (
 )
 
 Reduction = Literal["none", "mean", "batchmean", "sum"]
-# Constants of a larger magnitude overflow float32 in products with logits and counts.
+# Larger constants overflow float32 in products with logits and counts.
 LARGEST = 1e6
-# Hugging Face's mark of a label that shall not count.
-IGNORED = -100
+IGNORED = -100  # Hugging Face's ignore_index
 
 
 class MultiLabelLoss(nn.Module):
@@ -41,26 +39,26 @@ class MultiLabelLoss(nn.Module):
         reduction: `mean` over all known elements, as in PyTorch; `batchmean`, the sum over labels
             and the mean over documents, so that the learning rate does not depend on the number of
             labels; `sum`; or `none`.
-        check_targets: raise if values of targets or sample weights, or indices of sparse targets,
-            are invalid. On a GPU this costs a synchronisation; under torch.compile and CUDA graphs
-            it is skipped.
-        dtype: type of the per-label constants; float64 for results exact to more than six digits.
+        check_targets: raise for invalid values of targets or sample weights, and for invalid
+            indices of sparse targets. Costs a synchronisation on a GPU; skipped under torch.compile
+            and CUDA graphs.
+        dtype: type of the per-label constants; float64 for more than six exact digits.
 
     Shape:
         logits (documents, labels), floating point. target: the same shape with values in [0, 1], a
         sparse CSR tensor of that shape, or a pair (label_indices, offsets) with the flat label
-        indices of all documents and where each document begins. mask: boolean, the same shape,
+        indices of all documents and the start of each document. mask: boolean, the same shape,
         False where the label is unknown; such an element adds nothing and gets no gradient.
         sample_weight: (documents,).
 
-    An empty batch, or one where every element is masked, has a loss of 0 with zero gradient. A NaN
-    logit makes the loss NaN unless it is masked; an infinite one, or one beyond 1e18, may do so
-    too. With half-precision logits the loss is computed and returned in float32.
+    An empty or fully masked batch has a loss of 0 and zero gradient. An unmasked NaN logit makes
+    the loss NaN; an infinite one, or one beyond 1e18, may do so. With half-precision logits the
+    loss is computed and returned in float32.
     """
 
     label_weight: Tensor | None
     n_labels: int | None = None
-    """Labels that the loss was built for; None where it takes any number."""
+    """Number of labels that the loss was built for; None for any."""
 
     def __init__(
         self,
@@ -82,7 +80,7 @@ class MultiLabelLoss(nn.Module):
             self.for_labels(len(weight))
 
     def for_labels(self, n_labels: int) -> Self:
-        """This loss, which from now on refuses logits of another label set."""
+        """Require logits with this number of labels; return the loss."""
         if self.n_labels not in (None, n_labels):
             raise InputError(
                 f"label_weight must hold one number for each of the {n_labels} labels, got "
@@ -99,34 +97,32 @@ class MultiLabelLoss(nn.Module):
         sample_weight: Tensor | None = None,
     ) -> Tensor:
         self.check_logits(input)
-        # From here on every tensor fits the logits, and sparse targets point inside them.
         _check_weights(input, mask, sample_weight, self.check_targets)
         targets = read_targets(input, target, mask, self.check_targets)
         if self.reduction != "none":
             result = self._fast_loss(input, Batch(targets, sample_weight, mask))
             if result is not None:
-                # The kernels give NaN for targets out of range; on a GPU a look at one number,
-                # when all is under way, is cheaper than a pass over all targets.
+                # The kernels return NaN for targets out of range: reading one number is cheaper
+                # than a pass over all targets.
                 if targets.unchecked and (not kernels_usable(input) or math.isnan(result.item())):
                     targets.checked(mask)
                 return result
         logits = input.to(torch.promote_types(input.dtype, torch.float32))
         if mask is not None:
-            # A masked logit may be anything, even NaN: it must not reach the maths.
+            # Masked logits may be NaN.
             logits = torch.where(mask, logits, torch.zeros_like(logits))
         return self._reduce(logits, Batch(targets.checked(mask), sample_weight, mask))
 
     def as_hf(self) -> Callable[..., Tensor]:
-        """This loss for `transformers.Trainer(compute_loss_func=loss.as_hf())`.
+        """Return this loss for `transformers.Trainer(compute_loss_func=loss.as_hf())`.
 
-        The Trainer sums what this returns over the micro-batches of an accumulated step without
-        dividing by their number, so each is scaled by its share of the step's elements: the
-        gradient is the same however the step is cut (`two-way` looks across documents, and a mean
-        over documents with some labels ignored is only near). A label of -100 is masked, as the
-        Trainer counts it.
+        The Trainer sums the losses of the micro-batches of an accumulated step without dividing by
+        their number, so each is scaled by its share of the step's elements. The gradient then does
+        not depend on the micro-batches, except for `two-way`, which compares documents, and
+        approximately for means over documents with ignored labels. Labels of -100 are masked.
         """
         if self.reduction == "none":
-            raise InputError("as_hf needs a reduction to a number; use 'mean' or 'batchmean'.")
+            raise InputError("as_hf needs a reduction to a number: use 'mean' or 'batchmean'.")
 
         def compute_loss(
             outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None
@@ -140,30 +136,30 @@ class MultiLabelLoss(nn.Module):
             if num_items_in_batch is None or self.reduction == "sum":
                 return loss
             items = labels.numel() if mask is None else mask.sum()
-            # A step in which every label is ignored has no items, and a loss of 0.
+            # A step with all labels ignored has 0 items and a loss of 0.
             return loss * (items / torch.as_tensor(num_items_in_batch).clamp(min=1))
 
         return compute_loss
 
     def _fast_loss(self, logits: Tensor, batch: Batch) -> Tensor | None:
-        """The reduced loss computed faster than by `_reduce`, where that is possible."""
+        """Compute the reduced loss faster than `_reduce`, or return None."""
         return None
 
     def _reduce(self, logits: Tensor, batch: Batch) -> Tensor:
         raise NotImplementedError
 
     def scale(self, shape: tuple[int, int]) -> float:
-        """The factor of the sum over all elements of an unmasked batch."""
+        """Return the factor of the sum over all elements of an unmasked batch."""
         if self.reduction == "sum":
             return 1.0
         return 1 / max(1, shape[0] if self.reduction == "batchmean" else shape[0] * shape[1])
 
     def share(self, n_documents: int, n_batch: int) -> float:
-        """The weight of some documents' loss in the loss of their whole batch."""
+        """Return the weight of the loss of some documents in the loss of their batch."""
         return 1.0 if self.reduction == "sum" else n_documents / n_batch
 
     def divide(self, total: Tensor, batch: Batch) -> Tensor:
-        """The sum over known elements, divided as the reduction says."""
+        """Divide the sum over known elements according to the reduction."""
         mask = batch.mask
         if mask is None or self.reduction == "sum":
             return total * self.scale(batch.targets.shape)
@@ -171,7 +167,7 @@ class MultiLabelLoss(nn.Module):
         return total / count.clamp(min=1)
 
     def check_logits(self, logits: Tensor) -> None:
-        """Raise unless these are logits for the labels that this loss was built for."""
+        """Raise unless these are logits on the right device with the right number of labels."""
         check_tensor(
             "logits", logits, FLOATS, ("documents", "labels"), getattr(logits, "device", None),
             "Pass the model's raw outputs (before the sigmoid) first and the targets second; for "
@@ -190,7 +186,7 @@ class MultiLabelLoss(nn.Module):
                 )
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> MultiLabelLoss:
-        """Moves devices and widens, but never rounds the per-label constants to half precision."""
+        """Move or convert, but never round the per-label constants to half precision."""
         before = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, old in before.items():
@@ -201,7 +197,7 @@ class MultiLabelLoss(nn.Module):
 
 
 class ElementwiseLoss(MultiLabelLoss):
-    """A loss with one term per element; a subclass gives the costs of positives and negatives."""
+    """A loss with one term per element: a subclass defines the cost of positives and negatives."""
 
     def _positive(self, logits: Tensor) -> Tensor:
         raise NotImplementedError
@@ -219,9 +215,9 @@ class ElementwiseLoss(MultiLabelLoss):
 
 
 class DocumentLoss(MultiLabelLoss):
-    """A loss with one term per document: `none` gives shape (documents,), `mean` is `batchmean`.
+    """A loss with one term per document: `none` returns shape (documents,), `mean` is `batchmean`.
 
-    Label weights and the mask weigh the elements inside a document's term.
+    Label weights and mask apply to the elements inside a document's term.
     """
 
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
@@ -240,7 +236,7 @@ class DocumentLoss(MultiLabelLoss):
 def element_weight(
     logits: Tensor, weight: Tensor | None, dim: int, mask: Tensor | None
 ) -> Tensor | None:
-    """Weights of labels (dim 1) or documents (dim 0) for every element, 0 where it is unknown."""
+    """Expand weights of labels (dim 1) or documents (dim 0) to all elements; 0 where masked."""
     if weight is None:
         return None if mask is None else mask.to(logits.dtype)
     spread = weight.to(logits.dtype).unsqueeze(1 - dim).expand(logits.shape)
@@ -248,14 +244,14 @@ def element_weight(
 
 
 def mean_of(terms: Tensor, counted: Tensor | None) -> Tensor:
-    """The sum of the terms over how many count, at least one."""
+    """Return the sum of the terms divided by the number counted, at least 1."""
     if counted is None:
         return terms.sum() / max(1, terms.numel())
     return terms.sum() / counted.sum().clamp(min=1)
 
 
 def number(name: str, value: Any, minimum: float = -LARGEST, below: float | None = None) -> float:
-    """A constant as a float: at least `minimum`, and below `below` or at most LARGEST."""
+    """Check and return a constant: at least `minimum`, and below `below` or at most LARGEST."""
     check_number(name, value, minimum, LARGEST if below is None else below)
     if value == below:
         raise InputError(f"{name} must be below {below:g}, got {value!r}.")
@@ -287,7 +283,7 @@ def _check_weights(
         return
     check_tensor("sample_weight", sample_weight, NUMBERS, shape[:1], device, "One per document.")
     if check_values and not recording(logits):
-        # In the type of the loss: 1e300 is infinite in float32.
+        # In the loss's type: 1e300 is infinite in float32.
         weight = sample_weight.to(torch.promote_types(logits.dtype, torch.float32))
         good = torch.isfinite(weight) & (weight >= 0)
         if not bool(good.all()):

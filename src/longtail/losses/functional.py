@@ -1,8 +1,7 @@
-"""The maths that losses share or that needs care with digits, as pure functions of tensors.
+"""The maths of the losses that is shared or numerically delicate, as pure functions of tensors.
 
-An element-wise loss is a pair: the cost of a logit where the label applies and where it does not.
-A set-wise loss compares whole rows (or columns) of logits with `log_sum`, whose exponentials are
-taken off the largest, so the gradient is a softmax without rounding.
+An element-wise loss is a pair of costs: of a logit whose label applies and of one whose does not.
+A set-wise loss compares rows (or columns) of logits with `log_sum`.
 """
 
 from __future__ import annotations
@@ -20,34 +19,34 @@ Cost = Callable[[Tensor], Tensor]
 
 
 def focal_softplus(wrongness: Tensor, gamma: float) -> Tensor:
-    r"""sigmoid(x)^gamma * log(1 + e^x), where x says how wrong the logit is.
+    r"""sigmoid(x)^gamma * log(1 + e^x) with x = -z for a label that applies, x = z for another.
 
-    With x = -z for a label that applies and x = z for one that does not, gamma = 0 is binary
-    cross-entropy and gamma > 0 the focal loss. Finite, with finite gradient, for every finite x.
+    gamma = 0 is binary cross-entropy, gamma > 0 the focal loss. Value and gradient are finite for
+    every finite x.
     """
     cost = F.softplus(wrongness)
     if gamma == 0:
         return cost
-    # sigmoid^gamma through its logarithm: the gradient stays finite where the sigmoid is 0.
+    # Through log(sigmoid): the gradient stays finite where the sigmoid is 0.
     return torch.exp(gamma * F.logsigmoid(wrongness)) * cost
 
 
 def negative_tolerant_shift(label_counts: Tensor, n_samples: int, kappa: float) -> Tensor:
-    """kappa * log(N/n - 1), the paper's v_i: what NTR subtracts from the logit of each label.
+    """kappa * log(N/n - 1), the paper's v_i, which NTR subtracts from the logits of a label.
 
-    Counts are read as at least half a document and at most N minus half a document, so a label
-    that no training document (or every one) carries has a finite shift.
+    Counts are clamped to [0.5, N - 0.5], so that a label of no or of all training documents has a
+    finite shift.
     """
     n = label_counts.clamp(min=0.5, max=n_samples - 0.5)
     return kappa * torch.log((n_samples - n) / n)
 
 
 def class_balanced_weight(label_counts: Tensor, cb_beta: float) -> Tensor:
-    """(1 - beta) / (1 - beta^n); a count below half a document is read as half a document."""
+    """(1 - beta) / (1 - beta^n), with counts of at least 0.5."""
     n = label_counts.clamp(min=0.5)
     if cb_beta == 0:
         return torch.ones_like(n)
-    # -expm1(n log beta) keeps its digits where beta is close to 1.
+    # -expm1(n log beta) is exact for beta close to 1.
     log_beta = torch.log(torch.as_tensor(cb_beta, dtype=n.dtype, device=n.device))
     return (1 - cb_beta) / -torch.expm1(n * log_beta)
 
@@ -57,8 +56,8 @@ def rebalanced_weight(
 ) -> Tensor:
     """alpha + sigmoid(beta (r - mu)) with r = (1/n_i) / sum over the document's labels of 1/n_j.
 
-    `document_mass` is that sum, shape (documents,). A document without labels has mass 0; r is then
-    infinite and the weight its limit, alpha + 1.
+    `document_mass` is that sum, shape (documents,). For a document without labels it is 0, and the
+    weight its limit alpha + 1.
     """
     tiny = torch.finfo(inverse_counts.dtype).tiny
     ratio = inverse_counts / document_mass.clamp(min=tiny).unsqueeze(-1)
@@ -69,12 +68,12 @@ def asymmetric_negative(logits: Tensor, gamma_negative: float, margin: float) ->
     """-p_m^g- log(1 - p_m) with p_m = max(p - m, 0)."""
     if margin == 0:
         return focal_softplus(logits, gamma_negative)
-    # Through log p: autograd of the sigmoid takes 1 - p, in float32 off by 20% at a logit of 15.
+    # Through log p: autograd of the sigmoid uses 1 - p, 20% off in float32 at a logit of 15.
     probability = torch.exp(F.logsigmoid(logits))
-    free = probability <= margin
-    # Where p <= m the cost is 0; the stand-in keeps the gradient of the power finite there.
-    shifted = torch.where(free, 0.5, probability - margin)
-    return torch.where(free, 0.0, -(shifted**gamma_negative) * torch.log1p(-shifted))
+    is_easy = probability <= margin
+    # Easy negatives cost 0; the placeholder 0.5 keeps the gradient of the power finite.
+    shifted = torch.where(is_easy, 0.5, probability - margin)
+    return torch.where(is_easy, 0.0, -(shifted**gamma_negative) * torch.log1p(-shifted))
 
 
 def elementwise(input: Tensor, targets: Targets, positive: Cost, negative: Cost) -> Tensor:
@@ -98,9 +97,10 @@ def log_sum(
     positive: bool,
     plus_one: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """log of the sum along `dim` of weight * y * e^score (or 1 - y), or of 1 plus that sum.
+    """Return the log of the sum of weight * y * e^score along `dim`, and whether it has a term.
 
-    0 where the sum has no term; beside it, whether it has one.
+    A sum without a term gives 0. `positive=False`: 1 - y in place of y. `plus_one`: add 1 to the
+    sum. The largest exponent is subtracted first, so the gradient is an exact softmax.
     """
     segments, size = None, targets.shape[1 - dim]
     if targets.dense is not None:
@@ -122,14 +122,14 @@ def log_sum(
         top = exponents.new_full((size,), -math.inf)
         if segments is not None:
             top = top.scatter_reduce(0, segments, exponents.detach(), "amax")
-    # Where there is no term the top is -inf, and would make inf - inf.
+    # Without a term the top is -inf, which would give inf - inf.
     top = top.clamp(min=0) if plus_one else top.masked_fill(torch.isinf(top), 0.0)
     if segments is None:
         total = torch.exp(exponents - top.unsqueeze(dim)).sum(dim)
     else:
         terms = torch.exp(exponents - top[segments])
         total = terms.new_zeros(size).index_add(0, segments, terms)
-    # Not `> 0`: a NaN must show. Where the total is 0, so is the top.
+    # Not `> 0`, which would hide NaN. Where the total is 0, so is the top.
     counts = total != 0
     if plus_one:
         return top + torch.log1p(total + torch.expm1(-top)), counts
@@ -137,8 +137,8 @@ def log_sum(
 
 
 def _exponents(scores: Tensor, factor: Tensor) -> Tensor:
-    """score + log(factor), minus infinity where the factor is 0."""
-    # In the exponent, so that an element of weight 0 cannot become the top; NaN stays.
+    """Return score + log(factor), -inf where the factor is 0."""
+    # In the exponent: an element of weight 0 cannot become the top. NaN stays.
     unused = factor <= 0
     logs = torch.log(torch.where(unused, 1.0, factor))
     return torch.where(unused, -math.inf, scores + logs)

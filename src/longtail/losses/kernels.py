@@ -1,7 +1,7 @@
 """Triton kernels for the balanced loss: sum and gradient in one pass over the logits.
 
-Nothing of the logits' size is written but the gradient itself. Imported only on a GPU, or
-under Triton's interpreter in the tests.
+The gradient is the only output of the logits' size. Imported only on a GPU, or by the tests under
+Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from longtail.losses.balanced import BalancedTerms, Batch
 
-# Labels of one program, and its warps: the fastest of a sweep on an H200.
+# Labels and warps per program: the fastest of a sweep on an H200.
 BLOCK, WARPS = 1024, 4
 
 
@@ -25,11 +25,11 @@ def _cost_and_slope(x, GAMMA: tl.constexpr):
     r = 1.0 / (1.0 + e)
     s = tl.where(x >= 0, r, e * r)
     t = tl.where(x >= 0, e * r, r)
-    # log(1 + e) loses all digits for small e; three terms of its series keep them.
+    # log(1 + e) loses all digits for small e; three terms of its series do not.
     log1p = tl.where(e < 0.01, e * (1.0 - e * (0.5 - e * 0.33333334)), tl.log(1.0 + e))
     cost = tl.maximum(x, 0.0) + log1p
     slope = s
-    # An infinite cost times t = 0 would be NaN, where the slope is 1.
+    # An infinite cost times t = 0 would be NaN; the slope is 1.
     finite = tl.minimum(cost, 3e38)
     if GAMMA == 2.0:
         slope = s * s * (2.0 * t * finite + s)
@@ -104,17 +104,17 @@ def _pass_kernel(
     cost, slope = _cost_and_slope(z * lambda_, GAMMA)
     cost = cost * negative_scale
     slope = slope * (negative_scale * lambda_)
-    # Most blocks of a large label set hold no label of the document: skip that side there.
+    # Most blocks of a large label set hold no label of the document: skip the positive side.
     if tl.max((y != 0.0).to(tl.int32), axis=0) > 0:
         cost_here, slope_here = _cost_and_slope(-z, GAMMA)
-        # 0 times the infinite cost of the other side is 0; a NaN among the targets shows.
+        # 0 times an infinite cost is 0 here; a NaN target stays NaN.
         cost_here = tl.where(y == 0.0, 0.0, y * cost_here)
         cost = cost_here + tl.where(y == 1.0, 0.0, (1.0 - y) * cost)
         slope = (1.0 - y) * slope - y * slope_here
     weight = tl.full([BLOCK], 1.0, tl.float32)
     if REBALANCED:
         inverse = tl.load(inverse_ptr + cols, mask=inside, other=0.0)
-        # Far below any mass, yet large enough that beta over it stays finite.
+        # Far below any mass, yet beta over it is finite.
         slant = beta / tl.maximum(tl.load(mass_ptr + row), 1e-30)
         weight = alpha + 1.0 / (1.0 + tl.exp(beta * mu - inverse * slant))
     if HAS_LABEL_WEIGHT:
@@ -126,24 +126,24 @@ def _pass_kernel(
         cost = tl.where(known, cost, 0.0)
         slope = tl.where(known, slope, 0.0)
         weight = tl.where(known, weight, 0.0)
-    # A cost that overflowed to infinity is nothing with a weight of 0, not NaN.
+    # An infinite cost of weight 0 counts 0, not NaN.
     cost = tl.where(weight == 0.0, 0.0, cost)
     if WITH_GRAD:
         place = grad_ptr + row * grad_stride + cols
         tl.store(place, (slope * weight).to(grad_ptr.dtype.element_ty), mask=inside)
     cost = tl.where(inside, cost * weight * scale, 0.0)
     if DENSE:
-        # Targets outside [0, 1] make the sum NaN, which the caller looks into.
-        good = (y >= 0.0) & (y <= 1.0)
+        # Targets outside [0, 1] make the sum NaN, which the caller checks.
+        is_valid = (y >= 0.0) & (y <= 1.0)
         if HAS_MASK:
-            good = good | (known == 0)
-        cost = tl.where(good, cost, float("nan"))
+            is_valid = is_valid | (known == 0)
+        cost = tl.where(is_valid, cost, float("nan"))
     tl.store(sum_ptr + pid, tl.sum(cost, axis=0))
 
 
 def document_mass(dense: Tensor, inverse_counts: Tensor, mask: Tensor | None) -> Tensor:
-    """Per document, the sum of 1/n over its labels, without a float copy of the targets."""
-    # Faster, but autocast would round 1/n and the sum to half precision.
+    """Return the sum of 1/n over each document's labels, without a float copy of the targets."""
+    # torch.mv is faster, but autocast would round 1/n and the sum to half precision.
     autocast = torch.is_autocast_enabled(dense.device.type)
     if mask is None and dense.dtype == inverse_counts.dtype and not autocast:
         return torch.mv(dense, inverse_counts)
@@ -161,9 +161,9 @@ def document_mass(dense: Tensor, inverse_counts: Tensor, mask: Tensor | None) ->
 def sum_and_grad(
     logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float, grad_dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor | None]:
-    """`scale` times the sum of weight * cost, and the gradient of the sum before scaling.
+    """Return `scale` times the sum of weight * cost, and the gradient of the unscaled sum.
 
-    The gradient is made where its type is given.
+    `grad_dtype`: None for no gradient.
     """
     targets = batch.targets
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
@@ -183,7 +183,7 @@ def sum_and_grad(
         terms.shift, terms.label_weight, terms.inverse_counts,
         batch.document_mass, batch.sample_weight,
     )  # fmt: skip
-    # `logits`: a pointer that a switched-off branch never reads.
+    # `logits` stands for pointers that a disabled branch never reads.
     sparse = [logits if part is None else part for part in (starts, labels, values)]
     floats = [logits if v is None else v.detach().float().contiguous() for v in vectors]
     _pass_kernel[(n_rows * n_blocks,)](
@@ -201,12 +201,12 @@ def sum_and_grad(
 
 
 def _address(matrix: Tensor | None, unused: Tensor | None = None) -> tuple[Tensor | None, int]:
-    """A matrix and its row stride; where there is none, a pointer that is never read, and 0."""
+    """Return a matrix and its row stride; for None, an unused pointer and 0."""
     return (unused, 0) if matrix is None else (matrix, matrix.stride(0))
 
 
 def _bytes(matrix: Tensor | None) -> Any:
-    """Booleans as bytes, and columns side by side: what the kernels can address."""
+    """Return Booleans as bytes, with contiguous columns, for the kernels to address."""
     if matrix is None:
         return None
     if matrix.stride(-1) != 1:

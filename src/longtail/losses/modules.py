@@ -1,5 +1,5 @@
-"""Every loss as a torch module: the balanced loss, whose switches give the paper's rows, and losses
-of later literature, which add their maths only. All take the arguments of MultiLabelLoss too."""
+"""The losses as torch modules: the balanced loss, whose switches give the paper's rows, and losses
+of later papers. All take the arguments of MultiLabelLoss too."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ __all__ = [
     "AsymmetricLoss", "BalancedLoss", "DiceLoss", "HillLoss", "MultiLabelLoss",
     "SquaredHingeLoss", "TwoWayLoss", "ZLPRLoss",
 ]  # fmt: skip
-# A scale must be positive; this stands for "more than 0".
-SMALLEST = 1e-6
+SMALLEST = 1e-6  # the minimum of scales, which must be positive
 Weighting = Literal["none", "class-balanced", "rebalanced"]
 
 
 class BalancedLoss(ElementwiseLoss):
-    r"""Weight x focal factor x negative-tolerant logits, each of them optional.
+    r"""Weight x focal factor x negative-tolerant logits, each optional.
 
     Formula:
         positives:  w (1-q)^gamma (-log q)               with q = sigmoid(z - v_i)
@@ -48,7 +47,7 @@ class BalancedLoss(ElementwiseLoss):
                     r = (1/n_i) / (sum of 1/n_j over the document's labels)
 
     Args:
-        label_counts, n_samples: training documents of each label, and of all (see LabelStats).
+        label_counts, n_samples: training documents per label and in total (see LabelStats).
             Needed unless weighting is "none" and kappa 0.
         weighting: "none", "class-balanced" or "rebalanced".
         gamma: focal exponent; 0 switches it off (paper: 2).
@@ -131,7 +130,7 @@ class BalancedLoss(ElementwiseLoss):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def terms(self, dtype: torch.dtype) -> BalancedTerms:
-        """The switches and per-label tensors of this loss, for the fused computations."""
+        """Return the switches and per-label tensors of this loss as plain values."""
         weights = [w.to(dtype) for w in (self.class_weight, self.label_weight) if w is not None]
         terms = BalancedTerms(
             self.gamma, self.lambda_, self.negative_scale, self.shift,
@@ -141,7 +140,7 @@ class BalancedLoss(ElementwiseLoss):
         return terms.map(lambda values: values.to(dtype))
 
     def document_mass(self, logits: Tensor, targets: Targets, mask: Tensor | None) -> Tensor | None:
-        """Per document the sum of 1/n over its labels; None where nothing is rebalanced."""
+        """Return the sum of 1/n over each document's labels; None unless rebalanced."""
         if self.inverse_counts is None:
             return None
         inverse = self.inverse_counts.to(torch.promote_types(logits.dtype, torch.float32))
@@ -155,7 +154,7 @@ class BalancedLoss(ElementwiseLoss):
         targets, mask, weight = batch.targets, batch.mask, batch.sample_weight
         if torch.compiler.is_compiling() or (weight is not None and weight.requires_grad):
             return None
-        # On the CPU the positions of the labels serve both the masses and the gradient.
+        # On the CPU the label positions serve both the masses and the gradient.
         targets = targets if kernels_usable(logits) else targets.sparse()
         mass = self.document_mass(logits, targets, mask)
         batch = replace(batch, targets=targets, document_mass=mass)
@@ -185,7 +184,7 @@ class BalancedLoss(ElementwiseLoss):
 
 
 class AsymmetricLoss(ElementwiseLoss):
-    r"""Down-weights easy negatives more than easy positives, and ignores the easiest.
+    r"""Down-weights easy negatives more than easy positives, and ignores the easiest negatives.
 
     Formula:
         positives:  -(1-p)^g+ log p
@@ -196,8 +195,8 @@ class AsymmetricLoss(ElementwiseLoss):
         margin: probability m below which a negative costs nothing (paper: 0.05).
 
     Relations:
-        equal exponents and margin 0 give the focal loss `fl`. The gradient runs through the focal
-        factors too.
+        equal exponents and margin 0 give the focal loss `fl`. The focal factors are differentiated
+        too.
     """
 
     def __init__(
@@ -221,7 +220,7 @@ class AsymmetricLoss(ElementwiseLoss):
 
 
 class HillLoss(ElementwiseLoss):
-    r"""Limits the loss of negatives predicted with confidence, which may be missing labels.
+    r"""Limits the loss of confident false positives, which may be missing labels.
 
     Formula:
         positives:  -(1-p)^gamma log p,  p = sigmoid(z - margin)
@@ -253,7 +252,7 @@ class HillLoss(ElementwiseLoss):
 
 
 class SquaredHingeLoss(ElementwiseLoss):
-    r"""The squared hinge of linear support vector machines: logits are margins, the threshold is 0.
+    r"""The squared hinge of linear SVMs: logits are margins, with a threshold of 0.
 
     Formula:
         positives:  max(0, 1 - z)^2
@@ -261,8 +260,8 @@ class SquaredHingeLoss(ElementwiseLoss):
 
     Relations:
         with `sum` and an L2 penalty of |w|^2 / (2 C) on a linear head, scikit-learn's `LinearSVC`,
-        one label against the rest. Elements beyond their margin cost nothing; unlike `bce`, the
-        sigmoid of a logit is not an estimate of a probability.
+        one label against the rest. Elements beyond the margin cost nothing; unlike with `bce`, the
+        sigmoid of a logit does not estimate a probability.
     """
 
     def _positive(self, logits: Tensor) -> Tensor:
@@ -296,7 +295,7 @@ class DiceLoss(DocumentLoss):
         1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s), p = sigmoid(z), per document
 
     Args:
-        smooth: s, which defines a document without labels (1, as Li et al. suggest).
+        smooth: s, which defines the loss of a document without labels (Li et al.: 1).
 
     Relations:
         optimises F1 directly; its gradient vanishes for confident errors, so warm up with `bce`.
@@ -304,7 +303,7 @@ class DiceLoss(DocumentLoss):
 
     def __init__(self, *, smooth: float = 1.0, **common: Any) -> None:
         super().__init__(**common)
-        # With 0 a document without labels would divide by zero.
+        # 0 would divide by zero for a document without labels.
         self.smooth = number("smooth", smooth, SMALLEST)
 
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
@@ -322,17 +321,16 @@ class TwoWayLoss(DocumentLoss):
 
     Formula:
         softplus(T- lse over negatives of z/T-  +  T+ lse over positives of -z/T+)
-        mean over documents that have a label, plus mean over labels that the batch has
+        mean over documents with a label, plus mean over labels in the batch
 
     Args:
         positive_temperature, negative_temperature: T+ and T- (paper: 4 and 1).
         reduction: `mean` and `batchmean` are both the formula above; `sum` adds all terms; `none`
-            gives documents + labels terms, the documents first. Weights of labels multiply the
-            label terms and weigh the elements inside the document terms; weights of documents the
-            other way round.
+            returns the document terms, then the label terms. Label weights multiply the label
+            terms, and the elements inside document terms; document weights the other way round.
 
     Relations:
-        within documents it is `zlpr` with temperatures and without the zero; the second way
+        within documents it is `zlpr` with temperatures and without the zero; within labels it
         compares the documents of a batch, so use batches with several documents per label.
     """
 
@@ -352,7 +350,7 @@ class TwoWayLoss(DocumentLoss):
             positives, has_positive = log_sum(batch.targets, above, inside, dim, positive=True)
             negatives, has_rest = log_sum(batch.targets, below, inside, dim, positive=False)
             joint = self.negative_temperature * negatives + self.positive_temperature * positives
-            # A NaN on one side shows, even where the other side is empty.
+            # Keeps a NaN on one side even if the other side is empty.
             counts = (has_positive & has_rest) | joint.isnan()
             values = torch.where(counts, F.softplus(joint), 0.0)
             terms.append(values if weight is None else values * weight.to(values.dtype))

@@ -1,8 +1,8 @@
-"""LOSSES: every loss by name, as one table; `build_loss` makes the module of a row.
+"""LOSSES, the table of losses by name, and `build_loss`.
 
-The paper's eight rows are eight settings of one module. A new loss is one row here, plus one
-module in `modules` if its maths is new; the command, docs/losses.md and the tests follow.
-The table imports no torch, so that the command checks names at once.
+The paper's eight rows are eight settings of one module. A new loss is one row here, plus a module
+in `modules` if its maths is new; the command, docs/losses.md and the tests follow. The table
+imports no torch, so that the command checks names fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CONSTANTS", "LOSSES", "LossRow", "build_loss", "list_losses"]
 
-# The paper's constants, by corpus; the published ones differ in mu alone.
+# The paper's constants by corpus; they differ only in mu.
 CONSTANTS: Mapping[str, Mapping[str, float]] = {
     corpus: dict(gamma=2, cb_beta=0.9, alpha=0.1, beta=10, mu=mu, kappa=0.05, lambda_=2)
     for corpus, mu in (("reuters", 0.9), ("pubmed", 0.05))
@@ -33,7 +33,7 @@ WU = "Wu et al., ECCV 2020"
 
 @dataclass(frozen=True)
 class LossRow:
-    """One row of LOSSES: which module, with which constants, and what to say about it."""
+    """A row of LOSSES: a module, its constants and its description."""
 
     title: str
     formula: str
@@ -43,7 +43,7 @@ class LossRow:
     constants: Mapping[str, Any] = field(default_factory=dict)
     needs_stats: bool = False
     published: bool = False
-    """Whether CONSTANTS are about this row; the kappa of another loss is not the paper's."""
+    """Whether CONSTANTS apply; the kappa of another loss is not the paper's."""
 
     @property
     def module(self) -> type[MultiLabelLoss]:
@@ -58,7 +58,7 @@ def _balanced(
     title: str, formula: str, paper: str, when: str, *, focal: bool = True, ntr: bool = False,
     weighting: str = "none",
 ) -> LossRow:  # fmt: skip
-    """A row of the paper's family: three switches, each with the paper's constants."""
+    """Return a row of the paper's family: three switches with the paper's constants."""
     constants: dict[str, Any] = {"gamma": 2.0 if focal else 0.0, "weighting": weighting}
     if ntr:
         constants |= {"kappa": 0.05, "lambda_": 2.0}
@@ -156,22 +156,21 @@ LOSSES: Mapping[str, LossRow] = {
 
 
 def list_losses() -> list[str]:
-    """The names that `build_loss` knows, the paper's rows first."""
+    """Return the names of all losses, the paper's rows first."""
     return list(LOSSES)
 
 
 def build_loss(
     name: str, stats: LabelStats | None = None, *, constants: str | None = None, **overrides: Any
 ) -> MultiLabelLoss:
-    """Make a loss by name.
+    """Build a loss by name.
 
     Args:
         name: a name of `list_losses()`, in any case.
-        stats: LabelStats of the training documents; needed by every loss that balances.
-        constants: "reuters" or "pubmed" for the paper's exact constants. By default they are the
-            same, with mu from the data: (mean(r) + median(r)) / 2 over all positive pairs of a
-            document and a label. Where stats come from counts alone, the pairs are unknown and mu
-            is the mean of r, n_samples / total count.
+        stats: LabelStats of the training documents, required by balancing losses.
+        constants: "reuters" or "pubmed" for the paper's exact constants. Default: the same, but mu
+            from the data: (mean(r) + median(r)) / 2 over all positive pairs of a document and a
+            label, or, if stats come from counts alone, n_samples / total count.
         overrides: any argument of the module, such as gamma=1, reduction="batchmean". `tau` is the
             strength of "logit-adjusted".
 
@@ -202,7 +201,7 @@ def build_loss(
                 f"the constants of {constants!r} are those of the paper's losses; {name!r} has "
                 "others. Leave constants out."
             )
-        # Not those of what the row switches off.
+        # Only constants of switches that the row turns on.
         settings |= {k: v for k, v in CONSTANTS[constants].items() if settings.get(k)}
     if name == "logit-adjusted" and "tau" in overrides:
         overrides["kappa"] = overrides.pop("tau")
@@ -217,11 +216,11 @@ def build_loss(
     if row.class_name == "BalancedLoss":
         if settings["weighting"] == "rebalanced":
             settings.setdefault("mu", "auto")
-        mu_from_data = isinstance(mu := settings.get("mu"), str) and mu == "auto"
-        if mu_from_data:  # without statistics the module asks for them
+        if isinstance(mu := settings.get("mu"), str) and mu == "auto":
+            # Without statistics the module itself asks for them.
             settings["mu"] = 0.0 if stats is None else stats.mu
         if stats is not None:
             settings |= {"label_counts": stats.label_counts, "n_samples": stats.n_samples}
     loss = row.module(**settings)
-    # Also where it has no use for the counts: the statistics say which labels are meant.
+    # Also for losses without counts: the statistics fix the label set.
     return loss if stats is None else loss.for_labels(stats.n_labels)

@@ -1,8 +1,7 @@
-"""The targets of the losses: a dense matrix, a CSR tensor, or label indices with offsets.
+"""Targets of the losses: a dense matrix, a CSR tensor, or label indices with offsets.
 
-`read_targets` checks them once against the logits, before anything indexes memory with them: torch
-trusts the row starts of a CSR tensor and would write past its buffers. Sparse targets are never
-made dense.
+`read_targets` checks them against the logits before anything indexes memory with them: torch trusts
+the row starts of a CSR tensor and would write past its buffers. Sparse targets stay sparse.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def check_tensor(
 ) -> None:
     """Raise unless the value is a dense tensor of one of these types on this device.
 
-    `shape`: of each dimension its size, or a name if it may be any.
+    `shape`: per dimension its size, or a name for any size.
     """
     got = type(value).__name__
     if isinstance(value, Tensor):
@@ -38,8 +37,8 @@ def check_tensor(
         if form == torch.strided:
             form = f"of shape {tuple(value.shape)}"
             fits = len(shape) == value.dim() and all(
-                isinstance(wanted, str) or wanted == size
-                for wanted, size in zip(shape, value.shape, strict=True)
+                isinstance(expected, str) or expected == size
+                for expected, size in zip(shape, value.shape, strict=True)
             )
             if fits and value.dtype in dtypes and value.device == device:
                 return
@@ -54,19 +53,19 @@ def check_tensor(
 
 @dataclass(frozen=True)
 class Targets:
-    """The targets of one batch: either `dense`, or the positions of the non-zero elements."""
+    """The targets of a batch: `dense`, or the positions of the non-zero elements."""
 
     shape: tuple[int, int]
     dense: Tensor | None = None
     rows: Tensor | None = None
     labels: Tensor | None = None
     values: Tensor | None = None
-    """Values at the positions; None where all are 1."""
+    """Values at the positions; None if all are 1."""
     unchecked: bool = False
-    """Dense targets whose values are still to be checked: see `checked`."""
+    """Whether the values of dense targets remain to be checked, by `checked`."""
 
     def checked(self, mask: Tensor | None) -> Targets:
-        """Dense targets in [0, 1], or an error; 0 where they are unknown and may be anything."""
+        """Return targets that are 0 where masked; raise if dense values lie outside [0, 1]."""
         if self.dense is None:
             return self
         dense = self.dense if mask is None else self.dense.masked_fill(~mask, 0)
@@ -85,7 +84,7 @@ class Targets:
         return self.values.to(dtype)
 
     def sparse(self) -> Targets:
-        """The same targets as positions (of a dense matrix: its non-zero elements)."""
+        """Return the targets as positions of non-zero elements."""
         if self.dense is None:
             return self
         rows, labels = self.dense.nonzero(as_tuple=True)
@@ -95,11 +94,11 @@ class Targets:
     def row_sum(
         self, elements: Tensor, mask: Tensor | None = None, squared: bool = False
     ) -> Tensor:
-        """Per document, the sum of elements * y (or y^2); masked elements do not count."""
+        """Return the sum of elements * y (or y^2) per document, without masked elements."""
         if self.dense is not None:
             y = self.dense.to(elements.dtype)
             y = y if mask is None else torch.where(mask, y, 0.0)
-            # Not torch.mv, which autocast would round to half precision on a GPU.
+            # Autocast would round torch.mv to half precision on a GPU.
             return (elements * (y * y if squared else y)).sum(dim=1)
         rows, labels = self.positions()
         y = self.position_values(elements.dtype)
@@ -111,11 +110,11 @@ class Targets:
 def read_targets(
     logits: Tensor, target: Any, mask: Tensor | None = None, check_values: bool = True
 ) -> Targets:
-    """Check targets of any accepted form against the logits and give them one shape.
+    """Check targets of any accepted form against the logits, and convert them to Targets.
 
-    Values are checked too (label indices and duplicates here, the range of dense targets by the
-    caller with `checked`) unless a compiler or a CUDA graph is recording, where a check that
-    depends on data cannot raise: what indices out of range do there is up to torch.
+    Values are checked too: label indices here, the range of dense targets later by `checked`. Not
+    while a compiler or CUDA graph records, where a check of data cannot raise: indices out of range
+    are then up to torch.
     """
     shape, device = (logits.shape[0], logits.shape[1]), logits.device
     check_values = check_values and not recording(logits)
@@ -145,9 +144,9 @@ def read_targets(
         _check_no_gradient(target)
         unchecked = check_values and target.dtype != torch.bool and target.numel() > 0
         return Targets(shape, dense=target, unchecked=unchecked)
-    # Side by side: the kernels address them by number.
+    # The kernels address contiguous elements.
     starts, labels = starts.long().contiguous(), labels.long().contiguous()
-    # By a search: `repeat_interleave` would write past its buffer where starts are wrong.
+    # `repeat_interleave` would write past its buffer for wrong starts.
     places = torch.arange(labels.numel(), device=device)
     rows = torch.searchsorted(starts[1:], places, right=True)
     if check_values:
@@ -155,7 +154,7 @@ def read_targets(
     if values is not None:
         _check_no_gradient(values)
         if mask is not None:
-            # Unknown elements may hold anything.
+            # Masked elements may have any value.
             values = torch.where(mask[rows, labels], values, torch.zeros_like(values))
         if check_values and values.numel():
             _check_bounds(values)
@@ -164,11 +163,11 @@ def read_targets(
 
 def _check_no_gradient(target: Tensor) -> None:
     if target.requires_grad and torch.is_grad_enabled():
-        raise InputError("targets get no gradient from a loss. Pass target.detach().")
+        raise InputError("the losses do not differentiate targets. Pass target.detach().")
 
 
 def recording(logits: Tensor) -> bool:
-    """Whether a compiler or a CUDA graph is recording, where no check of values can raise."""
+    """Return whether a compiler or CUDA graph is recording, where checks of values cannot raise."""
     compiling = torch.compiler.is_compiling()
     return compiling or (logits.is_cuda and torch.cuda.is_current_stream_capturing())
 
@@ -185,21 +184,21 @@ def _check_bounds(values: Tensor) -> None:
 def _check_positions(
     starts: Tensor, rows: Tensor, labels: Tensor, shape: tuple[int, int], name: str
 ) -> None:
-    """Raise unless all elements lie inside and no document lists a label twice."""
+    """Raise unless all indices are in range and no document lists a label twice."""
     count = labels.numel()
-    rises = (starts.diff() >= 0).all() & (starts[0] == 0) & (starts[-1] == count)
-    inside = ((labels >= 0) & (labels < shape[1])).all()
+    is_ascending = (starts.diff() >= 0).all() & (starts[0] == 0) & (starts[-1] == count)
+    is_inside = ((labels >= 0) & (labels < shape[1])).all()
     keys = (rows * shape[1] + labels).sort().values
     repeats = keys[1:] == keys[:-1]
-    # One look at the device for all questions.
-    if bool(rises & inside & ~repeats.any()):
+    # One synchronisation for all checks.
+    if bool(is_ascending & is_inside & ~repeats.any()):
         return
-    if not rises:
+    if not is_ascending:
         raise InputError(
             f"{name} must rise from 0 to the number of label indices ({count}), got "
             f"{starts.tolist()[:8]}{'...' if starts.numel() > 8 else ''}."
         )
-    if not inside:
+    if not is_inside:
         low, high = torch.stack(torch.aminmax(labels)).tolist()
         raise InputError(
             f"label indices must lie in 0..{shape[1] - 1} for {shape[1]} labels, got values from "

@@ -1,2 +1,4 @@
-"""All writing goes through here: atomic files, model folders and workspaces. Longtail removes only
-files that it can prove it wrote: by a mark, or by a model's or a workspace's list."""
+"""All writing: atomic files, model folders, workspaces.
+
+Removes only files that longtail wrote, as a mark or a list of files proves.
+"""

@@ -1,4 +1,4 @@
-"""Lines added to a file that others add to as well: whole, one after the other, on the disk."""
+"""Atomic appends to a file that several processes append to."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from longtail.runs.files import Lock, sync
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Add a line; if that fails, the file is as long as before. Raises OSError.
+    """Append a line and sync it, safely for concurrent threads and processes.
 
-    Any number of threads and processes may do so at once.
+    On failure the file keeps its length. Raises OSError.
     """
     is_new = not path.exists()
     path.touch()
     with Lock(path) as lock:
         lock.acquire(wait=True)
         size = os.fstat(lock.handle).st_size
-        # A line that a power cut left unfinished ends here, and spoils no other.
-        is_open = size > 0 and os.pread(lock.handle, 1, size - 1) != b"\n"
-        rest = memoryview(b"\n" * is_open + line.rstrip(b"\n") + b"\n")
+        # Ends a line that a power cut left unfinished.
+        is_unfinished = size > 0 and os.pread(lock.handle, 1, size - 1) != b"\n"
+        rest = memoryview(b"\n" * is_unfinished + line.rstrip(b"\n") + b"\n")
         try:
             while rest:
                 rest = rest[os.write(lock.handle, rest) :]

@@ -1,7 +1,7 @@
-"""Atomic writes: files and folders are complete or absent, whatever stops the process.
+"""Atomic writes: files and folders are complete or absent, even if the process is killed.
 
-Everything is written in a private folder beside its destination, synced, and renamed. Leftovers of
-killed processes carry a mark, and the next process removes them.
+Everything is written in a private folder beside its destination, synced, and renamed. Private
+folders of killed processes carry a mark, and the next process removes them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pathlib import Path, PurePosixPath
 
 from longtail.errors import InputError
 
-# In every private folder and workspace: who made it and, in a workspace, the list of its files.
+# In every private folder and workspace: its key and, in a workspace, the list of its files.
 MARK = ".longtail"
-MADE_BY = "Made by longtail"  # in reports and figures, which a later one may replace
+MADE_BY = "Made by longtail"  # in reports and figures, which later ones may replace
 FIRST_LINE = re.compile(r"longtail ([0-9a-f]{32})\n")
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or folder is on the disk; an error of a delayed write comes up here."""
-    # Not every folder can be synced.
+    """Flush a file or folder to disk; errors of delayed writes are raised here."""
+    # Some file systems cannot sync folders.
     with contextlib.suppress(OSError) if path.is_dir() else contextlib.nullcontext():
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -37,29 +37,29 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(private: Path) -> None:
-    """Everything in a private folder onto the disk, with the modes that the umask says."""
+    """Flush everything in a private folder to disk, with the usual modes."""
     use_usual_modes(private)
     for path in (*private.rglob("*"), private):
         sync(path)
 
 
 def files_in(folder: Path) -> list[str]:
-    """The names of all files in a folder and those within, relative to it, sorted."""
+    """Return the relative names of all files below a folder, sorted."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return [path.relative_to(folder).as_posix() for path in files]
 
 
 def is_inside(folder: Path, name: str) -> bool:
-    """Whether a name on a list is that of something in the folder, also where it holds links."""
+    """Return whether a relative name leads to a place inside the folder, links followed."""
     parts = PurePosixPath(name).parts
     safe = parts and ".." not in parts and parts[0] != "/"
     return bool(safe) and (folder / name).parent.resolve().is_relative_to(folder.resolve())
 
 
 class Lock:
-    """The operating system's lock on a file or folder; it ends with its process.
+    """An flock on a file or folder, released when the process ends.
 
-    On a file system without locks it is always granted.
+    Always granted on a file system without locks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,14 +70,14 @@ class Lock:
 
     @property
     def handle(self) -> int:
-        """The open file; once it is closed its number may be that of another one."""
+        """The file descriptor; raises once it is closed and may belong to another file."""
         if not self.close.alive:
-            raise ValueError(f"{self.path} is no longer held")
+            raise ValueError(f"{self.path} is no longer locked")
         return self._handle
 
     def acquire(self, *, shared: bool = False, wait: bool = False) -> bool:
         """Take the lock, or change its mode; False if another process holds it."""
-        import fcntl  # not on Windows, where everything but locks still imports
+        import fcntl  # here, because Windows does not have it
 
         mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
         try:
@@ -87,7 +87,7 @@ class Lock:
         return True
 
     def is_current(self) -> bool:
-        """Whether the path still leads to what is locked."""
+        """Return whether the path still leads to the locked file."""
         try:
             return os.path.samestat(os.fstat(self.handle), os.stat(self.path))
         except OSError:
@@ -102,9 +102,9 @@ class Lock:
 
 @contextmanager
 def staging(parent: Path) -> Iterator[Path]:
-    """A private folder in `parent`, removed at the end unless it was renamed.
+    """Make a private folder in `parent`, removed at the end unless it was renamed.
 
-    What killed processes have left in `parent` is removed first.
+    Removes private folders of killed processes first.
     """
     remove_left_overs(parent)
     key = uuid.uuid4().hex
@@ -112,11 +112,11 @@ def staging(parent: Path) -> Iterator[Path]:
     try:
         private.mkdir()
     except PermissionError as error:
-        error.filename = str(parent)  # the user knows no private folder
+        error.filename = str(parent)  # the user does not know the private folder
         raise
     with Lock(private) as lock:
         lock.acquire()
-        # Only now may others take it for a left-over, once it is not locked any more.
+        # After locking: a marked folder without a lock is a leftover.
         (private / MARK).write_text(f"longtail {key}\n", "ascii")
         try:
             yield private
@@ -126,7 +126,7 @@ def staging(parent: Path) -> Iterator[Path]:
 
 
 def remove_left_overs(parent: Path) -> None:
-    """Remove private folders in `parent` whose processes are gone."""
+    """Remove private folders in `parent` whose processes have ended."""
     for path in parent.glob(".longtail-*"):
         with contextlib.suppress(OSError):
             if is_private(path):
@@ -136,14 +136,14 @@ def remove_left_overs(parent: Path) -> None:
 
 
 def is_private(path: Path) -> bool:
-    """Whether longtail made a folder of this name, as the mark in it says."""
+    """Return whether this is a private folder: the mark in it has the key in its name."""
     return not path.is_symlink() and path.name == f".longtail-{key_of(path)}"
 
 
 def key_of(folder: Path) -> str | None:
-    """The key in the mark of a folder that longtail made; None for any other folder.
+    """Return the key in the mark of a folder that longtail made; None for any other folder.
 
-    Raises PermissionError: what may not be read may well be longtail's.
+    Raises PermissionError, because an unreadable folder may be longtail's.
     """
     try:
         mark = FIRST_LINE.match(read_regular(folder / MARK).decode("ascii", "replace"))
@@ -167,18 +167,17 @@ def remove_private(folder: Path) -> None:
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """A name to write to; what is written there takes its place once it is on the disk.
+    """Yield a temporary path to write to, which replaces `path` once it is on disk.
 
-    What was there before stays until then, and stays for good if anything fails. The folder is made
-    if need be. Raises OSError.
+    If anything fails, the old file stays. Missing folders are made. Raises OSError.
     """
-    # A link stays a link: what it leads to is replaced.
+    # A link stays a link: its target is replaced.
     place = Path(os.path.realpath(path))
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.is_dir():
         raise IsADirectoryError(f"{place} is a folder")
     if place.exists() and not place.is_file():
-        yield place  # a device or pipe, such as /dev/stdout, is written to and never replaced
+        yield place  # a device or pipe, such as /dev/stdout, cannot be replaced
         return
     with staging(place.parent) as private:
         temporary = private / place.name
@@ -193,8 +192,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 
 def use_usual_modes(private: Path) -> None:
-    """Give files in a private folder the modes that the umask says; safetensors makes them 0600."""
-    # The mark was opened as any file is. To ask for the umask itself is to change it for a moment.
+    """Give files in a private folder the modes of the umask; safetensors writes them as 0600."""
+    # The mark has the usual mode; reading the umask itself would change it for a moment.
     usual = stat.S_IMODE((private / MARK).stat().st_mode)
     for path in private.rglob("*"):
         if path.is_file() and stat.S_IMODE(path.stat().st_mode) != usual:
@@ -202,25 +201,24 @@ def use_usual_modes(private: Path) -> None:
 
 
 def check_new(path: Path, overwrite: bool) -> None:
-    """Raise unless nothing is in a file's place, or the user asked to replace it."""
+    """Raise if a file to write exists, unless the user asked to replace it."""
     if path.is_dir():
         raise InputError(f"{path} is a folder: expected the name of a file to write.")
     if path.exists() and not overwrite:
-        raise InputError(f"{path} is there already. Replace it with --overwrite.")
+        raise InputError(f"{path} exists already. Replace it with --overwrite.")
 
 
 def check_not_read(path: Path, source: str | Path) -> None:
-    """Raise if writing to a file would change what is being read."""
+    """Raise if the file to write is, or lies in, the data being read."""
     read = Path(source)
-    # Other columns of the source, or another file, would be lost.
     if path.exists() and read.exists() and (read.samefile(path) or read in path.parents):
         raise InputError(f"{path} is the data being read. Choose another name for the output.")
 
 
 def check_replaceable(path: Path, overwrite: bool) -> None:
-    """Raise if writing to a file would lose something: it is there, and longtail did not make it.
+    """Raise if a file to write exists and does not contain MADE_BY, as reports and figures do.
 
-    Reports and figures say MADE_BY inside. `overwrite`: the user asked for it.
+    `overwrite`: the user asked to replace it.
     """
     if not path.is_file() or overwrite:
         return
@@ -229,28 +227,28 @@ def check_replaceable(path: Path, overwrite: bool) -> None:
         if any(MADE_BY.encode() in line for line in lines):
             return
     raise InputError(
-        f"{path} is there already, and does not say that longtail made it. Replace it with "
-        "--overwrite, or choose another name."
+        f"{path} exists already and was not made by longtail. Replace it with --overwrite, or "
+        "choose another name."
     )
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a whole text file in UTF-8, the same bytes on every system; raises OSError."""
+    """Write a text file atomically in UTF-8 without newline conversion; raises OSError."""
     with whole_file(path) as temporary:
         temporary.write_bytes(text.encode("utf-8"))
 
 
 def read_regular(path: Path, links_within: Path | None = None) -> bytes:
-    """The content of a regular file; raises OSError for a pipe, a device or a link.
+    """Return the content of a regular file; raise OSError for a pipe, a device or a link.
 
-    `links_within`: links are followed if they lead to a file inside this folder.
+    `links_within`: follow links to files inside this folder.
     """
     check_regular(path, links_within)
     return path.read_bytes()
 
 
 def read_small(path: Path, limit: int = 64_000_000) -> str:
-    """The text of a file that a user names, such as a recipe; raises OSError or ValueError."""
+    """Return the text of a small file such as a recipe; raises OSError or ValueError."""
     with path.open("rb") as opened:
         content = opened.read(limit + 1)
     if len(content) > limit:
@@ -259,7 +257,7 @@ def read_small(path: Path, limit: int = 64_000_000) -> str:
 
 
 def check_regular(path: Path, links_within: Path | None = None) -> os.stat_result:
-    """The status of a regular file; raises OSError for anything else, before it is opened."""
+    """Return the status of a regular file; raise OSError for anything else, without opening it."""
     status = path.lstat()
     if links_within is not None and path.resolve().is_relative_to(links_within.resolve()):
         status = path.stat()

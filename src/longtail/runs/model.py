@@ -1,7 +1,7 @@
 """Model folders: all files of a model are replaced at once, and no other file is touched.
 
-A new model becomes ready by one rename, to `.longtail-ready`, and is the model from then on, until
-all of its files have taken their places. Files are removed by checksums in its own list.
+One rename, to `.longtail-ready`, makes a new model current; its files are then moved into place.
+Old files are removed only if their checksums match the old model's list.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from longtail.checks import check_choice
 from longtail.errors import DataError, InputError
 from longtail.runs import files
 
-# Makes a folder a model; written last, and has the list of all other files.
+# Makes a folder a model folder: written last, with the list of all other files.
 CONFIG_FILE = "longtail.json"
-CARD_FILE = "README.md"  # the model card, which people edit: a changed one is no damage
-READY = ".longtail-ready"  # a whole model on its way into the folder around it
+CARD_FILE = "README.md"  # the model card, which users may edit
+READY = ".longtail-ready"  # a complete model, to be moved into the folder that contains it
 
 ENGINES = ("torch", "onnx")
-"""What computes the scores of a model; an exported one says so in its configuration."""
+"""What computes a model's scores; the configuration of an exported model names it."""
 
-Manifest = dict[str, dict[str, Any]]  # name -> size and sha256 of every file of a model
+Manifest = dict[str, dict[str, Any]]  # name -> size and sha256 of a model's files
 
 
 def checksum(path: Path) -> str:
-    """The sha256 of a file, as hex digits."""
+    """Return the sha256 of a file as hex digits."""
     with open(path, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def manifest(folder: Path) -> Manifest:
-    """Size and checksum of every file in a folder but those of `runs` itself."""
+    """Return size and checksum of every file in a folder except CONFIG_FILE and the mark."""
     return {
         name: {"size": (folder / name).stat().st_size, "sha256": checksum(folder / name)}
         for name in files.files_in(folder)
@@ -47,15 +47,15 @@ def manifest(folder: Path) -> Manifest:
 
 
 def seal(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with the checksum of everything else in it."""
-    # As it is read back: keys are strings, tuples are lists.
+    """Return a configuration with a checksum of everything else in it."""
+    # As read back: keys are strings, tuples are lists.
     plain = json.loads(json.dumps({k: v for k, v in config.items() if k != "checksum"}))
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return {**plain, "checksum": hashlib.sha256(text.encode("utf-8")).hexdigest()}
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """The configuration of the model in this very folder; None if it is not ours or damaged.
+    """Return the configuration in a folder; None if it is missing, foreign or damaged.
 
     Raises PermissionError.
     """
@@ -70,7 +70,7 @@ def read_config(folder: Path) -> dict[str, Any] | None:
 
 
 def whole_folder(folder: Path) -> Path:
-    """The folder of the complete model: this one, or the one ready to be installed in it."""
+    """Return the folder of the current model: this one, or the READY one inside it."""
     ready = folder / READY
     is_ours = not ready.is_symlink() and files.key_of(ready)
     return ready if is_ours and (ready / CONFIG_FILE).is_file() else folder
@@ -80,18 +80,18 @@ def check_model(folder: Path) -> None:
     """Raise if there is no model in a folder, before anything heavy is imported."""
     if folder.is_file():
         raise DataError(
-            f"{folder} is a file. Expected the folder of a model, as `longtail train` writes it."
+            f"{folder} is a file. Expected a model folder, as written by `longtail train`."
         )
     if not (whole_folder(folder) / CONFIG_FILE).exists():
         what = "has no such file" if folder.is_dir() else "does not exist"
         raise DataError(
-            f"{folder} holds no longtail model: expected a {CONFIG_FILE} there, but it {what}. "
-            f"Train one with: longtail train DATA --out {folder}"
+            f"{folder} holds no longtail model: expected a {CONFIG_FILE} there, but the folder "
+            f"{what}. Train one with: longtail train DATA --out {folder}"
         )
 
 
 def check_engine(folder: Path, config: Mapping[str, Any], engine: str | None) -> None:
-    """Raise if another engine is requested than the one that a model was saved for."""
+    """Raise if an engine is requested for which the model was not saved."""
     saved = config.get("engine", ENGINES[0])
     if engine is None or engine == saved:
         return
@@ -108,20 +108,17 @@ def check_engine(folder: Path, config: Mapping[str, Any], engine: str | None) ->
 
 
 def check_out(folder: str | Path) -> Path:
-    """The folder to save to; an error if something else is there, or if it cannot be made."""
+    """Return the folder to save to; raise if it cannot be made or holds something else."""
     target = Path(folder)
     place = next(p for p in (target, *target.absolute().parents) if p.exists())
+    if place == target and not target.is_dir():
+        raise DataError(f"{target} is a file, not a folder. Choose another folder.")
     # Hidden files, such as .git, do not conflict with a model.
-    if place == target and (
-        not target.is_dir()
-        or (
-            any(p.name[0] != "." for p in target.iterdir())
-            and read_config(whole_folder(target)) is None
+    is_used = place == target and any(p.name[0] != "." for p in target.iterdir())
+    if is_used and read_config(whole_folder(target)) is None:
+        raise DataError(
+            f"{target} is not empty and holds no model that longtail wrote. Choose another folder."
         )
-    ):
-        what = "is not empty and holds no model that longtail wrote"
-        what = what if target.is_dir() else "is a file, not a folder"
-        raise DataError(f"{target} {what}. Choose another folder.")
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         what = f"no permission to write to {place}" if place.is_dir() else f"{place} is a file"
         raise DataError(f"cannot save to {target}: {what}. Choose another folder.")
@@ -129,12 +126,12 @@ def check_out(folder: str | Path) -> Path:
 
 
 def replace_model(folder: Path, write: Callable[[Path], None]) -> None:
-    """Put what `write` writes in place of the model in a folder: all of it or, if it fails, none.
+    """Replace the model in a folder atomically.
 
     Args:
-        folder: made if need be. What is in it beside the model stays as it is.
-        write: called with an empty folder, into which it writes CONFIG_FILE, sealed, and the files
-            that are listed there.
+        folder: made if need be; files that are not the model's stay.
+        write: called with an empty folder; writes the model's files, and CONFIG_FILE, sealed, with
+            their list.
     """
     is_new = not folder.exists()
     try:
@@ -159,7 +156,7 @@ def finish_install(folder: Path) -> None:
 
 @contextmanager
 def _installing(folder: Path) -> Iterator[None]:
-    """Hold a folder alone, once what a killed process was installing has its place."""
+    """Lock a folder, and finish the installation that a killed process began."""
     with _as_data_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with files.Lock(folder) as lock:
@@ -170,12 +167,9 @@ def _installing(folder: Path) -> Iterator[None]:
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Make a folder, which must not be there or be empty, of what `write` writes: all or nothing.
-
-    Nothing in it says that longtail made it: it is for other programs.
-    """
+    """Write a new or empty folder atomically, without a mark: it is for other programs."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise InputError(f"{folder} is there already and not an empty folder. Choose another.")
+        raise InputError(f"{folder} exists already and is not an empty folder. Choose another.")
     with _as_data_error(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with files.staging(folder.parent) as private:
@@ -188,25 +182,25 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
 
 @contextmanager
 def _as_data_error(folder: Path) -> Iterator[None]:
-    """Say what a full disk leaves behind."""
+    """Convert write errors to DataError, which says whether the old model is unchanged."""
     try:
         yield
     except PermissionError:
         raise
     except Exception as error:
-        # Tokenizers report a full disk as a bare Exception, safetensors as its own kind.
-        full_disk = type(error) is Exception or type(error).__name__ == "SafetensorError"
-        if not (full_disk or isinstance(error, OSError)):
+        # Tokenizers report a full disk as a bare Exception, safetensors as SafetensorError.
+        is_full_disk = type(error) is Exception or type(error).__name__ == "SafetensorError"
+        if not (is_full_disk or isinstance(error, OSError)):
             raise
-        is_old = whole_folder(folder) == folder and read_config(folder) is not None
-        kept = " The model that was there before is unchanged." if is_old else ""
+        is_kept = whole_folder(folder) == folder and read_config(folder) is not None
+        kept = " The old model is unchanged." if is_kept else ""
         raise DataError(
             f"could not save to {folder}: {error}.{kept} Free some space, or choose another folder."
         ) from error
 
 
 def _install(folder: Path) -> None:
-    """Give every ready file its place, CONFIG_FILE last; a second time does no harm."""
+    """Move the READY model into place, CONFIG_FILE last; may be repeated after a kill."""
     ready = folder / READY
     old, new = _listed(folder), _listed(ready)
     with files.staging(folder) as private:
@@ -214,11 +208,11 @@ def _install(folder: Path) -> None:
             _set_aside(folder / name, old.get(name, entry), entry)
             _put(ready / name, folder / name, private / "file")
         for name in old.keys() - new.keys():
-            # Files of the old model alone, such as further folds; kept if they were changed.
-            if _is_file(folder / name, old[name]):
+            # Files of the old model only, such as more folds; kept if they were changed.
+            if _is_unchanged(folder / name, old[name]):
                 (folder / name).unlink()
                 with contextlib.suppress(OSError):
-                    # Up to the first that is not empty, as this folder is not.
+                    # Removes empty parents; this folder is not empty.
                     os.removedirs((folder / name).parent)
         if read_config(folder) is None:
             _set_aside(folder / CONFIG_FILE)
@@ -232,28 +226,28 @@ def _install(folder: Path) -> None:
 
 
 def _set_aside(place: Path, *known: Mapping[str, Any]) -> None:
-    """Back up a file that longtail did not write, or that was edited since, such as the card."""
-    if place.is_file() and not any(_is_file(place, entry) for entry in known):
+    """Back up a file that longtail did not write or the user edited, such as the card."""
+    if place.is_file() and not any(_is_unchanged(place, entry) for entry in known):
         os.replace(place, f"{place}.{checksum(place)[:8]}.bak")
 
 
 def _put(source: Path, place: Path, temporary: Path) -> None:
-    """Replace a file as a whole, by way of a private name; the source stays where it is as well."""
+    """Replace a file atomically by a link to the source, or by a copy."""
     if place.exists() and place.samefile(source):
-        # To rename one name of a file to another of its names does nothing, and leaves both.
+        # A rename between two names of one file does nothing, and leaves both.
         return
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, temporary)
     except OSError:
-        # Not every file system has links.
+        # The file system has no links.
         shutil.copy2(source, temporary)
         files.sync(temporary)
     os.replace(temporary, place)
 
 
 def _listed(folder: Path) -> Manifest:
-    """The files of the model in this very folder by its own list, none of them outside of it."""
+    """Return the files inside a folder that its model lists."""
     config = read_config(folder) or {"files": {}}
     return {
         name: entry
@@ -263,8 +257,8 @@ def _listed(folder: Path) -> Manifest:
     }
 
 
-def _is_file(path: Path, entry: Mapping[str, Any]) -> bool:
-    """Whether the very file that the list describes is there."""
+def _is_unchanged(path: Path, entry: Mapping[str, Any]) -> bool:
+    """Return whether a file has the size and checksum of its entry."""
     try:
         size = files.check_regular(path).st_size
         return size == entry.get("size") and checksum(path) == entry.get("sha256")

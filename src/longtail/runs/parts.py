@@ -1,7 +1,7 @@
-"""A long output in progress: its records are kept in parts, beside the file to be written.
+"""Resumable output: records are kept in parts until the output file is complete.
 
-The workspace `.NAME.longtail-work` has parts of JSON Lines, each whole and named by the number of
-records before it. The file appears once all of them are there.
+The workspace `.NAME.longtail-work` beside the file holds parts in JSON Lines, each named by the
+number of records before it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from longtail.runs.files import check_new, remove_left_overs, whole_file
 from longtail.runs.model import checksum
 from longtail.runs.workspace import Workspace, differences
 
-# What it was started with; and, just before the file takes its place, the checksum of that.
+# The settings at the start, and the checksum of the complete output just before it is renamed.
 STARTED, WHOLE = "started.json", "whole.json"
-# A part is written after this many records, or seconds.
+# A part is written after so many records or seconds.
 MOST_RECORDS, SECONDS = 10_000, 30.0
 
 Records = Iterator[dict[str, Any]]
 
 
 class Parts:
-    """The records that are kept of an output, held by one process."""
+    """The records of an output in progress, locked by one process."""
 
     def __init__(self, out: Path, space: Workspace, replaces: bool) -> None:
         self.out, self._space, self._replaces = out, space, replaces
@@ -34,7 +34,7 @@ class Parts:
         self._pending: list[str] = []
         self._written = time.monotonic()
         self.kept = 0
-        """Records in parts on the disk."""
+        """Number of records on disk."""
         while n_lines := self._count(self._path(self.kept)):
             self.kept += n_lines
 
@@ -48,12 +48,13 @@ class Parts:
         overwrite: bool = False,
         ignored: Collection[str] = (),
     ) -> Parts | None:
-        """Start an output or resume it; None if the file that was to be resumed is whole.
+        """Start or resume an output; None if the output to resume is complete.
 
         Args:
-            out: the file; one that is there is only replaced with `overwrite`.
-            settings: gives what the records depend on, as plain values; a resumed output must have
-                been started with the same. ignored: those that may differ.
+            out: the file; an existing one is replaced only with `overwrite`.
+            settings: returns the settings that the records depend on, as plain values; resuming
+                requires the same settings.
+            ignored: settings that may differ.
         """
         place = out.with_name(f".{out.name}.longtail-work")
         earlier = cls._earlier(place)
@@ -84,7 +85,7 @@ class Parts:
         except DataError as error:
             reason = getattr(error.__cause__, "strerror", None) or error
             raise DataError(
-                f"{out} cannot be written: {place}, where its parts would be kept, cannot be made "
+                f"{out} cannot be written: {place}, the folder for its parts, cannot be made "
                 f"({reason}). Choose another name or folder."
             ) from error
         space.lock()
@@ -92,14 +93,14 @@ class Parts:
 
     @staticmethod
     def _earlier(place: Path) -> tuple[Workspace, dict[str, Any]] | None:
-        """The unfinished output in a workspace, which is now held, if there is one."""
+        """Return the workspace of an unfinished output, locked, and its start record, or None."""
         if not Workspace.is_one(place):
             return None
         space = Workspace.open(place)
         space.lock()
         started = space.read_record(STARTED)
         if started is None:
-            # A killed process was removing it: this file goes first.
+            # A killed process was removing the workspace, this file first.
             space.remove()
             return None
         return space, started
@@ -115,7 +116,7 @@ class Parts:
         if not self._replaces:
             self._space.close()
             raise InputError(
-                f"{self.out} was written by another program meanwhile. Move it away, then resume."
+                f"{self.out} was written by another program since. Move it away, then resume."
             )
         return self
 
@@ -130,14 +131,14 @@ class Parts:
             return sum(1 for _ in lines)
 
     def add(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Take the next records; they are on the disk soon, or after `flush`."""
+        """Add records; they are written after some time, or by `flush`."""
         self._pending += [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
         is_late = time.monotonic() - self._written > SECONDS
         if is_late or len(self._pending) >= MOST_RECORDS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was added as a part."""
+        """Write the pending records as a part."""
         if self._pending:
             content = "".join(self._pending).encode("utf-8")
             self._space.write(self._path(self.kept).name, content)
@@ -146,10 +147,7 @@ class Parts:
         self._written = time.monotonic()
 
     def finish(self, write: Callable[[Path, Records], None]) -> None:
-        """Make the file of all records, and remove the parts.
-
-        `write`: called with the path to write to, and the records.
-        """
+        """Write the output with `write(path, records)`, and remove the parts."""
         self.flush()
         try:
             with whole_file(self.out) as temporary:
@@ -165,7 +163,7 @@ class Parts:
         self.is_finished = True
 
     def close(self, keep: bool = True) -> None:
-        """Keep all that was added, and let go of it; without any record it is removed."""
+        """Flush and unlock; remove the workspace if it has no records, or unless `keep`."""
         if self.is_finished:
             return
         try:
@@ -187,5 +185,5 @@ class Parts:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as JSON restores them: tuples are lists."""
+    """Return the settings as JSON restores them: tuples become lists."""
     return dict(json.loads(json.dumps(settings)))

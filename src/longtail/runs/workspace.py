@@ -1,4 +1,4 @@
-"""The folder of work in progress: created whole, locked, resumed, and removed file by file."""
+"""Workspace: a folder of work in progress, created atomically, locked, removed file by file."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 from longtail.errors import DataError, shown
 from longtail.runs import files
 
-# A file in a private folder of a process at work.
+# A file in a private folder of a running process.
 PRIVATE = re.compile(r"\.longtail-[0-9a-f]{32}/")
-# Differences of settings that are named, and characters of each value.
+# Number of differences shown, and characters of each value.
 MAX_SHOWN, MAX_LENGTH = 5, 60
 
 
 class Workspace:
-    """A folder of work in progress, with a list of the files that longtail wrote there.
+    """A folder of work in progress with a list of the files that longtail wrote there.
 
     The list is the file MARK: a name is added before its file is written, and only listed files are
-    ever removed. The same file is locked: shared by the processes that work here, exclusively by
-    the one that finishes or removes the folder.
+    ever removed. Processes that work in the folder hold a shared lock on MARK; the one that
+    finishes or removes the folder holds an exclusive lock.
     """
 
     def __init__(self, folder: Path, lock: files.Lock, prefix: str = "") -> None:
@@ -32,9 +32,9 @@ class Workspace:
 
     @classmethod
     def begin(cls, folder: Path, first: Mapping[str, str], *, join: bool = False) -> Workspace:
-        """Make the folder, which must be empty or not there, with its first files all at once.
+        """Make a new or empty folder with its first files atomically, and lock it shared.
 
-        It is held shared. `join`: if another process was faster, that one's is opened.
+        `join`: if another process was faster, open its workspace.
         """
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ class Workspace:
                 files.sync_tree(private)
                 lock = files.Lock(private / files.MARK)
                 lock.acquire(shared=True)
-                # Takes the place of an empty folder; fails if there is anything in it.
+                # Replaces an empty folder; fails for any other.
                 os.rename(private, folder)
                 lock.path = folder / files.MARK
             files.sync(folder.parent)
@@ -59,23 +59,22 @@ class Workspace:
                 space.share()
                 return space
             raise DataError(
-                f"cannot begin in {folder}: {error.strerror or error}. Choose an empty folder, or "
-                "one that is not there yet."
+                f"cannot begin in {folder}: {error.strerror or error}. Choose an empty folder or a "
+                "new one."
             ) from error
 
     @staticmethod
     def is_one(folder: Path) -> bool:
-        """Whether longtail made this folder."""
+        """Return whether longtail made this folder."""
         return not folder.is_symlink() and files.key_of(folder) is not None
 
     @classmethod
     def open(cls, folder: Path) -> Workspace:
-        """The workspace in a folder, not held."""
+        """Return the workspace in a folder, unlocked."""
+        if not folder.exists():
+            raise _removed_meanwhile(folder)
         if not cls.is_one(folder):
-            reason = "was not made by longtail, and is left as it is. Choose another folder."
-            if not folder.exists():
-                reason = "was just finished or removed by another process. Try again."
-            raise DataError(f"{folder} {reason}")
+            raise DataError(f"{folder} was not made by longtail. Choose another folder.")
         try:
             return cls(folder, files.Lock(folder / files.MARK))
         except OSError as error:
@@ -83,44 +82,42 @@ class Workspace:
             raise DataError(f"{folder} cannot be used: {reason}. Choose another folder.") from error
 
     def share(self) -> None:
-        """Take the lock shared, waiting for a process that holds it exclusively."""
+        """Take the lock shared, waiting for a process that has it exclusively."""
         self.lock(shared=True, wait=True)
 
     def lock(self, *, shared: bool = False, wait: bool = False) -> None:
-        """Take the lock, exclusively unless `shared`; raise if it is held elsewhere, or `wait`."""
+        """Take the lock, exclusively unless `shared`; if it is taken, `wait` or raise."""
         if not self._lock.acquire(shared=shared, wait=wait):
             raise DataError(
                 f"another process is at work in {self.folder}. Wait until it has ended, or choose "
                 "another folder."
             )
         if not self._lock.is_current():
-            raise DataError(
-                f"{self.folder} was just finished or removed by another process. Try again."
-            )
+            raise _removed_meanwhile(self.folder)
 
     def close(self) -> None:
         """Release the lock."""
         self._lock.close()
 
     def within(self, name: str) -> Workspace:
-        """A folder inside, on the same list."""
+        """Return a subfolder, with its files on the same list."""
         return Workspace(self.folder, self._lock, f"{self._prefix}{name}/")
 
     @property
     def path(self) -> Path:
-        """The folder of this part of the workspace, which may not exist yet."""
+        """The path of this workspace or subfolder, which may not exist yet."""
         return self.folder / self._prefix
 
     def file(self, name: str) -> Path:
-        """The path of a file to write, which is now on the list; its folder is made."""
+        """Return the path of a file to write; adds it to the list, and makes its folder."""
         path = self.path / name
-        # First of all: what is not on the list is never removed, not even an empty folder.
+        # First: a file that is not on the list is never removed.
         self._list(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def read_record(self, name: str) -> dict[str, Any] | None:
-        """The JSON object in a file; None if it is missing or damaged. Raises PermissionError."""
+        """Return the JSON object in a file; None if missing or damaged. Raises PermissionError."""
         try:
             record = json.loads((self.path / name).read_text("utf-8"))
         except PermissionError:
@@ -130,11 +127,11 @@ class Workspace:
         return record if isinstance(record, dict) else None
 
     def write_record(self, name: str, record: Mapping[str, Any]) -> None:
-        """Write a JSON object, all or nothing."""
+        """Write a JSON object atomically."""
         self.write(name, json.dumps(record, indent=2).encode("utf-8"))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, all or nothing."""
+        """Write a file atomically."""
         try:
             with files.whole_file(self.file(name)) as temporary:
                 temporary.write_bytes(content)
@@ -145,7 +142,7 @@ class Workspace:
             ) from error
 
     def adopt(self, private: Path, name: str) -> None:
-        """Rename a private folder to a name here, all of its files being on the list by then."""
+        """Move a private folder here under a name, and list its files first."""
         self._list(*(f"{name}/{file}" for file in files.files_in(private)))
         os.rename(private, self.path / name)
         files.sync(self.path)
@@ -159,13 +156,13 @@ class Workspace:
             os.fsync(self._lock.handle)
 
     def names(self) -> list[str]:
-        """The files that longtail wrote here, in the order of their first write."""
+        """Return the files that longtail wrote here, in the order of their first write."""
         text = (self.folder / files.MARK).read_bytes().decode("utf-8", "replace")
-        # A last line without its end is of a process that was killed before it wrote the file.
+        # A last line without its end: the process was killed before it wrote the file.
         return text.split("\n")[1:-1]
 
     def others(self) -> list[str]:
-        """Files here that longtail did not write."""
+        """Return the files here that longtail did not write."""
         ours = {*self.names(), files.MARK}
         names = files.files_in(self.folder)
         return [name for name in names if name not in ours and not PRIVATE.search(name)]
@@ -176,9 +173,9 @@ class Workspace:
             self._unlink(self._prefix + name)
 
     def remove(self) -> None:
-        """Remove what longtail wrote here, and the folder if nothing else is in it.
+        """Remove what longtail wrote here, and the folder if it is empty then.
 
-        The first files of `begin` go first, so that a half-removed workspace is not resumed.
+        The first files of `begin` go first, so that nobody resumes a half-removed workspace.
         """
         self.clear()
         (self.folder / files.MARK).unlink(missing_ok=True)
@@ -187,14 +184,14 @@ class Workspace:
         self.close()
 
     def clear(self, *, but: Collection[str] = ()) -> None:
-        """Remove what longtail wrote here, except for files of these names."""
+        """Remove what longtail wrote here except the files `but`."""
         for name in self.names():
             if name not in but:
                 self._unlink(name)
         for path, folders, _ in os.walk(self.folder, topdown=False):
             files.remove_left_overs(Path(path))
             for name in folders:
-                # Only an empty one can be removed; a link is not followed.
+                # Fails unless empty; does not follow links.
                 with contextlib.suppress(OSError):
                     os.rmdir(os.path.join(path, name))
 
@@ -205,10 +202,14 @@ class Workspace:
                 path.unlink()
 
 
+def _removed_meanwhile(folder: Path) -> DataError:
+    return DataError(f"{folder} was just finished or removed by another process. Try again.")
+
+
 def differences(
     before: Mapping[str, Any], now: Mapping[str, Any], ignored: Collection[str] = ()
 ) -> list[str]:
-    """The differences of two settings, as "epochs was 3, now 5"; `ignored`: may differ."""
+    """Return the differences of settings, such as "epochs was 3, now 5", except `ignored` ones."""
     changes = [
         f"{name} was {shown(old, MAX_LENGTH)}, now {shown(new, MAX_LENGTH)}"
         for name, old, new in _changed(before, now)
@@ -219,7 +220,7 @@ def differences(
 
 
 def _changed(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The innermost values that differ, with the key of each."""
+    """Yield the innermost values that differ, with their keys."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in sorted({*before, *now}):
             yield from _changed(before.get(key), now.get(key), key)
