@@ -71,7 +71,7 @@ def test_a_disk_that_reports_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "fsync", fsync)
     states.save({"weights": torch.zeros(3)})
     monkeypatch.setattr(os, "fsync", late)
-    with pytest.raises(DataError, match=r"No space left on device.*last good state is still"):
+    with pytest.raises(DataError, match=r"No space left on device.*last good state is kept"):
         states.save({"weights": torch.ones(3)})
     assert sorted(os.listdir(tmp_path)) == STATE_ALONE
     state = states.load()

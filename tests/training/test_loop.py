@@ -80,7 +80,7 @@ def test_a_loss_that_is_not_finite_names_the_documents() -> None:
 
 def test_a_network_with_dropout_does_not_predict() -> None:
     encoded, _ = documents(4)
-    with pytest.raises(InputError, match=r"training mode, with dropout: call network\.eval"):
+    with pytest.raises(InputError, match=r"training mode, with dropout. Call network\.eval"):
         predict_logits(make_network(), encoded)
 
 
