@@ -213,8 +213,8 @@ def test_what_transformers_cannot_load(
     bag: Classifier, encoder: Classifier, cross_fitted: Classifier, tmp_path: Path
 ) -> None:
     for classifier, message in (
-        (bag, "TF-IDF with a linear head is no model of transformers"),
-        (encoder, "mean pooling cannot be a model of transformers.*Train with --pooling cls"),
+        (bag, "TF-IDF with a linear head is not a transformers model"),
+        (encoder, "mean pooling cannot be a transformers model.*Train with --pooling cls"),
         (cross_fitted, "this run has 2 models.*--folds 1"),
     ):
         with pytest.raises(InputError, match=message):

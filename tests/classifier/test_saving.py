@@ -31,7 +31,6 @@ from longtail import Bag, Encoder, LongTailClassifier, Training
 from longtail.classifier.saving import FORMAT
 from longtail.data import TextData
 from longtail.errors import DataError, InputError, LongtailError
-from longtail.models.encoder import EncoderModel
 from longtail.runs.model import CONFIG_FILE, seal
 
 from .cases import LABELS, NAMES, TEXTS, change, files_limited_to, reload
@@ -132,7 +131,7 @@ def test_changed_defaults(tiny_bert: Path, tmp_path: Path, monkeypatch: Patch) -
         (Training, "warmup_ratio", 0.25),
     ):
         change_default(monkeypatch, kind, name, value)
-    monkeypatch.setattr(EncoderModel, "defaults", {"weight_decay": 0.5})
+    monkeypatch.setattr(Encoder, "training_defaults", {"weight_decay": 0.5})
     after = LongTailClassifier.from_pretrained(tmp_path / "run")
     assert np.array_equal(after.decision_function(TEXTS), before.decision_function(TEXTS))
     assert after.plans_ == before.plans_

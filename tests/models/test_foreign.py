@@ -31,7 +31,7 @@ class Config(BertConfig):
 class Model(BertModel):
     config_class = Config
 """
-NO_CODE = "brings code of its own.*--trust-remote-code"
+NO_CODE = "needs to run its own code.*--trust-remote-code"
 
 
 @pytest.fixture(autouse=True)
@@ -110,8 +110,8 @@ def test_a_pickle_is_never_loaded(encoder: Path) -> None:
     assert not ran(encoder)
 
 
-CODE, SIZE = r"would fetch and run code.*Remove the setting", "weights have nothing of that size"
-PATH = "which is outside of its folder"
+CODE, SIZE = r"would download and run code.*Remove the setting", "weights have nothing of that size"
+PATH = "which is outside its folder"
 KERNEL = "somebody/kernel:function"
 TOKENIZER, INDEX = "tokenizer_config.json", "model.safetensors.index.json"
 

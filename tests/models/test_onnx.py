@@ -118,7 +118,7 @@ def test_int8_of_an_encoder_decides_each_text_alone(
 
 
 def test_it_cannot_be_trained_nor_explained(folder: Path) -> None:
-    with pytest.raises(InputError, match="explain the run it came from"):
+    with pytest.raises(InputError, match="Explain with the trained run"):
         loaded(KINDS["bag"], folder).explain("zinc", np.arange(1), [])
     with pytest.raises(InputError, match="cannot be trained"):
         loaded(KINDS["bag"], folder).fit(DATA, None, None, None)

@@ -118,10 +118,10 @@ def test_damaged_features_are_refused(tmp_path: Path) -> None:
     words = tmp_path / "vocabulary.json"
     text = words.read_text()
     for damaged, message in (
-        (text.replace('"shortest_word": 2', '"shortest_word": 9'), "a value that is not ours"),
-        (text.replace('"zinc"', "null"), "a value that is not ours"),
+        (text.replace('"shortest_word": 2', '"shortest_word": 9'), "has an invalid value"),
+        (text.replace('"zinc"', "null"), "has an invalid value"),
         (text.replace('"vocabularies": [', '"vocabularies": [[], '), "do not belong together"),
-        (text.replace('"zinc"', '"wheat"'), "names a word twice"),
+        (text.replace('"zinc"', '"wheat"'), "repeats a word"),
         (text.replace(', "zinc"', ""), "do not belong together"),
     ):
         assert damaged != text

@@ -23,7 +23,6 @@ from longtail.models import (
     MODELS,
     Bag,
     ModelSettings,
-    build_model,
     check_used,
     kind_of,
     parse_model,
@@ -88,8 +87,11 @@ class Plan:
         return dataclasses.replace(self, model=dataclasses.replace(model, loss=None), loss=loss)
 
     def resolved(self) -> Plan:
-        """With the model's defaults, so that those of a later version do not change it."""
-        return dataclasses.replace(self, training=build_model(self.model).resolved(self.training))
+        """The plan with the model's defaults filled in, which a later version may change."""
+        if not self.model.trains_in_steps:
+            return self
+        training = self.training.resolved(self.model.training_defaults)
+        return dataclasses.replace(self, training=training)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
