@@ -132,7 +132,7 @@ def test_invalid_folds_and_parts() -> None:
     for folds, validation, only_fold, message in (
         (1, None, None, r"a validation part .* got 3 and 0 documents"),
         (1, data.select([]), None, r"a validation part .* got 3 and 0 documents"),
-        (1, data, 0, "folds=1 has no fold to fit alone"),
+        (1, data, 0, "folds=1 has no folds to fit separately"),
         (4, None, None, "cannot make 4 folds of 3 documents"),
         (2, None, -1, "expected a fold from 0 to 1, got -1"),
         (2, None, 2, "expected a fold from 0 to 1, got 2"),

@@ -83,7 +83,7 @@ def test_half_of_the_documents_gives_less_and_decides_nothing(
     assert fit(model).facts_ == classifier.facts_, "the same each time"
     classifier.save_pretrained(tmp_path / "run")
     assert LongTailClassifier.from_pretrained(tmp_path / "run").facts_ == classifier.facts_
-    monkeypatch.setattr(blend, "LEAST_DOCUMENTS", len(NEWS))
+    monkeypatch.setattr(blend, "MIN_DOCUMENTS", len(NEWS))
     without = fit(model)
     assert without.facts_.half is None
     np.testing.assert_array_equal(without.thresholds_.values, classifier.thresholds_.values)
@@ -144,4 +144,4 @@ def test_a_label_without_documents_is_named(svm: LongTailClassifier) -> None:
     data = TextData.concat([NEWS, TextData.from_lists(["x"], [[]], ["tin"])])
     facts = LongTailClassifier("svm", training=CPU, folds=2).fit(data).facts_
     first = facts.sentences()[0]
-    assert first == "1 label never predicted, for want of training documents: tin."
+    assert first == "1 label never predicted for lack of training documents: tin."

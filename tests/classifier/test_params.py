@@ -143,7 +143,7 @@ BLEND = [{"kind": "encoder"}, {"kind": "bag"}]
         ({"max_length": 3}, "max_length is a setting of the model encoder, got the model auto"),
         ({"model": "encoder", "ngrams": 2}, "ngrams is a setting of the model bag or svm, got"),
         ({"model": "svm", "loss": "bce"}, "loss has no effect on the model svm"),
-        ({"model": BLEND, "C": 3}, "C: `model` holds models with their settings. Move it"),
+        ({"model": BLEND, "C": 3}, "C: `model` holds models with their own settings. Move it"),
         ({"model": []}, "model must be a model or a list of at least one, got an empty list"),
         ({"model": [{"kind": "tree"}]}, "unknown model 'tree'"),
         ({"model": [{"kind": ["bag"]}]}, "unknown model"),
@@ -186,8 +186,8 @@ def test_numbers_of_numpy_paths_and_tensors_become_plain() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"a": object()}, "a must be a number, a text, a path"),
-        ({"a": {"b": [1, {3}]}}, r"a\.b\[1\] must be a number, a text, a path.*got \{3\} \(set\)"),
+        ({"a": object()}, "a must be a number, a string, a path"),
+        ({"a": {"b": [1, {3}]}}, r"a\.b\[1\] must be a number, a string.*got \{3\} \(set\)"),
         ({"a": float("nan")}, "a must be a finite number, got nan"),
         ({"a": {"b": np.inf}}, r"a\.b must be a finite number, got inf"),
         ({"a": {1: 2}}, "the keys of .*a must be strings, got 1"),

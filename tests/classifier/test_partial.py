@@ -54,7 +54,7 @@ def test_documents_that_teach_nothing_are_as_if_absent(kind: str) -> None:
     expected = scores_of(kind, TEXTS, MATRIX)
     extra = [*TEXTS, "tin rose", "zinc fell"]
     more = np.vstack([MATRIX, np.full((2, 3), np.nan)])
-    with pytest.warns(UserWarning, match="2 of 26 documents are left out: no label of them is kno"):
+    with pytest.warns(UserWarning, match="2 of 26 documents are left out: none of their labels"):
         np.testing.assert_array_equal(scores_of(kind, extra, more), expected)
     weights = np.ones(26)
     weights[24:] = 0
@@ -189,7 +189,7 @@ def test_weights_that_are_refused() -> None:
         with pytest.raises(InputError, match=message):
             LongTailClassifier().fit(TEXTS, LABELS, weights)
     weighted = TextData(TEXTS, DATA.Y, DATA.label_names, weights=np.ones(24))
-    with pytest.raises(InputError, match="sample_weight, and a TextData with weights"):
+    with pytest.raises(InputError, match="sample_weight and a TextData with weights"):
         LongTailClassifier().fit(weighted, sample_weight=np.ones(24))
 
 

@@ -165,7 +165,7 @@ def test_margins_become_logits_unless_thresholds_are_shifts_of_margins() -> None
     svm = LongTailClassifier("svm", folds=2).fit(TEXTS, LABELS)
     assert np.isin(svm.predict_proba(TEXTS) > 0.5, [True, False]).all()
     svm = LongTailClassifier("svm", folds=2, thresholds="grid").fit(TEXTS, LABELS)
-    with pytest.raises(InputError, match=r"'svm' has no probabilities. Use decision_function"):
+    with pytest.raises(InputError, match=r"'svm' are margins, not probabilities. Use"):
         svm.predict_proba(TEXTS)
     assert svm.thresholds_.scale == "margin"
     frame = svm.predict_frame(TEXTS)

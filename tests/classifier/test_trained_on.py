@@ -68,7 +68,7 @@ def test_hashes_are_sorted_unique_and_saved(blended: Classifier, tmp_path: Path)
 def test_hashes_that_are_none(copied: Path, hashes: np.ndarray) -> None:
     save_file({"hashes": hashes}, copied / HASHES_FILE)
     change(copied, lambda config: config.update(files=manifest(copied)))
-    with pytest.raises(DataError, match="is damaged: ValueError: hashes of the type"):
+    with pytest.raises(DataError, match="is damaged: ValueError: hashes of type"):
         LongTailClassifier.from_pretrained(copied)
 
 

@@ -228,7 +228,7 @@ def test_a_folder_with_other_files_is_not_started_over(tmp_path: Path) -> None:
     Workspace.begin(cell, {"finished.json": "result"}).close()
     before = sorted(tmp_path.rglob("*"))
     for folder, name in ((training, r"fold-0/notes\.txt"), (cell, r"finished\.json")):
-        message = rf"something other than a training \({name}\)"
+        message = rf"files that no training wrote, such as {name}\."
         refuse(folder, message, remembering(3), resume=False)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -244,7 +244,7 @@ def test_a_damaged_plan(content: str, tmp_path: Path) -> None:
 def test_a_damaged_model(tmp_path: Path) -> None:
     fit_in(tmp_path, remembering(2))
     (tmp_path / "fold-1" / "model" / "model.json").write_text("{")
-    with pytest.raises(DataError, match=r"the model of fold 1 in .*Remove that folder to train it"):
+    with pytest.raises(DataError, match=r"the model of fold 1 in .*Remove that folder to train"):
         fit_in(tmp_path, remembering(2))
 
 

@@ -43,7 +43,7 @@ def test_folders_that_are_no_whole_model(copied: Path, tmp_path: Path) -> None:
     assert "model.safetensors is missing" in refusal(copied, "--port", 0)
     weights.write_bytes(content)
     (copied / CONFIG_FILE).write_text('{"architectures": ["BertModel"]}')
-    assert "does not belong to a longtail model" in refusal(copied, "--port", 0)
+    assert "is not the configuration of a longtail model" in refusal(copied, "--port", 0)
     (copied / CONFIG_FILE).write_text(json.dumps({"format": 6, "longtail_version": "0.1.0"}))
     assert "no longer reads. Train it again" in refusal(copied, "--port", 0)
 
