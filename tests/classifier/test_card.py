@@ -55,7 +55,7 @@ def test_the_text(encoder: Classifier, cross_fitted: Classifier) -> None:
 
 
 def test_the_figures_are_cross_validated(make: Make) -> None:
-    """Lower than those of thresholds evaluated on the documents that they were chosen on."""
+    """They are lower than those of thresholds evaluated where they were chosen."""
     rng = np.random.RandomState(0)
     lists = [[name for name in NAMES if rng.rand() < 0.4] for _ in TEXTS]
     data = TextData.from_lists(TEXTS, lists, NAMES)

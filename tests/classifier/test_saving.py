@@ -97,6 +97,8 @@ def test_nothing_else_is_overwritten(encoder: Classifier, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     with pytest.raises(DataError, match=r"has no such file. Train one with: longtail train DATA"):
         LongTailClassifier.from_pretrained(tmp_path)
+    with pytest.raises(DataError, match=r"does not exist. Train one"):
+        LongTailClassifier.from_pretrained(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("limit", [100, 2000, 6000])
@@ -119,7 +121,7 @@ def change_default(monkeypatch: Patch, kind: Any, name: str, value: object) -> N
 
 
 def test_changed_defaults(tiny_bert: Path, tmp_path: Path, monkeypatch: Patch) -> None:
-    """Not even where `fit` would now refuse the settings; the encoder is not needed either."""
+    """Saved models keep theirs, even those that `fit` would now refuse, and need no encoder."""
     source = shutil.copytree(tiny_bert, tmp_path / "source")
     model, training = Encoder(str(source)), Training(epochs=1, device="cpu")
     before = LongTailClassifier([model, Bag(C=9.0)], training=training, folds=2).fit(TEXTS, LABELS)
@@ -259,7 +261,7 @@ def test_other_settings(keys: tuple[Any, ...], value: Any, message: str, copied:
         LongTailClassifier.from_pretrained(copied)
 
 
-def test_numbers_that_do_not_fit(copied: Path) -> None:
+def test_inconsistent_numbers(copied: Path) -> None:
     config = json.loads((copied / CONFIG_FILE).read_text("utf-8"))
     for key, value in (
         ("weights", [1.0, 1.0]),
@@ -315,11 +317,6 @@ def test_invalid_configurations(content: bytes, copied: Path) -> None:
         LongTailClassifier.from_pretrained(copied)
 
 
-def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"does not exist. Train one"):
-        LongTailClassifier.from_pretrained(tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize("name", ["merges.txt", "Tokenizer.model", "modeling.py", "config.JSON"])
 def test_files_that_transformers_would_read_are_refused(name: str, copied: Path) -> None:
     (copied / "notes.md").write_text("mine")
@@ -329,7 +326,7 @@ def test_files_that_transformers_would_read_are_refused(name: str, copied: Path)
         LongTailClassifier.from_pretrained(copied)
 
 
-def test_links_and_files_outside_of_the_folder_are_refused(copied: Path, tmp_path: Path) -> None:
+def test_links_and_files_outside_the_folder_are_refused(copied: Path, tmp_path: Path) -> None:
     (tmp_path / "weights").write_bytes((copied / "model.safetensors").read_bytes())
     (copied / "model.safetensors").unlink()
     (copied / "model.safetensors").symlink_to(tmp_path / "weights")

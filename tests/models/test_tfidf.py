@@ -153,7 +153,7 @@ def test_a_label_weight_scales_the_c_of_that_label(loss: str) -> None:
         np.testing.assert_allclose(weighted[:, label], scores(C)[:, label], atol=5e-3)
 
 
-def test_an_informed_head_is_one_of_scaled_features() -> None:
+def test_an_informed_head_equals_one_on_scaled_features() -> None:
     plain, informed = (fit_model(Bag(min_df=1, C=9.0, informed=flag)) for flag in (False, True))
     features = plain.encode(TEXTS).matrix
     scale = label_information(features, DATA.Y)

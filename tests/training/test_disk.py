@@ -6,7 +6,6 @@ import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -17,9 +16,6 @@ from longtail.runs.workspace import Workspace
 from longtail.training.checkpoints import Checkpoints
 
 from .cases import make_network, same, states_in, train_tiny
-
-if TYPE_CHECKING:
-    pass
 
 STATE_ALONE = [".longtail", "state.safetensors"]
 

@@ -144,7 +144,7 @@ def test_early_stopping(scores: list[float], patience: int, best_epoch: int, epo
 
 @pytest.mark.parametrize("settings", [{}, {"ema": 0.5}, {"ema": 0.5, "precision": "bf16"}])
 def test_validation_does_not_change_the_training(settings: dict[str, Any]) -> None:
-    """Neither its random numbers nor its weights."""
+    """It changes neither random numbers nor weights."""
     last: list[dict[str, Any]] = []
     for validates in (False, True):
         network, path = make_network(dropout=0.3), []

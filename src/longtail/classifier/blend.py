@@ -104,7 +104,7 @@ def blend(members: Sequence[Fitted]) -> Fitted:
     known = np.concatenate([member.ensemble.known for member in members])
     sizes = tuple(len(member.ensemble.models) for member in members)
     # The blend is a logistic regression: its scores are logits, even if its members' are margins.
-    ensemble = Ensemble(models, known, weights, intercept, "logit", sizes)
+    ensemble = Ensemble(models, known, sizes, weights, intercept, "logit")
     blended = _weighted_sum(scores, weights, intercept)
     plans = tuple(plan for member in members for plan in member.plans)
     return dataclasses.replace(first, ensemble=ensemble, scores=blended, plans=plans)

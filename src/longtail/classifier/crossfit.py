@@ -169,7 +169,8 @@ class _PlanFit:
         encoded = self.folded.encode(model, rows) if is_shared else None
         texts = self.folded.data.select(rows).texts
         n_scored = int((self.folded.fold_of >= 0).sum())
-        scores = Ensemble([model], known[None, :]).compact_scores(texts, n_scored, encoded)
+        ensemble = Ensemble([model], known[None, :], (1,))
+        scores = ensemble.compact_scores(texts, n_scored, encoded)
         values = scores.data if sp.issparse(scores) else scores
         # Also true for NaN.
         if values.size and not np.abs(values).max() < MAX_SCORE:
@@ -212,7 +213,8 @@ def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
         scores = sp.vstack(pieces, format="csr")[order]
     else:
         scores = np.ma.concatenate(pieces)[order]  # type: ignore[no-untyped-call]
-    ensemble = Ensemble(models, np.stack(knowns), scale=models[0].scale).merged()
+    sizes = (len(models),)
+    ensemble = Ensemble(models, np.stack(knowns), sizes, scale=models[0].scale).merged()
     held_out, fold_of = folded.data.select(rows[order]), folded.fold_of
     return Fitted(ensemble, scores, held_out, fold_of if plan.folds > 1 else None, (plan,))
 

@@ -39,16 +39,12 @@ class Ensemble:
     """The folds of each member of the blend, member by member."""
     known: NDArray[np.bool_]
     """Models x labels: whether the model was trained on a document with the label."""
+    sizes: tuple[int, ...]
+    """Number of models of each member."""
     weights: tuple[float, ...] = (1.0,)
     """Weight of each member; at least one is positive."""
     intercept: float = 0.0
     scale: Scale = "logit"
-    sizes: tuple[int, ...] = ()
-    """Number of models of each member; empty: equal numbers."""
-
-    def __post_init__(self) -> None:
-        equal = (len(self.models) // len(self.weights),) * len(self.weights)
-        object.__setattr__(self, "sizes", self.sizes or equal)
 
     def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
         """Scores, (documents, labels), dense."""

@@ -151,35 +151,33 @@ def choose_thresholds(
         "min_labels": params["min_labels"],
         "max_labels": params["max_labels"],
     }
-    likely = likely_pairs(fitted)
-    folds: dict[str, Any] = {"folds": fitted.fold_of}
+    likely, folds = likely_pairs(fitted), fitted.fold_of
     scores, truth = likely.scores, likely.held_out.truth
-    method = params["thresholds"]
-    thresholds = fit_thresholds(scores, truth, method=method, **rule, **folds)
+    thresholds = fit_thresholds(scores, truth, method=params["thresholds"], folds=folds, **rule)
     # The score of a label without a training document is a constant.
     known = np.asarray(fitted.ensemble.known.any(axis=0))
     thresholds = dataclasses.replace(thresholds, values=np.where(known, thresholds.values, np.inf))
     rule["method"] = thresholds.method
     cross_validated = label_counts = None
     if len(fitted.held_out) > 1:
-        decisions = cross_validated_decisions(scores, truth, **rule, **folds)
+        decisions = cross_validated_decisions(scores, truth, folds=folds, **rule)
         # All labels count, also those that were unknown to the models of a fold.
         counts = count(fitted.held_out.truth, decisions)
         cross_validated = _by_group(counts, len(fitted.held_out), data)
         label_counts = LabelCounts(*(tuple(part.astype(int).tolist()) for part in counts))
     per_document = np.diff(data.Y.indptr)
     facts = Facts(
-        int((per_document == 0).sum()),
-        int(per_document.max(initial=0)),
-        0 if fitted.fold_of is None else len(fitted.held_out) - len(data),
-        fitted.fold_of is not None,
-        len(fitted.held_out),
-        cross_validated,
-        _never_predicted(likely, thresholds, known, trained),
-        _half_score(fitted, rule),
-        base_model,
-        fitted.trials,
-        label_counts,
+        without_labels=int((per_document == 0).sum()),
+        most_labels=int(per_document.max(initial=0)),
+        n_validation=0 if folds is None else len(fitted.held_out) - len(data),
+        cross_fitted=folds is not None,
+        n_held_out=len(fitted.held_out),
+        cross_validated=cross_validated,
+        never_predicted=_never_predicted(likely, thresholds, known, trained),
+        half=_half_score(fitted, rule),
+        base_model=base_model,
+        trials=fitted.trials,
+        label_counts=label_counts,
     )
     return thresholds, facts
 

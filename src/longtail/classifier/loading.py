@@ -212,7 +212,7 @@ def _restore(
     if classifier.thresholds_.scale not in get_args(Scale):
         raise ValueError(f"the scale {classifier.thresholds_.scale!r}")
     scale: Scale = "margin" if classifier.thresholds_.scale == "margin" else "logit"
-    ensemble = Ensemble(models, known, weights, float(config["intercept"]), scale, sizes)
+    ensemble = Ensemble(models, known, sizes, weights, float(config["intercept"]), scale)
     ensemble.load(root, _device(device, classifier.plans_[0].training.device))
     classifier.ensemble_ = ensemble
     return classifier

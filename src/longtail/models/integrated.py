@@ -33,7 +33,7 @@ def integrated_gradients(forward: Forward, start: Tensor, end: Tensor) -> Contri
     """
     path = end - start
     with torch.no_grad():
-        first, last = (forward(each[None])[0].double().cpu().numpy() for each in (start, end))
+        first, last = (forward(point[None])[0].double().cpu().numpy() for point in (start, end))
     values = np.zeros((len(first), len(start)))
     smallest, steps = np.full(len(first), np.inf), FIRST_STEPS
     open_labels = np.arange(len(first))

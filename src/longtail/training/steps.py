@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from longtail.errors import InputError, LongtailError
 from longtail.losses import MultiLabelLoss
-from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.devices import Processes
 from longtail.training.encoded import (
     DeviceFeed,
@@ -197,7 +196,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def predict_logits(
-    network: nn.Module, encoded: Encoded, batch_size: int = 256, progress: OnProgress = ignore
+    network: nn.Module, encoded: Encoded, batch_size: int = 256
 ) -> NDArray[np.float32]:
     """Logits, (documents, labels); batches are halved when memory runs out.
 
@@ -207,7 +206,7 @@ def predict_logits(
         raise InputError("the network is in training mode, with dropout. Call network.eval().")
     while True:
         try:
-            return _predict(network, encoded, batch_size, progress)
+            return _predict(network, encoded, batch_size)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -232,12 +231,9 @@ def _batches(encoded: Encoded, batch_size: int, device: torch.device) -> list[In
     return parts
 
 
-def _predict(
-    network: nn.Module, encoded: Encoded, batch_size: int, progress: OnProgress
-) -> NDArray[np.float32]:
+def _predict(network: nn.Module, encoded: Encoded, batch_size: int) -> NDArray[np.float32]:
     device = next(network.parameters()).device
     logits: NDArray[np.float32] | None = None
-    done = 0
     # As in training: on a GPU an encoder computes in bf16.
     half = device.type == "cuda" and isinstance(encoded, EncodedTokens)
     half = half and torch.cuda.is_bf16_supported()
@@ -248,7 +244,5 @@ def _predict(
             if logits is None:
                 logits = np.empty((len(encoded), batch.shape[1]), dtype=np.float32)
             logits[rows] = batch
-            done += len(rows)
-            progress(Progress("predicting", done, len(encoded)))
     assert logits is not None
     return logits
