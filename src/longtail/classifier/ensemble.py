@@ -22,7 +22,7 @@ from longtail.models.base import Floats, Scale, TextModel
 from longtail.models.explanation import Contributions
 from longtail.models.words import Spans, word_spans
 
-# Beyond so many document-label pairs only the KEPT_LABELS highest scores of a document are kept.
+# With more document-label pairs only the KEPT_LABELS highest scores of each document are kept.
 DENSE_PAIRS = 200_000_000
 KEPT_LABELS = 200
 BLOCK_DOCUMENTS = 4096

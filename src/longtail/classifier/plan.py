@@ -159,8 +159,7 @@ def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan
 
 
 def _training_of(model: ModelSettings, shared: Training) -> Training:
-    """A model's own training, with the classifier's RUNTIME fields where it sets none, or the
-    shared one."""
+    """The shared training, or the model's own with the RUNTIME fields of the shared one."""
     if model.training is None:
         return dataclasses.replace(shared)
     unset = set(RUNTIME) - set(model.training.changed())

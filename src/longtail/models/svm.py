@@ -28,7 +28,7 @@ MANY_LABELS = 500
 
 
 class SvmModel(OnFeatures):
-    """One-vs-rest LinearSVC; a label of no training document scores -1, a label of all scores 1."""
+    """One-vs-rest LinearSVC; a label on no training document scores -1, one on all of them 1."""
 
     scale: Scale = "margin"
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 IntArray = NDArray[np.int64]
-# Documents are sorted by length within pools of so many batches: larger pools mean less padding and
-# less shuffling. There are at least MIN_PARTS pools, or few documents would make the same batches
-# in every epoch.
+# Documents are sorted by length within pools of SORTED_TOGETHER batches: larger pools mean less
+# padding and less shuffling. There are at least MIN_PARTS pools, or few documents would make the
+# same batches in every epoch.
 SORTED_TOGETHER = 50
 MIN_PARTS = 2
 
