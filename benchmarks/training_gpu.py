@@ -97,7 +97,8 @@ def our_epochs(model: EncoderModel, data: TextData, **settings: object) -> Clock
     encoded = model.encode(data.texts)
     loss = build_loss("db", data.stats(), reduction="batchmean", check_targets=False)
     clock = Clock()
-    training = model.resolved(Training(batch_size=BATCH, **settings))  # type: ignore[arg-type]
+    training = Training(batch_size=BATCH, **settings)  # type: ignore[arg-type]
+    training = training.resolved(model.settings.training_defaults)
     options = dict(is_head=model.is_head, bf16=model.bf16, progress=clock, note=print)
     Trainer(model.network, encoded, data.Y, loss, training, **options).train()  # type: ignore[arg-type]
     return clock

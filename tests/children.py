@@ -112,7 +112,7 @@ def make_model(job: dict[str, Any], dropout: float) -> EncoderModel:
 
 def train_encoder(model: EncoderModel, data: TextData, settings: Any, **more: Any) -> State:
     loss = build_loss("db", data.stats(), reduction=settings.pop("reduction", "batchmean"))
-    training = model.resolved(Training(device="cpu", **settings))
+    training = Training(device="cpu", **settings).resolved(model.settings.training_defaults)
     more |= {"is_head": model.is_head, "bf16": True}
     encoded = model.encode(data.texts)
     return Trainer(model.network, encoded, data.Y, loss, training, **more).train()

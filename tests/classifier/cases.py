@@ -78,7 +78,7 @@ def remembering(folds: int = 1, **settings: Any) -> Plan:
 
 
 def fit_one(plan: Plan, data: TextData, validation: Any = None, run: Run | None = None) -> Fitted:
-    """`fit_plan` of a plan that leaves nothing open."""
+    """`fit_plan` for a plan with complete settings."""
     run = run or Run()
     fitted = fit_plan(plan, FoldedData.split(plan, data, validation, run.only_fold), run)
     assert fitted is not None
@@ -109,7 +109,7 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 
 
 def reload(classifier: LongTailClassifier, folder: Path) -> LongTailClassifier:
-    """The classifier, saved and loaded: it predicts the same."""
+    """Save and load a classifier; asserts that it predicts the same."""
     classifier.save_pretrained(folder)
     loaded = LongTailClassifier.from_pretrained(folder)
     scores = classifier.decision_function(TEXTS)
@@ -122,7 +122,7 @@ def reload(classifier: LongTailClassifier, folder: Path) -> LongTailClassifier:
 
 @contextmanager
 def files_limited_to(n_bytes: int) -> Iterator[None]:
-    """A disk that takes no larger files, for this process."""
+    """Limit the size of files that this process can write, as a full disk would."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""Classifiers that are fitted once for all tests that only read them."""
+"""Classifiers, fitted once for all tests that do not change them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Request: TypeAlias = pytest.FixtureRequest
 
 @pytest.fixture(scope="session")
 def make(tiny_bert: Path) -> Make:
-    """Makes a classifier with a tiny encoder; arguments go to where they belong."""
+    """Makes a classifier with a tiny encoder; arguments may be those of its parts."""
     training = Training(epochs=12, batch_size=8, learning_rate=5e-3, device="cpu")
 
     def make_classifier(**settings: Any) -> LongTailClassifier:
@@ -43,13 +43,13 @@ def encoder(make: Make) -> LongTailClassifier:
 
 @pytest.fixture(scope="session")
 def cross_fitted(make: Make) -> LongTailClassifier:
-    """Two encoders, each trained without a half."""
+    """Two encoders, each trained on one half."""
     return make(folds=2).fit(TEXTS, LABELS)
 
 
 @pytest.fixture(scope="session")
 def blended(tiny_bert: Path) -> LongTailClassifier:
-    """An encoder with a loss and a training that differ from those of the two others."""
+    """An encoder, with its own loss and training, a bag and an SVM."""
     cpu = Training(device="cpu")
     encoder = Encoder(
         str(tiny_bert),
@@ -78,7 +78,7 @@ def copied(saved: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["bag", "svm", "encoder"])
 def make_any(request: pytest.FixtureRequest, make: Make) -> Make:
-    """The same with each kind of model."""
+    """Makes classifiers with each kind of model."""
     if request.param == "encoder":
         return lambda **settings: make(epochs=2, **settings)
     model = {"bag": Bag(C=100.0), "svm": Svm()}[request.param]

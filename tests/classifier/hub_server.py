@@ -119,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
 def answer_of_files(
     files: dict[str, bytes], verb: str, path: str, body: bytes, repository: Repository, place: str
 ) -> Answer:
-    """The answer about a branch: of its files, of a file, or to a commit."""
+    """The response to a request for a branch: its files, one file, or a commit."""
     if verb == "preupload":
         mode = {"uploadMode": "regular", "shouldIgnore": False}
         return 200, {"files": [{"path": f["path"], **mode} for f in json.loads(body)["files"]]}, {}

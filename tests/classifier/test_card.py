@@ -55,7 +55,7 @@ def test_the_text(encoder: Classifier, cross_fitted: Classifier) -> None:
 
 
 def test_the_figures_are_cross_validated(make: Make) -> None:
-    """Lower than those of thresholds evaluated on the documents that they were chosen on."""
+    """They are lower than those of thresholds evaluated where they were chosen."""
     rng = np.random.RandomState(0)
     lists = [[name for name in NAMES if rng.rand() < 0.4] for _ in TEXTS]
     data = TextData.from_lists(TEXTS, lists, NAMES)
@@ -100,7 +100,7 @@ def test_limits_and_labels_without_documents(make: Make) -> None:
     assert "at least 1: those nearest to their thresholds" in card and "at most 2: those" in card
     assert "without the limits" not in card
     assert "| without a document | 1 |" in card and "tin (" not in card
-    assert "1 label never predicted, for want of training documents: tin." in card
+    assert "1 label never predicted for lack of training documents: tin." in card
 
 
 @pytest.mark.parametrize("folds", [1, 2])

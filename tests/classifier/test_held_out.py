@@ -1,4 +1,4 @@
-"""What the held-out documents say: labels that are never predicted, and what half of them gives."""
+"""Facts from held-out documents: labels that are never predicted, the learning curve, counts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_half_of_the_training_documents_of_a_fold() -> None:
 
 
 @pytest.mark.parametrize("model", [Svm(), Bag(C=1.0, loss="squared-hinge"), ["svm", Bag(C=10.0)]])
-def test_half_of_the_documents_gives_less_and_decides_nothing(
+def test_half_of_the_documents_scores_lower_and_changes_nothing(
     model: Any, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     classifier = fit(model)
@@ -83,27 +83,27 @@ def test_half_of_the_documents_gives_less_and_decides_nothing(
     assert fit(model).facts_ == classifier.facts_, "the same each time"
     classifier.save_pretrained(tmp_path / "run")
     assert LongTailClassifier.from_pretrained(tmp_path / "run").facts_ == classifier.facts_
-    monkeypatch.setattr(blend, "LEAST_DOCUMENTS", len(NEWS))
+    monkeypatch.setattr(blend, "MIN_DOCUMENTS", len(NEWS))
     without = fit(model)
     assert without.facts_.half is None
     np.testing.assert_array_equal(without.thresholds_.values, classifier.thresholds_.values)
     assert (without.predict(NEWS.texts) != classifier.predict(NEWS.texts)).nnz == 0
 
 
-def test_half_is_not_fitted_of_what_trains_in_steps_or_has_one_fold(make: Make) -> None:
+def test_half_is_not_fitted_for_networks_or_one_fold(make: Make) -> None:
     assert make(epochs=1, folds=2).fit(NEWS[:250]).facts_.half is None
     one = LongTailClassifier("svm", training=CPU, folds=1).fit(NEWS)
     assert one.facts_.half is None
 
 
-def test_a_validation_part_that_is_split_off_is_stratified() -> None:
+def test_an_automatic_validation_part_is_stratified() -> None:
     classifier = LongTailClassifier("svm", training=CPU, folds=1, random_state=3).fit(NEWS)
     train, validation = split(NEWS, (0.9, 0.1), "stratified", random_state=3)
     assert classifier.facts_.n_held_out == len(validation)
     np.testing.assert_array_equal(classifier.label_stats_.label_counts, train.stats().label_counts)
 
 
-def test_expected_figures_are_of_decisions_within_the_limits(svm: LongTailClassifier) -> None:
+def test_cross_validated_scores_respect_the_limits(svm: LongTailClassifier) -> None:
     limited = fit("svm", max_labels=1)
     for one, without in zip(expected(limited), expected(svm), strict=True):
         assert one.micro_recall < without.micro_recall - 0.05
@@ -144,4 +144,4 @@ def test_a_label_without_documents_is_named(svm: LongTailClassifier) -> None:
     data = TextData.concat([NEWS, TextData.from_lists(["x"], [[]], ["tin"])])
     facts = LongTailClassifier("svm", training=CPU, folds=2).fit(data).facts_
     first = facts.sentences()[0]
-    assert first == "1 label never predicted, for want of training documents: tin."
+    assert first == "1 label never predicted for lack of training documents: tin."

@@ -229,7 +229,7 @@ def test_a_large_error_is_shortened(hub: Hub, encoder: Classifier, status: int) 
         assert len(message) < 1000 and "\x1b" not in message and "\u202e" not in message
 
 
-def test_names_that_no_model_has(hub: Hub) -> None:
+def test_invalid_model_names(hub: Hub) -> None:
     for name in ("x" * 5000, "a\x00b", "a/" + "b" * 5000, "../..", "\ud800/x"):
         with pytest.raises(LongtailError):
             LongTailClassifier.from_pretrained(name)

@@ -89,7 +89,7 @@ def test_types_of_labels_without_names(matrix: Any) -> None:
 
 def test_a_text_data_is_not_copied() -> None:
     assert as_text_data(DATA) is DATA
-    with pytest.raises(InputError, match="which includes labels, and labels as well"):
+    with pytest.raises(InputError, match="which includes labels, and labels"):
         as_text_data(DATA, LABELS)
 
 

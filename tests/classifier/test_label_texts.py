@@ -1,4 +1,4 @@
-"""Label descriptions: rare labels get them, all folds train on them, none is evaluated by them."""
+"""Label descriptions: rare labels get them, and all folds train on them but none on their own."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_unknown_labels_are_reported() -> None:
     assert notes == [f"{first} It has, for example, 'castor-oil'."]
 
 
-def test_texts_of_no_label_are_reported_and_change_nothing() -> None:
+def test_unused_texts_are_reported_and_change_nothing() -> None:
     notes: list[str] = []
     run = Run(note=notes.append)
     each: list[Any] = [None, {"x": "y"}]
@@ -107,7 +107,7 @@ def test_names_that_are_codes_are_left_out(names: tuple[str, ...], expected: lis
     assert label_documents(data, "names").texts == expected * COPIES
 
 
-def test_names_of_which_none_is_words_are_reported() -> None:
+def test_names_without_any_words_are_reported() -> None:
     codes = [f"E{k}" for k in range(4)]
     data = TextData.from_lists([f"d{k}" for k in range(8)], [[codes[k % 4]] for k in range(8)])
     notes: list[str] = []

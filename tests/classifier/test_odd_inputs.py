@@ -90,7 +90,7 @@ def test_training_on_unusual_texts(name: str, make: Make, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["bag", "svm", "encoder"])
 @pytest.mark.parametrize("kind", ["empty", "NUL", "stop words", "one emoji"])
-def test_training_on_nothing_else(kind: str, name: str, make: Make) -> None:
+def test_training_on_uninformative_texts(kind: str, name: str, make: Make) -> None:
     """Nothing can be learned from them, but nothing fails."""
     classifier = new(name, make, folds=2)
     texts, labels = [ODD[kind]] * 12, [["a"], ["b"], ["a", "b"]] * 4
@@ -158,7 +158,7 @@ def test_as_many_folds_as_documents(make_any: Make, tmp_path: Path) -> None:
 
 
 def test_ten_thousand_labels_with_one_document_each(tmp_path: Path) -> None:
-    """In seconds, and in less memory than two matrices of documents and labels take."""
+    """It takes seconds, and less memory than two dense documents x labels matrices."""
     n_labels = 10_000
     texts = [f"word{k} other{k % 100} common text" for k in range(n_labels)]
     Y = sp.identity(n_labels, dtype=np.float32, format="csr")

@@ -143,7 +143,7 @@ BLEND = [{"kind": "encoder"}, {"kind": "bag"}]
         ({"max_length": 3}, "max_length is a setting of the model encoder, got the model auto"),
         ({"model": "encoder", "ngrams": 2}, "ngrams is a setting of the model bag or svm, got"),
         ({"model": "svm", "loss": "bce"}, "loss has no effect on the model svm"),
-        ({"model": BLEND, "C": 3}, "C: `model` holds models with their settings. Move it"),
+        ({"model": BLEND, "C": 3}, "C: `model` holds models with their own settings. Move it"),
         ({"model": []}, "model must be a model or a list of at least one, got an empty list"),
         ({"model": [{"kind": "tree"}]}, "unknown model 'tree'"),
         ({"model": [{"kind": ["bag"]}]}, "unknown model"),
@@ -160,7 +160,7 @@ def test_flat_settings_that_are_refused(flat: dict[str, Any], message: str) -> N
         LongTailClassifier.from_settings(flat)
 
 
-def test_numbers_of_numpy_paths_and_tensors_become_plain() -> None:
+def test_numpy_numbers_paths_and_tensors_become_plain() -> None:
     cases: list[tuple[Any, Any]] = [
         (np.int64(3), 3),
         (np.float32(0.5), 0.5),
@@ -186,8 +186,8 @@ def test_numbers_of_numpy_paths_and_tensors_become_plain() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"a": object()}, "a must be a number, a text, a path"),
-        ({"a": {"b": [1, {3}]}}, r"a\.b\[1\] must be a number, a text, a path.*got \{3\} \(set\)"),
+        ({"a": object()}, "a must be a number, a string, a path"),
+        ({"a": {"b": [1, {3}]}}, r"a\.b\[1\] must be a number, a string.*got \{3\} \(set\)"),
         ({"a": float("nan")}, "a must be a finite number, got nan"),
         ({"a": {"b": np.inf}}, r"a\.b must be a finite number, got inf"),
         ({"a": {1: 2}}, "the keys of .*a must be strings, got 1"),
@@ -245,14 +245,14 @@ def test_assigned_fields_are_checked_by_fit(make: Make) -> None:
             classifier.fit(TEXTS, LABELS)
 
 
-def test_a_wrong_loss_is_detected_before_the_encoder_is_read() -> None:
+def test_a_wrong_loss_is_detected_before_the_encoder_is_loaded() -> None:
     settings = {"label_weight": [1.0, 2.0]}
     with pytest.raises(InputError, match="each of the 3 labels"):
         LongTailClassifier(Encoder("/no/such/folder"), loss_settings=settings).fit(TEXTS, LABELS)
 
 
-def test_parameters_of_numpy_train_and_are_saved(make: Make, tmp_path: Path) -> None:
-    """As a search over np.arange or scipy's distributions passes them."""
+def test_numpy_parameters_train_and_are_saved(make: Make, tmp_path: Path) -> None:
+    """Such as searches over np.arange or scipy's distributions pass."""
     integers = {
         "epochs": 1,
         "max_length": 7,

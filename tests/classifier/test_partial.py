@@ -44,17 +44,17 @@ def scores_of(kind: str, *arguments: Any, **named: Any) -> np.ndarray:
 
 
 def hidden(seed: int, truth: np.ndarray = MATRIX, share: float = 0.3) -> np.ndarray:
-    """The labels with NaN here and there."""
+    """The labels with NaN at random places."""
     random = np.random.default_rng(seed).random(truth.shape)
     return np.where(random < share, np.nan, truth)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_documents_that_teach_nothing_are_as_if_absent(kind: str) -> None:
+def test_documents_without_known_labels_or_weight_are_left_out(kind: str) -> None:
     expected = scores_of(kind, TEXTS, MATRIX)
     extra = [*TEXTS, "tin rose", "zinc fell"]
     more = np.vstack([MATRIX, np.full((2, 3), np.nan)])
-    with pytest.warns(UserWarning, match="2 of 26 documents are left out: no label of them is kno"):
+    with pytest.warns(UserWarning, match="2 of 26 documents are left out: none of their labels"):
         np.testing.assert_array_equal(scores_of(kind, extra, more), expected)
     weights = np.ones(26)
     weights[24:] = 0
@@ -64,7 +64,7 @@ def test_documents_that_teach_nothing_are_as_if_absent(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_learns_from_partial_labels(kind: str) -> None:
-    """Four documents of nickel, taken for others, teach the opposite."""
+    """Labels that are unknown are not taken as absent."""
     truth = MATRIX.copy()
     rows = np.flatnonzero(truth[:, 1])[:4]
     truth[rows, 1] = np.nan
@@ -78,8 +78,8 @@ def test_every_kind_learns_from_partial_labels(kind: str) -> None:
     assert classifier.held_out_.labels.actual.tolist() == np.nansum(truth, axis=0).tolist()
 
 
-def test_weights_count() -> None:
-    """Two documents that say the opposite."""
+def test_weights_have_an_effect() -> None:
+    """Of two contradictory documents the heavier one decides."""
     texts, labels = [*TEXTS, "tin", "tin"], [*LABELS, ["wheat"], ["copper"]]
     for kind in KINDS:
         signs = []
@@ -103,7 +103,7 @@ def test_networks_and_their_early_stopping(folds: int, make: Any) -> None:
     assert np.isfinite(classifier.decision_function(TEXTS)).all()
 
 
-def test_all_forms_of_unknown_labels_are_one() -> None:
+def test_all_representations_of_unknown_labels_are_equivalent() -> None:
     truth = np.vstack([hidden(0)[:-1], [[0, 0, 1]]])
     signed = np.where(np.isnan(truth), -1, truth)
     frame = pd.DataFrame(truth, columns=NAMES)
@@ -127,7 +127,7 @@ def test_all_forms_of_unknown_labels_are_one() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the model was trained on")
-def test_figures_are_of_known_pairs() -> None:
+def test_only_known_pairs_are_evaluated() -> None:
     classifier = LongTailClassifier(**KINDS["db"]).fit(TEXTS, LABELS)
     truth = hidden(4, 1 - MATRIX)
     evaluation = classifier.evaluate(TEXTS, truth)
@@ -189,7 +189,7 @@ def test_weights_that_are_refused() -> None:
         with pytest.raises(InputError, match=message):
             LongTailClassifier().fit(TEXTS, LABELS, weights)
     weighted = TextData(TEXTS, DATA.Y, DATA.label_names, weights=np.ones(24))
-    with pytest.raises(InputError, match="sample_weight, and a TextData with weights"):
+    with pytest.raises(InputError, match="sample_weight and a TextData with weights"):
         LongTailClassifier().fit(weighted, sample_weight=np.ones(24))
 
 

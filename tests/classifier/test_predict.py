@@ -80,7 +80,10 @@ def test_evaluation_agrees_with_predictions(encoder: LongTailClassifier) -> None
     assert np.array_equal(evaluation.y_pred.toarray(), encoder.predict(TEXTS).toarray())
     assert evaluation.overall.micro_f1 == pytest.approx(encoder.score(TEXTS, LABELS))
     assert evaluation.overall.micro_f1 == pytest.approx(encoder.score(DATA))
-    assert encoder.evaluate(DATA).to_dict() == evaluation.to_dict()
+    for arguments in ((DATA,), (TEXTS, LABELS), (TEXTS, DATA.Y)):
+        assert encoder.evaluate(*arguments).to_dict() == evaluation.to_dict()
+    with pytest.raises(InputError, match="labels are missing"):
+        encoder.evaluate(TEXTS)
     # Head, medium and tail are those of the training documents.
     assert evaluation.labels.train_count.tolist() == encoder.label_stats_.label_counts.tolist()
 
@@ -93,7 +96,7 @@ def test_unknown_labels_are_counted_and_not_evaluated(encoder: LongTailClassifie
     assert evaluation.overall.n_labels == 3 and evaluation.overall.n_positive == 1
 
 
-def test_limits_of_the_number_of_labels(make: Make) -> None:
+def test_limits_on_the_number_of_labels(make: Make) -> None:
     classifier = make(epochs=1, thresholds="global", min_labels=1, max_labels=1)
     names = classifier.fit(TEXTS, LABELS).predict_labels(TEXTS)
     assert names == [[best[0][0]] for best in classifier.top_k(TEXTS, 1)]
@@ -119,7 +122,7 @@ def test_a_frame_of_predictions(encoder: LongTailClassifier) -> None:
     assert nothing.dtypes.tolist() == frame.dtypes.tolist()
 
 
-def test_frames_that_cannot_be_made(
+def test_frames_that_cannot_be_computed(
     encoder: LongTailClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for k in (0, 1.5, "2"):
@@ -152,20 +155,11 @@ def test_limits_change_after_the_fit(make: Make, tmp_path: Path) -> None:
     assert "from before" not in model_card(classifier.fit(TEXTS, LABELS))
 
 
-@pytest.mark.filterwarnings("ignore:the model was trained on")
-def test_evaluation_of_texts_and_labels(encoder: LongTailClassifier) -> None:
-    expected = encoder.evaluate(DATA).to_dict()
-    assert encoder.evaluate(TEXTS, LABELS).to_dict() == expected
-    assert encoder.evaluate(TEXTS, DATA.Y).to_dict() == expected
-    with pytest.raises(InputError, match="labels are missing"):
-        encoder.evaluate(TEXTS)
-
-
-def test_margins_become_logits_unless_thresholds_are_shifts_of_margins() -> None:
+def test_margins_become_logits_unless_the_method_is_grid() -> None:
     svm = LongTailClassifier("svm", folds=2).fit(TEXTS, LABELS)
     assert np.isin(svm.predict_proba(TEXTS) > 0.5, [True, False]).all()
     svm = LongTailClassifier("svm", folds=2, thresholds="grid").fit(TEXTS, LABELS)
-    with pytest.raises(InputError, match=r"'svm' has no probabilities. Use decision_function"):
+    with pytest.raises(InputError, match=r"'svm' are margins, not probabilities. Use"):
         svm.predict_proba(TEXTS)
     assert svm.thresholds_.scale == "margin"
     frame = svm.predict_frame(TEXTS)

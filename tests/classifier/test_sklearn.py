@@ -32,7 +32,7 @@ MATRIX = MultiLabelBinarizer().fit_transform(LABELS)
 
 @pytest.fixture
 def quick(make: Make) -> LongTailClassifier:
-    """Not fitted yet, and two epochs only."""
+    """An unfitted classifier with two epochs."""
     return make(epochs=2)
 
 
@@ -79,7 +79,7 @@ def test_nested_parameters_change_neither_originals_nor_defaults() -> None:
             LongTailClassifier(model).set_params(**params)
 
 
-def test_a_clone_of_a_fitted_one_is_not_fitted(encoder: Classifier) -> None:
+def test_a_clone_of_a_fitted_classifier_is_not_fitted(encoder: Classifier) -> None:
     check_is_fitted(encoder)
     twin = clone(encoder)
     names = ["predict", "predict_proba", "predict_labels", "top_k", "decision_function", "score"]

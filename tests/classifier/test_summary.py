@@ -1,4 +1,4 @@
-"""What a report says of a trained model."""
+"""The summary of a trained model in reports."""
 
 from __future__ import annotations
 

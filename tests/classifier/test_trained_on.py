@@ -65,14 +65,14 @@ def test_hashes_are_sorted_unique_and_saved(blended: Classifier, tmp_path: Path)
 
 
 @pytest.mark.parametrize("hashes", [np.zeros(3), np.zeros((2, 2), np.uint64)])
-def test_hashes_that_are_none(copied: Path, hashes: np.ndarray) -> None:
+def test_invalid_hashes(copied: Path, hashes: np.ndarray) -> None:
     save_file({"hashes": hashes}, copied / HASHES_FILE)
     change(copied, lambda config: config.update(files=manifest(copied)))
-    with pytest.raises(DataError, match="is damaged: ValueError: hashes of the type"):
+    with pytest.raises(DataError, match="is damaged: ValueError: hashes of type"):
         LongTailClassifier.from_pretrained(copied)
 
 
-def test_unknown_without_hashes(copied: Path, tmp_path: Path) -> None:
+def test_trained_on_needs_hashes(copied: Path, tmp_path: Path) -> None:
     classifier = LongTailClassifier.from_pretrained(copied)
     classifier.document_hashes_ = None
     classifier.save_pretrained(copied)

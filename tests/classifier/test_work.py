@@ -114,8 +114,8 @@ def test_stopped_between_folds(children: Children, undisturbed: Any, tmp_path: P
     assert_same(undisturbed, tmp_path / "out")
 
 
-def test_processes_side_by_side(children: Children, undisturbed: Any, tmp_path: Path) -> None:
-    """One for each fold, started at once in one folder; a fourth waits and collects the folds."""
+def test_parallel_processes(children: Children, undisturbed: Any, tmp_path: Path) -> None:
+    """One process per fold, in one folder at once; a fourth waits and collects the folds."""
     folder = str(tmp_path / "folds")
     each = [
         children.start("fit", out=str(tmp_path / str(fold)), folder=folder, only=fold, slowly=0.02)
@@ -221,14 +221,14 @@ def test_other_files_are_not_removed(resume: bool, tmp_path: Path) -> None:
 
 
 def test_a_folder_with_other_files_is_not_started_over(tmp_path: Path) -> None:
-    """Notes beside a training, or the finished cell of a reproduction."""
+    """Notes in the folder of a training, or a finished cell of a reproduction."""
     training, cell = tmp_path / "training", tmp_path / "cell"
     fit_in(training, remembering(2))
     (training / "fold-0" / "notes.txt").write_text("years of work")
     Workspace.begin(cell, {"finished.json": "result"}).close()
     before = sorted(tmp_path.rglob("*"))
     for folder, name in ((training, r"fold-0/notes\.txt"), (cell, r"finished\.json")):
-        message = rf"something other than a training \({name}\)"
+        message = rf"files that no training wrote, such as {name}\."
         refuse(folder, message, remembering(3), resume=False)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -244,7 +244,7 @@ def test_a_damaged_plan(content: str, tmp_path: Path) -> None:
 def test_a_damaged_model(tmp_path: Path) -> None:
     fit_in(tmp_path, remembering(2))
     (tmp_path / "fold-1" / "model" / "model.json").write_text("{")
-    with pytest.raises(DataError, match=r"the model of fold 1 in .*Remove that folder to train it"):
+    with pytest.raises(DataError, match=r"the model of fold 1 in .*Remove that folder to train"):
         fit_in(tmp_path, remembering(2))
 
 
@@ -261,7 +261,7 @@ def test_a_model_that_cannot_be_saved(tmp_path: Path) -> None:
         assert [path.name for path in (tmp_path / "fold-0").iterdir()] == ["lock"]
 
 
-def test_distributed_processes_share_no_folder(tmp_path: Path, monkeypatch: Patch) -> None:
-    """They would wait for each other's locks for ever."""
+def test_distributed_processes_cannot_use_a_folder(tmp_path: Path, monkeypatch: Patch) -> None:
+    """They would wait for each other's locks forever."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     refuse(tmp_path, r"one fold in each process \(--fold 0")

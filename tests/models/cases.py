@@ -1,4 +1,4 @@
-"""Documents of several labels, and a short call to fit a model without a classifier."""
+"""Multi-label documents, and a helper that fits a model without a classifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kind of model in one file and one row: texts near the mean of a label's documents have it."""
+"""A kind of model in one file and one row: a text gets the labels whose centroids are near."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of all kinds of models in MODELS, and the forms in which a user names one."""
+"""The contract of all kinds in MODELS, and how users specify a model."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_scores_of_odd_texts(model: Any) -> None:
     np.testing.assert_array_equal(model.scores(TEXTS, model.encode(TEXTS)), model.scores(TEXTS))
 
 
-def test_fitted_again_and_loaded_it_scores_the_same(model: Any, tmp_path: Path) -> None:
+def test_refitted_and_loaded_models_score_the_same(model: Any, tmp_path: Path) -> None:
     expected = model.scores(TEXTS + ODD)
     np.testing.assert_array_equal(fit(model.settings).scores(TEXTS + ODD), expected)
     model.save(tmp_path)
@@ -114,7 +114,7 @@ def test_flat_settings_of_the_training_of_a_model() -> None:
     assert parse_model(nested) == nested and parse_model(nested) is not nested
 
 
-def test_an_encoder_in_a_folder_may_be_a_path(tiny_bert: Path) -> None:
+def test_the_folder_of_an_encoder_may_be_a_path(tiny_bert: Path) -> None:
     path: Any = tiny_bert
     settings = Encoder(path)
     assert settings == Encoder(str(tiny_bert)) and type(settings.encoder) is str

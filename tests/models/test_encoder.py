@@ -1,4 +1,4 @@
-"""The encoder on tiny networks with random weights: no download."""
+"""The encoder, with tiny random networks and no download."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_cls_loads_in_the_pipeline_of_transformers(family: Family, tmp_path: Pat
 def test_a_classifier_as_the_encoder_of_another(
     family: Family, tmp_path: Path, pooling: str
 ) -> None:
-    """With its body, and a new head for other labels."""
+    """It contributes its body, and gets a new head for other labels."""
     first = fit_model(Encoder(str(family("Bert")), "cls"), epochs=1)
     first.save(tmp_path)
     second = EncoderModel(Encoder(str(tmp_path), pooling))
@@ -138,7 +138,7 @@ def test_a_classifier_as_the_encoder_of_another(
     assert second.scores(TEXTS).shape == (len(TEXTS), len(NAMES) + 1)
 
 
-def test_the_mean_leaves_out_padding(family: Family) -> None:
+def test_the_mean_ignores_padding(family: Family) -> None:
     model = load_encoder(family("Bert"), max_length=7)
     assert model.encode(["copper " * 50]).lengths.tolist() == [7]
     alone = np.concatenate([model.scores([text]) for text in TEXTS])
@@ -191,7 +191,7 @@ def test_missing_weights_are_not_initialised(bert: Path, tmp_path: Path, pooling
 
 
 @pytest.mark.parametrize(("bars", "pooling"), [(True, "mean"), (False, "cls")])
-def test_transformers_logs_as_before_and_nothing_is_printed(
+def test_transformers_logging_is_restored_and_nothing_is_printed(
     family: Family, tmp_path: Path, capfd: pytest.CaptureFixture[str], bars: bool, pooling: str
 ) -> None:
     from transformers.utils import logging

@@ -1,4 +1,4 @@
-"""Encoders with code, pickles or absurd sizes: nothing of it is run or allocated."""
+"""Encoders with code, pickles or absurd sizes: nothing is run or allocated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Config(BertConfig):
 class Model(BertModel):
     config_class = Config
 """
-NO_CODE = "brings code of its own.*--trust-remote-code"
+NO_CODE = "needs to run its own code.*--trust-remote-code"
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_trusted_code_is_run(encoder: Path, tmp_path: Path) -> None:
 
 
 class Pickled:
-    """Unpickled, it leaves a trace."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,8 +110,8 @@ def test_a_pickle_is_never_loaded(encoder: Path) -> None:
     assert not ran(encoder)
 
 
-CODE, SIZE = r"would fetch and run code.*Remove the setting", "weights have nothing of that size"
-PATH = "which is outside of its folder"
+CODE, SIZE = r"would download and run code.*Remove the setting", "weights have nothing of that size"
+PATH = "which is outside its folder"
 KERNEL = "somebody/kernel:function"
 TOKENIZER, INDEX = "tokenizer_config.json", "model.safetensors.index.json"
 
@@ -138,7 +138,7 @@ TOKENIZER, INDEX = "tokenizer_config.json", "model.safetensors.index.json"
     ],
 )
 def test_refused_settings(encoder: Path, file: str, key: str, value: Any, message: str) -> None:
-    """Kernels by name, sizes that the weights do not have, files elsewhere."""
+    """Downloaded kernels, sizes that the weights lack, files outside the folder."""
     edit_json(encoder / file, **{key: value})
     for trust in (False, True):
         with pytest.raises(DataError, match=message):
@@ -160,7 +160,7 @@ def test_a_tokenizer_of_another_encoder(encoder: Path) -> None:
 
 
 def test_paths_that_are_not_read_are_harmless(encoder: Path) -> None:
-    """As tokenizers have them from the machine that they were made on."""
+    """Tokenizers often name files of the machine that they were made on."""
     paths = {"special_tokens_map_file": "/home/x/map.json", "name_or_path": "/home/x/model"}
     edit_json(encoder / "tokenizer_config.json", **paths)
     assert len(load_encoder(encoder).encode(["copper rose"])) == 1

@@ -45,7 +45,7 @@ def loaded(settings: ModelSettings, folder: Path, n_labels: int = len(NAMES)) ->
 
 
 Pair = tuple[Any, OnnxModel]
-"""A fitted model, and the same exported."""
+"""A fitted model and its export."""
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,8 @@ def test_int8_of_an_encoder_decides_each_text_alone(
     assert loaded(model.settings, tmp_path).is_int8
 
 
-def test_it_cannot_be_trained_nor_explained(folder: Path) -> None:
-    with pytest.raises(InputError, match="explain the run it came from"):
+def test_an_export_can_be_neither_trained_nor_explained(folder: Path) -> None:
+    with pytest.raises(InputError, match="Explain with the trained run"):
         loaded(KINDS["bag"], folder).explain("zinc", np.arange(1), [])
     with pytest.raises(InputError, match="cannot be trained"):
         loaded(KINDS["bag"], folder).fit(DATA, None, None, None)
@@ -144,7 +144,7 @@ def damaged(folder: Path, tmp_path: Path, model: Any) -> Path:
 
 @pytest.mark.parametrize("place", ["/etc/passwd", "../weights", "other.data", f"x/{DATA_FILE}"])
 @pytest.mark.parametrize("where", ["initializer", "sparse", "attribute"])
-def test_weights_elsewhere_are_refused(
+def test_weights_in_other_files_are_refused(
     place: str, where: str, folder: Path, tmp_path: Path
 ) -> None:
     model = onnx.load(folder / MODEL_FILE)
@@ -162,8 +162,8 @@ def test_weights_elsewhere_are_refused(
         loaded(KINDS["bag"], damaged(folder, tmp_path, model))
 
 
-def test_weights_in_the_file_beside_it(folder: Path, tmp_path: Path) -> None:
-    """As of models of more than 2 GB."""
+def test_weights_in_an_external_file(folder: Path, tmp_path: Path) -> None:
+    """As models of more than 2 GB have."""
     expected = loaded(KINDS["bag"], folder).scores(TEXTS)
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)

@@ -1,4 +1,4 @@
-"""What is compared: stages of settings, characters where words say little."""
+"""The settings that are compared, in stages; characters where words say little."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def data(text: str = WORDS, n_documents: int = 4, n_labels: int = 2) -> TextData
 
 
 def compared(model: ModelSettings, loss: str | None = None, **kwargs: Any) -> list[Any]:
-    """All settings, if the first of them stays the best."""
+    """All settings that are compared if the first ones stay the best."""
     stages = model.stages(data(**kwargs), loss)
     best = stages[0](None)[0] if stages else None
     return [settings for stage in stages for settings in stage(best)]

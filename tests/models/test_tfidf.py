@@ -118,10 +118,10 @@ def test_damaged_features_are_refused(tmp_path: Path) -> None:
     words = tmp_path / "vocabulary.json"
     text = words.read_text()
     for damaged, message in (
-        (text.replace('"shortest_word": 2', '"shortest_word": 9'), "a value that is not ours"),
-        (text.replace('"zinc"', "null"), "a value that is not ours"),
+        (text.replace('"shortest_word": 2', '"shortest_word": 9'), "has an invalid value"),
+        (text.replace('"zinc"', "null"), "has an invalid value"),
         (text.replace('"vocabularies": [', '"vocabularies": [[], '), "do not belong together"),
-        (text.replace('"zinc"', '"wheat"'), "names a word twice"),
+        (text.replace('"zinc"', '"wheat"'), "repeats a word"),
         (text.replace(', "zinc"', ""), "do not belong together"),
     ):
         assert damaged != text
@@ -153,7 +153,7 @@ def test_a_label_weight_scales_the_c_of_that_label(loss: str) -> None:
         np.testing.assert_allclose(weighted[:, label], scores(C)[:, label], atol=5e-3)
 
 
-def test_an_informed_head_is_one_of_scaled_features() -> None:
+def test_an_informed_head_equals_one_on_scaled_features() -> None:
     plain, informed = (fit_model(Bag(min_df=1, C=9.0, informed=flag)) for flag in (False, True))
     features = plain.encode(TEXTS).matrix
     scale = label_information(features, DATA.Y)

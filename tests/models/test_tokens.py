@@ -1,4 +1,4 @@
-"""Tokens of texts: odd texts, batches of any rows, and a cache by content."""
+"""Tokenization: odd texts, batches of any rows, the cache."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_half_a_surrogate_pair_is_one_unknown_character(tiny_tokenizer: Make) ->
 
 
 def test_no_tokens_at_all(tiny_tokenizer: Make) -> None:
-    """Even a tokenizer without special tokens and an empty text give one token to look up."""
+    """Without any token there is still one to look up."""
     from tokenizers.processors import TemplateProcessing
 
     tokenizer = tiny_tokenizer()

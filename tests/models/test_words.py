@@ -1,4 +1,4 @@
-"""Words are found alike for all models, and features are spread over them without loss."""
+"""The words of explanations, and how features are spread over them."""
 
 from __future__ import annotations
 

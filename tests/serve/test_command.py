@@ -54,7 +54,7 @@ def test_damaged_models_are_refused(copied: Path, tmp_path: Path) -> None:
     weights.unlink()
     assert "model.safetensors is missing" in refusal(copied, "--port", 0)
     (copied / CONFIG_FILE).write_text('{"architectures": ["BertModel"]}')
-    assert "does not belong to a longtail model" in refusal(copied, "--port", 0)
+    assert "is not the configuration of a longtail model" in refusal(copied, "--port", 0)
 
 
 def test_exported_runs(run: Path, tmp_path: Path, loaded: Served) -> None:

@@ -1,4 +1,4 @@
-"""A tiny network over tokens, documents for it, and a short call to train it."""
+"""A tiny network over tokens, documents for it, and helpers that train it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def train_tiny(network: nn.Module, **arguments: Any) -> State:
 
 
 def trained(network: nn.Module | None = None, **arguments: Any) -> dict[str, Tensor]:
-    """The weights of a network, by default a fresh one, after `train_tiny`."""
+    """The weights of a network, by default a new one, after `train_tiny`."""
     network = network or make_network()
     train_tiny(network, **arguments)
     return weights_of(network)
@@ -87,7 +87,7 @@ def weights_of(network: nn.Module) -> dict[str, Tensor]:
 
 
 def same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
-    """Equal in every bit."""
+    """Whether all tensors are bitwise equal."""
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
@@ -96,7 +96,7 @@ def near(first: Mapping[str, Tensor], second: Mapping[str, Tensor], atol: float 
 
 
 class CutOffError(Exception):
-    """Ends a training as a kill would, without a process."""
+    """Ends a training like a kill, but within the process."""
 
 
 def states_in(folder: Path, minutes: float = 0.0) -> Checkpoints:
@@ -110,8 +110,8 @@ class Breaking(Checkpoints):
         super().__init__(Workspace.begin(folder, {}, join=True), minutes=0)
         self.left = after
 
-    def save(self, *args: Any, **more: Any) -> None:
-        super().save(*args, **more)
+    def save(self, *args: Any, **options: Any) -> None:
+        super().save(*args, **options)
         self.left -= 1
         if self.left == 0:
             raise CutOffError

@@ -50,7 +50,7 @@ def test_epochs_and_seeds_differ() -> None:
 
 
 @pytest.mark.parametrize(("n", "most"), [(400, 0.3), (7769, 0.05)])
-def test_little_is_padding(n: int, most: float) -> None:
+def test_there_is_little_padding(n: int, most: float) -> None:
     """Lengths as in news: most texts are short, with a tail of long ones."""
     lengths = np.random.default_rng(1).lognormal(4.5, 0.8, size=n).clip(5, 384).astype(np.int64)
 

@@ -172,7 +172,7 @@ def test_information_equals_the_plain_sum(n_documents: int) -> None:
 
 
 @pytest.mark.parametrize("loss", ["bce", "zlpr"])
-def test_what_cannot_be_solved_is_refused(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsolvable_problems_are_refused(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LongtailError, match="Lower C"):
         solve(X, Y, loss, 1e38)
     if loss == "zlpr":

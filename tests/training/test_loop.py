@@ -80,7 +80,7 @@ def test_a_loss_that_is_not_finite_names_the_documents() -> None:
 
 def test_a_network_with_dropout_does_not_predict() -> None:
     encoded, _ = documents(4)
-    with pytest.raises(InputError, match=r"training mode, with dropout: call network\.eval"):
+    with pytest.raises(InputError, match=r"training mode, with dropout. Call network\.eval"):
         predict_logits(make_network(), encoded)
 
 
@@ -144,7 +144,7 @@ def test_early_stopping(scores: list[float], patience: int, best_epoch: int, epo
 
 @pytest.mark.parametrize("settings", [{}, {"ema": 0.5}, {"ema": 0.5, "precision": "bf16"}])
 def test_validation_does_not_change_the_training(settings: dict[str, Any]) -> None:
-    """Neither its random numbers nor its weights."""
+    """It changes neither random numbers nor weights."""
     last: list[dict[str, Any]] = []
     for validates in (False, True):
         network, path = make_network(dropout=0.3), []

@@ -50,7 +50,7 @@ def head_of(
 
 @settings(max_examples=8)
 @given(SEEDS, st.sampled_from(["hinge", "bce", "cb-ntr", "asl"]))
-def test_an_unknown_pair_is_as_if_the_document_were_not_there_for_the_label(
+def test_an_unknown_pair_equals_leaving_the_document_out_for_the_label(
     seed: int, loss: str
 ) -> None:
     labels, unknown = hidden_pairs(seed)
@@ -79,7 +79,7 @@ def test_rebalanced_weights_stay_those_of_the_whole_document(seed: int) -> None:
 
 @settings(max_examples=6)
 @given(SEEDS, st.sampled_from(["hinge", "bce", "db", "zlpr"]))
-def test_a_weight_is_how_often_a_document_is_there(seed: int, loss: str) -> None:
+def test_a_weight_equals_repeating_a_document(seed: int, loss: str) -> None:
     weights = np.random.default_rng(seed).integers(0, 3, X.shape[0]).astype(float)
     rows = np.repeat(np.arange(X.shape[0]), weights.astype(int))
     repeated = head_of(loss, X[rows], Y[rows])
@@ -89,7 +89,7 @@ def test_a_weight_is_how_often_a_document_is_there(seed: int, loss: str) -> None
 
 
 @pytest.mark.parametrize("loss", ["hinge", "bce", "zlpr"])
-def test_a_weight_of_0_is_no_document(loss: str) -> None:
+def test_a_weight_of_0_equals_leaving_the_document_out(loss: str) -> None:
     labels, unknown = hidden_pairs(3)
     weights = np.where(np.arange(X.shape[0]) % 4, 0.7, 0.0)
     kept = weights > 0
@@ -98,7 +98,7 @@ def test_a_weight_of_0_is_no_document(loss: str) -> None:
     np.testing.assert_allclose(with_all, without, atol=1e-6 if loss == "hinge" else 0.02)
 
 
-def test_few_documents_of_many_still_leave_out_the_unknown(
+def test_the_restricted_problem_also_leaves_out_unknown_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The restricted problem, in which others are added round by round."""
@@ -142,7 +142,7 @@ def test_a_network_learns_nothing_about_a_label_that_is_unknown() -> None:
     assert moved.tolist() == [True, False, True]
 
 
-def test_a_network_counts_documents_by_their_weights() -> None:
+def test_a_network_weighs_documents() -> None:
     encoded, labels = documents()
     weights = np.arange(20) % 3.0
     rows = np.repeat(np.arange(20), weights.astype(int))
@@ -153,7 +153,7 @@ def test_a_network_counts_documents_by_their_weights() -> None:
         torch.testing.assert_close(value, repeated[name], atol=1e-4, rtol=1e-3)
 
 
-def test_fewer_documents_at_a_time_make_the_same_steps() -> None:
+def test_accumulation_with_masks_and_weights() -> None:
     encoded, labels = documents()
     labels, unknown = hidden_pairs(5, labels)
     partial = Partial(unknown, np.linspace(0.5, 2, 20))

@@ -117,7 +117,7 @@ def test_killed_and_resumed(
 def test_a_signal_saves_and_exits(
     children: Children, uninterrupted: Path, job: Job, name: str, when: Job, exit_code: int
 ) -> None:
-    """With an interval that never ends: what is saved is saved because of the signal."""
+    """The interval never elapses: only the signal makes it save."""
     job["training"] = {"checkpoint_minutes": 0.0 if "replacing" in when else 60.0}
     assert children.run("train", when=when, signal=name, **job) == exit_code
     error = (Path(job["out"]) / "error").read_text()
@@ -130,7 +130,7 @@ def test_a_signal_saves_and_exits(
 
 
 def test_a_second_signal_ends_at_once(children: Children, job: Job) -> None:
-    """While the first one waits for a save that takes long."""
+    """While the first one waits for a slow save."""
     process = children.start("train", slowly=30.0, **job)
     wait_for_writing(job)
     os.kill(process, signal.SIGINT)

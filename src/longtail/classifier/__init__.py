@@ -1,4 +1,4 @@
-"""The classifier: a scikit-learn estimator, and folders that can be shared."""
+"""The classifier: a scikit-learn estimator that is saved to folders and shared on the hub."""
 
 from longtail.classifier.estimator import LongTailClassifier
 

@@ -1,7 +1,7 @@
-"""`fit_plans`: one model, or several on the same folds, blended into one.
+"""`fit_plans`: fit one model, or a blend of several on the same folds.
 
-TF-IDF and an encoder make different errors. The weight of each is fitted on documents that it was
-not trained on, like the thresholds.
+TF-IDF and an encoder make different errors. Like the thresholds, the weight of each is fitted on
+documents that it was not trained on.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from longtail.classifier.label_texts import note_unknown_labels
 from longtail.classifier.plan import Plan
 from longtail.classifier.weights import blend_weights
 from longtail.data import TextData
+from longtail.metrics.blocks import rows_of
 from longtail.progress import Progress
 from longtail.thresholds import Objective
 
-# Documents that half of the training documents must be: figures of fewer are chance.
-LEAST_DOCUMENTS = 100
+# Minimum number of documents in half of the training documents; with fewer, F1 is too noisy.
+MIN_DOCUMENTS = 100
 
 
 def fit_plans(
@@ -37,25 +38,25 @@ def fit_plans(
     objective: Objective = "mean",
     as_logits: bool = True,
 ) -> Fitted | None:
-    """Fit all plans on the same folds; None if only one fold was fitted.
+    """Fit all plans on the same folds; return None if only one fold was fitted.
 
     Args:
-        validation: with one fold, held out to choose thresholds on; with several, used like all
+        validation: with one fold, held out to choose thresholds on; with several, used like the
             other documents.
-        as_logits: whether margins become logits, by a logistic regression on held-out documents.
+        as_logits: convert margins to logits, by a logistic regression on held-out documents.
     """
     run = run or Run()
     note_unknown_labels(data, plans[0].label_texts, run.note)
     folded = FoldedData.split(plans[0], data, validation, run.only_fold)
     fitted, trials = [], []
     for number, plan in enumerate(plans):
-        one = _run_of(run, number, len(plans))
+        plan_run = _member_run(run, number, len(plans))
         may_blend = len(plans) == 1 and plan.folds > 1
-        settled, compared = settle(plan, folded, objective, one, may_blend=may_blend)
+        settled, compared = settle(plan, folded, objective, plan_run, may_blend=may_blend)
         trials += compared
-        for member, each in enumerate(settled):
-            part = one if len(settled) == 1 else _run_of(one, member, len(settled))
-            fitted.append(fit_plan(each, folded, part))
+        for member, settled_plan in enumerate(settled):
+            member_run = _member_run(plan_run, member, len(settled))
+            fitted.append(fit_plan(settled_plan, folded, member_run))
     members = [item for item in fitted if item is not None]
     if not members:
         return None
@@ -66,15 +67,15 @@ def fit_plans(
 
 
 def _half(whole: Fitted, folded: FoldedData, run: Run) -> Half | None:
-    """What half of the documents give, which costs half a fold; it decides nothing.
+    """Fit half of the documents of a fold, to report what more data may gain.
 
-    Only of models that are solved for, as a network would take long.
+    Only for models that are solved, as training a network takes too long.
     """
     if folded.n_folds == 1 or any(plan.model.trains_in_steps for plan in whole.plans):
         return None
     halved = folded.halved(whole.plans[0].random_state)
     n_documents = int((halved.fold_of > 0).sum())
-    if n_documents < LEAST_DOCUMENTS:
+    if n_documents < MIN_DOCUMENTS:
         return None
     run.progress(Progress("comparing with half of the documents"))
     scores = [fit_half(plan, halved, run) for plan in whole.plans]
@@ -82,8 +83,8 @@ def _half(whole: Fitted, folded: FoldedData, run: Run) -> Half | None:
     return Half(_weighted_sum(scores, ensemble.weights, ensemble.intercept), n_documents)
 
 
-def _run_of(run: Run, number: int, n_members: int) -> Run:
-    """The run of one member, whose progress counts the folds of all."""
+def _member_run(run: Run, number: int, n_members: int) -> Run:
+    """The run of one member; its progress counts the folds of all members."""
     if n_members == 1:
         return run
 
@@ -95,37 +96,37 @@ def _run_of(run: Run, number: int, n_members: int) -> Run:
 
 
 def blend(members: Sequence[Fitted]) -> Fitted:
-    """Several models, fitted on the same folds, as one."""
+    """Blend models that were fitted on the same folds."""
     first = members[0]
     scores = [member.scores for member in members]
     weights, intercept = blend_weights(scores, first.held_out.truth)
     models = [model for member in members for model in member.ensemble.models]
     known = np.concatenate([member.ensemble.known for member in members])
     sizes = tuple(len(member.ensemble.models) for member in members)
-    # A weighted sum is a logit, whatever its members' scores are.
-    ensemble = Ensemble(models, known, weights, intercept, "logit", sizes)
+    # The blend is a logistic regression: its scores are logits, even if its members' are margins.
+    ensemble = Ensemble(models, known, sizes, weights, intercept, "logit")
     blended = _weighted_sum(scores, weights, intercept)
     plans = tuple(plan for member in members for plan in member.plans)
     return dataclasses.replace(first, ensemble=ensemble, scores=blended, plans=plans)
 
 
 def _weighted_sum(scores: Sequence[Any], weights: Sequence[float], intercept: float) -> Any:
-    """The weighted sum of scores, dense or sparse as they are."""
+    """The weighted sum of dense or of sparse scores."""
     if not sp.issparse(scores[0]):
-        # As in predictions, a label that one member does not know adds a constant. Only a label
-        # that no member knows has no score.
-        total = sum(w * np.ma.getdata(each) for w, each in zip(weights, scores, strict=True))
-        unknown = np.logical_and.reduce([np.ma.getmaskarray(each) for each in scores])
+        # As in predictions, the constant score of a label that a member does not know counts. Only
+        # labels that no member knows are masked.
+        total = sum(w * np.ma.getdata(part) for w, part in zip(weights, scores, strict=True))
+        unknown = np.logical_and.reduce([np.ma.getmaskarray(part) for part in scores])
         return np.ma.array(np.asarray(total + intercept, dtype=np.float32), mask=unknown)
-    # Each member keeps the highest scores of a document: the others count as 1 below the lowest.
+    # Each member keeps the highest scores of a document; missing ones count as 1 below the lowest.
     base = np.full(scores[0].shape[0], intercept)
     total = sp.csr_matrix(scores[0].shape)
-    for weight, each in zip(weights, scores, strict=True):
-        rows = np.repeat(np.arange(each.shape[0]), np.diff(each.indptr))
-        lowest = np.full(each.shape[0], np.inf)
-        np.minimum.at(lowest, rows, each.data)
+    for weight, part in zip(weights, scores, strict=True):
+        rows = rows_of(part)
+        lowest = np.full(part.shape[0], np.inf)
+        np.minimum.at(lowest, rows, part.data)
         lowest = np.where(np.isfinite(lowest), lowest, 0.0) - 1
-        above = sp.csr_matrix((each.data - lowest[rows], each.indices, each.indptr), each.shape)
+        above = sp.csr_matrix((part.data - lowest[rows], part.indices, part.indptr), part.shape)
         total, base = total + weight * above, base + weight * lowest
     total = sp.csr_matrix(total)
     total.data += np.repeat(base, np.diff(total.indptr))

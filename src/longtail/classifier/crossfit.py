@@ -1,6 +1,6 @@
-"""`fit_plan`: one model, or cross-fitting, where every training document is scored by a model that
-was trained without it. Thresholds chosen on such scores see every rare label, and no document that
-was memorised.
+"""`fit_plan`: fit one model, or cross-fit: every document is scored by a model trained without it.
+
+Thresholds chosen on such scores see every rare label, and no memorised documents.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.loop import Validation
 
-# Beyond any meaningful logit.
+# Larger scores mean that the training diverged.
 MAX_SCORE = 1e9
-# The objective of the threshold for metrics of decisions; others: micro.
+# The objective of the threshold for these early stopping metrics; for all others: micro.
 OBJECTIVE_OF: dict[str, Objective] = {
     "macro_f1": "macro",
     "tail_macro_f1": "macro",
@@ -47,7 +47,7 @@ OBJECTIVE_OF: dict[str, Objective] = {
 
 @dataclass(frozen=True)
 class Run:
-    """How a fit reports, stops, resumes, and what it may do."""
+    """How a fit reports, stops and resumes, and whether it may run an encoder's code."""
 
     work: Work = field(default_factory=Work)
     only_fold: int | None = None
@@ -59,45 +59,45 @@ class Run:
 
 
 class Trial(NamedTuple):
-    """Settings that were compared on held-out documents, and what they earned there."""
+    """Settings that were compared on held-out documents, and their scores there."""
 
     settings: str
     micro_f1: float
     macro_f1: float
     score: float
-    """The objective, by which the best was chosen."""
+    """The value of the objective, by which the best was chosen."""
     average_precision: float
-    """The mean over labels, which needs no thresholds."""
+    """Mean over labels; needs no thresholds."""
     n_documents: int | None = None
-    """Of all folds of the comparison, or of the first, where these settings were clearly worse."""
+    """Held-out documents compared: those of the first fold only if it was clearly worse there."""
 
 
 class Half(NamedTuple):
-    """What models give that were fitted on half of the training documents of the first fold."""
+    """Scores of models fitted on half of the training documents of the first fold."""
 
     scores: Any
-    """Of the documents that this fold holds out."""
+    """Scores of the documents that this fold holds out."""
     n_documents: int
-    """That these models were fitted on."""
+    """Number of documents that the models were fitted on."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Models, and scores of documents that they were not trained on, to choose thresholds with."""
+    """Models, and scores of documents they were not trained on, for choosing thresholds."""
 
     ensemble: Ensemble
     scores: Any
-    """Documents x labels: masked where the label had no training document; CSR if large."""
+    """Documents x labels, masked where the label had no training document; CSR if large."""
     held_out: TextData
-    """The documents of the scores."""
+    """The scored documents."""
     fold_of: NDArray[np.int64] | None
-    """The fold of each of them, if the models were cross-fitted."""
+    """Fold of each scored document; None if not cross-fitted."""
     plans: tuple[Plan, ...]
-    """Of each member, with what the data decided."""
+    """The plan of each member, with all settings chosen."""
     trials: tuple[Trial, ...] = ()
-    """The settings that were compared for that."""
+    """The comparisons that chose them."""
     half: Half | None = None
-    """Of cross-fitted linear models, which show cheaply what more documents may give."""
+    """For cross-fitted linear models: a cheap estimate of what more documents may gain."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ class _PlanFit:
     folded: FoldedData
     run: Run
     keeps: bool = True
-    """Whether a finished fold is kept in the folder."""
+    """Whether finished folds are saved in the run's folder."""
 
     def fit_fold(self, fold: int) -> tuple[TextModel, NDArray[np.bool_]]:
-        """The model of a fold, and the labels that have a training document."""
+        """The model of a fold, and which labels have a training document there."""
         plan, run = self.plan, self.run
         run.stop.check(run.work.kept)
         part = self.folded.training_part(fold)
@@ -163,13 +163,14 @@ class _PlanFit:
         )
 
     def held_out_scores(self, fold: int, model: TextModel, known: NDArray[np.bool_]) -> Any:
-        """Scores of the documents that a fold holds out; none for labels it does not know."""
+        """Scores of the documents that a fold holds out, masked or absent for unknown labels."""
         rows = self.folded.held_out_rows(fold)
         is_shared = model.encoding_key is not None
         encoded = self.folded.encode(model, rows) if is_shared else None
         texts = self.folded.data.select(rows).texts
         n_scored = int((self.folded.fold_of >= 0).sum())
-        scores = Ensemble([model], known[None, :]).compact_scores(texts, n_scored, encoded)
+        ensemble = Ensemble([model], known[None, :], (1,))
+        scores = ensemble.compact_scores(texts, n_scored, encoded)
         values = scores.data if sp.issparse(scores) else scores
         # Also true for NaN.
         if values.size and not np.abs(values).max() < MAX_SCORE:
@@ -185,7 +186,7 @@ class _PlanFit:
 
 @contextmanager
 def seeded(plan: Plan, fold: int) -> Iterator[None]:
-    """Seed torch's random numbers; those of the caller are not changed."""
+    """Seed torch for a fold; afterwards the caller's random state is restored."""
     device = device_of(plan.training.device)
     gpus, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
     with torch.random.fork_rng(gpus, device_type=kind):
@@ -194,7 +195,7 @@ def seeded(plan: Plan, fold: int) -> Iterator[None]:
 
 
 def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
-    """Fit what a plan says; None if only one fold was fitted."""
+    """Fit a plan; return None if only one fold was fitted."""
     fit = _PlanFit(plan, folded, run)
     if run.only_fold is not None:
         fit.fit_fold(run.only_fold)
@@ -205,28 +206,29 @@ def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
         pieces.append(fit.held_out_scores(fold, model, known))
         models.append(model)
         knowns.append(known)
-    # From the order of the folds to that of the documents.
+    # Restore the order of the documents.
     rows = np.concatenate([folded.held_out_rows(fold) for fold in range(plan.folds)])
     order = np.argsort(rows)
     if sp.issparse(pieces[0]):
         scores = sp.vstack(pieces, format="csr")[order]
     else:
         scores = np.ma.concatenate(pieces)[order]  # type: ignore[no-untyped-call]
-    ensemble = Ensemble(models, np.stack(knowns), scale=models[0].scale).merged()
+    sizes = (len(models),)
+    ensemble = Ensemble(models, np.stack(knowns), sizes, scale=models[0].scale).merged()
     held_out, fold_of = folded.data.select(rows[order]), folded.fold_of
     return Fitted(ensemble, scores, held_out, fold_of if plan.folds > 1 else None, (plan,))
 
 
 def fit_half(plan: Plan, halved: FoldedData, run: Run) -> Any:
-    """Scores of the documents of the first fold by a model that has seen half of the others."""
+    """Scores of the documents of the first fold by a model fitted on half of the others."""
     fit = _PlanFit(plan, halved, dataclasses.replace(run, progress=ignore), keeps=False)
     return fit.held_out_scores(0, *fit.fit_fold(0))
 
 
 def score_by_name(name: str, Y: sp.csr_matrix, stats: LabelStats) -> Callable[[Floats], float]:
-    """A function from logits to a metric for early stopping, higher being better.
+    """A function from logits to a metric for early stopping (higher is better).
 
-    It fits a threshold each time.
+    Each call fits a threshold.
     """
     objective = OBJECTIVE_OF.get(name, "micro")
 
@@ -245,6 +247,6 @@ def score_by_name(name: str, Y: sp.csr_matrix, stats: LabelStats) -> Callable[[F
             raise UnknownNameError("early stopping metric", name, values)
         return -values[name] if name == "hamming_loss" else values[name]
 
-    # An unknown name is an error now rather than after the first epoch.
+    # Fail on an unknown name now rather than after the first epoch.
     score(np.zeros(Y.shape, dtype=np.float32))
     return score

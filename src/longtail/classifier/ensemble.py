@@ -1,6 +1,6 @@
-"""Several fitted models as one: the mean of their scores, for each label of those that know it.
+"""Several fitted models as one: each label's score is the mean over the models that know it.
 
-In a blend the means of each model's folds are added with their weights.
+A blend is the weighted sum of its members; each member is the mean of its folds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from longtail.models.base import Floats, Scale, TextModel
 from longtail.models.explanation import Contributions
 from longtail.models.words import Spans, word_spans
 
-# Pairs of document and label beyond which scores are sparse, and labels kept of each document.
+# With more document-label pairs only the KEPT_LABELS highest scores of each document are kept.
 DENSE_PAIRS = 200_000_000
 KEPT_LABELS = 200
 BLOCK_DOCUMENTS = 4096
@@ -30,24 +30,21 @@ BLOCK_DOCUMENTS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Fitted models, and the labels that each of them has seen a document of.
+    """Fitted models, and which labels each of them has seen in training.
 
-    The score of an unseen label is a constant: it is not part of the mean.
+    A model scores an unseen label with a constant, which is left out of the mean.
     """
 
     models: list[TextModel]
     """The folds of each member of the blend, member by member."""
     known: NDArray[np.bool_]
+    """Models x labels: whether the model was trained on a document with the label."""
+    sizes: tuple[int, ...]
+    """Number of models of each member."""
     weights: tuple[float, ...] = (1.0,)
-    """Of each member; at least one is above 0."""
+    """Weight of each member; at least one is positive."""
     intercept: float = 0.0
     scale: Scale = "logit"
-    sizes: tuple[int, ...] = ()
-    """The number of models of each member; empty: equal numbers."""
-
-    def __post_init__(self) -> None:
-        equal = (len(self.models) // len(self.weights),) * len(self.weights)
-        object.__setattr__(self, "sizes", self.sizes or equal)
 
     def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
         """Scores, (documents, labels), dense."""
@@ -59,28 +56,33 @@ class Ensemble:
     def blocks(
         self, texts: Sequence[str], size: int = BLOCK_DOCUMENTS, encoded: Any = None
     ) -> Iterator[tuple[slice, Floats]]:
-        """Scores of some documents at a time, in bounded memory.
+        """Scores of `size` documents at a time, in bounded memory.
 
-        `encoded`: the texts as encoded for the only member.
+        `encoded`: the texts, encoded for the only member.
         """
         for start in range(0, len(texts), size):
             part = texts[start : start + size]
             rows = slice(start, start + len(part))
             inputs = encoded and encoded.select(np.arange(rows.start, rows.stop))
             total: Any = np.float32(self.intercept)
-            for number, weight in enumerate(self.weights):
+            for weight, folds in self._members():
                 if weight:
-                    # In place: a block of scores may be all that fits in memory.
-                    scores = self._member_scores(number, part, inputs)
+                    # In place, as a block of scores may take most of the memory.
+                    scores = self._member_scores(folds, part, inputs)
                     scores *= np.float32(weight)
                     scores += total
                     total = scores
             yield rows, total
 
-    def _member_scores(self, number: int, texts: Sequence[str], encoded: Any) -> Floats:
-        """The mean over the models of a member, for each label of those that know it."""
-        first = sum(self.sizes[:number])
-        folds = slice(first, first + self.sizes[number])
+    def _members(self) -> Iterator[tuple[float, slice]]:
+        """The weight of each member, and the slice of its models."""
+        start = 0
+        for weight, size in zip(self.weights, self.sizes, strict=True):
+            yield weight, slice(start, start + size)
+            start += size
+
+    def _member_scores(self, folds: slice, texts: Sequence[str], encoded: Any) -> Floats:
+        """The mean of a member's models, for each label over those that know it."""
         models, known = self.models[folds], self.known[folds]
         shares = self._shares(known)
         total = np.zeros((len(texts), known.shape[1]), dtype=np.float32)
@@ -92,16 +94,14 @@ class Ensemble:
         return total
 
     def explain(self, text: str, labels: NDArray[np.int64]) -> tuple[Spans, Contributions]:
-        """The words of a text, and what they add to the scores of labels, given by their columns.
+        """The words of a text, and what they add to the scores of labels (column indices).
 
-        The sum of what they add in each model, by the weights and shares of the scores.
+        Contributions are averaged and summed over models as the scores are.
         """
         words = word_spans(text)
         base = np.full(len(labels), self.intercept)
         values = np.zeros((len(labels), len(words)))
-        ends = np.cumsum(self.sizes).tolist()
-        for weight, end, size in zip(self.weights, ends, self.sizes, strict=True):
-            folds = slice(end - size, end)
+        for weight, folds in self._members():
             shares = weight * self._shares(self.known[folds])[:, labels].astype(np.float64)
             for model, share in zip(self.models[folds], shares, strict=True):
                 if share.any():
@@ -111,14 +111,16 @@ class Ensemble:
                     values += share[:, None] * part.values
         return words, Contributions(base, values)
 
-    def compact_scores(self, texts: Sequence[str], of: int = 0, encoded: Any = None) -> Any:
-        """Dense scores or, if those are too large, the highest of each document as CSR.
+    def compact_scores(
+        self, texts: Sequence[str], n_documents: int = 0, encoded: Any = None
+    ) -> Any:
+        """Dense scores or, if those are too large, the highest ones of each document as CSR.
 
-        `of`: the number of all documents, if these are some of them. In CSR a label that no model
-        knows has no scores.
+        `n_documents`: the total, if these texts are only some of the documents. CSR has no scores
+        of labels that no model knows.
         """
         n_labels = self.known.shape[1]
-        if len(texts) == 0 or (of or len(texts)) * n_labels <= DENSE_PAIRS:
+        if len(texts) == 0 or (n_documents or len(texts)) * n_labels <= DENSE_PAIRS:
             return self.scores(texts, encoded)
         size = max(1, DENSE_PAIRS // (4 * n_labels))
         labels = np.flatnonzero(self.known.any(axis=0))
@@ -126,28 +128,28 @@ class Ensemble:
         return sp.vstack(blocks, format="csr")
 
     def merged(self) -> Ensemble:
-        """The folds of the only member as one model, if that gives the same scores."""
-        shares = self._shares(self.known)
-        one = self.models[0].merged(self.models[1:], shares) if len(self.models) > 1 else None
-        if one is None:
+        """Merge the folds of the only member into one model, if its kind can."""
+        first, *others = self.models
+        model = first.merged(others, self._shares(self.known)) if others else None
+        if model is None:
             return self
         known = np.asarray(self.known.any(axis=0))[None, :]
-        return dataclasses.replace(self, models=[one], known=known, sizes=(1,))
+        return dataclasses.replace(self, models=[model], known=known, sizes=(1,))
 
     @staticmethod
     def _shares(known: NDArray[np.bool_]) -> Floats:
-        """The share of each model in the mean of a label; of a label that none knows, equal."""
+        """The weight of each model in the mean of each label; equal if no model knows the label."""
         shares = np.where(known.any(axis=0), known, True).astype(np.float32)
         return np.asarray(shares / shares.sum(axis=0), dtype=np.float32)
 
     def save(self, folder: Path) -> None:
-        """Write one model into the folder itself, several into subfolders."""
+        """Write a single model to the folder itself, several to subfolders."""
         for path, model in zip(self._folders(folder), self.models, strict=True):
             path.mkdir(parents=True, exist_ok=True)
             model.save(path)
 
     def load(self, folder: Path, device: torch.device) -> None:
-        """Read what `save` wrote into the models, which are not fitted yet."""
+        """Load what `save` wrote into the unfitted models."""
         for path, model in zip(self._folders(folder), self.models, strict=True):
             model.load(path, self.known.shape[1], device)
 
@@ -160,7 +162,7 @@ class Ensemble:
 
 @contextmanager
 def _as_data_error() -> Iterator[None]:
-    """Turn a failure inside a library, of a damaged model perhaps, into a DataError."""
+    """Raise a DataError if a library fails, perhaps on a damaged model."""
     try:
         yield
     except BaseException as error:
@@ -173,14 +175,14 @@ def _as_data_error() -> Iterator[None]:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether a library failed; a panic of Rust, as in tokenizers, is not an Exception."""
+    """Whether a library failed; a Rust panic, as in tokenizers, is not an Exception."""
     if isinstance(error, MemoryError):
         return False
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def highest(scores: Floats, labels: NDArray[np.int64] | None = None) -> sp.csr_matrix:
-    """The KEPT_LABELS highest scores of each document among these labels; the others are absent."""
+    """The KEPT_LABELS highest scores of each document among these labels, as CSR."""
     labels = np.arange(scores.shape[1]) if labels is None else labels
     kept = min(KEPT_LABELS, len(labels))
     if kept == 0:

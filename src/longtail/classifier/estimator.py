@@ -35,15 +35,15 @@ from longtail.thresholds import Objective
 from longtail.training import Training
 from longtail.training.interrupt import NEVER, Stop
 
-# Torch's random state belongs to the whole process: only one thread fits at a time.
+# Torch's random state is global to the process: only one thread may fit at a time.
 FIT_LOCK = threading.RLock()
-# Pairs of document and label up to which `held_out_` is available: 100 million took 40 s.
+# Maximum document-label pairs for `held_out_`: 100 million took 40 s.
 EVALUATED_PAIRS = 20_000_000
 LIMITS = {"min_labels", "max_labels"}  # parameters that are part of the thresholds
 
 
 class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classify texts with several labels each, most of them rare.
+    """Multi-label text classifier for data whose labels are mostly rare.
 
     Args:
         model: settings such as `Bag(C=10)` or `Encoder("bert-base-cased", max_length=256)`; the
@@ -53,27 +53,29 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         loss: a name of `longtail.list_losses()`; None: "db", or the choice of "auto".
         loss_settings: arguments of `build_loss`.
         training: how networks are trained, such as `Training(epochs=10)`.
-        thresholds, objective: how scores become decisions, and what for: see `fit_thresholds`.
-        folds: 2 or more cross-fit: that many models, each trained without one fold, whose held-out
-            scores choose the thresholds; predictions are their mean. 1: one model, and a validation
-            part for the thresholds. None: the default of the model, 5 for a blend.
-        label_texts: "names", or a dict of label names and descriptions: rare labels also learn from
-            these texts.
-        min_labels, max_labels: limits of the number of predicted labels per text: the labels
-            nearest to their thresholds are added, or those furthest above them kept.
+        thresholds, objective: how thresholds are chosen, and for which metric; see
+            `fit_thresholds`.
+        folds: 2 or more: cross-fitting. Each model is trained without one fold, its scores of that
+            fold choose the thresholds, and predictions are the mean of the models. 1: one model,
+            with thresholds chosen on a validation part. None: the default of the model, 5 for a
+            blend.
+        label_texts: "names", or a dict from label names to descriptions: rare labels also learn
+            from these texts.
+        min_labels, max_labels: minimum and maximum number of predicted labels per text; labels
+            nearest to their thresholds are added, labels furthest above them are kept.
         validation_fraction: with folds=1, the share of documents held out for the thresholds if
             `fit` gets no validation part.
         random_state: seed; the same seed on the same machine gives the same model.
 
     Attributes after fit:
         classes_: label names. label_stats_: label counts of the training documents.
-        document_hashes_: of all documents that a model learned from or that chose the thresholds;
-            None if the model came without them, as from the hub.
+        document_hashes_: hashes of the documents that models learned from or that chose the
+            thresholds; None if the model came without them, as from the hub.
         thresholds_: the minimum score of each label. ensemble_: the fitted models.
-        plans_: all settings, with defaults filled in, of each model of the blend.
-        facts_: the figures of the model card; `facts_.trials`: what was compared to choose.
-        held_out_: the Evaluation of the documents that chose the thresholds, which is therefore
-            optimistic; None after loading, and if there are very many.
+        plans_: all settings of each model of the blend, with defaults filled in.
+        facts_: the figures of the model card; `facts_.trials`: the settings that were compared.
+        held_out_: the Evaluation of the documents that chose the thresholds, which makes it
+            optimistic; None after loading, or if there are too many.
 
     Example:
         >>> from longtail import LongTailClassifier
@@ -115,16 +117,16 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> LongTailClassifier:
-        """Make an estimator from flat settings, as in a recipe: `{"model": "bag", "C": 10}`."""
+        """Create an estimator from flat settings, as in a recipe: `{"model": "bag", "C": 10}`."""
         return cls(**nested_params(settings, set(cls._get_param_names())))
 
     def set_params(self, **params: Any) -> LongTailClassifier:
-        """Set parameters; `model__C` and `training__epochs` set those of model and training.
+        """Set parameters, also nested ones such as `model__C` and `training__epochs`.
 
         On a fitted classifier `min_labels` and `max_labels` take effect at once, all others with
         the next `fit`.
         """
-        # Names and None become objects; objects are copied, as others may share them.
+        # Names and None become objects; objects are copied, as they may be shared.
         nested = {key.partition("__")[0] for key in params if "__" in key}
         if "model" in nested:
             model = params.get("model", self.model)
@@ -144,9 +146,9 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         return self
 
     def plans(self, n_documents: int | None = None) -> tuple[Plan, ...]:
-        """The parameters as checked plans, one for each model of a blend.
+        """Validate the parameters; return one plan for each model of a blend.
 
-        `n_documents`: decides folds, and epochs of an encoder, that are not given.
+        `n_documents`: determines folds, and epochs of an encoder, that are not given.
         """
         return make_plans(plain_params(self.get_params(deep=False)), n_documents)
 
@@ -169,25 +171,27 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         """Train on texts and their labels.
 
         Args:
-            texts: strings in a list, array, Series or generator; or a TextData with its labels.
-            labels: a list of label names for each text; or 0 and 1 with a column for each label, as
-                a DataFrame, whose columns name them, or as a numpy array or scipy matrix with
-                `label_names`, else "0", "1" and so on. Unknown labels neither train nor count: None
-                in place of a list, NaN or -1 in a matrix.
-            sample_weight: of the documents in training, not in thresholds and metrics; 0: absent.
+            texts: strings in a list, array, Series or generator; or a TextData, which includes
+                labels.
+            labels: a list of label names for each text; or an indicator matrix: a DataFrame, whose
+                columns are the names, or a numpy array or scipy matrix with `label_names`, by
+                default "0", "1" and so on. Unknown labels (None in place of a list, NaN or -1 in a
+                matrix) are ignored in training and evaluation.
+            sample_weight: weights of the documents in training, not in thresholds and metrics; a
+                document of weight 0 is left out.
             validation: documents to choose thresholds on; cross-fitting also trains on them.
-            folder: where to keep checkpoints and finished folds. resume: continue an earlier fit.
-            only_fold: train this fold alone, into the folder.
+            folder: where to save checkpoints and finished folds. resume: resume an earlier fit.
+            only_fold: train only this fold, into the folder.
             progress: called with a `longtail.progress.Progress`; "auto": a bar in a terminal or a
-                notebook; None: nothing. note: called with warnings.
+                notebook; None: no progress. note: called with warnings.
             stop: checked after every step; see `longtail.training.interrupt.stopping`.
-            trust_remote_code: run the code that an encoder brings along; see `from_pretrained`.
+            trust_remote_code: run the encoder's own code; see `from_pretrained`.
         """
         data = as_text_data(texts, labels, label_names, sample_weight, note)
         params = plain_params(self.get_params(deep=False))
         plans = make_plans(params, len(data))
         for plan in plans:
-            # Wrong label weights are detected now rather than after all texts are encoded.
+            # Detect wrong label weights now rather than after all texts are encoded.
             plan.new_loss(data.stats())
         if validation is not None:
             validation = validation_part(validation, data, note)
@@ -197,8 +201,8 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
             data, validation = split(data, shares, random_state=self.random_state)
         path = None if folder is None else Path(folder)
         joins = resume or only_fold is not None
-        same = fingerprint(plans, data, validation)
-        with open_work(path, same, joins, note) as work, FIT_LOCK, watching(progress) as watch:
+        prints = fingerprint(plans, data, validation)
+        with open_work(path, prints, joins, note) as work, FIT_LOCK, watching(progress) as watch:
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)
             run = Run(work, only_fold, watch, note, stop, trust_remote_code)
@@ -208,7 +212,7 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
                 validation,
                 run,
                 objective=params["objective"],
-                as_logits=params["thresholds"] != "grid",  # whose shifts are of margins
+                as_logits=params["thresholds"] != "grid",  # it shifts margins
             )
         if fitted is not None:
             self._set_fitted(data, fitted)
@@ -221,7 +225,7 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         thresholds, facts = choose_thresholds(data, fitted, params, base_model)
         self.classes_ = np.asarray(data.label_names, dtype=object)
         self.label_stats_ = data.stats()
-        # The held-out documents of cross-fitting are all documents.
+        # With cross-fitting every document is held out once.
         used = [fitted.held_out] if fitted.fold_of is not None else [data, fitted.held_out]
         hashes = [text_hashes(part.texts) for part in used]
         self.document_hashes_ = np.unique(np.concatenate(hashes))
@@ -242,9 +246,9 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         return evaluate(truth, scores, self.thresholds_, self.label_stats_, n_resamples=0)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write safetensors, JSON, tokenizer files and a model card, all or nothing.
+        """Save as safetensors, JSON, tokenizer files and a model card, atomically.
 
-        A model that is there already is replaced; other files in the folder stay.
+        An existing model is replaced; other files in the folder are kept.
         """
         self._check_fitted()
         replace_model(check_out(folder), partial(write_files, self))
@@ -260,17 +264,17 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         token: str | None = None,
         trust_remote_code: bool = False,
     ) -> LongTailClassifier:
-        """Read what `save_pretrained` or `push_to_hub` wrote.
+        """Load what `save_pretrained` or `push_to_hub` saved.
 
         Args:
-            folder: a folder or, where there is none of that name, owner/name on the Hugging Face
-                hub. A folder is all that is needed: nothing is looked up elsewhere.
-            device: where to compute; default: as in training where that is possible here.
+            folder: a local folder or, if there is none of that name, owner/name on the Hugging Face
+                hub. Loading a folder needs no network.
+            device: default: the device of the training, if this machine has it.
             engine: torch, or onnx for a folder that `longtail export` wrote; default: that of the
                 folder.
             revision: a branch, tag or commit on the hub. token: for a private model.
-            trust_remote_code: run the code that an encoder brings along in its folder, with all
-                your permissions. Never the default.
+            trust_remote_code: run the code in an encoder's folder, with all your permissions.
+                Never the default.
         """
         path = find_model(folder, revision, token)
         return load_classifier(cls, path, device, trust_remote_code, engine)
@@ -285,13 +289,13 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         commit_message: str = "Upload a longtail model",
         include_hashes: bool = False,
     ) -> str:
-        """Upload to the Hugging Face hub; returns the address of the model.
+        """Upload to the Hugging Face hub; returns the URL of the model.
 
         Args:
-            repo_id: owner/name; created if needed. private: whether a new one is.
+            repo_id: owner/name; created if needed. private: for a new repository.
             token: default: that of `hf auth login`. revision: a branch, created if needed.
             include_hashes: also upload the hashes of the training documents, which `trained_on`
-                needs. Whoever can read them can test whether a text that they know is among them.
+                needs. Whoever can read them can test whether a given text is among them.
         """
         self._check_fitted()
         return push_classifier(

@@ -1,4 +1,4 @@
-"""A fitted classifier as ONNX files or for transformers, and a comparison of what it predicts."""
+"""Export a fitted classifier to ONNX or to transformers, and compare predictions with it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
 TOLERANCE = 1e-4
-"""Of scores: a model in float32 that differs by more was exported wrongly."""
+"""Maximum difference of scores of a correct export in float32."""
 N_GENERATED, LONGEST = 64, 600
-"""Generated texts, and words of the longest."""
+"""Number of generated texts, and words of the longest one."""
 
 
 class Comparison(NamedTuple):
@@ -34,23 +34,23 @@ class Comparison(NamedTuple):
 
     n_documents: int
     difference: float
-    """The largest difference of two scores."""
+    """The largest difference between scores."""
     n_alike: int
-    """Documents that get the same labels."""
+    """Documents with the same predicted labels."""
     evaluations: tuple[Evaluation, ...]
-    """Of both, if the documents have labels."""
+    """Evaluations of both, if the documents have labels."""
 
 
 def to_onnx(classifier: LongTailClassifier, int8: bool = False) -> LongTailClassifier:
-    """The classifier with models that onnxruntime computes; save it with `save_pretrained`.
+    """A copy of the classifier that computes with onnxruntime; save it with `save_pretrained`.
 
-    `int8`: weights and products of networks as integers of 8 bits, which changes scores a little.
+    `int8`: compute networks in 8-bit integers, which changes scores a little.
     """
     ensemble = classifier.ensemble_
     models = []
     for model in ensemble.models:
         if model.engine != "torch":
-            raise InputError("this classifier is exported already. Export the run it came from.")
+            raise InputError("this classifier is already exported. Export the trained run.")
         models.append(OnnxModel(model))
         models[-1].export(int8)
     if int8 and not any(model.is_int8 for model in models):
@@ -66,14 +66,15 @@ def to_onnx(classifier: LongTailClassifier, int8: bool = False) -> LongTailClass
 def compare(
     classifier: LongTailClassifier, exported: LongTailClassifier, data: TextData
 ) -> Comparison:
-    """Predict with both; raises if a model in float32 has other scores than it had in torch."""
-    before, after = (each.ensemble_.scores(data.texts) for each in (classifier, exported))
+    """Predict with both; raises if an export in float32 has other scores than torch."""
+    before = classifier.ensemble_.scores(data.texts)
+    after = exported.ensemble_.scores(data.texts)
     difference = float(np.abs(before - after).max(initial=0))
     is_int8 = any(model.is_int8 for model in exported.ensemble_.models)
     if not is_int8 and not difference <= TOLERANCE:
         raise LongtailError(
-            f"the exported model has other scores than the trained one: they differ by up to "
-            f"{difference:.2g}, expected at most {TOLERANCE:g}. Nothing was written: predict with "
+            f"the scores of the exported model differ from those of the trained one by up to "
+            f"{difference:.2g}, expected at most {TOLERANCE:g}. Nothing was written. Predict with "
             "the trained run."
         )
     thresholds, stats = classifier.thresholds_, classifier.label_stats_
@@ -88,7 +89,7 @@ def compare(
 
 
 def generated_documents(classifier: LongTailClassifier) -> TextData:
-    """Random words of the models' vocabularies: none, few, and as many as no model reads."""
+    """Texts of random words from the models' vocabularies, from empty to longer than any limit."""
     rng = np.random.default_rng(0)
     words = [model.words() or ["text"] for model in classifier.ensemble_.models]
     lengths = [0, 1, LONGEST, *rng.integers(1, 100, N_GENERATED - 3).tolist()]
@@ -101,7 +102,7 @@ def to_transformers(classifier: LongTailClassifier, folder: Path) -> None:
     (model, *others) = classifier.ensemble_.models
     if others:
         raise InputError(
-            f"this run has {1 + len(others)} models, folds and members of a blend together, and "
+            f"this run has {1 + len(others)} models (folds, or members of a blend), but "
             "transformers loads one. Train with --model encoder --pooling cls --folds 1, or export "
             "it with --to onnx."
         )
@@ -109,10 +110,10 @@ def to_transformers(classifier: LongTailClassifier, folder: Path) -> None:
 
 
 def _write_transformers(classifier: LongTailClassifier, model: TextModel, folder: Path) -> None:
-    limits = classifier.thresholds_.values
-    # A label whose threshold is infinite is never predicted.
-    named = zip(classifier.classes_.tolist(), limits.tolist(), strict=True)
-    thresholds = {name: float(expit(limit)) for name, limit in named if np.isfinite(limit)}
+    values = classifier.thresholds_.values
+    # A label with an infinite threshold is never predicted.
+    named = zip(classifier.classes_.tolist(), values.tolist(), strict=True)
+    thresholds = {name: float(expit(value)) for name, value in named if np.isfinite(value)}
     model.save_for_transformers(folder, {"thresholds": thresholds})
     card = model_card(classifier, has_hashes=False, for_transformers=True)
     (folder / CARD_FILE).write_text(card, "utf-8", newline="\n")

@@ -1,4 +1,4 @@
-"""Documents in folds, and their encodings, which models that encode alike share."""
+"""Documents in folds, and their encodings, shared by models with the same encoding."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from longtail.models.base import TextModel
 
 IntArray = NDArray[np.int64]
 LEFT_OUT = -2
-# Characters from which tokens are cached: fewer are tokenized in a second or two.
+# Number of characters from which tokens are cached: fewer are tokenized in a second or two.
 CACHED_CHARACTERS = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class FoldedData:
-    """What all models of a fit share."""
+    """The documents of a fit, shared by its models."""
 
     data: TextData
-    """The documents, and after them texts of labels, which every fold trains on."""
+    """The documents, followed by label texts, which every fold trains on."""
     fold_of: IntArray
-    """The fold that holds each document out; -1: none; LEFT_OUT: it takes no part."""
+    """The fold that holds out each document; -1: none; LEFT_OUT: the document is not used."""
     n_folds: int
     _encoded: dict[Any, tuple[TextModel, Any]] = field(default_factory=dict)
 
@@ -39,7 +39,7 @@ class FoldedData:
     def split(
         cls, plan: Plan, data: TextData, validation: TextData | None, only_fold: int | None
     ) -> FoldedData:
-        """Folds as a plan says; with one fold, the validation part is held out."""
+        """Split by a plan; with one fold, the validation part is held out."""
         n_train = len(data)
         if validation is not None:
             data = TextData.concat([data, validation.onto(data.label_names)[0]])
@@ -50,8 +50,8 @@ class FoldedData:
         return cls(data, fold_of, plan.folds)
 
     def training_rows(self, fold: int) -> IntArray:
-        texts_of_labels = np.arange(len(self.fold_of), len(self.data))
-        return np.concatenate([np.flatnonzero(self._trains(fold)), texts_of_labels])
+        label_texts = np.arange(len(self.fold_of), len(self.data))
+        return np.concatenate([np.flatnonzero(self._trains(fold)), label_texts])
 
     def _trains(self, fold: int) -> NDArray[np.bool_]:
         return np.asarray((self.fold_of != fold) & (self.fold_of != LEFT_OUT))
@@ -60,12 +60,12 @@ class FoldedData:
         return np.flatnonzero(self.fold_of == fold)
 
     def training_part(self, fold: int) -> TextData:
-        """The documents of the training rows, with the labels that texts of labels imply."""
+        """The training rows; label texts also get the labels that co-occur with theirs."""
         n_documents = int(self._trains(fold).sum())
         return add_cooccurring(self.data.select(self.training_rows(fold)), n_documents)
 
     def halved(self, random_state: int) -> FoldedData:
-        """The same without half of the training documents of the first fold."""
+        """A copy without half of the training documents of the first fold."""
         training = np.flatnonzero(self.fold_of != 0)
         order = np.random.RandomState(random_state).permutation(training)
         fold_of = self.fold_of.copy()
@@ -74,11 +74,11 @@ class FoldedData:
 
     @cached_property
     def _learning_rows(self) -> IntArray:
-        """The rows that encodings are learned from: with several folds all of them train."""
+        """The rows that encodings are learned from; with several folds every row trains one."""
         return np.arange(len(self.data)) if self.n_folds > 1 else self.training_rows(0)
 
     def encode(self, model: TextModel, rows: IntArray) -> Any:
-        """Some of the documents, encoded, all of them once for all models that encode alike."""
+        """Encode some documents; models with the same `encoding_key` share the work."""
         if model.encoding_key is None:
             return model.encode(self.data.select(rows).texts)
         learning = self._learning_rows
@@ -94,7 +94,7 @@ class FoldedData:
         return encoded.select(np.searchsorted(learning, rows))
 
     def keep_encodings(self, models: list[TextModel]) -> None:
-        """Forget the encodings of all other models."""
+        """Drop the encodings of all other models."""
         kept = {model.encoding_key for model in models}
         for key in self._encoded.keys() - kept:
             del self._encoded[key]
@@ -104,7 +104,7 @@ def _assign_folds(plan: Plan, data: TextData, n_train: int, only_fold: int | Non
     n_folds, n_held_out = plan.folds, len(data) - n_train
     if n_folds == 1:
         if only_fold is not None:
-            raise InputError("folds=1 has no fold to fit alone. Use folds=2 or more.")
+            raise InputError("folds=1 has no folds to fit separately. Use folds=2 or more.")
         if n_train == 0 or n_held_out == 0:
             raise InputError(
                 "folds=1 needs documents to train on and a validation part to choose thresholds "

@@ -1,4 +1,4 @@
-"""What the held-out documents decide: the thresholds, and the figures of the model card."""
+"""Thresholds chosen on the held-out documents, and the figures of the model card."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ from longtail.thresholds import (
     fit_thresholds,
 )
 
-# Training documents below which a label is said to have few, and labels that are named of a group.
+# A label with fewer training documents has "few"; example labels that are named.
 FEW, N_EXAMPLES = 10, 3
-# Pairs of document and label up to which all of them choose thresholds: `auto` takes about 5 s and
-# 1 GB for 10 million.
+# Maximum document-label pairs to choose thresholds on: `auto` takes about 5 s and 1 GB for 10
+# million. ROWS: documents processed at a time.
 TUNING_PAIRS, ROWS = 10_000_000, 4096
 
 
 @dataclass(frozen=True)
 class NeverPredicted:
-    """Labels that are not predicted, for one reason."""
+    """Labels that are never predicted, for one reason."""
 
     why: str
     n_labels: int
     examples: tuple[str, ...]
-    """The most frequent of them."""
+    """The most frequent ones."""
 
 
 @dataclass(frozen=True)
 class HalfScore:
-    """Cross-validated F1 on the documents of one fold: of models that were trained on half of the
-    other documents, and on all of them."""
+    """Cross-validated F1 on one fold of models trained on half of the other documents, and on all.
+
+    `n_half`, `n_all`: the numbers of training documents.
+    """
 
     n_half: int
     n_all: int
@@ -54,47 +56,47 @@ class HalfScore:
 
 
 class LabelCounts(NamedTuple):
-    """Held-out documents of every label, in the order of `classes_`."""
+    """Numbers of held-out documents for every label, in the order of `classes_`."""
 
     hits: tuple[int, ...]
-    """Those that have it and get it."""
+    """True positives."""
     predicted: tuple[int, ...]
     actual: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Figures of the training documents, and of the documents held out to choose thresholds."""
+    """Figures on the training documents, and on the documents held out to choose thresholds."""
 
     without_labels: int
     """Training documents without any label."""
     most_labels: int
     """The maximum number of labels of a training document."""
     n_validation: int
-    """Documents of the validation part that cross-fitting trained on as well."""
+    """Documents of a validation part that cross-fitting also trained on."""
     cross_fitted: bool
-    """Whether the held-out documents are the training documents, each scored by a model that was
-    trained without it; otherwise they are a validation part."""
+    """Whether the held-out documents are the training documents, each scored by a model trained
+    without it; otherwise they are a validation part."""
     n_held_out: int
     cross_validated: Mapping[str, Scores] | None
-    """`all`, `head`, `medium` and `tail` of the held-out documents, each decided by thresholds that
-    were chosen on the others; None if there are too few."""
+    """Scores of `all`, `head`, `medium` and `tail` labels on held-out documents, with thresholds
+    chosen on the others; None if there are too few."""
     never_predicted: tuple[NeverPredicted, ...] = ()
     half: HalfScore | None = None
-    """What half of the documents give, of cross-fitted linear models."""
+    """For cross-fitted linear models: F1 with half of the training documents."""
     base_model: str | None = None
     """The pretrained model on the Hugging Face hub, if any."""
     trials: tuple[Trial, ...] = ()
     """The settings that were compared on held-out documents, in this order."""
     label_counts: LabelCounts | None = None
-    """Of each label, decided as for `cross_validated`; in a file of its own, not in `to_dict`."""
+    """Counts behind `cross_validated`; saved in a separate file, so not in `to_dict`."""
 
     def sentences(self) -> list[str]:
-        """Which labels are never predicted, and what more documents may give, for people."""
+        """Which labels are never predicted, and what more documents may gain, as sentences."""
         lines = [
-            f"{plural(each.n_labels, 'label')} {each.why}: {', '.join(each.examples)}"
-            f"{' and others' * (each.n_labels > len(each.examples))}."
-            for each in self.never_predicted
+            f"{plural(group.n_labels, 'label')} {group.why}: {', '.join(group.examples)}"
+            f"{' and others' * (group.n_labels > len(group.examples))}."
+            for group in self.never_predicted
         ]
         if self.half is not None:
             before, after = (
@@ -115,13 +117,13 @@ class Facts:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any], label_counts: LabelCounts | None) -> Facts:
-        """Restore what `to_dict` returned, and the counts."""
+        """Restore what `to_dict` returned, with the counts."""
         groups, half = saved["cross_validated"], saved["half"]
         read = {
-            "cross_validated": groups and {str(k): Scores(**each) for k, each in groups.items()},
+            "cross_validated": groups and {str(k): Scores(**part) for k, part in groups.items()},
             "never_predicted": tuple(
-                NeverPredicted(each["why"], each["n_labels"], tuple(each["examples"]))
-                for each in saved["never_predicted"]
+                NeverPredicted(part["why"], part["n_labels"], tuple(part["examples"]))
+                for part in saved["never_predicted"]
             ),
             "half": half
             and HalfScore(
@@ -138,8 +140,8 @@ class Facts:
 def choose_thresholds(
     data: TextData, fitted: Fitted, params: Mapping[str, Any], base_model: str | None
 ) -> tuple[Thresholds, Facts]:
-    """Choose thresholds as the estimator's parameters say, and evaluate them."""
-    # Cross-fitting trains on the validation part too.
+    """Choose thresholds by the estimator's parameters, and evaluate them by cross-validation."""
+    # Cross-fitting also trains on the validation part.
     trained = data.stats() if fitted.fold_of is None else fitted.held_out.stats()
     rule: dict[str, Any] = {
         "label_counts": trained.label_counts,
@@ -149,43 +151,41 @@ def choose_thresholds(
         "min_labels": params["min_labels"],
         "max_labels": params["max_labels"],
     }
-    likely = likely_pairs(fitted)
-    folds: dict[str, Any] = {"folds": fitted.fold_of}
+    likely, folds = likely_pairs(fitted), fitted.fold_of
     scores, truth = likely.scores, likely.held_out.truth
-    method = params["thresholds"]
-    thresholds = fit_thresholds(scores, truth, method=method, **rule, **folds)
+    thresholds = fit_thresholds(scores, truth, method=params["thresholds"], folds=folds, **rule)
     # The score of a label without a training document is a constant.
     known = np.asarray(fitted.ensemble.known.any(axis=0))
     thresholds = dataclasses.replace(thresholds, values=np.where(known, thresholds.values, np.inf))
     rule["method"] = thresholds.method
     cross_validated = label_counts = None
     if len(fitted.held_out) > 1:
-        decisions = cross_validated_decisions(scores, truth, **rule, **folds)
-        # All labels of a document count, also one that the models of its fold could not know.
+        decisions = cross_validated_decisions(scores, truth, folds=folds, **rule)
+        # All labels count, also those that were unknown to the models of a fold.
         counts = count(fitted.held_out.truth, decisions)
         cross_validated = _by_group(counts, len(fitted.held_out), data)
         label_counts = LabelCounts(*(tuple(part.astype(int).tolist()) for part in counts))
     per_document = np.diff(data.Y.indptr)
     facts = Facts(
-        int((per_document == 0).sum()),
-        int(per_document.max(initial=0)),
-        0 if fitted.fold_of is None else len(fitted.held_out) - len(data),
-        fitted.fold_of is not None,
-        len(fitted.held_out),
-        cross_validated,
-        _never_predicted(likely, thresholds, known, trained),
-        _half_score(fitted, rule),
-        base_model,
-        fitted.trials,
-        label_counts,
+        without_labels=int((per_document == 0).sum()),
+        most_labels=int(per_document.max(initial=0)),
+        n_validation=0 if folds is None else len(fitted.held_out) - len(data),
+        cross_fitted=folds is not None,
+        n_held_out=len(fitted.held_out),
+        cross_validated=cross_validated,
+        never_predicted=_never_predicted(likely, thresholds, known, trained),
+        half=_half_score(fitted, rule),
+        base_model=base_model,
+        trials=fitted.trials,
+        label_counts=label_counts,
     )
     return thresholds, facts
 
 
 def likely_pairs(fitted: Fitted) -> Fitted:
-    """The same with the highest scores of each document only, if there are very many pairs.
+    """Keep only the highest scores of each document if there are too many pairs.
 
-    A pair without a score is ignored: its label is removed from the document.
+    Masked pairs are ignored: their labels are removed from the documents.
     """
     scores, held_out = fitted.scores, fitted.held_out
     if sp.issparse(scores) or scores.size <= TUNING_PAIRS:
@@ -213,14 +213,14 @@ def _by_group(counts: Counts, n_documents: int, data: TextData) -> dict[str, Sco
 def _never_predicted(
     likely: Fitted, thresholds: Thresholds, known: NDArray[np.bool_], trained: LabelStats
 ) -> tuple[NeverPredicted, ...]:
-    """Labels that cannot be predicted, and those that no held-out document gets."""
+    """Labels that cannot be predicted, and labels that no held-out document gets."""
     counts, finite = trained.label_counts, np.isfinite(thresholds.values)
     reached = count(likely.held_out.Y, thresholds.apply(likely.scores)).predicted > 0
     unreached = known & finite & ~reached
     n_few = int((counts[unreached] < FEW).sum())
     reasons = {
-        "never predicted, for want of training documents": ~known,
-        "never predicted, as no threshold would gain": known & ~finite,
+        "never predicted for lack of training documents": ~known,
+        "never predicted, as no threshold improves F1": known & ~finite,
         f"never predicted on held-out documents, {n_few:,} of them with fewer than {FEW} training "
         "documents": unreached,
     }
@@ -236,16 +236,16 @@ def _never_predicted(
 
 
 def _half_score(fitted: Fitted, rule: Mapping[str, Any]) -> HalfScore | None:
-    """Thresholds are cross-validated within the fold, of both alike."""
+    """Compare half with all, both with thresholds cross-validated within the first fold."""
     if fitted.half is None or fitted.fold_of is None:
         return None
     rows = np.flatnonzero(fitted.fold_of == 0)
     held_out = fitted.held_out.select(rows)
-    scores = []
-    for each in (fitted.half.scores, fitted.scores[rows]):
-        part = likely_pairs(dataclasses.replace(fitted, scores=each, held_out=held_out))
+    results = []
+    for scores in (fitted.half.scores, fitted.scores[rows]):
+        part = likely_pairs(dataclasses.replace(fitted, scores=scores, held_out=held_out))
         decisions = cross_validated_decisions(part.scores, part.held_out.truth, **rule)
         counts = count(held_out.truth, decisions)
         f1 = [precision_recall_f1(counts, average).f1 for average in ("micro", "macro")]
-        scores.append(CrossValidatedF1(*f1))
-    return HalfScore(fitted.half.n_documents, len(fitted.fold_of) - len(rows), *scores)
+        results.append(CrossValidatedF1(*f1))
+    return HalfScore(fitted.half.n_documents, len(fitted.fold_of) - len(rows), *results)

@@ -1,4 +1,4 @@
-"""Models on the Hugging Face hub: downloaded by owner/name, and uploaded with their card."""
+"""Download models from the Hugging Face hub, and upload them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from longtail.models.settings import HUB_NAME
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-# What a saved model consists of. Nothing else is downloaded: no pickle, no code.
+# The files of a saved model. Nothing else is downloaded: no pickle, no code.
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "*.onnx", "*.onnx.data", "README.md"]
-# Files of an earlier model that a new one may not replace, and that would be read with it.
+# Files of an earlier model to delete: those that are not overwritten would be read with the new.
 STALE = ["fold-*/*", "member-*/*", "*.onnx", "*.onnx.data", *WEIGHTS_AND_TOKENIZER]
 # huggingface_hub keeps a file of this name in its cache, and lets ../ lead out of there.
 REVISION = re.compile(r"(?!.*\.\.)[\w.+@-]+(/[\w.+@-]+)*")
 
 
 def find_model(name: str | Path, revision: str | None = None, token: str | None = None) -> Path:
-    """The folder of that name or, where there is none, of the model of that name on the hub."""
+    """The local folder of that name or, if there is none, a download of the model from the hub."""
     folder = Path(name)
     if _exists(folder) or not (isinstance(name, str) and HUB_NAME.fullmatch(name)):
         if revision is not None:
-            raise InputError(f"revision is for models on the hub, and {name} is a folder.")
+            raise InputError(f"revision is for models on the hub, but {name} is a folder.")
         return folder
     if revision is not None and not REVISION.fullmatch(revision):
         raise InputError(f"revision must be a branch, a tag or a commit, got {revision!r:.300}.")
@@ -90,14 +90,14 @@ def _exists(folder: Path) -> bool:
         os.stat(folder)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except (OSError, ValueError) as error:  # a name that no file can have, or may not be read
+    except (OSError, ValueError) as error:  # an invalid name, or no permission
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read the model {str(folder)[:300]!r}: {reason}.") from error
     return True
 
 
 def _reason(error: Exception) -> str:
-    """The reason of an error in a sentence, and what to do about it."""
+    """One sentence on why an error occurred, and what to do about it."""
     from huggingface_hub import errors
 
     chain: list[BaseException] = [error]
@@ -110,10 +110,10 @@ def _reason(error: Exception) -> str:
     if isinstance(error, errors.HFValidationError):
         return f"not the name of a repository, which looks like owner/name ({_line(error)})."
     if isinstance(error, errors.RevisionNotFoundError):
-        return "it has no such revision. Name a branch, a tag or a commit that it has."
+        return "it has no such revision. Pass an existing branch, tag or commit."
     log_in = "Log in with `hf auth login`, or pass token=..."
     if isinstance(error, errors.GatedRepoError):
-        return f"access to it must be granted on its page first. {log_in}"
+        return f"it is gated: request access on its page first. {log_in}"
     if status in (401, 403):
         return f"the hub refused access ({_line(error)}). {log_in} of an account with access."
     if isinstance(error, errors.RepositoryNotFoundError) or status == 404:

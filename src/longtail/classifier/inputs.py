@@ -1,6 +1,6 @@
-"""Texts and labels as lists, numpy, pandas or scipy objects, converted to one TextData.
+"""Convert texts and labels from lists, numpy, pandas or scipy to a TextData.
 
-Ambiguous input is refused, with what to write instead.
+Ambiguous input raises an error that says what to write instead.
 """
 
 from __future__ import annotations
@@ -26,21 +26,20 @@ def as_text_data(
     sample_weight: Any = None,
     note: Callable[[str], None] = warnings.warn,
 ) -> TextData:
-    """Texts with lists of label names or with an indicator matrix, or a TextData, as TextData.
+    """Training documents as TextData, without those of weight 0 or without any known label.
 
-    There must be two documents at least, and a label. Documents that would teach nothing, of weight
-    0 or of which no label is known, are left out.
+    Raises unless there are at least two documents, and a label.
     """
     data = _read(texts, labels, label_names)[0]
     if sample_weight is not None:
         if data.weights is not None:
-            raise InputError("got sample_weight, and a TextData with weights. Pass one of them.")
+            raise InputError("got sample_weight and a TextData with weights. Pass one of them.")
         data = dataclasses.replace(data, weights=sample_weight)
     data, given = data.trainable(), data
     if given.unknown is not None and len(data) < len(given):
         note(
-            f"{len(given) - len(data)} of {len(given)} documents are left out: no label of them is "
-            "known, or their weight is 0."
+            f"{len(given) - len(data)} of {len(given)} documents are left out: none of their "
+            "labels is known, or their weight is 0."
         )
     if not data.label_names:
         raise InputError("expected at least one label, got none: no document has a label.")
@@ -55,9 +54,9 @@ def as_text_data(
 
 
 def on_classes(texts: Any, labels: Any, classes: Sequence[str]) -> tuple[TextData, dict[str, int]]:
-    """The same on the labels of a fitted classifier, and how often each other label occurs.
+    """Documents on the labels of a fitted classifier, and the counts of labels it does not know.
 
-    The columns of a matrix without names must be those of the classes.
+    The columns of a matrix without names must be the classes.
     """
     data, is_named = _read(texts, labels)
     if is_named:
@@ -71,13 +70,13 @@ def on_classes(texts: Any, labels: Any, classes: Sequence[str]) -> tuple[TextDat
 
 
 def check_evaluable(known: TextData, unknown: Mapping[str, int]) -> None:
-    """Raise if no document has a label that the classifier knows: all figures would be 0."""
+    """Raise if no document has a label that the classifier knows: all scores would be 0."""
     if known.Y.nnz:
         return
     if not unknown:
         raise InputError(
-            f"there is nothing to evaluate: none of {len(known)} documents has a label. Of "
-            "a file, check that labels_field (--labels-field) names the field of the labels."
+            f"there is nothing to evaluate: none of {len(known)} documents has a label. For a "
+            "file, check that labels_field (--labels-field) names the field with the labels."
         )
     theirs, ours = (
         ", ".join(shown(name, 60) for name in [*names][:3])
@@ -85,27 +84,26 @@ def check_evaluable(known: TextData, unknown: Mapping[str, int]) -> None:
     )
     raise InputError(
         f"there is nothing to evaluate: the model knows none of the labels of these {len(known)} "
-        f"documents. They have {theirs}; it knows {ours}. Check how the labels are written and, of "
-        "a file, the field of the labels and the separator between them (--labels-field, "
-        "--label-separator)."
+        f"documents. They have {theirs}; it knows {ours}. Check the spelling of the labels and, "
+        "for a file, its labels field and their separator (--labels-field, --label-separator)."
     )
 
 
 def _read(
     texts: Any, labels: Any, label_names: Sequence[str] | None = None
 ) -> tuple[TextData, bool]:
-    """The documents, and whether their labels came with names."""
+    """The documents, and whether their labels have names."""
     is_named = True
     if label_names is not None and (labels is None or hasattr(labels, "columns")):
         raise InputError(
-            "label_names name the columns of a matrix, or all labels of lists; a TextData and a "
-            "DataFrame have names. Leave label_names out."
+            "label_names is for matrices without column names and for lists, not for a TextData "
+            "or a DataFrame. Leave label_names out."
         )
     if isinstance(texts, TextData):
         if labels is not None:
             raise InputError(
-                "got a TextData, which includes labels, and labels as well. Pass one of them: "
-                "fit(data), or fit(data.texts, labels)."
+                "got a TextData, which includes labels, and labels. Pass one of them: fit(data) "
+                "or fit(data.texts, labels)."
             )
         checked, data = check_texts(texts), texts
         if any(a is not b for a, b in zip(checked, texts.texts, strict=True)):
@@ -132,7 +130,7 @@ def _read(
 
 
 def check_texts(texts: Any) -> list[str]:
-    """The texts as a list of strings; raises an error that names what is not one."""
+    """The texts as a list of strings; raises an error that names the first that is not."""
     if isinstance(texts, TextData):
         texts = texts.texts
     if isinstance(texts, (str, bytes)):
@@ -189,7 +187,7 @@ def _check_rows(texts: list[str], n_rows: int, kind: str) -> None:
 
 def _frame_values(frame: Any) -> Any:
     """The values of a DataFrame as numbers; a sparse one stays sparse."""
-    if not hasattr(frame, "isna"):  # not of pandas
+    if not hasattr(frame, "isna"):  # polars, for example
         return frame.to_numpy()
     if not {getattr(kind, "kind", "O") for kind in frame.dtypes} <= set("biuf"):
         raise InputError(
@@ -224,10 +222,10 @@ def _names(row: int, labels: Any) -> list[str] | None:
             "[name for name, applies in labels.items() if applies]."
         )
     if isinstance(labels, (str, bytes)) or not isinstance(labels, Iterable):
-        what = shown(labels)
-        mark = next((each for each in ";|,\t" if isinstance(labels, str) and each in labels), None)
-        write = f"[{what}]" if mark is None else f"{what}.split({mark!r}) if these are several"
-        raise InputError(f"document {row}: expected a list of labels, got {what}. Write {write}.")
+        value = shown(labels)
+        mark = next((mark for mark in ";|,\t" if isinstance(labels, str) and mark in labels), None)
+        write = f"[{value}]" if mark is None else f"{value}.split({mark!r}) if these are several"
+        raise InputError(f"document {row}: expected a list of labels, got {value}. Write {write}.")
     names = []
     for name in labels:
         if not isinstance(name, str):
@@ -241,7 +239,7 @@ def _names(row: int, labels: Any) -> list[str] | None:
 
 
 def validation_part(value: Any, data: TextData, note: Callable[[str], None]) -> TextData:
-    """The validation part on the labels of the training part."""
+    """The validation part, restricted to the labels of the training part."""
     if not isinstance(value, TextData):
         raise InputError(
             f"validation must be a TextData, got {type(value).__name__}. Make it with "

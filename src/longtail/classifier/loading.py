@@ -1,4 +1,4 @@
-"""Load a saved classifier, or say what is wrong with its folder and what to do about it."""
+"""Load a saved classifier; errors say what is wrong with its folder and what to do."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ from longtail.training.devices import device_of
 if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
-# Attempts if the folder is being replaced while it is read, and seconds between them, increasing.
+# Attempts while the folder is being replaced, and seconds by which the wait between them grows.
 ATTEMPTS, SECONDS = 10, 0.02
-# Files that transformers reads if they exist; beside an encoder these must be on the list.
+# Files that transformers reads if they exist; a model may only have those that it was saved with.
 READ_BY_TRANSFORMERS = (*WEIGHTS_AND_TOKENIZER, "*config.json", "*.index.json", "*.bin", "*.py")
 AGAIN = "Copy the model again from where it came from, or train it again."
 
@@ -67,14 +67,14 @@ def load_classifier(
     trust_remote_code: bool = False,
     engine: str | None = None,
 ) -> LongTailClassifier:
-    """Read what `write_files` wrote; arguments as of `from_pretrained`."""
+    """Load what `write_files` wrote; arguments as for `from_pretrained`."""
     for attempt in range(ATTEMPTS):
         time.sleep(SECONDS * attempt)
         root = whole_folder(folder)
         content = _read_config(root)
         if content is None:
             check_model(folder)
-            continue  # it was replaced just now
+            continue  # replaced in between
         loaded: LongTailClassifier | DataError
         try:
             config = _parse_config(content, root)
@@ -86,7 +86,7 @@ def load_classifier(
                 loaded = _restore(cls, root, config, device, trust_remote_code)
         except DataError as error:
             loaded = error
-        # Otherwise the model was replaced while it was read.
+        # Otherwise the model was replaced while it was being read.
         if whole_folder(folder) == root and _read_config(root) == content:
             if isinstance(loaded, DataError):
                 raise loaded
@@ -95,7 +95,7 @@ def load_classifier(
 
 
 def _read_config(root: Path) -> bytes | None:
-    """The content of the configuration; None if there is none."""
+    """The bytes of the configuration, or None."""
     try:
         return read_regular(root / CONFIG_FILE, _links_within(root))
     except (FileNotFoundError, NotADirectoryError):
@@ -107,14 +107,14 @@ def _read_config(root: Path) -> bytes | None:
 
 
 def _links_within(root: Path) -> Path | None:
-    """Where links may lead: a snapshot of the Hugging Face hub links to the blobs beside it."""
+    """The folder that links may lead into: hub snapshots link to the blobs beside them."""
     snapshots = root.absolute().parent
     is_snapshot = snapshots.name == "snapshots" and (snapshots.parent / "blobs").is_dir()
     return snapshots.parent if is_snapshot else None
 
 
 def _parse_config(content: bytes, root: Path) -> dict[str, Any]:
-    """The configuration; raises if it is damaged or if this version cannot read it."""
+    """Parse the configuration; raises if it is damaged or this version cannot read it."""
     path = root / CONFIG_FILE
     try:
         config: Any = json.loads(content)
@@ -123,8 +123,8 @@ def _parse_config(content: bytes, root: Path) -> dict[str, Any]:
     number = config.get("format") if isinstance(config, dict) else None
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise DataError(
-            f"{path} does not belong to a longtail model: expected a JSON object with an integer "
-            f"as its format, got {number!r}."
+            f"{path} is not the configuration of a longtail model: expected a JSON object with an "
+            f"integer as its format, got {number!r}."
         )
     version = config.get("longtail_version")
     writer = f"the model in {root} was written by longtail {version}, format {number}"
@@ -139,13 +139,13 @@ def _parse_config(content: bytes, root: Path) -> dict[str, Any]:
             f"the version that wrote it: pip install longtail=={version}"
         )
     if config.get("checksum") != seal(config)["checksum"]:
-        raise DataError(f"{path} is damaged, or was changed by hand: its checksum differs. {AGAIN}")
+        raise DataError(f"{path} is damaged or was edited: its checksum differs. {AGAIN}")
     return {"engine": ENGINES[0], **config}
 
 
 @contextmanager
 def _as_data_error(root: Path, version: Any, device: str | None) -> Iterator[None]:
-    """Explain whatever a damaged file makes a library raise."""
+    """Turn whatever a damaged file makes libraries raise into an error that explains it."""
     try:
         yield
     except (DataError, MissingExtraError, PermissionError):
@@ -162,7 +162,7 @@ def _as_data_error(root: Path, version: Any, device: str | None) -> Iterator[Non
         if device is not None and isinstance(error, InputError):
             _device(device, "auto")  # the device itself may be the error
         raise DataError(
-            f"the model in {root} has settings that longtail {__version__} refuses: {reason} "
+            f"the model in {root} has settings that longtail {__version__} rejects: {reason} "
             f"Install the version that wrote it: pip install longtail=={version}"
         ) from error
 
@@ -196,13 +196,13 @@ def _restore(
     ):
         raise ValueError(f"{sizes} models in {n_files} files, {len(weights)} weights")
     if classifier.thresholds_.n_labels != len(names):
-        raise ValueError(f"{classifier.thresholds_.n_labels} thresholds of {len(names)} labels")
+        raise ValueError(f"{classifier.thresholds_.n_labels} thresholds for {len(names)} labels")
     if config["engine"] not in ENGINES:
         raise ValueError(f"the engine {config['engine']!r}")
     known = np.ones((len(unknown), len(names)), dtype=bool)
     for row, labels in zip(known, unknown, strict=True):
         if any(not 0 <= label < len(names) for label in labels):
-            raise ValueError(f"an unknown label outside of 0 to {len(names) - 1}")
+            raise ValueError(f"an unknown label that is not in 0 to {len(names) - 1}")
         row[labels] = False
     models = [
         build_model(plan.model, trust_remote_code, config["engine"])
@@ -210,37 +210,37 @@ def _restore(
         for _ in range(size)
     ]
     if classifier.thresholds_.scale not in get_args(Scale):
-        raise ValueError(f"thresholds of scores that are {classifier.thresholds_.scale!r}")
+        raise ValueError(f"the scale {classifier.thresholds_.scale!r}")
     scale: Scale = "margin" if classifier.thresholds_.scale == "margin" else "logit"
-    ensemble = Ensemble(models, known, weights, float(config["intercept"]), scale, sizes)
+    ensemble = Ensemble(models, known, sizes, weights, float(config["intercept"]), scale)
     ensemble.load(root, _device(device, classifier.plans_[0].training.device))
     classifier.ensemble_ = ensemble
     return classifier
 
 
 def _hashes(root: Path, files: Mapping[str, Any]) -> NDArray[np.uint64] | None:
-    """The hashes of the training documents; None: a model from the hub may come without them."""
+    """The hashes of the training documents; None if the model has none, as from the hub."""
     if HASHES_FILE not in files:
         return None
     hashes = load_file(root / HASHES_FILE)["hashes"]
     if hashes.dtype != np.uint64 or hashes.ndim != 1:
-        raise ValueError(f"hashes of the type {hashes.dtype} and the shape {hashes.shape}")
+        raise ValueError(f"hashes of type {hashes.dtype} and shape {hashes.shape}")
     return hashes
 
 
 def _label_counts(root: Path, files: Mapping[str, Any], n_labels: int) -> LabelCounts | None:
-    """The held-out counts of every label; None: too few documents were held out."""
+    """The held-out counts of every label; None if too few documents were held out."""
     if COUNTS_FILE not in files:
         return None
     parts = load_file(root / COUNTS_FILE)
     for name, part in parts.items():
         if part.dtype != np.int32 or part.shape != (n_labels,) or (part < 0).any():
-            raise ValueError(f"held-out counts {name!r} of {part.dtype} and shape {part.shape}")
+            raise ValueError(f"held-out counts {name!r} of type {part.dtype}, shape {part.shape}")
     return LabelCounts(**{name: tuple(part.tolist()) for name, part in parts.items()})
 
 
 def _parameters(saved: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of the estimator from their plain values."""
+    """Restore the estimator's parameters from plain values."""
     for name in saved.keys() - known:
         raise UnknownNameError("parameter", name, known)
     model, training = saved["model"], saved["training"]
@@ -254,11 +254,11 @@ def _parameters(saved: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
 
 
 def _check_files(root: Path, files: Mapping[str, Any]) -> None:
-    """Name missing, truncated and changed files, before any library opens them."""
+    """Raise on missing, truncated and changed files, before any library opens them."""
     for name, entry in files.items():
         fault = None if name == CARD_FILE else _fault(root, name, entry)
         if fault is not None:
-            raise DataError(f"the model in {root} is incomplete: {name} {fault}. {AGAIN}")
+            raise DataError(f"the model in {root} is damaged: {name} {fault}. {AGAIN}")
     for name in files:
         if PurePosixPath(name).name == "config.json":
             _check_unlisted((root / name).parent, root, files)
@@ -267,7 +267,7 @@ def _check_files(root: Path, files: Mapping[str, Any]) -> None:
 def _fault(root: Path, name: str, entry: Mapping[str, Any]) -> str | None:
     """What is wrong with a file, or None."""
     if name != PurePosixPath(name).as_posix() or name[0] == "/" or ".." in name.split("/"):
-        raise ValueError(f"a file outside of the folder, {name!r}")
+        raise ValueError(f"a file outside the folder, {name!r}")
     path = root / name
     try:
         if path.parent.resolve() != root.resolve() / PurePosixPath(name).parent:
@@ -276,7 +276,7 @@ def _fault(root: Path, name: str, entry: Mapping[str, Any]) -> str | None:
         if size != entry["size"]:
             return f"has {size:,} bytes instead of {entry['size']:,}"
         if checksum(path) != entry["sha256"]:
-            return "was damaged or changed: its checksum differs"
+            return "was changed (its checksum differs)"
     except FileNotFoundError:
         return "is missing"
     except PermissionError:
@@ -287,13 +287,13 @@ def _fault(root: Path, name: str, entry: Mapping[str, Any]) -> str | None:
 
 
 def _check_unlisted(folder: Path, root: Path, files: Mapping[str, Any]) -> None:
-    """Refuse a file that transformers would read, and that the model did not come with."""
+    """Raise on a file that transformers would read but that was not saved with the model."""
     for path in sorted(folder.iterdir()):
         name = path.relative_to(root).as_posix()
         is_read = any(fnmatch(path.name.lower(), pattern) for pattern in READ_BY_TRANSFORMERS)
         if is_read and name not in (*files, CONFIG_FILE):
             raise DataError(
-                f"{path} is not part of the model that was saved in {root}, and would change its "
+                f"{path} is not part of the model saved in {root} and would change its "
                 "predictions. Move it out of that folder."
             )
 

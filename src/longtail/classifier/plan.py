@@ -1,4 +1,4 @@
-"""Plans: what to fit, with all settings checked before anything is read or trained."""
+"""Plans: all settings of a fit, validated before anything is read or trained."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from longtail.models import (
     MODELS,
     Bag,
     ModelSettings,
-    build_model,
     check_used,
     kind_of,
     parse_model,
@@ -35,25 +34,25 @@ from longtail.training import Training
 from longtail.training.settings import RUNTIME
 
 BLEND_FOLDS = 5
-"""Default number of folds of a blend, whose weights come from held-out scores."""
+"""Default number of folds of a blend, whose weights are fitted on held-out scores."""
 MANY_DOCUMENTS, FEW_FOLDS = 20_000, 3
-"""Documents from which fewer folds are enough: each model then sees most of a label's."""
+"""With more documents, FEW_FOLDS suffice: each model still sees most of a label's documents."""
 ANY_LOSS = "squared-hinge"
-"""Checks settings of the loss while the loss itself is not chosen: it has those of all losses."""
+"""Stands in for a loss that is yet to be chosen: it has the settings that all losses have."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What decides what one model learns: equal plans on equal data give equal models."""
+    """Everything that determines what one model learns from given data."""
 
     model: ModelSettings = field(default_factory=Bag)
     loss: str | None = None
-    """None: the default of the model, or chosen with it."""
+    """None: the model's default, or chosen on held-out documents."""
     loss_settings: Mapping[str, Any] = field(default_factory=dict)
     training: Training = field(default_factory=Training)
     folds: int = 1
     label_texts: str | Mapping[str, str] | None = None
-    """Texts that rare labels also learn from: "names", or a description of each label."""
+    """Texts that rare labels also learn from: "names", or descriptions by label."""
     random_state: int = 0
 
     def __post_init__(self) -> None:
@@ -65,7 +64,7 @@ class Plan:
                 "folds=1 with early stopping, or no early stopping."
             )
         check_label_texts(self.label_texts)
-        # On two labels, to detect unknown settings now; weights of labels are checked in `fit`.
+        # Detect unknown settings now, with two labels; label weights are checked in `fit`.
         self.new_loss(LabelStats.from_counts([1, 1], n_samples=2), label_weight=None)
 
     @property
@@ -74,8 +73,8 @@ class Plan:
         return kind_of(self.model)
 
     def new_loss(self, stats: LabelStats, **settings: Any) -> MultiLabelLoss:
-        """The loss for documents of these statistics."""
-        # Targets come from a checked matrix: no need to check every batch.
+        """Build the loss for documents with these label statistics."""
+        # Targets come from a validated matrix: no need to check every batch.
         defaults = {"reduction": "batchmean", "check_targets": False}
         settings = {**defaults, **self.loss_settings, **settings}
         if settings["reduction"] == "none":
@@ -83,13 +82,16 @@ class Plan:
         return build_loss(self.loss or self.model.default_loss or ANY_LOSS, stats, **settings)
 
     def with_model(self, model: ModelSettings) -> Plan:
-        """With a model whose settings leave nothing open, and with its loss."""
+        """The plan with a model that leaves nothing open, and with that model's loss."""
         loss = model.loss or self.loss or model.default_loss
         return dataclasses.replace(self, model=dataclasses.replace(model, loss=None), loss=loss)
 
     def resolved(self) -> Plan:
-        """With the model's defaults, so that those of a later version do not change it."""
-        return dataclasses.replace(self, training=build_model(self.model).resolved(self.training))
+        """The plan with the model's defaults filled in, which a later version may change."""
+        if not self.model.trains_in_steps:
+            return self
+        training = self.training.resolved(self.model.training_defaults)
+        return dataclasses.replace(self, training=training)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -108,7 +110,7 @@ class Plan:
 def fingerprint(
     plans: Sequence[Plan], data: TextData, validation: TextData | None
 ) -> dict[str, Any]:
-    """What a resumed fit must share with the interrupted one: plans and documents."""
+    """Plans and documents, which a resumed fit must share with the interrupted one."""
     plain = [plan.to_dict() for plan in plans]
     for item in plain:
         for name in RUNTIME:
@@ -118,9 +120,9 @@ def fingerprint(
 
 
 def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan, ...]:
-    """The parameters of the estimator as plans, one for each model of a blend.
+    """Validate the estimator's parameters; return one plan for each model of a blend.
 
-    `n_documents`: decides folds, and epochs of an encoder, that are not given.
+    `n_documents`: determines folds, and epochs of an encoder, that are not given.
     """
     _check(params)
     models = parse_models(params["model"])
@@ -130,15 +132,15 @@ def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan
     trainings = [_training_of(model, training) for model in models]
     if n_documents is not None:
         pairs = zip(models, trainings, strict=True)
-        trainings = [model.training_for(each, n_documents) for model, each in pairs]
+        trainings = [model.training_for(item, n_documents) for model, item in pairs]
     folds = params["folds"]
     if folds is None:
         folds = MODELS[kind_of(models[0])].folds if len(models) == 1 else BLEND_FOLDS
         if any(item.early_stopping_patience for item in trainings):
             folds = 1
         if n_documents is not None:
-            most = FEW_FOLDS if n_documents > MANY_DOCUMENTS else folds
-            folds = max(1, min(folds, most, n_documents // 2))
+            max_folds = FEW_FOLDS if n_documents > MANY_DOCUMENTS else folds
+            folds = max(1, min(folds, max_folds, n_documents // 2))
     check_used(training, [model for model in models if model.training is None])
     for model in models:
         check_used(model.training or Training(), [model])
@@ -147,17 +149,17 @@ def make_plans(params: Mapping[str, Any], n_documents: int | None) -> tuple[Plan
             model=dataclasses.replace(model, loss=None, loss_settings=None, training=None),
             loss=_loss(model, params),
             loss_settings=_loss_settings(model, params),
-            training=each,
+            training=item,
             folds=folds,
             label_texts=params["label_texts"],
             random_state=params["random_state"],
         )
-        for model, each in zip(models, trainings, strict=True)
+        for model, item in zip(models, trainings, strict=True)
     )
 
 
 def _training_of(model: ModelSettings, shared: Training) -> Training:
-    """That of the model, which uses the classifier's device unless it sets one, or the shared."""
+    """The shared training, or the model's own with the RUNTIME fields of the shared one."""
     if model.training is None:
         return dataclasses.replace(shared)
     unset = set(RUNTIME) - set(model.training.changed())
@@ -170,7 +172,7 @@ def _loss(model: ModelSettings, params: Mapping[str, Any]) -> str | None:
 
 
 def _loss_settings(model: ModelSettings, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of the model, or of the classifier unless the model has another loss."""
+    """The model's own settings, or the classifier's unless the model has its own loss."""
     shared = None if model.loss else params["loss_settings"]
     settings = model.loss_settings if model.loss_settings is not None else shared
     if settings is not None and not isinstance(settings, Mapping):
@@ -180,14 +182,13 @@ def _loss_settings(model: ModelSettings, params: Mapping[str, Any]) -> Mapping[s
 
 
 def _check(params: Mapping[str, Any]) -> None:
-    """Check the parameters that no plan has."""
-    # Raises if they do not fit together.
+    """Check the parameters that are not part of a plan."""
     Thresholds(np.zeros(0), min_labels=params["min_labels"], max_labels=params["max_labels"])
     check_number("validation_fraction", params["validation_fraction"], 0, 0.999, exclusive=True)
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of the estimator as plain values, except for model and training."""
+    """The estimator's parameters as plain values, except for model and training."""
     objects = ("model", "training")
     plain = {k: v if k in objects else to_plain(v, k) for k, v in params.items()}
     plain["thresholds"] = known_name("threshold method", plain["thresholds"], list_methods())
@@ -196,13 +197,13 @@ def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_plain(value: Any, name: str = "") -> Any:
-    """The value with numpy numbers as Python's, tuples as lists and paths as strings, for JSON."""
+    """Convert to JSON types: numpy numbers to Python's, tuples to lists, paths to strings."""
     if isinstance(value, ModelSettings):
         return to_plain({KIND: kind_of(value), **value.to_dict()}, name)
     if isinstance(value, Settings):
         return to_plain(value.to_dict(), name)
     if value is None or isinstance(value, (bool, int, str)):
-        # In the plain type: numpy's strings are subclasses.
+        # numpy's strings are subclasses of str.
         return str(value) if isinstance(value, str) else value
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -214,12 +215,12 @@ def to_plain(value: Any, name: str = "") -> Any:
         return [to_plain(item, f"{name}[{k}]") for k, item in enumerate(value)]
     if isinstance(value, PathLike):
         return to_plain(fspath(value), name)
-    # Numbers and arrays of numpy, tensors of torch.
+    # numpy numbers and arrays, torch tensors.
     if hasattr(value, "tolist"):
         return to_plain(value.tolist(), name)
     raise InputError(
-        f"{name} must be a number, a text, a path, or a list or dict of these, so that it can be "
-        f"saved with the model, got {value!r} ({type(value).__name__})."
+        f"{name} must be a number, a string, a path, or a list or dict of these, as it is saved "
+        f"with the model, got {value!r} ({type(value).__name__})."
     )
 
 

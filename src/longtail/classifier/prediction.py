@@ -1,4 +1,4 @@
-"""What a fitted classifier does with texts: scores, decisions, tables, evaluation."""
+"""Predictions of a fitted classifier: scores, decisions, tables, explanations, evaluation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Texts = Iterable[str]
 
 
 class PredictionMixin:
-    """The methods that need nothing but the attributes that `fit` or loading sets."""
+    """The methods that only need the attributes set by `fit` or loading."""
 
     classes_: NDArray[np.object_]
     label_stats_: LabelStats
@@ -48,13 +48,16 @@ class PredictionMixin:
         self._check_fitted()
         if self.ensemble_.scale != "logit":
             kind = self.plans_[0].kind
-            raise InputError(f"the model {kind!r} has no probabilities. Use decision_function.")
+            raise InputError(
+                f"the scores of the model {kind!r} are margins, not probabilities. "
+                "Use decision_function."
+            )
         return np.asarray(expit(self.decision_function(texts)), dtype=np.float32)
 
     def predict_blocks(self, texts: Texts, **overrides: Unpack[Overrides]) -> Iterator[Predictions]:
-        """Scores and decisions of some thousand texts at a time, in bounded memory.
+        """Scores and decisions for a few thousand texts at a time, in bounded memory.
 
-        All other predictions are made of these. `overrides`: as in `predict_frame`.
+        The other methods are built on it. `overrides`: as in `predict_frame`.
         """
         self._check_fitted()
         thresholds = self.thresholds_.override(**overrides)
@@ -70,7 +73,7 @@ class PredictionMixin:
         return sp.vstack(decisions, format="csr")
 
     def predict_labels(self, texts: Texts) -> list[list[str]]:
-        """The names of the labels of each text, in the order of `classes_`."""
+        """The predicted label names of each text, in the order of `classes_`."""
         decisions = self.predict(texts)
         edges = zip(decisions.indptr[:-1], decisions.indptr[1:], strict=True)
         return [[str(self.classes_[k]) for k in decisions.indices[a:b]] for a, b in edges]
@@ -78,14 +81,14 @@ class PredictionMixin:
     def predict_frame(
         self, texts: Texts, top_k: int | None = None, **overrides: Unpack[Overrides]
     ) -> Any:
-        """A pandas DataFrame with a row for each predicted label of each text, the best first.
+        """A pandas DataFrame with a row for each predicted label of each text, best first.
 
-        Its columns: `document`, the position of the text; `label`; `probability` (`score` where the
-        model has no probabilities); `threshold` of the label, on the same scale; `predicted`. A
-        text without labels has no rows. Needs the extra `pandas`.
+        Columns: `document`, the position of the text; `label`; `probability` (`score` if the model
+        has no probabilities); `threshold` of the label, on the same scale; `predicted`. A text
+        without predicted labels has no rows. Needs the extra `pandas`.
 
         Args:
-            top_k: also a row for each of the k best labels that are not predicted.
+            top_k: also include those of the k best labels that are not predicted.
             overrides: `threshold`, one probability for all labels; `min_labels`, `max_labels`.
         """
         self._check_fitted()
@@ -96,7 +99,7 @@ class PredictionMixin:
     def top_k(self, texts: Texts, k: int = 5) -> list[list[tuple[str, float]]]:
         """The k labels with the highest scores for each text, best first, with their scores.
 
-        Scores are those of `decision_function`; labels without a training document are left out.
+        Scores are those of `decision_function`; labels without training documents are left out.
         """
         check_integer("k", k, 1)
         best: list[list[tuple[str, float]]] = []
@@ -108,12 +111,12 @@ class PredictionMixin:
     def explain(self, texts: Texts, labels: Sequence[str] | None = None) -> list[Explanation]:
         """What each word of each text adds to the scores of labels.
 
-        Exact for models on TF-IDF features; for encoders integrated gradients, whose error is
+        Exact for models on TF-IDF features; integrated gradients for encoders, with their error in
         `Explanation.error`.
 
         Args:
-            labels: names, the same for all texts; default: the predicted labels of each text or,
-                where there is none, the best one.
+            labels: names, for all texts; default: the predicted labels of each text or, if there
+                are none, the best one.
         """
         self._check_fitted()
         columns = None if labels is None else self._columns_of(labels)
@@ -129,8 +132,8 @@ class PredictionMixin:
                 words, parts = self.ensemble_.explain(text, chosen)
                 spans = [(int(a), int(b)) for a, b in words]
                 names = [str(name) for name in self.classes_[chosen]]
-                each = scores[chosen].astype(np.float64)
-                explained.append(Explanation(text, spans, names, each, parts.values, parts.base))
+                values = scores[chosen].astype(np.float64)
+                explained.append(Explanation(text, spans, names, values, parts.values, parts.base))
         return explained
 
     def _columns_of(self, labels: Sequence[str]) -> NDArray[np.int64]:
@@ -154,14 +157,14 @@ class PredictionMixin:
         return float(2 * hits / total) if total else 0.0
 
     def trained_on(self, texts: Texts | TextData) -> NDArray[np.bool_]:
-        """Whether each text is one that a model learned from or that chose the thresholds.
+        """Whether each text was used to train a model or to choose the thresholds.
 
-        Case and white space do not matter.
+        Ignores case and white space.
         """
         self._check_fitted()
         if self.document_hashes_ is None:
             raise InputError(
-                "this model came without the hashes of its training documents, so it cannot "
+                "this model came without the hashes of its training documents, so that it cannot "
                 "recognise them. Load it from the folder that it was saved to after training."
             )
         return np.isin(text_hashes(check_texts(texts)), self.document_hashes_)
@@ -169,8 +172,8 @@ class PredictionMixin:
     def evaluate(self, texts: Texts | TextData, labels: Any = None) -> Evaluation:
         """Overall, head, medium and tail scores at the fitted thresholds; arguments as in `score`.
 
-        Labels that the model was not trained on are left out; `unknown_labels` counts them. A
-        warning counts documents that it was trained on. To leave them out:
+        Labels that the model was not trained on are left out and counted in `unknown_labels`. Warns
+        about documents that it was trained on; to leave them out:
         `data[~classifier.trained_on(data.texts)]`.
         """
         self._check_fitted()
@@ -179,7 +182,7 @@ class PredictionMixin:
         if n_trained:
             warnings.warn(
                 f"the model was trained on {n_trained:,} of these {len(texts):,} documents, so the "
-                "scores are too high. Evaluate the others alone: of a TextData they are "
+                "scores are too high. Evaluate only the others: for a TextData, "
                 "data[~classifier.trained_on(data.texts)].",
                 stacklevel=2,
             )
@@ -188,7 +191,7 @@ class PredictionMixin:
     def evaluate_scores(
         self, texts: Texts | TextData, labels: Any = None
     ) -> tuple[Evaluation, Any]:
-        """The evaluation of documents, and their scores: dense, masked or CSR."""
+        """The evaluation and the scores, which are dense, masked or CSR."""
         self._check_fitted()
         known, unknown = on_classes(texts, labels, self.classes_.tolist())
         check_evaluable(known, unknown)

@@ -1,4 +1,4 @@
-"""What a classifier predicts for a block of texts: decided and ranked from scores computed once."""
+"""Predictions for a block of texts: decisions and rankings from scores computed once."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from longtail.thresholds import Thresholds
 
 
 class Pairs(NamedTuple):
-    """Pairs of a document and a label: document by document, the best label first."""
+    """Document-label pairs, by document and descending score."""
 
     documents: NDArray[np.int64]
     labels: NDArray[np.int64]
-    """Columns of the scores."""
+    """Columns of the score matrix."""
     values: NDArray[np.float64]
-    """Probabilities; the scores themselves if they are margins."""
+    """Probabilities, or the scores if they are margins."""
     thresholds: NDArray[np.float64]
-    """Of the labels, on the same scale."""
+    """Thresholds of the labels, on the same scale."""
     predicted: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """The scores of some documents, and what the thresholds make of them."""
+    """The scores of a block of documents, and the thresholds that turn them into decisions."""
 
     first: int
-    """Position of the first of these documents among all."""
+    """Position of the block's first document among all."""
     scores: Floats
     thresholds: Thresholds
     known: NDArray[np.int64]
-    """Columns of the labels with a training document: the scores of others cannot be ranked."""
+    """Columns of the labels with training documents: scores of others cannot be ranked."""
 
     @cached_property
     def decisions(self) -> sp.csr_matrix:
@@ -49,15 +49,15 @@ class Predictions:
         return self.thresholds.apply(self.scores)
 
     def best(self, k: int) -> NDArray[np.int64]:
-        """Columns of the k best known labels of each document; all of them if there are fewer."""
-        every = len(self.known) == self.scores.shape[1]
-        known = self.scores if every else self.scores[:, self.known]
-        return np.asarray(self.known[top_k(known, min(k, len(self.known)))], dtype=np.int64)
+        """Columns of the k best known labels of each document, or of all if there are fewer."""
+        all_known = len(self.known) == self.scores.shape[1]
+        scores = self.scores if all_known else self.scores[:, self.known]
+        return np.asarray(self.known[top_k(scores, min(k, len(self.known)))], dtype=np.int64)
 
     def pairs(self, k: int | None = None) -> Pairs:
-        """The predicted labels of each document and, of those with the k best scores, the others.
+        """The pairs of each document with its predicted labels, and with its k best labels.
 
-        The first k pairs of a document are then those of its k best labels.
+        The first k pairs of a document are those of its k best labels.
         """
         marked = 2 * self.decisions
         if k is not None:
@@ -71,14 +71,13 @@ class Predictions:
         rows, labels, scores = rows[order], labels[order], scores[order]
         thresholds = self.thresholds.values[labels]
         is_logit = self.thresholds.scale == "logit"
-        values, limits = (
-            np.asarray(expit(each) if is_logit else each, dtype=np.float64)
-            for each in (scores.astype(np.float64), thresholds)
-        )
-        return Pairs(self.first + rows, labels, values, limits, marked.data[order] >= 2)
+        values = scores.astype(np.float64)
+        if is_logit:
+            values, thresholds = expit(values), expit(thresholds)
+        return Pairs(self.first + rows, labels, values, thresholds, marked.data[order] >= 2)
 
     def records(self, classes: NDArray[Any], k: int | None = None) -> list[dict[str, Any]]:
-        """A dict of lists for each document, with the fields of `record_columns`."""
+        """One dict of lists per document, with the fields of `record_columns`."""
         pairs = self.pairs(k)
         positions = np.arange(self.first, self.first + len(self.scores) + 1)
         ends = np.searchsorted(pairs.documents, positions).tolist()
@@ -99,7 +98,7 @@ class Predictions:
 
 
 def record_columns(thresholds: Thresholds, k: int | None = None) -> dict[str, Any]:
-    """The fields of records and their types: predicted labels, then the k best, the best first."""
+    """The fields of records and their types: predicted labels, then the k best labels."""
     values = "probabilities" if thresholds.scale == "logit" else "scores"
     columns: dict[str, Any] = {"labels": list[str], values: list[float], "thresholds": list[float]}
     return (
@@ -108,26 +107,24 @@ def record_columns(thresholds: Thresholds, k: int | None = None) -> dict[str, An
 
 
 def _short(values: NDArray[np.float64]) -> list[float]:
-    """Six digits, as of a float32; the order stays."""
+    """Round to six significant digits, the precision of a float32."""
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def as_frame(pairs: Iterable[Pairs], classes: NDArray[Any], thresholds: Thresholds) -> Any:
-    """Pairs as a pandas DataFrame, a row for each; raises before they are computed."""
+    """A pandas DataFrame with a row per pair; without pandas it raises before computing pairs."""
     try:
         import pandas as pd
     except ImportError as error:
         raise MissingExtraError("predict_frame", "pandas", "pandas") from error
     empty = Pairs(*(np.zeros(0, dtype) for dtype in (int, int, float, float, bool)))
-    documents, labels, values, limits, predicted = map(
-        np.concatenate, zip(empty, *pairs, strict=True)
-    )
+    joined = Pairs(*map(np.concatenate, zip(empty, *pairs, strict=True)))
     return pd.DataFrame(
         {
-            "document": documents,
-            "label": pd.Series(classes[labels], dtype="str"),
-            "probability" if thresholds.scale == "logit" else "score": values,
-            "threshold": limits,
-            "predicted": predicted,
+            "document": joined.documents,
+            "label": pd.Series(classes[joined.labels], dtype="str"),
+            "probability" if thresholds.scale == "logit" else "score": joined.values,
+            "threshold": joined.thresholds,
+            "predicted": joined.predicted,
         }
     )

@@ -1,4 +1,4 @@
-"""A fitted classifier as a folder: safetensors, JSON, tokenizer files and a model card."""
+"""Save a fitted classifier: safetensors, JSON, tokenizer files and a model card."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from longtail.classifier.estimator import LongTailClassifier
 
 FORMAT = 7
-"""Of the folder: raised when an older longtail could no longer read it."""
+"""Version of the folder's format; increased when older versions of longtail cannot read it."""
 WEIGHTS_AND_TOKENIZER = (
     "*.safetensors", "*.model", "tokenizer*", "vocab*", "merges*", "special_tokens_map.json",
     "added_tokens.json", "chat_template*",
 )  # fmt: skip
-"""Files of an encoder beside its configuration."""
+"""Files of an encoder besides its configuration."""
 HASHES_FILE = "documents.safetensors"
 """Hashes of the documents that the model was trained on."""
 COUNTS_FILE = "held_out.safetensors"
-"""Counts of the held-out documents of every label; not there if too few were held out."""
+"""Held-out counts of every label; missing if too few documents were held out."""
 N_RAREST = 10
 
 
@@ -51,9 +51,9 @@ def write_files(
     *,
     include_hashes: bool = True,
 ) -> None:
-    """Write the files of a classifier, beside those that are in the folder already.
+    """Write the files of a classifier; other files in the folder are kept.
 
-    `name`: what its card calls it. `run`: key and settings of the training that made it.
+    `name`: the model's name in the card. `run`: key and settings of the training run.
     """
     stats, ensemble = classifier.label_stats_, classifier.ensemble_
     ensemble.save(folder)
@@ -64,7 +64,7 @@ def write_files(
     if counts is not None:
         tensors = {name: np.array(part, np.int32) for name, part in counts._asdict().items()}
         save_file(tensors, folder / COUNTS_FILE)
-    # The same line ends on all systems, as checksums require.
+    # Line endings must be the same on all systems, as the file has a checksum.
     card = model_card(classifier, name, has_hashes=hashes is not None)
     (folder / CARD_FILE).write_text(card, "utf-8", newline="\n")
     config = {
@@ -97,16 +97,16 @@ def model_card(
     has_hashes: bool = True,
     for_transformers: bool = False,
 ) -> str:
-    """The card as Markdown.
+    """The model card as Markdown.
 
-    `name`: the folder or the repository of the model. `for_transformers`: it is not for longtail.
+    `name`: the folder or repository of the model. `for_transformers`: exported to transformers.
 
     Label names and settings come from data and from users: the template escapes all of them.
     """
     counts, facts = classifier.label_stats_.label_counts, classifier.facts_
     rarest = np.argsort(counts, kind="stable")
     models = classifier.ensemble_.models
-    # A Python string on one line, without what would end the code block.
+    # A Python string on one line, without the backticks that would end the code block.
     quoted = repr((name or "path/to/this/folder").replace("`", "'")).replace("\n", " ")
     return render_markdown(
         "card.md.j2",
@@ -119,10 +119,10 @@ def model_card(
         thresholds=classifier.thresholds_,
         shared=_shared(classifier.thresholds_),
         name=Markup(quoted),
-        # One encoder with its own head, which plain transformers can load.
         for_transformers=for_transformers,
         is_exported=models[0].engine == "onnx",
         is_int8=any(model.is_int8 for model in models),
+        # One encoder with its own head, which plain transformers can load.
         pipeline=len(models) == 1 and models[0].works_in_pipeline,
         stats=classifier.label_stats_,
         facts=facts,
@@ -138,7 +138,7 @@ def model_card(
 
 
 def _front_matter(base_model: str | None, library: str) -> str:
-    """What the Hugging Face hub reads. Language and data are not known here, and left out."""
+    """Metadata for the Hugging Face hub; language and dataset are unknown and left out."""
     facts: dict[str, Any] = {
         "library_name": library,
         "pipeline_tag": "text-classification",
@@ -149,7 +149,7 @@ def _front_matter(base_model: str | None, library: str) -> str:
 
 
 def _members(classifier: LongTailClassifier) -> list[dict[str, Any]]:
-    """Model, loss, settings and weight of every member."""
+    """Model, loss, settings and weight of every member of the blend."""
     plans, weights = classifier.plans_, classifier.ensemble_.weights
     return [
         {
@@ -167,7 +167,7 @@ def _members(classifier: LongTailClassifier) -> list[dict[str, Any]]:
 
 
 def _settings(plan: Plan) -> dict[str, str]:
-    """The settings of the model, with the names of local folders instead of their paths."""
+    """The model's settings; local paths are reduced to the folder's name."""
     shown = {key: str(value) for key, value in plan.model.to_dict().items()}
     return {
         key: Path(value).name if Path(value).is_absolute() else value
@@ -177,6 +177,6 @@ def _settings(plan: Plan) -> dict[str, str]:
 
 
 def _shared(thresholds: Thresholds) -> str | None:
-    """The probability from which any label applies, where all that are predicted share one."""
+    """The threshold as a probability, if all labels that can be predicted share one."""
     values = np.unique(thresholds.values[np.isfinite(thresholds.values)])
     return f"{expit(values[0]):.4f}" if len(values) == 1 else None

@@ -1,4 +1,4 @@
-"""What a report says of a trained model: kind, loss, date, and settings that are no defaults."""
+"""The summary of a trained model in reports: kind, loss, date, and non-default settings."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from longtail.classifier.plan import Plan
 
 MAX_LENGTH = 60
-# What stands in other places.
+# Parameters that have their own entries.
 ELSEWHERE = ("model", "loss", "loss_settings", "training", "thresholds", "folds")
 
 
 def describe_model(classifier: LongTailClassifier, folder: Path) -> dict[str, str]:
-    """Name -> value: model, loss, thresholds, date, version, settings that differ from defaults.
+    """Model, loss, thresholds, date, version and non-default settings, by name.
 
-    `folder`: where the classifier was loaded from. A blend has the values of its members.
+    `folder`: where the classifier was loaded from. A blend has the values of all members.
     """
     config = read_config(whole_folder(folder)) or {}
     defaults = type(classifier)().get_params(deep=False)
@@ -65,14 +65,14 @@ def _changed(settings: Settings, ignored: tuple[str, ...] = ()) -> dict[str, str
 
 
 def _joined(members: list[dict[str, str]]) -> dict[str, str]:
-    """The settings of all members, their values in order where they differ."""
+    """Merge the settings of all members; values that differ are listed in order."""
     names = dict.fromkeys(name for settings in members for name in settings)
     values = {name: [settings.get(name, "default") for settings in members] for name in names}
     return {k: v[0] if len(set(v)) == 1 else " + ".join(v) for k, v in values.items()}
 
 
 def _shown(value: Any) -> str:
-    """The value on one line; of a local folder the name alone."""
+    """The value on one line; a local path is reduced to its name."""
     if isinstance(value, str):
         return Path(value).name if Path(value).is_absolute() else value
     return f"{value:g}" if isinstance(value, float) else shown(value, MAX_LENGTH)

@@ -1,4 +1,4 @@
-"""The weights of the members of a blend, fitted on documents that no member was trained on."""
+"""The weights of a blend, fitted on documents that none of its members was trained on."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from scipy.special import expit
 from longtail.metrics.inputs import known_labels
 
 Floats = NDArray[np.float64]
-# Pairs of document and label that the few weights are fitted on.
+# Document-label pairs to fit on; there are few weights.
 FITTING_PAIRS = 1_000_000
-# Keeps weights finite if models are never wrong; negligible otherwise.
+# Keeps weights finite if a model is never wrong; negligible otherwise.
 RIDGE = 2e-4
 
 
 def blend_weights(scores: Sequence[Any], Y: Any) -> tuple[tuple[float, ...], float]:
-    """The weight of each member, at least 0, and the intercept.
+    """The non-negative weight of each member, and the intercept.
 
-    A logistic regression on held-out scores in which all labels have the same weight.
+    A logistic regression on held-out scores; every label has the same total weight.
     """
     columns, truth, importance = _fitting_pairs(scores, *known_labels(Y))
 
@@ -34,7 +34,7 @@ def blend_weights(scores: Sequence[Any], Y: Any) -> tuple[tuple[float, ...], flo
         ridge = RIDGE * np.append(params[:-1], 0.0)
         return float(value + ridge @ params / 2), np.append(columns.T @ slope, slope.sum()) + ridge
 
-    # Scores may have different units, such as the margins of an SVM.
+    # Standardise: logits and the margins of an SVM differ in scale.
     unit = np.sqrt((columns**2).mean(axis=0)) + 1e-12
     columns /= unit
     start = np.append(np.full(len(scores), 1 / len(scores)), 0.0)
@@ -50,9 +50,9 @@ def blend_weights(scores: Sequence[Any], Y: Any) -> tuple[tuple[float, ...], flo
 def _fitting_pairs(
     scores: Sequence[Any], Y: sp.csr_matrix, unknown: sp.csr_matrix | None
 ) -> tuple[Floats, Floats, Floats]:
-    """Known pairs that all members have scored: scores, whether the label applies, the weight.
+    """Known pairs that all members have scored: scores, truth and weight of each.
 
-    All pairs or, of very many, all positive ones and as many others as FITTING_PAIRS at random.
+    Beyond FITTING_PAIRS, all positive pairs, and a random sample of the negative ones.
     """
     n_documents, n_labels = Y.shape
     total = n_documents * n_labels
@@ -71,17 +71,17 @@ def _fitting_pairs(
     if unknown is not None:
         scored = ~np.asarray(unknown[rows, columns]).ravel()
     values = []
-    for each in scores:
-        if sp.issparse(each):
-            there = sp.csr_matrix((np.ones(each.nnz), each.indices, each.indptr), each.shape)
-            scored &= np.asarray(there[rows, columns]).ravel() > 0
-            values.append(np.asarray(each[rows, columns]).ravel())
+    for part in scores:
+        if sp.issparse(part):
+            stored = sp.csr_matrix((np.ones(part.nnz), part.indices, part.indptr), part.shape)
+            scored &= np.asarray(stored[rows, columns]).ravel() > 0
+            values.append(np.asarray(part[rows, columns]).ravel())
         else:
-            scored &= ~np.ma.getmaskarray(each)[rows, columns]
-            values.append(np.ma.getdata(each)[rows, columns])
+            scored &= ~np.ma.getmaskarray(part)[rows, columns]
+            values.append(np.ma.getdata(part)[rows, columns])
     truth = np.asarray(Y[rows, columns]).ravel()[scored].astype(np.float64)
     counts = np.maximum(1.0, np.asarray(Y.sum(axis=0)).ravel())
     weight = 1 / counts[columns[scored]] / np.where(truth > 0, 1.0, share)
     pairs = np.stack([value[scored] for value in values], axis=1).astype(np.float64)
-    # The mean over labels of the loss per document that has the label.
+    # The loss is the mean over labels, per document with the label.
     return pairs, truth, weight / (weight @ truth or weight.sum() or 1.0)

@@ -1,6 +1,6 @@
 """The folder of a fit in progress: finished folds and checkpoints survive a kill at any time.
 
-FOLDER/plan.json       the plans and the documents' fingerprint
+FOLDER/plan.json       the plans and a fingerprint of the documents
 FOLDER/fold-0/...      checkpoints of a fold in progress
 FOLDER/fold-0/model    the model of a finished fold
 FOLDER/member-1/...    the same for each model of a blend
@@ -28,7 +28,7 @@ from longtail.training.interrupt import NEVER, Stop
 PLAN_FILE = "plan.json"
 OURS = re.compile(rf"{re.escape(PLAN_FILE)}|(member-\d+/)?fold-\d+/.*")
 """Names of files that a fit writes."""
-# Seconds between two attempts to claim a fold of another process.
+# Seconds between attempts to lock a fold that another process is training.
 POLL_SECONDS = 0.5
 
 
@@ -39,17 +39,17 @@ def open_work(
     resume: bool,
     note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Work]:
-    """Make the folder, or check that it belongs to the same fit, and hold it.
+    """Create the folder, or check that it belongs to the same fit, and lock it.
 
-    Several processes, one for each fold, may begin at once with `resume`. Without it, an earlier
-    fit in the folder is removed; a folder with anything else in it is refused.
+    With `resume`, several processes may start at once, one for each fold. Without it, an earlier
+    fit in the folder is removed; a folder with anything else in it raises.
     """
     if folder is None:
         yield Work()
         return
     if n_processes() > 1:
         raise InputError(
-            "a training with a folder is one process: several would overwrite each other's "
+            "distributed training cannot use a folder: its processes would overwrite each other's "
             "files. On several GPUs train one fold in each process (--fold 0 --device cuda:0, "
             "--fold 1 --device cuda:1, ...)."
         )
@@ -70,7 +70,7 @@ def open_work(
 
 
 class Work:
-    """Checkpoints and finished folds of a fit; without a folder nothing is kept."""
+    """Checkpoints and finished folds of a fit; without a folder nothing is saved."""
 
     def __init__(
         self, space: Workspace | None = None, note: Callable[[str], None] = lambda text: None
@@ -78,12 +78,12 @@ class Work:
         self._space, self._note = space, note
 
     def member(self, number: int) -> Work:
-        """The part of one model of a blend."""
+        """The part of one member of a blend."""
         return Work(self._space and self._space.within(f"member-{number}"), self._note)
 
     @property
     def kept(self) -> str:
-        """What remains if the fit stops between two folds."""
+        """A sentence on what is kept if the fit stops between two folds."""
         if self._space is None:
             return "Nothing was saved: the training has no folder."
         return "Finished folds are kept: resume with --resume."
@@ -97,9 +97,9 @@ class Work:
         minutes: float = 0.0,
         stop: Stop = NEVER,
     ) -> None:
-        """Load the model of a finished fold, or fit it and keep it.
+        """Load the model of a finished fold, or fit and save it.
 
-        One process trains a fold; others wait until it is finished. `minutes`: between checkpoints.
+        One process trains a fold; others wait for it. `minutes`: interval of checkpoints.
         """
         if self._space is None:
             fit(None)
@@ -113,13 +113,14 @@ class Work:
                 while not lock.acquire():
                     stop.check(self.kept)
                     time.sleep(POLL_SECONDS)
+            checkpoints = Checkpoints(space, minutes)
             if (space.path / "model").is_dir():
                 _load(load, space, fold)
             else:
-                fit(Checkpoints(space, minutes))
+                fit(checkpoints)
                 _save(model, space, fold)
-            # Or those of a process that was killed right after it saved the model.
-            Checkpoints(space).clear()
+            # Also those of a process that was killed right after saving the model.
+            checkpoints.clear()
 
 
 def _load(load: Callable[[Path], None], space: Workspace, fold: int) -> None:
@@ -128,7 +129,7 @@ def _load(load: Callable[[Path], None], space: Workspace, fold: int) -> None:
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"the model of fold {fold} in {space.path} cannot be read ({error}). Remove that "
-            "folder to train it again."
+            "folder to train the fold again."
         ) from error
 
 
@@ -139,22 +140,22 @@ def _save(model: TextModel, space: Workspace, fold: int) -> None:
             sync_tree(private)
             space.adopt(private, "model")
     except Exception as error:
-        # Tokenizers report a full disk as a bare Exception.
+        # Tokenizers raise a bare Exception on a full disk.
         raise DataError(
             f"could not save the model of fold {fold} to {space.path / 'model'}: {error}. Its "
-            "last checkpoint is still there. Free some space, then resume with --resume."
+            "last checkpoint is kept. Free some space, then resume with --resume."
         ) from error
 
 
 def _remove_earlier(folder: Path) -> None:
     earlier = Workspace.open(folder)
     earlier.lock()
-    # Longtail's, but something else: a cell of `reproduce`, for example.
+    # The workspace may hold something else, such as a cell of `reproduce`.
     others = [name for name in earlier.names() if not OURS.fullmatch(name)] + earlier.others()
     if others:
         raise DataError(
-            f"{folder} holds something other than a training ({others[0]}). Move it, or choose "
-            "another folder."
+            f"{folder} contains files that no training wrote, such as {others[0]}. Move them, or "
+            "choose another folder."
         )
     earlier.remove()
 
@@ -162,8 +163,8 @@ def _remove_earlier(folder: Path) -> None:
 def _check_same(before: dict[str, Any] | None, now: dict[str, Any], folder: Path) -> None:
     if before is None or not {"plans", "documents"} <= before.keys():
         raise DataError(
-            f"{folder / PLAN_FILE} is damaged, so the training cannot be resumed. Start over with "
-            "--overwrite."
+            f"{folder / PLAN_FILE} is damaged, so that the training cannot be resumed. Start over "
+            "with --overwrite."
         )
     if before["documents"] != now["documents"]:
         raise InputError(
@@ -174,5 +175,5 @@ def _check_same(before: dict[str, Any] | None, now: dict[str, Any], folder: Path
     if changed:
         raise InputError(
             f"{folder} was started with other settings: {'; '.join(changed)}. Resume with the "
-            "same, or start over with --overwrite."
+            "same settings, or start over with --overwrite."
         )

@@ -1,6 +1,6 @@
 """Models: one table of kinds, one contract (`base.TextModel`). Texts in, scores out.
 
-A new kind is a module with its settings and its model, and a row of MODELS. Nothing here imports
+To add a kind, write its settings and its model, and add a row to MODELS. Nothing here imports
 torch: the module of a kind is imported when its model is built.
 """
 
@@ -26,11 +26,11 @@ class ModelKind:
 
     settings: type[ModelSettings]
     builder: str
-    """Module and class of the model, as in `longtail.models.bag:BagModel`."""
+    """Module and class (or function) that builds it, as in `longtail.models.svm:SvmModel`."""
     title: str
-    """What it is, for the model card."""
+    """Description for the model card."""
     folds: int
-    """Default number of folds: 1 if a fit is expensive."""
+    """Default number of folds: 1 if fitting is expensive."""
     takes_loss: bool = True
     uses_gpu: bool = True
 
@@ -79,11 +79,11 @@ def kind_of(settings: ModelSettings) -> str:
 def build_model(
     settings: ModelSettings, trust_remote_code: bool = False, engine: str = "torch"
 ) -> TextModel:
-    """Make an untrained model.
+    """Build an untrained model.
 
     Args:
-        trust_remote_code: it may run code of a pretrained encoder.
-        engine: onnx, for a model that was exported.
+        trust_remote_code: whether a pretrained encoder may run its own code.
+        engine: torch, or onnx for an exported model.
     """
     model: TextModel = resolve_name(MODELS[kind_of(settings)].builder)(settings)
     model.trust_remote_code = trust_remote_code
@@ -95,12 +95,12 @@ def build_model(
 
 
 def parse_model(value: Any) -> ModelSettings:
-    """A model as settings, as the name of a kind, or as a dict with a kind and flat settings.
+    """Settings from settings, the name of a kind, or a dict with `kind` and flat settings.
 
-    Fields of `Training` among the settings become the training of this model.
+    Fields of `Training` in the dict become the training of this model.
     """
     if isinstance(value, ModelSettings):
-        return dataclasses.replace(value)  # checked again: fields may have been assigned
+        return dataclasses.replace(value)  # validates again, as fields may have been assigned
     params: Any = {KIND: value} if isinstance(value, str) else value
     if not isinstance(params, Mapping):
         raise InputError(
@@ -123,7 +123,7 @@ def parse_model(value: Any) -> ModelSettings:
 
 
 def parse_models(value: Any) -> tuple[ModelSettings, ...]:
-    """One model, or the models of a blend."""
+    """The settings of one model, or of each model of a blend."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     models = tuple(parse_model(item) for item in (value if is_list else [value]))
     if not models:
@@ -132,10 +132,10 @@ def parse_models(value: Any) -> tuple[ModelSettings, ...]:
 
 
 def nested_params(flat: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """Parameters of the estimator from flat settings, as in recipes and flags.
+    """Estimator parameters from flat settings, as in recipes and flags.
 
-    Fields of the model and of `Training` stand beside the parameters, whose names are `known`. A
-    blend is a list of such dicts as `model`, each with its `kind`.
+    `known`: names of the parameters; other keys are fields of the model or of `Training`. The
+    `model` of a blend is a list of such dicts, each with its `kind`.
     """
     params = {key: value for key, value in flat.items() if key in known}
     training = {key: value for key, value in flat.items() if key in field_names(Training)}
@@ -149,7 +149,7 @@ def nested_params(flat: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
         params["model"] = parse_model({KIND: model, **of_model})
     elif of_model:
         raise InputError(
-            f"{', '.join(of_model)}: `model` holds models with their settings. Move it to the "
+            f"{', '.join(of_model)}: `model` holds models with their own settings. Move it to the "
             "model that it is meant for."
         )
     else:
@@ -160,7 +160,7 @@ def nested_params(flat: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
 
 
 def _check_flat(model: str, of_model: Mapping[str, Any], known: set[str]) -> None:
-    """Refuse settings of another model."""
+    """Raise if a setting belongs to another model."""
     fields = field_names(MODELS[model].settings)
     for key in of_model.keys() - fields:
         users = [name for name, kind in MODELS.items() if key in field_names(kind.settings)]
@@ -178,7 +178,7 @@ def _check_takes_loss(model: str) -> None:
 
 
 def check_used(training: Training, models: Sequence[ModelSettings]) -> None:
-    """Refuse settings of the training, and losses of models, that would have no effect."""
+    """Raise if training settings, or losses of models, would have no effect."""
     for model in models:
         if model.loss is not None or model.loss_settings is not None:
             _check_takes_loss(kind_of(model))

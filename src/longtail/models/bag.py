@@ -1,4 +1,4 @@
-"""`bag`: TF-IDF into a linear head, or into a small network. CPU, seconds, no download."""
+"""`bag`: TF-IDF into a linear head or a small network. Fast on a CPU, no download."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ WEIGHTS_FILE = "model.safetensors"
 # Documents that a thread scores at a time: with 4,000 labels, blocks of 512 took longer.
 BLOCK_DOCUMENTS = 128
 ARRAYS = {"starts": "int64", "columns": "int32", "weights": "float32", "bias": "float32"}
-"""The file of a linear head: a CSR matrix, labels x features, and a bias per label."""
-# Weights below this share of the largest one of their label are not kept: a third of the size of
-# 0.01, and cross-validated F1 (mean of micro and macro) of 76.07 instead of 75.57 on Reuters, 47.22
-# instead of 47.17 on pubmed_mesh. At 0.1 both lose.
+"""Arrays in the file of a linear head: a CSR matrix, labels x features, and a bias per label."""
+# Weights below this share of their label's largest are dropped. Compared with 0.01, the model has a
+# third of the size, and cross-validated F1 (mean of micro and macro) is 76.07 instead of 75.57 on
+# Reuters, 47.22 instead of 47.17 on pubmed_mesh. At 0.1 both are lower.
 SMALLEST = 0.03
 
 
 def build_bag(settings: Bag) -> TextModel:
-    return BagOfUnits(settings) if settings.hidden else LinearBag(settings)
+    return HiddenBag(settings) if settings.hidden else LinearBag(settings)
 
 
 def _features_of(settings: Bag) -> TextFeatures:
@@ -63,8 +63,10 @@ def _features_of(settings: Bag) -> TextFeatures:
 
 
 class LinearBag(OnFeatures):
-    """One weight per feature and label, solved for: exactly, or for squared hinge on the documents
-    that matter. Sparse in memory and in files."""
+    """A linear head solved to convergence, for squared hinge on the documents that matter.
+
+    Its weights are sparse in memory and in files.
+    """
 
     def __init__(self, settings: Bag) -> None:
         self.settings: Bag = settings
@@ -94,12 +96,12 @@ class LinearBag(OnFeatures):
         if is_hinge:
             from longtail.training.hinge import BIAS, nearest_duals, solve_hinge
 
-            each = module.label_weight
-            each_C = C if each is None else C * each.numpy()
-            alike = repr(dataclasses.replace(self.settings, C=None))
-            solutions = {} if context.earlier is None else context.earlier.setdefault(alike, {})
+            label_weight = module.label_weight
+            label_C = C if label_weight is None else C * label_weight.numpy()
+            key = repr(dataclasses.replace(self.settings, C=None))
+            solutions = {} if context.earlier is None else context.earlier.setdefault(key, {})
             duals = nearest_duals(solutions, C)
-            weight = solve_hinge(features, Y, each_C, progress, partial, duals)
+            weight = solve_hinge(features, Y, label_C, progress, partial, duals)
             bias = np.full(Y.shape[1], BIAS, dtype=np.float32)
         else:
             device = device_of(training.device)
@@ -141,13 +143,13 @@ class LinearBag(OnFeatures):
 
     def merged(self, others: Sequence[Any], shares: Shares) -> Self:
         models = [self, *others]
-        one = type(self)(self.settings)
-        one.scale, one._features = self.scale, self._features
-        parts = zip(models, shares, strict=True)
+        merged = type(self)(self.settings)
+        merged.scale, merged._features = self.scale, self._features
+        parts = list(zip(models, shares, strict=True))
         weight = sum(sp.diags(share) @ model._weight for model, share in parts)
-        bias = sum(share * model._bias for model, share in zip(models, shares, strict=True))
-        one._keep(_without_small(sp.csr_matrix(weight, dtype=np.float32)), np.asarray(bias))
-        return one
+        bias = sum(share * model._bias for model, share in parts)
+        merged._keep(_without_small(sp.csr_matrix(weight, dtype=np.float32)), np.asarray(bias))
+        return merged
 
     def graph(self) -> nn.Module:
         return SparseRows(self._by_feature, self._bias)
@@ -168,8 +170,8 @@ class LinearBag(OnFeatures):
         except ValueError as error:
             raise DataError(
                 f"{path} does not belong to the rest of its model: expected weights of {n_labels} "
-                f"labels, got others ({error}). Copy the model again from where it came from, or "
-                "train it again."
+                f"labels, got inconsistent arrays ({error}). Copy the model again from where it "
+                "came from, or train it again."
             ) from error
         self._keep(weight, bias)
 
@@ -177,7 +179,7 @@ class LinearBag(OnFeatures):
 def _read_sparse(
     arrays: Mapping[str, NDArray[Any]], shape: tuple[int, int]
 ) -> tuple[sp.csr_matrix, Floats]:
-    """Weights and biases; a ValueError if they are not whole."""
+    """Weights and biases; raises a ValueError if the arrays are inconsistent."""
     kinds = {name: (array.dtype.name, array.ndim) for name, array in arrays.items()}
     if kinds != {name: (kind, 1) for name, kind in ARRAYS.items()}:
         raise ValueError(f"arrays {kinds}")
@@ -185,24 +187,22 @@ def _read_sparse(
     if (len(starts), len(bias)) != (shape[0] + 1, shape[0]):
         raise ValueError(f"{len(bias)} biases")
     if starts[-1] != len(weights) or not (np.isfinite(weights).all() and np.isfinite(bias).all()):
-        raise ValueError(f"{starts[-1]} numbers of {len(weights)}")
+        raise ValueError(f"{len(weights)} weights, not all finite or not those of its rows")
     weight = sp.csr_matrix((weights, columns, starts), shape=shape)
-    weight.check_format(full_check=True)  # refuses starts and columns outside of the shape
+    weight.check_format(full_check=True)  # raises if starts or columns are out of bounds
     return weight, bias
 
 
 def _without_small(weight: sp.csr_matrix) -> sp.csr_matrix:
-    """Without weights that are small beside the largest of their label."""
+    """Drop, in place, weights that are small compared with the largest of their label."""
     largest = abs(weight).max(axis=1).toarray().ravel()
     weight.data[abs(weight.data) <= SMALLEST * np.repeat(largest, np.diff(weight.indptr))] = 0
     weight.eliminate_zeros()
     return weight
 
 
-class BagOfUnits(OnFeatures, NetworkModel):
+class HiddenBag(OnFeatures, NetworkModel):
     """TF-IDF into a hidden layer, trained in steps."""
-
-    defaults = Bag.training_defaults
 
     def __init__(self, settings: Bag) -> None:
         self.settings: Bag = settings
@@ -217,8 +217,8 @@ class BagOfUnits(OnFeatures, NetworkModel):
     def feature_values(
         self, columns: NDArray[Any], amounts: Floats, labels: NDArray[np.int64]
     ) -> tuple[Floats64, Floats64]:
-        # Integrated gradients from no features on, in closed form: the hidden layer has no bias, so
-        # that the same units are above zero all the way.
+        # Integrated gradients from an empty text, in closed form: without a bias in the hidden
+        # layer the same units are active all along the path.
         weights = {name: v.cpu().numpy() for name, v in self.network.state_dict().items()}
         units = weights["words.weight"][columns].astype(np.float64) * amounts[:, None]
         heads = weights["labels.weight"][labels] * (units.sum(axis=0) > 0)
@@ -239,7 +239,7 @@ class BagOfUnits(OnFeatures, NetworkModel):
 
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
         self.load_encoding(folder)
-        # Sizes are compared with those of the file before any memory is allocated.
+        # On the meta device no memory is allocated until the shapes match those of the file.
         with torch.device("meta"):
             self.network = self._make_network(n_labels)
         load_network(self.network, folder / WEIGHTS_FILE)
@@ -251,7 +251,7 @@ class BagOfUnits(OnFeatures, NetworkModel):
 
 
 class BagNetwork(nn.Module):
-    """One weight per word and unit of a hidden layer; the cost is that of the words in the text."""
+    """An embedding bag into a hidden layer: its cost grows with the words of the text only."""
 
     def __init__(self, n_features: int, n_labels: int, hidden: int, dropout: float) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The contract of a model: it fits itself, scores texts, saves itself to a folder and loads.
+"""The contract of a model: fit, score texts, save to a folder, load.
 
-And what models with a torch network share, and the weights in their files.
+Also what models with a torch network share, and reading their weights.
 """
 
 from __future__ import annotations
@@ -37,119 +37,116 @@ Floats = NDArray[np.float32]
 Scale = Literal["logit", "margin"]
 Engine = Literal["torch", "onnx"]
 Shares = NDArray[np.float32]
-"""How much each of several models, a row each, counts in their mean, label by label."""
+"""Weights of models in their mean, (models, labels)."""
 MakeLoss = Callable[..., MultiLabelLoss]
-"""Called with the label statistics, and settings such as `reduction`."""
+"""Builds a loss from label statistics and settings such as `reduction`."""
 
 
 @dataclass(frozen=True)
 class FitContext:
-    """What a fit needs beside data, loss and training."""
+    """What a fit needs besides data, loss and training settings."""
 
     encode: Callable[[TextModel], Any]
-    """The training texts as `TextModel.encode` makes them, once for all folds if they share it."""
+    """Returns the training texts, encoded; folds with the same encoding share the work."""
     validation: Callable[[TextModel], Validation | None]
-    """Documents for early stopping."""
+    """Returns documents for early stopping, if it is on."""
     seed: int
     checkpoints: Checkpoints | None
     progress: OnProgress
     note: Callable[[str], None]
     stop: Stop
     kept: str
-    """What remains of the run if it stops now, as a sentence."""
+    """A sentence on what is kept if the run stops now."""
     describe: Callable[[int], str]
-    """The document of a row, for an error message."""
+    """Describes the document of a row in error messages."""
     earlier: dict[Any, Any] | None = None
-    """What fits of other settings on the same documents leave for those that learn alike."""
+    """Warm starts: what fits with other settings on the same documents left for later ones."""
 
 
 class TextModel(ABC):
-    """A model of one kind; files are safetensors, JSON and tokenizer files only."""
+    """A model of one kind; it saves only safetensors, JSON and tokenizer files."""
 
     scale: Scale = "logit"
-    """Whether scores are logits, or margins: signed distances to a hyperplane."""
+    """Scores are logits, or margins (signed distances to a hyperplane)."""
     settings: ModelSettings
     encoding_key: Any = None
-    """Models with equal keys encode texts alike, such as those of all folds; None: they do not."""
+    """Models with equal keys share encoded texts, as the folds do; None: not shared."""
     trust_remote_code = False
-    """Whether a pretrained encoder may bring code that is run; set by the caller only."""
+    """Whether a pretrained encoder may run its own code; set by the caller only."""
     works_in_pipeline = False
     """Whether `transformers.pipeline` loads the saved folder."""
     engine: Engine = "torch"
     """What computes the scores."""
     is_int8 = False
-    """Whether it computes them with integers of 8 bits."""
+    """Whether scores are computed in 8-bit integers."""
 
     @abstractmethod
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
-        """Learn from documents; ends ready to predict on `training.device`.
+        """Train, and be ready to predict on `training.device`.
 
-        Random numbers are torch's, seeded by the caller.
+        Random numbers come from torch, seeded by the caller.
         """
 
     @abstractmethod
     def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
-        """Scores, (documents, labels); `encoded`: what `encode` made of the texts."""
+        """Scores, (documents, labels); `encoded`: the texts as `encode` returned them."""
 
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> Any:
-        """The texts as inputs; `cache`: a folder for results that take long."""
+        """Encode texts as model inputs; `cache`: a folder to cache slow results in."""
         return texts
 
     def learn_encoding(self, texts: Sequence[str], cache: Path | None = None) -> Any:
-        """Learn from the training texts, of all folds and without their labels, how to encode;
-        return them encoded."""
+        """Learn the encoding (a vocabulary, say) from the texts of all folds; return them encoded.
+
+        It sees no labels.
+        """
         return self.encode(texts, cache)
 
     def share_encoding(self, other: Any) -> None:  # noqa: B027
-        """Encode as another model of the same settings has learned to."""
+        """Take over the encoding of another model with the same `encoding_key`."""
 
     def merged(self, others: Sequence[Self], shares: Shares) -> Self | None:
-        """One model whose scores are the mean of this one's and the others', if there is one."""
+        """One model with the weighted mean of the scores of this one and the others, or None."""
         return None
 
     def explain(self, text: str, labels: NDArray[np.int64], words: Spans) -> Contributions:
         """What each word of a text adds to the scores of labels, given by their columns."""
         raise InputError(
-            f"a model of the kind {type(self).__name__} has no explanations. Use bag, svm or "
-            "encoder, or write its method explain."
+            f"{type(self).__name__} has no explanations. Use bag, svm or encoder, or implement "
+            "its method explain."
         )
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write all that `load` needs.
+        """Write everything that `load` needs.
 
-        `safetensors.numpy.save_file` writes the bytes of an array as they are, in whatever order:
-        pass arrays through `np.ascontiguousarray`.
+        `safetensors.numpy.save_file` ignores strides: pass arrays through `np.ascontiguousarray`.
         """
 
     @abstractmethod
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
-        """Read what `save` wrote; ends ready to predict on the device."""
+        """Read what `save` wrote, and be ready to predict on the device."""
 
-    def resolved(self, training: Training) -> Training:
-        """The training with this model's defaults filled in."""
-        return training
-
-    # What an exported model needs; a kind that cannot be exported has none of it.
+    # For export; a kind that cannot be exported implements none of these.
 
     def graph(self) -> nn.Module:
-        """A network of operations that ONNX has: scores of a batch of what `encode` returns."""
+        """A network of ONNX operations that scores a batch of what `encode` returns."""
         raise InputError(f"{self.settings.description} cannot be exported.")
 
     def words(self) -> Sequence[str]:
-        """What it knows of texts, to generate some of."""
+        """The vocabulary, to generate texts from."""
         return []
 
     def save_encoding(self, folder: Path) -> None:  # noqa: B027
-        """Write what `encode` needs, as part of `save` or in place of it."""
+        """Write what `encode` needs; an exported model saves only this and its graph."""
 
     def load_encoding(self, folder: Path) -> None:  # noqa: B027
         """Read what `save_encoding` wrote."""
 
     def save_for_transformers(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Write what `transformers.pipeline` loads, with further settings in its config.json."""
+        """Write what `transformers.pipeline` loads, adding settings to its config.json."""
         raise InputError(
-            f"{self.settings.description} is no model of transformers. Export it with --to onnx."
+            f"{self.settings.description} is not a transformers model. Export it with --to onnx."
         )
 
 
@@ -157,8 +154,6 @@ class NetworkModel(TextModel):
     """A network that is trained in steps with any loss."""
 
     network: nn.Module
-    defaults: ClassVar[Mapping[str, Any]]
-    """Fields of `Training` for this model."""
     bf16: ClassVar[bool] = False
     """Whether the network may be trained in bf16."""
 
@@ -169,7 +164,7 @@ class NetworkModel(TextModel):
             encoded,
             data.Y,
             loss(data.stats()),
-            self.resolved(training),
+            training.resolved(self.settings.training_defaults),
             partial=Partial(data.unknown, data.weights),
             is_head=self.is_head,
             bf16=self.bf16,
@@ -185,11 +180,11 @@ class NetworkModel(TextModel):
 
     @abstractmethod
     def prepare(self, data: TextData, context: FitContext) -> Encoded:
-        """Make the network, and what it needs to encode texts; return the encoded documents."""
+        """Build the network and its encoding; return the encoded documents."""
 
     @abstractmethod
     def is_head(self, parameter: str) -> bool:
-        """Whether a parameter, by name, belongs to the head, which learns faster."""
+        """Whether a parameter, by name, belongs to the head, which has its own learning rate."""
 
     def to_device(self, device: torch.device) -> None:
         """Move the network to a device, ready to predict."""
@@ -198,22 +193,19 @@ class NetworkModel(TextModel):
     def scores(self, texts: Sequence[str], encoded: Encoded | None = None) -> Floats:
         return predict_logits(self.network, self.encode(texts) if encoded is None else encoded)
 
-    def resolved(self, training: Training) -> Training:
-        return training.resolved(self.defaults)
-
     def graph(self) -> nn.Module:
         return self.network
 
 
 def read_header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Name -> shape and type of the tensors in a file."""
-    with safe_open(path, framework="numpy") as opened:
-        parts = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+    """Shape and dtype of each tensor in a safetensors file, by name."""
+    with safe_open(path, framework="numpy") as file:
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
         return {name: (tuple(p.get_shape()), p.get_dtype()) for name, p in parts.items()}
 
 
 def read_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """The tensors of a file, which must have these shapes, in float32, and no others."""
+    """Read the tensors of a file; raises unless they are exactly these, in float32."""
     header = read_header(path)
     for name in sorted({*header, *shapes}):
         expected = (shapes[name], "F32") if name in shapes else None
@@ -227,6 +219,6 @@ def read_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
 
 
 def load_network(network: nn.Module, path: Path) -> None:
-    """Load the weights of a network, which may be on the device meta."""
+    """Load the weights of a network, which may be on the meta device."""
     shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     network.load_state_dict(read_weights(path, shapes), assign=True)

@@ -1,4 +1,4 @@
-"""`encoder`: any Hugging Face encoder by name or folder, and one logit per label."""
+"""`encoder`: any Hugging Face encoder, by name or folder, with one logit per label."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from longtail.models.words import Pieces, Spans, spread
 from longtail.training.encoded import Encoded, EncodedTokens
 
 HEAD_FILE = "head.safetensors"
-LIMITS_FILE = "limits.json"  # of an exported encoder, which has no weights to read them from
+LIMITS_FILE = "limits.json"  # written for an exported encoder, which has no weights to read it from
 # What transformers raises for a folder that is incomplete, damaged, or of an unknown kind.
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
-# Files of an encoder, by any of the names that transformers reads.
+# Files of an encoder, with all names that transformers reads.
 NEEDED = {
     "config.json": ("config.json",),
     "model.safetensors": ("model*.safetensors",),
@@ -41,10 +41,10 @@ NEEDED = {
 
 
 class Limits(NamedTuple):
-    """Of the inputs of an encoder."""
+    """Limits on the inputs of an encoder."""
 
     n_tokens: int
-    """Token embeddings that it has."""
+    """Size of the token embedding table."""
     max_length: int
 
 
@@ -52,7 +52,6 @@ class EncoderModel(NetworkModel):
     """A Hugging Face encoder with a linear head, or with its own classification head."""
 
     bf16 = True
-    defaults = Encoder.training_defaults
 
     def __init__(self, settings: Encoder) -> None:
         self.settings: Encoder = settings
@@ -62,7 +61,7 @@ class EncoderModel(NetworkModel):
         self._pretrained: Any = None
         self._tokenizer: Any = None
         self._saved: tuple[Limits, str] | None = None
-        """Of an exported encoder: its limits, and its config.json."""
+        """For an exported encoder: its limits and its config.json."""
 
     def prepare(self, data: TextData, context: FitContext) -> Encoded:
         self.load_pretrained(data.label_names)
@@ -75,17 +74,17 @@ class EncoderModel(NetworkModel):
         id2label = dict(enumerate(label_names))
         names = {"id2label": id2label, "label2id": {name: k for k, name in id2label.items()}}
         try:
-            missing = self._make(source, len(label_names), names)
+            missing = self._build(source, len(label_names), names)
         except DataError:
             raise
         except UNREADABLE as error:
             raise DataError(_not_found(source, error)) from error
-        lacking = [name for name in missing if not self._is_new(name)]
-        if lacking:
+        missing = [name for name in missing if not self._may_be_new(name)]
+        if missing:
             # transformers would initialise them at random.
             raise DataError(
-                f"the encoder {source!r} has no weights for {len(lacking)} of its parts, the first "
-                f"of them {lacking[0]}. Its model.safetensors does not belong to its config.json."
+                f"the encoder {source!r} has no weights for {len(missing)} of its parts, the first "
+                f"of them {missing[0]}. Its model.safetensors does not belong to its config.json."
             )
 
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> EncodedTokens:
@@ -101,7 +100,7 @@ class EncoderModel(NetworkModel):
 
     @torch.inference_mode(False)
     def explain(self, text: str, labels: NDArray[np.int64], words: Spans) -> Contributions:
-        """Integrated gradients over the token embeddings, from padding in place of each word on.
+        """Integrated gradients over the token embeddings, with padding tokens as the baseline.
 
         Words past the maximum length add nothing.
         """
@@ -115,8 +114,8 @@ class EncoderModel(NetworkModel):
             return Contributions(base, np.zeros((len(labels), len(words))))
         if "inputs_embeds" not in signature(self._pretrained.forward).parameters:
             raise InputError(
-                f"the encoder {type(self._pretrained).__name__} takes tokens only, and an "
-                "explanation needs one that takes embeddings too (inputs_embeds)."
+                f"the encoder {type(self._pretrained).__name__} takes tokens only, but an "
+                "explanation needs one that also takes embeddings (inputs_embeds)."
             )
         table = self._pretrained.get_input_embeddings()
         device, pad = table.weight.device, self._tokenizer.pad_token_id
@@ -146,10 +145,10 @@ class EncoderModel(NetworkModel):
             save_file(self.network.labels.state_dict(), folder / HEAD_FILE)
 
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
-        missing = self._make(str(folder), n_labels, {})
+        missing = self._build(str(folder), n_labels, {})
         if missing:
             raise DataError(
-                f"{folder} has no weights for {min(missing)} and {len(missing) - 1} other parts of "
+                f"{folder} has no weights for {missing[0]} and {len(missing) - 1} other parts of "
                 "its model. It is damaged: train it again."
             )
         if isinstance(self.network, MeanNetwork):
@@ -175,20 +174,20 @@ class EncoderModel(NetworkModel):
     def save_for_transformers(self, folder: Path, settings: Mapping[str, Any]) -> None:
         if not self.works_in_pipeline:
             raise InputError(
-                "an encoder with mean pooling cannot be a model of transformers, whose "
-                "classification models pool in other ways. Train with --pooling cls, or export it "
+                "an encoder with mean pooling cannot be a transformers model, as none of its "
+                "classification models pools like this. Train with --pooling cls, or export it "
                 "with --to onnx."
             )
         parts = (self._pretrained, self._tokenizer)
         if not all(type(part).__module__.startswith("transformers.") for part in parts):
             raise InputError(
-                "the encoder has code of its own, which is not exported. Export with --to onnx."
+                "the encoder runs its own code, which is not exported. Export with --to onnx."
             )
         self.save(folder)
-        most = {"model_max_length": self._limits().max_length}
-        for name, added in (("config.json", settings), ("tokenizer_config.json", most)):
+        limit = {"model_max_length": self._limits().max_length}
+        for name, added in (("config.json", settings), ("tokenizer_config.json", limit)):
             content = json.loads((folder / name).read_text("utf-8")) | added
-            content.pop("auto_map", None)  # of code that is not used
+            content.pop("auto_map", None)  # refers to code that is not used
             (folder / name).write_text(json.dumps(content, indent=2), "utf-8")
 
     def _load_tokenizer(self, source: str, has_weights: bool = True) -> None:
@@ -196,15 +195,15 @@ class EncoderModel(NetworkModel):
 
         check_encoder(source, self.trust_remote_code, has_weights)
         with _quiet():
-            # Always explicit: otherwise transformers prompts on the terminal, our input perhaps.
+            # Always explicit: with None transformers would prompt on stdin, which may hold texts.
             self._tokenizer = AutoTokenizer.from_pretrained(
                 source, trust_remote_code=self.trust_remote_code
             )
         if len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
             raise ValueError("its tokenizer has no words: the tokenizer files are missing")
 
-    def _make(self, source: str, n_labels: int, names: dict[str, Any]) -> list[str]:
-        """Make tokenizer and network; return the names of missing weights."""
+    def _build(self, source: str, n_labels: int, names: dict[str, Any]) -> list[str]:
+        """Build tokenizer and network; return the names of missing weights, sorted."""
         from transformers import AutoModel, AutoModelForSequenceClassification
 
         self._load_tokenizer(source)
@@ -220,7 +219,7 @@ class EncoderModel(NetworkModel):
                     source,
                     num_labels=n_labels,
                     problem_type="multi_label_classification",
-                    # A pretrained head may have other labels; a saved one is ours.
+                    # A pretrained head may have other labels; the head of a saved model may not.
                     ignore_mismatched_sizes=bool(names),
                     **names,
                     **settings,
@@ -232,26 +231,26 @@ class EncoderModel(NetworkModel):
         mismatched = [entry[0] for entry in info["mismatched_keys"]]
         return sorted({*info["missing_keys"], *mismatched})
 
-    def _is_new(self, weight: str) -> bool:
-        """Whether a weight belongs to the head or a pooler, which a checkpoint may not have."""
+    def _may_be_new(self, weight: str) -> bool:
+        """Whether a weight belongs to the head or a pooler, which a checkpoint may lack."""
         if weight.startswith("pooler.") or ".pooler." in weight:
             return True
         return self.settings.pooling == "cls" and self.is_head(f"model.{weight}")
 
     def _limits(self) -> Limits:
-        """What was saved or, of the encoder itself, the setting limited by its positions."""
+        """The saved limits; otherwise `max_length` is also limited by the position embeddings."""
         if self._saved is not None:
             return self._saved[0]
-        limits = [self.settings.max_length]
-        most = getattr(self._pretrained.config, "max_position_embeddings", None)
-        if isinstance(most, int) and most > 0:
-            limits.append(most)
+        lengths = [self.settings.max_length]
+        n_positions = getattr(self._pretrained.config, "max_position_embeddings", None)
+        if isinstance(n_positions, int) and n_positions > 0:
+            lengths.append(n_positions)
         for name, module in self.network.named_modules():
             if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-                # RoBERTa and its relatives count positions from their padding index on.
+                # RoBERTa-like encoders count positions from their padding index on.
                 padding = module.padding_idx
-                limits.append(module.num_embeddings - (0 if padding is None else padding + 1))
-        return Limits(self._pretrained.get_input_embeddings().num_embeddings, min(limits))
+                lengths.append(module.num_embeddings - (0 if padding is None else padding + 1))
+        return Limits(self._pretrained.get_input_embeddings().num_embeddings, min(lengths))
 
 
 class MeanNetwork(nn.Module):
@@ -263,7 +262,7 @@ class MeanNetwork(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.labels = nn.Linear(encoder.config.hidden_size, n_labels)
         for name, parameter in encoder.named_parameters():
-            # The pooler of the first token is not used and would never get a gradient.
+            # The pooler of the first token is unused and would never get a gradient.
             if name.startswith("pooler."):
                 parameter.requires_grad_(False)
 
@@ -273,9 +272,8 @@ class MeanNetwork(nn.Module):
         attention_mask: Tensor,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        states = self.encoder(
-            input_ids=input_ids, attention_mask=attention_mask, **_embedded(inputs_embeds)
-        ).last_hidden_state
+        outputs = _call(self.encoder, input_ids, attention_mask, inputs_embeds)
+        states = outputs.last_hidden_state
         known = attention_mask.unsqueeze(-1).to(states.dtype)
         pooled = (states * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
         logits: Tensor = self.labels(self.dropout(pooled))
@@ -295,20 +293,21 @@ class SequenceNetwork(nn.Module):
         attention_mask: Tensor,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        logits: Tensor = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, **_embedded(inputs_embeds)
-        ).logits
+        logits: Tensor = _call(self.model, input_ids, attention_mask, inputs_embeds).logits
         return logits
 
 
-def _embedded(embeddings: Tensor | None) -> dict[str, Tensor]:
-    """Embeddings in place of tokens, which not every encoder takes."""
-    return {} if embeddings is None else {"inputs_embeds": embeddings}
+def _call(
+    model: nn.Module, input_ids: Tensor | None, mask: Tensor, embeddings: Tensor | None
+) -> Any:
+    """Call an encoder with tokens or with embeddings; not every one has the second argument."""
+    more = {} if embeddings is None else {"inputs_embeds": embeddings}
+    return model(input_ids=input_ids, attention_mask=mask, **more)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without progress bars and warnings of transformers."""
+    """Silence progress bars and warnings of transformers."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -323,7 +322,7 @@ def _quiet() -> Iterator[None]:
 
 
 def is_at_hand(source: str) -> bool:
-    """Whether it is a folder, or in the cache of the hub; the network is not asked."""
+    """Whether an encoder is a local folder or in the hub's cache; does not use the network."""
     from huggingface_hub import try_to_load_from_cache
 
     if Path(source).expanduser().is_dir():
@@ -332,18 +331,18 @@ def is_at_hand(source: str) -> bool:
     try:
         return any(isinstance(try_to_load_from_cache(source, name), str) for name in names)
     except ValueError:
-        return False  # not a name that the hub could have
+        return False  # not a valid repository name
 
 
 def check_source(source: str) -> None:
-    """Raise if the path of a folder is meant and no encoder is there."""
+    """Raise if the source is a path and there is no encoder."""
     folder = Path(source).expanduser()
     is_path = source.startswith((".", "/", "~")) or source.count("/") > 1
-    if _lacking(folder) if folder.is_dir() else is_path:
+    if _missing_files(folder) if folder.is_dir() else is_path:
         raise DataError(_not_found(source, FileNotFoundError("no such folder")))
 
 
-def _lacking(folder: Path) -> list[str]:
+def _missing_files(folder: Path) -> list[str]:
     return [
         name
         for name, patterns in NEEDED.items()
@@ -352,7 +351,7 @@ def _lacking(folder: Path) -> list[str]:
 
 
 def _not_found(source: str, error: Exception) -> str:
-    """What is missing, where it was searched, and how to use a local folder."""
+    """The message on an encoder that cannot be loaded: what is missing, and what to do."""
     folder = Path(source)
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     how = (
@@ -360,8 +359,8 @@ def _not_found(source: str, error: Exception) -> str:
         "files (tokenizer.json), as --encoder FOLDER."
     )
     if folder.is_dir():
-        lacking = _lacking(folder)
-        what = f"it lacks {', '.join(lacking)}" if lacking else f"it could not be read ({reason})"
+        missing = _missing_files(folder)
+        what = f"it lacks {', '.join(missing)}" if missing else f"it could not be read ({reason})"
         return f"the folder {source} is not an encoder: {what}. {how}"
     from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
 

@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 from longtail.errors import InputError, printable
 
 Floats64 = NDArray[np.float64]
-# Differences of scores below this count as this, or rounding would look like an error.
+# Floor of the denominator of relative errors, or rounding would look like an error.
 LEAST_DIFFERENCE = 1e-3
-# Labels, and words of each, in the repr.
+# The repr's maximum number of labels, and of words per label; its maximum length.
 SHOWN, REPR_LIMIT = 3, 500
 
 
 class Contributions(NamedTuple):
-    """What a model makes of a text."""
+    """What the words of a text add to the scores of labels."""
 
     base: Floats64
-    """The score of each label without the words, (labels,)."""
+    """Score of each label without the words, (labels,)."""
     values: Floats64
-    """(labels, words)"""
+    """What each word adds, (labels, words)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,26 +35,26 @@ class Explanation:
 
     text: str
     words: list[tuple[int, int]]
-    """Beginning and end of each word, in code points of the text."""
+    """Start and end of each word in the text, in code points."""
     labels: list[str]
-    """The best first."""
+    """Label names, by descending score."""
     scores: Floats64
-    """As of `decision_function`, (labels,)."""
+    """As from `decision_function`, (labels,)."""
     values: Floats64
-    """(labels, words)"""
+    """What each word adds, (labels, words)."""
     base: Floats64
     """The scores without the words, (labels,)."""
 
     @property
     def error(self) -> Floats64:
-        """How far base and values are from the scores, relative to what the words add, (labels,).
+        """Relative error of each label, (labels,).
 
         0.01: the values miss 1 % of the difference between score and base.
         """
         return relative_error(self.values.sum(axis=1), self.scores - self.base)
 
     def best(self, label: str | None = None, k: int = 10) -> list[tuple[str, float]]:
-        """The k words that add most to the score of a label, without the label of the first."""
+        """The k words that add most to the score of a label, by default of the first label."""
         if label is not None and label not in self.labels:
             raise InputError(f"{label!r} is not among the labels explained: {self.labels}.")
         if not self.labels:
@@ -64,7 +64,7 @@ class Explanation:
         return [(self.text[slice(*self.words[n])], float(values[n])) for n in order]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, for JSON; a label has a value for each word."""
+        """Plain lists and numbers, for JSON; each label has one value per word."""
         columns = (self.scores, self.base, self.error, self.values)
         rows = zip(self.labels, *(column.tolist() for column in columns), strict=True)
         fields = ("label", "score", "base", "error", "values")
@@ -84,6 +84,6 @@ class Explanation:
 
 
 def relative_error(sums: Floats64, differences: Floats64) -> Floats64:
-    """How far sums of values are from the differences of scores that they explain."""
+    """The error of sums of values, relative to the score differences that they explain."""
     least = np.maximum(np.abs(differences), LEAST_DIFFERENCE)
     return np.asarray(np.abs(sums - differences) / least, dtype=np.float64)

@@ -1,7 +1,7 @@
-"""TF-IDF features that are saved as JSON and numbers, without pickle.
+"""TF-IDF features, saved without pickle.
 
-Arrow cuts and counts the texts, in threads; n-grams of characters are made once for each distinct
-word rather than for each of its occurrences.
+Arrow splits and counts the texts, in threads; character n-grams are made once per distinct word,
+not once per occurrence.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from longtail.errors import DataError, InputError
 from longtail.models.words import Pieces, Spans, runs
 from longtail.training.devices import in_threads
 
-# Words of one character count only where a corpus has no longer ones, and single characters that
-# are no letters only where it has no words.
+# Minimum word lengths, tried in turn: words of one character count only if the corpus has no longer
+# ones, and other characters (0) only if it has no words at all.
 SHORTEST_WORDS = (2, 1, 0)
-NO_LETTERS = r"[^\pL\pN_]+"
+NON_WORD = r"[^\pL\pN_]+"
 # As str.split. Arrow's utf8_split_whitespace sometimes misses white space at the end of the last
-# text: the same call gave other words the next time (26.0.1).
+# text: a second call with the same input gave other words (26.0.1).
 SPACE = r"[\s\pZ\x0b\x1c-\x1f\x{85}]+"
-# Few short texts may share no word at all: up to this many documents, one will do as well.
+# A few short texts may share no word: a min_df of up to this falls back to 1.
 LOW_MIN_DF = 2
 BLOCK_CHARACTERS = 4_000_000
 
 Counts = tuple[Any, sp.csr_matrix]
-"""Distinct strings as an Arrow array, and how often each text has them."""
+"""Distinct strings as an Arrow array, and their counts, (texts, strings)."""
 
 
 @dataclass(eq=False)
 class TextFeatures:
-    """Counts of words, weighted by rarity, and scaled to length one; fields as in Bag and Svm."""
+    """TF-IDF rows of unit length; the fields are those of Bag and Svm."""
 
     ngrams: int = 1
     min_df: int = 1
@@ -59,39 +59,39 @@ class TextFeatures:
         return len(self._idf)
 
     def fit_transform(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """Learn the vocabulary of the training texts; their features."""
+        """Learn the vocabulary and document frequencies; return the features of the texts."""
         for self._shortest in SHORTEST_WORDS:
             counts = self._learn(texts)
             if counts is not None:
                 break
         else:
             raise InputError(
-                f"the {len(texts)} texts hold nothing but white space, so there is nothing to "
+                f"the {len(texts)} texts contain nothing but white space, so there is nothing to "
                 "learn from. Check the text field of your data."
             )
         documents = np.bincount(counts.indices, minlength=counts.shape[1])
-        # As scikit-learn: one more document that has every word, so that nothing divides by zero.
+        # Smoothed as in scikit-learn: as if one more document had every word.
         self._idf = (np.log((1 + len(texts)) / (1 + documents)) + 1).astype(np.float32)
         return self._weigh(counts)
 
     def transform(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """The features of texts; one without any known word is a row of zeros."""
+        """The features of texts; a text without known words is a row of zeros."""
         pieces = []
-        for cut, known in zip(self._cuts(), self._vocabularies, strict=True):
-            blocks = [_on_vocabulary(block, known) for block in _in_blocks(cut, texts)]
+        for count, known in zip(self._counters(), self._vocabularies, strict=True):
+            blocks = [_on_vocabulary(block, known) for block in _in_blocks(count, texts)]
             pieces.append(sp.vstack([sp.csr_matrix((0, len(known))), *blocks], format="csr"))
         return self._weigh(sp.hstack(pieces, format="csr"))
 
     def pieces(self, text: str) -> Pieces:
-        """Where the known features are in a text; the shares of each sum to 1."""
+        """Where the known features occur in a text; the shares of each sum to 1."""
         known = self._vocabularies
-        placed = [*_place_words(text, self._shortest, self.ngrams, known[0])]
+        located = [*_locate_words(text, self._shortest, self.ngrams, known[0])]
         if self.char_ngrams:
-            for each in _place_characters(text, self.char_ngrams, known[1]):
-                places = np.where(each.features >= 0, each.features + len(known[0]), -1)
-                placed.append(each._replace(features=places))
-        everywhere = [np.concatenate(parts) for parts in zip(*placed, strict=True)]
-        pieces = Pieces(*(part[everywhere[0] >= 0] for part in everywhere))
+            part = _locate_characters(text, self.char_ngrams, known[1])
+            columns = np.where(part.features >= 0, part.features + len(known[0]), -1)
+            located.append(part._replace(features=columns))
+        fields = [np.concatenate(parts) for parts in zip(*located, strict=True)]
+        pieces = Pieces(*(field[fields[0] >= 0] for field in fields))
         total = np.bincount(pieces.features, pieces.shares, len(self))
         return pieces._replace(shares=pieces.shares / total[pieces.features])
 
@@ -105,14 +105,14 @@ class TextFeatures:
         return features
 
     def _learn(self, texts: Sequence[str]) -> sp.csr_matrix | None:
-        """Counts with a vocabulary made of these texts; None if they have no words."""
-        cuts = [list(_in_blocks(cut, texts)) for cut in self._cuts()]
+        """Learn the vocabularies and return the counts; None if the texts have no words."""
+        counts = [list(_in_blocks(count, texts)) for count in self._counters()]
         min_df = min(self.min_df, len(texts))
-        for least in dict.fromkeys((min_df, 1)):
-            learned = [self._vocabulary(blocks, least) for blocks in cuts]
+        for threshold in dict.fromkeys((min_df, 1)):
+            learned = [self._vocabulary(blocks, threshold) for blocks in counts]
             if not len(learned[0]):
                 continue
-            if least < min_df and self.min_df > LOW_MIN_DF:
+            if threshold < min_df and self.min_df > LOW_MIN_DF:
                 raise InputError(
                     f"no word is in {self.min_df} of the {len(texts)} training documents. "
                     "Lower min_df (--min-df)."
@@ -120,32 +120,33 @@ class TextFeatures:
             self._vocabularies = learned
             pieces = [
                 sp.vstack([_on_vocabulary(block, known) for block in blocks], format="csr")
-                for blocks, known in zip(cuts, learned, strict=True)
+                for blocks, known in zip(counts, learned, strict=True)
             ]
             return sp.csr_matrix(sp.hstack(pieces, format="csr"))
         return None
 
     def _vocabulary(self, blocks: list[Counts], min_df: int) -> Any:
-        """The strings of enough documents, sorted; of too many those that occur most often."""
+        """The strings in enough documents, sorted; at most the max_features most frequent."""
         strings = pa.concat_arrays([strings for strings, _ in blocks]).dictionary_encode()
         ids, n_strings = strings.indices.to_numpy(), len(strings.dictionary)
-        each = [(np.diff(counts.tocsc().indptr), counts.sum(axis=0).A1) for _, counts in blocks]
-        df = np.bincount(ids, np.concatenate([df for df, _ in each]), n_strings)
-        total = np.bincount(ids, np.concatenate([total for _, total in each]), n_strings)
+        block_df = [np.diff(counts.tocsc().indptr) for _, counts in blocks]
+        block_total = [counts.sum(axis=0).A1 for _, counts in blocks]
+        df = np.bincount(ids, np.concatenate(block_df), n_strings)
+        total = np.bincount(ids, np.concatenate(block_total), n_strings)
         kept = np.flatnonzero(df >= min_df)
         if len(kept) > self.max_features:
             kept = kept[np.argsort(-total[kept], kind="stable")[: self.max_features]]
         known = strings.dictionary.take(pa.array(kept))
         return known.take(pc.sort_indices(known))
 
-    def _cuts(self) -> list[Callable[[Sequence[str]], Counts]]:
-        """How to cut texts: into words, and into characters if requested."""
+    def _counters(self) -> list[Callable[[Sequence[str]], Counts]]:
+        """The functions that count: words, and character n-grams if requested."""
         shortest, ngrams, longest = self._shortest, self.ngrams, self.char_ngrams
         words = partial(_count_words, shortest=shortest, ngrams=ngrams)
         return [words, partial(_count_characters, longest=longest)] if longest else [words]
 
     def words(self) -> list[str]:
-        """The vocabulary: words, and n-grams of characters if requested."""
+        """The vocabulary: words, and character n-grams if requested."""
         return [word for known in self._vocabularies for word in known.to_pylist()]
 
     def save(self, folder: Path) -> None:
@@ -160,8 +161,9 @@ class TextFeatures:
         self._shortest, lists = saved["shortest_word"], saved["vocabularies"]
         self._vocabularies = [pa.array(words, pa.large_string()) for words in lists]
         self._idf = load_file(folder / "idf.safetensors")["idf"]
-        n_cuts, n_words = len(self._cuts()), sum(map(len, lists))
-        if (len(lists), self._idf.shape) != (n_cuts, (n_words,)) or self._idf.dtype != np.float32:
+        n_words = sum(map(len, lists))
+        expected = len(self._counters()), (n_words,)
+        if (len(lists), self._idf.shape) != expected or self._idf.dtype != np.float32:
             raise DataError(
                 f"{path} and idf.safetensors do not belong together: {n_words} words in "
                 f"{len(lists)} vocabularies, weights of shape {self._idf.shape}."
@@ -174,71 +176,71 @@ class TextFeatures:
             or not np.isfinite(self._idf).all()
         ):
             raise DataError(
-                f"{path} names a word twice or has a value that is not ours, or idf.safetensors "
-                "holds no numbers."
+                f"{path} repeats a word or has an invalid value, or idf.safetensors has values "
+                "that are not finite."
             )
 
 
-def _in_blocks(cut: Callable[[Sequence[str]], Counts], texts: Sequence[str]) -> Iterator[Counts]:
-    """The counts of some texts at a time, in their order."""
+def _in_blocks(count: Callable[[Sequence[str]], Counts], texts: Sequence[str]) -> Iterator[Counts]:
+    """Count blocks of texts, in order."""
     ends = np.cumsum([len(text) for text in texts]) // BLOCK_CHARACTERS
     edges = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(texts)]
     blocks = [texts[a:b] for a, b in pairwise(edges)]
-    yield from in_threads(cut, blocks)
+    yield from in_threads(count, blocks)
 
 
 def _count_words(texts: Sequence[str], shortest: int, ngrams: int) -> Counts:
-    words, rows = _cut_words(texts, shortest)
-    grams, places = [words], [rows]
+    words, rows = _split_words(texts, shortest)
+    grams, gram_rows = [words], [rows]
     for n in range(2, ngrams + 1):
-        joined, starts = _join_words(words, rows, n)
+        joined, starts = _word_ngrams(words, rows, n)
         grams.append(joined)
-        places.append(rows[starts])
-    return _count_strings(pa.concat_arrays(grams), np.concatenate(places), len(texts))
+        gram_rows.append(rows[starts])
+    return _count_strings(pa.concat_arrays(grams), np.concatenate(gram_rows), len(texts))
 
 
-def _cut_words(texts: Sequence[str], shortest: int) -> tuple[Any, NDArray[np.int64]]:
-    """The words of texts as an Arrow array, and the text of each."""
+def _split_words(texts: Sequence[str], shortest: int) -> tuple[Any, NDArray[np.int64]]:
+    """The words of texts as an Arrow array, and the row of each word's text."""
     lower = pc.utf8_lower(pa.array(texts, pa.large_string()))
     if shortest:
-        lists = pc.split_pattern_regex(lower, NO_LETTERS)
+        lists = pc.split_pattern_regex(lower, NON_WORD)
     else:
         spaced = [" ".join(text) for text in lower.to_pylist()]
         lists = pc.split_pattern_regex(pa.array(spaced, pa.large_string()), SPACE)
-    return _of_length(lists, max(1, shortest))
+    return _at_least(lists, max(1, shortest))
 
 
-def _of_length(lists: Any, shortest: int) -> tuple[Any, NDArray[np.int64]]:
+def _at_least(lists: Any, shortest: int) -> tuple[Any, NDArray[np.int64]]:
     words, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
     kept = pc.greater_equal(pc.utf8_length(words), shortest)
     return words.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
 
 
-def _join_words(words: Any, rows: NDArray[np.int64], n: int) -> tuple[Any, NDArray[np.int64]]:
-    """The n-grams of words of the same text, and the first word of each."""
+def _word_ngrams(words: Any, rows: NDArray[np.int64], n: int) -> tuple[Any, NDArray[np.int64]]:
+    """The n-grams of words, none across texts, and the index of their first words."""
     starts = np.flatnonzero(rows[: len(rows) - n + 1] == rows[n - 1 :])
     parts = [words.take(pa.array(starts + k)) for k in range(n)]
     joined = pc.binary_join_element_wise(*parts, pa.scalar(" ", pa.large_string()))
     return joined, starts
 
 
-def _cut_spaces(texts: Sequence[str]) -> tuple[Any, NDArray[np.int64]]:
-    """What white space separates, and the text of each."""
+def _split_on_spaces(texts: Sequence[str]) -> tuple[Any, NDArray[np.int64]]:
+    """The strings between white space, and the row of each one's text."""
     lower = pc.utf8_lower(pa.array(texts, pa.large_string()))
-    return _of_length(pc.split_pattern_regex(lower, SPACE), 1)
+    return _at_least(pc.split_pattern_regex(lower, SPACE), 1)
 
 
 def _count_characters(texts: Sequence[str], longest: int) -> Counts:
-    """N-grams of 2 and more characters inside words, which are what white space separates."""
-    words, counts = _count_strings(*_cut_spaces(texts), len(texts))
-    strings, sizes = _cut_characters(words, longest)
+    """N-grams of 2 and more characters inside words, here the strings between white space."""
+    words, counts = _count_strings(*_split_on_spaces(texts), len(texts))
+    strings, sizes = _character_ngrams(words, longest)
     rows = np.repeat(np.arange(len(words)), sizes)
     strings, of_words = _count_strings(strings, rows, len(words))
     return strings, sp.csr_matrix(counts @ of_words)
 
 
-def _cut_characters(words: Any, longest: int) -> tuple[Any, NDArray[np.int64]]:
-    """The n-grams of words between spaces, the short ones first, and how many each word has."""
+def _character_ngrams(words: Any, longest: int) -> tuple[Any, NDArray[np.int64]]:
+    """The n-grams of each word, padded with spaces, shortest first; and the number per word."""
     grams: list[str] = []
     ends = [0]
     for word in words.to_pylist():
@@ -250,15 +252,15 @@ def _cut_characters(words: Any, longest: int) -> tuple[Any, NDArray[np.int64]]:
 
 
 def _count_strings(strings: Any, rows: NDArray[np.int64], n_rows: int) -> Counts:
-    """The distinct strings, and how often each row has them."""
+    """The distinct strings, and their counts in each row."""
     encoded = strings.dictionary_encode()
     pairs = (np.ones(len(rows), np.float32), (rows, encoded.indices.to_numpy()))
     return encoded.dictionary, sp.csr_matrix(pairs, shape=(n_rows, len(encoded.dictionary)))
 
 
 def _find(text: str, words: Any) -> Spans:
-    """Where the words of a text are in it, as they follow each other."""
-    # Arrow lowers character by character, so that positions stay.
+    """The spans of consecutive words in their text."""
+    # Arrow lowercases character by character, so that positions do not change.
     lower, end = pc.utf8_lower(pa.array([text], pa.large_string()))[0].as_py(), 0
     spans = []
     for word in words.to_pylist():
@@ -268,27 +270,27 @@ def _find(text: str, words: Any) -> Spans:
     return np.array(spans, dtype=np.int64).reshape(-1, 2)
 
 
-def _place_words(text: str, shortest: int, ngrams: int, known: Any) -> Iterator[Pieces]:
-    """The words of the known n-grams in a text."""
-    words, rows = _cut_words([text], shortest)
+def _locate_words(text: str, shortest: int, ngrams: int, known: Any) -> Iterator[Pieces]:
+    """Each word of each n-gram of a text, with the n-gram's column."""
+    words, rows = _split_words([text], shortest)
     spans = _find(text, words)
     for n in range(1, ngrams + 1):
-        grams, first = _join_words(words, rows, n)
+        grams, first = _word_ngrams(words, rows, n)
         features = _positions(grams, known)
         for k in range(n):
             starts, ends = spans[first + k].T
             yield Pieces(features, starts, ends, np.ones(len(features)))
 
 
-def _place_characters(text: str, longest: int, known: Any) -> Iterator[Pieces]:
-    """The known n-grams of characters in a text, without the spaces around its words."""
-    words, _ = _cut_spaces([text])
+def _locate_characters(text: str, longest: int, known: Any) -> Pieces:
+    """The character n-grams of a text, without the spaces around its words."""
+    words, _ = _split_on_spaces([text])
     starts, ends = _find(text, words).T
     distinct = words.dictionary_encode()
-    strings, sizes = _cut_characters(distinct.dictionary, longest)
+    strings, sizes = _character_ngrams(distinct.dictionary, longest)
     features, ids = _positions(strings, known), distinct.indices.to_numpy()
     widths = pc.utf8_length(strings).to_numpy()
-    # In the order of the strings: each n begins anew before the word.
+    # As in `_character_ngrams`: for each n, from the space before the word on.
     counts = [
         length + 3 - n
         for length in pc.utf8_length(distinct.dictionary).to_pylist()
@@ -299,17 +301,17 @@ def _place_characters(text: str, longest: int, known: Any) -> Iterator[Pieces]:
     starts, ends = np.repeat(starts, sizes[ids]), np.repeat(ends, sizes[ids])
     first = starts + offsets[grams]
     inner = np.clip(first, starts, ends - 1), np.clip(first + widths[grams], starts + 1, ends)
-    yield Pieces(features[grams], *inner, np.ones(len(grams)))
+    return Pieces(features[grams], *inner, np.ones(len(grams)))
 
 
 def _positions(strings: Any, known: Any) -> NDArray[np.int64]:
-    """The position of each string in a vocabulary; -1 for others."""
-    found = pc.fill_null(pc.index_in(strings, value_set=known), -1)
-    return np.asarray(found.to_numpy(), dtype=np.int64)
+    """The position of each string in a vocabulary, or -1."""
+    positions = pc.fill_null(pc.index_in(strings, value_set=known), -1)
+    return np.asarray(positions.to_numpy(), dtype=np.int64)
 
 
 def _on_vocabulary(block: Counts, known: Any) -> sp.csr_matrix:
-    """The counts of the known strings, in their order."""
+    """The counts of the known strings, in vocabulary order."""
     strings, counts = block
     columns = _positions(strings, known)
     kept = columns >= 0

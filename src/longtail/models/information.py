@@ -1,4 +1,4 @@
-"""How much each feature says about the labels, so that informative ones are regularised less."""
+"""Information of each feature about the labels: informative features are regularised less."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-# Exponent of a feature's information, and the pseudo-documents of average labels that are added to
-# each feature; features whose pairs with labels are in memory at the same time.
+# Exponent of the information; pseudo-documents with average labels that are added to each feature;
+# features processed at a time.
 POWER, PRIOR, BLOCK_FEATURES = 0.25, 3.0, 4096
 
 
 def label_information(features: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.float32]:
-    """One weight per feature: its information about the labels to the power 1/4, of mean energy 1.
+    """One weight per feature: its information to the power 1/4, scaled to keep the total energy.
 
-    That is the Kullback-Leibler divergence, summed over labels, of the label's frequency in the
-    feature's documents from its frequency in all; three pseudo-documents of average labels are
-    added, so that a word of two documents has little information.
+    Information is the Kullback-Leibler divergence, summed over labels, of the label's frequency in
+    the feature's documents from its frequency in all. Three pseudo-documents with average labels
+    are added, so that a word in two documents has little information.
     """
     n_documents, n_features = features.shape
     present = sp.csc_matrix(features, copy=True)
@@ -29,8 +29,8 @@ def label_information(features: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.f
     counts = np.asarray(Y.sum(axis=0)).ravel()
     prior = np.clip(counts / n_documents, 0.5 / n_documents, 1 - 0.5 / (n_documents + 1))
     shrinkage = PRIOR / (df + PRIOR)
-    # A label absent from all documents of a feature changes by the shrinkage alone, so absent pairs
-    # are one sum per document frequency, and only the present ones are visited.
+    # For a label absent from all documents of a feature only the shrinkage matters: absent pairs
+    # take one sum per document frequency, and only the others are visited.
     values, inverse = np.unique(df, return_inverse=True)
     absent = np.array([_divergence(s * prior, prior).sum() for s in PRIOR / (values + PRIOR)])
     information = absent[inverse]

@@ -1,6 +1,6 @@
-"""Integrated gradients of several labels at once, by autograd alone.
+"""Integrated gradients of several labels at once.
 
-The steps of all labels share their forward passes; nothing of the network is changed.
+All labels share the forward passes; the network is not changed.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from torch import Tensor
 
 from longtail.models.explanation import Contributions, relative_error
 
-# Steps of the first attempt, which are doubled up to the last.
-FIRST_STEPS, LAST_STEPS = 16, 256
+# Steps of the first attempt; they are doubled up to the maximum.
+FIRST_STEPS, MAX_STEPS = 16, 256
 TOLERANCE = 0.01
-# Tokens in memory at a time: with a BERT of base size about 1 GB.
+# Tokens in memory at a time: about 1 GB with BERT base.
 TOKENS = 1024
 Forward = Callable[[Tensor], Tensor]
-"""From embeddings (steps, tokens, size) to logits (steps, labels)."""
+"""Maps embeddings (steps, tokens, size) to logits (steps, labels)."""
 
 
 def integrated_gradients(forward: Forward, start: Tensor, end: Tensor) -> Contributions:
-    """What each token adds to each label on the path from one text's embeddings to another's.
+    """What each token adds to each label on the path between two sequences of embeddings.
 
-    The steps are doubled until the values of a label sum to the difference of its scores, up to 1 %
-    of it; of the attempts on a label the one with the least error counts.
+    Steps are doubled until the values of each label sum to its score difference within 1 %; each
+    label keeps its attempt with the smallest error.
 
     Args:
-        start: embeddings without words, (tokens, size). end: of the text.
+        start: embeddings of the baseline, (tokens, size). end: embeddings of the text.
     """
     path = end - start
     with torch.no_grad():
-        first, last = (forward(each[None])[0].double().cpu().numpy() for each in (start, end))
+        first, last = (forward(point[None])[0].double().cpu().numpy() for point in (start, end))
     values = np.zeros((len(first), len(start)))
-    least, steps = np.full(len(first), np.inf), FIRST_STEPS
+    smallest, steps = np.full(len(first), np.inf), FIRST_STEPS
     open_labels = np.arange(len(first))
-    while len(open_labels) and steps <= LAST_STEPS:
+    while len(open_labels) and steps <= MAX_STEPS:
         attempt = _sum_steps(forward, start, path, open_labels.tolist(), steps)
         error = relative_error(attempt.sum(axis=1), (last - first)[open_labels])
-        better = error < least[open_labels]
-        values[open_labels[better]], least[open_labels[better]] = attempt[better], error[better]
-        open_labels = open_labels[least[open_labels] > TOLERANCE]
+        better = error < smallest[open_labels]
+        values[open_labels[better]], smallest[open_labels[better]] = attempt[better], error[better]
+        open_labels = open_labels[smallest[open_labels] > TOLERANCE]
         steps *= 2
     return Contributions(first, values)
 
@@ -50,7 +50,7 @@ def integrated_gradients(forward: Forward, start: Tensor, end: Tensor) -> Contri
 def _sum_steps(
     forward: Forward, start: Tensor, path: Tensor, labels: list[int], steps: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """The integral by Gauss and Legendre's quadrature, (labels, tokens)."""
+    """The integral by Gauss-Legendre quadrature, (labels, tokens)."""
     nodes, weights = np.polynomial.legendre.leggauss(steps)
     device, n_tokens = path.device, len(path)
     at = torch.tensor((nodes + 1) / 2, dtype=torch.float32, device=device)

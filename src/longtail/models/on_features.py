@@ -1,4 +1,4 @@
-"""What models on TF-IDF features share: features learned once, for all folds."""
+"""The base of models on TF-IDF features, which are learned once for all folds."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from longtail.training.encoded import EncodedBags
 
 
 class OnFeatures(TextModel):
+    """A model whose inputs are the features of `TextFeatures`."""
+
     _features: TextFeatures
 
     def use_features(self, features: TextFeatures) -> None:
@@ -43,17 +45,17 @@ class OnFeatures(TextModel):
         return EncodedBags(self._features.transform(texts))
 
     def explain(self, text: str, labels: NDArray[np.int64], words: Spans) -> Contributions:
-        """Exact: what a feature adds is spread over the words that it was made of.
+        """Exact: the contribution of a feature is spread over the words it was made of.
 
-        The length that the features of the text were divided by counts as a constant.
+        The norm of the text's features counts as a constant.
         """
         row = self._features.transform([text])
         base, values = self.feature_values(row.indices, row.data, labels)
-        places = spread(self._features.pieces(text), words, len(self._features))[row.indices]
-        return Contributions(base, np.asarray(values @ places))
+        shares = spread(self._features.pieces(text), words, len(self._features))[row.indices]
+        return Contributions(base, np.asarray(values @ shares))
 
     @abstractmethod
     def feature_values(
         self, columns: NDArray[Any], amounts: NDArray[np.float32], labels: NDArray[np.int64]
     ) -> tuple[Floats64, Floats64]:
-        """The scores of labels without features, and what each of these features adds to them."""
+        """The scores of labels for an empty text, and what each feature adds to them."""

@@ -1,4 +1,4 @@
-"""Models as ONNX files, made of the graph of any kind that has one, and computed by onnxruntime."""
+"""Exported models: the graph of any kind that has one, computed by onnxruntime."""
 
 from __future__ import annotations
 
@@ -26,40 +26,41 @@ from longtail.training.encoded import sorted_batches
 from longtail.training.settings import Training
 
 MODEL_FILE = "model.onnx"
-# Weights of more than 2 GB, which one file of this format cannot hold.
+# Weights of more than 2 GB, which do not fit into one ONNX file.
 DATA_FILE = "model.onnx.data"
 BATCH = 32
-# Operations of quantised weights: in products, and in embeddings.
+# Operators on quantised weights: of matrix products, and of embeddings.
 QUANTIZED = {"MatMulInteger", "DequantizeLinear"}
 
 
 class OnnxModel(TextModel):
-    """A model that encodes texts as its kind does, and whose scores onnxruntime computes."""
+    """Encodes texts as the model that it wraps, and computes its scores with onnxruntime."""
 
     engine: Engine = "onnx"
 
-    def __init__(self, kind: TextModel) -> None:
-        self.settings, self.scale, self.encoding_key = kind.settings, kind.scale, kind.encoding_key
-        self._kind = kind
+    def __init__(self, model: TextModel) -> None:
+        self.settings, self.scale = model.settings, model.scale
+        self.encoding_key = model.encoding_key
+        self._model = model
         self._folder = Path()
 
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
-        raise InputError("an exported model cannot be trained: train one of its kind.")
+        raise InputError("an exported model cannot be trained. Train one of its kind.")
 
     def explain(self, text: str, labels: NDArray[np.int64], words: Spans) -> Contributions:
-        raise InputError("an exported model has no explanations: explain the run it came from.")
+        raise InputError("an exported model has no explanations. Explain with the trained run.")
 
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> Any:
-        return self._kind.encode(texts, cache)
+        return self._model.encode(texts, cache)
 
     def words(self) -> Sequence[str]:
-        return self._kind.words()
+        return self._model.words()
 
     def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
         encoded = self.encode(texts) if encoded is None else encoded
         scores = np.empty((len(encoded), self._n_labels), dtype=np.float32)
-        # int8 has one scale for all numbers of a batch: the labels of a text would depend on the
-        # others. One by one is no slower.
+        # int8 scales the activations of a batch together, so that scores would depend on the other
+        # texts. One by one is no slower.
         for rows in sorted_batches(encoded.lengths, 1 if self.is_int8 else BATCH):
             scores[rows] = self._batch(encoded, rows)
         return scores
@@ -69,35 +70,35 @@ class OnnxModel(TextModel):
         return self._session.run(None, inputs)[0]
 
     def export(self, int8: bool) -> None:
-        """Make the file of this model of what its kind has learned."""
+        """Export the wrapped model to a temporary file and load it."""
         folder = Path(tempfile.mkdtemp(prefix="longtail-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         words = list(self.words())[-20:] or ["text"]
         example = self.encode([" ".join(words[:n]) for n in (3, 7, 20)])
-        _export(self._kind, example.batch(np.arange(3)), folder / MODEL_FILE)
+        _export(self._model, example.batch(np.arange(3)), folder / MODEL_FILE)
         if int8:
             _quantize(folder)
         self._open(folder)
 
     def save(self, folder: Path) -> None:
-        self._kind.save_encoding(folder)
+        self._model.save_encoding(folder)
         for path in self._folder.glob(f"{MODEL_FILE}*"):
             shutil.copyfile(path, folder / path.name)
 
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
-        self._kind.load_encoding(folder)
+        self._model.load_encoding(folder)
         scores = self._open(folder)
         if (scores.shape, scores.dtype) != ((1, n_labels), np.float32):
             raise DataError(
                 f"{folder / MODEL_FILE} does not belong to the rest of its model: expected scores "
-                f"of {n_labels} labels, got {scores.dtype} of the shape {scores.shape}. Export it "
+                f"of {n_labels} labels, got {scores.dtype} of shape {scores.shape}. Export it "
                 "again."
             )
 
     def _open(self, folder: Path) -> Any:
-        """Start a session of onnxruntime, with as many threads as torch has; the scores of a text.
+        """Start an onnxruntime session, with as many threads as torch; return one text's scores.
 
-        A file that belongs to something else is noticed now.
+        A file of another model fails here rather than at the first prediction.
         """
         onnx, onnxruntime = import_onnx()
         self._folder = folder
@@ -126,7 +127,7 @@ def import_onnx() -> tuple[Any, Any]:
 
 
 def _check_external(model: Any, folder: Path) -> None:
-    """Raise if weights are in any file but DATA_FILE in the same folder."""
+    """Raise if the model reads weights from any file but DATA_FILE beside it."""
     from onnx import TensorProto
 
     for tensor in _tensors(model):
@@ -142,7 +143,7 @@ def _check_external(model: Any, folder: Path) -> None:
 
 
 def _tensors(message: Any) -> Iterator[Any]:
-    """All tensors in a model, whatever they are part of."""
+    """All tensors in a protobuf message, at any depth."""
     for field, value in message.ListFields():
         if field.message_type is None:
             continue
@@ -154,13 +155,13 @@ def _tensors(message: Any) -> Iterator[Any]:
 
 
 def _export(model: TextModel, inputs: dict[str, torch.Tensor], path: Path) -> None:
-    """Trace the graph of a model; the number of documents, and their lengths, stay open."""
+    """Trace the graph of a model with a dynamic number and length of documents."""
     graph = model.graph().eval()
     import_onnx()
     device = next((part.device for part in graph.parameters()), torch.device("cpu"))
     inputs = {name: part.to(device) for name, part in inputs.items()}
-    is_open = torch.export.Dim.DYNAMIC
-    shapes = {name: dict.fromkeys(range(part.dim()), is_open) for name, part in inputs.items()}
+    dynamic = torch.export.Dim.DYNAMIC
+    shapes = {name: dict.fromkeys(range(part.dim()), dynamic) for name, part in inputs.items()}
     try:
         with _quiet(), torch.inference_mode():
             program = torch.onnx.export(
@@ -173,7 +174,7 @@ def _export(model: TextModel, inputs: dict[str, torch.Tensor], path: Path) -> No
                 verbose=False,
             )
             assert program is not None
-            program.save(path)  # beyond 2 GB with DATA_FILE
+            program.save(path)  # beyond 2 GB it also writes DATA_FILE
     except ImportError as error:
         raise MissingExtraError("the export", str(error.name), "onnx") from error
     except torch.onnx.errors.OnnxExporterError as error:
@@ -185,10 +186,10 @@ def _export(model: TextModel, inputs: dict[str, torch.Tensor], path: Path) -> No
 
 
 def _quantize(folder: Path) -> None:
-    """Store the weights of products and embeddings as integers of 8 bits.
+    """Quantise the weights of matrix products and embeddings to int8.
 
-    With a scale for each column: of 150 texts of Reuters 12 got other labels with one for all,
-    3 with these. Reduced to 7 bits 7 did, but then no sum overflows on processors without VNNI.
+    Of 150 texts of Reuters, 12 got other labels with one scale per matrix, 3 with one per column,
+    and 7 with the range also reduced to 7 bits, as sums overflow on CPUs without VNNI otherwise.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -196,7 +197,7 @@ def _quantize(folder: Path) -> None:
     if (folder / DATA_FILE).exists():
         raise InputError("int8 of a model of more than 2 GB is not supported. Leave out int8.")
     model = onnx.load(folder / MODEL_FILE)
-    # onnxruntime transposes weights, and then trips over the shapes that torch noted of them.
+    # onnxruntime transposes weights, and then fails on the shapes that torch recorded.
     del model.graph.value_info[:]
     with _quiet():
         quantize_dynamic(
@@ -210,7 +211,7 @@ def _quantize(folder: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without warnings and logs of the exporter, which are about its own insides."""
+    """Silence warnings and logs of the exporter, which concern its internals."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,6 +1,6 @@
-"""What a linear model may leave open, and which values are compared on held-out documents.
+"""Settings that a linear model may leave open, and the values to compare on held-out documents.
 
-A stage lists alternatives to the best settings so far; the next one starts from the best of these.
+A stage maps the best settings so far to alternatives; the next stage starts from the best of all.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import numpy as np
 
 Stage = Callable[[Any], list[Any]]
 HINGE = "squared-hinge"
-# Where the path of C begins, and where it goes: of a squared hinge, and of losses with a sigmoid.
+# The first C, and the next ones for a squared hinge and for losses with a sigmoid.
 DEFAULT_C = 1.0
 HINGE_PATH, PATH = (0.1, 10.0), (10.0, 100.0, 1000.0)
 REFINEMENT = 10**0.5
-# Median characters of a text below which n-grams of characters are tried: longer texts have enough
-# words. A script whose words are longer than LONG_WORD on average has no spaces.
+# Character n-grams are tried if texts have fewer characters than this (median), as longer ones have
+# enough words, or if words have more than LONG_WORD on average: a script without spaces.
 SHORT_TEXT, LONG_WORD = 400, 20
 CHAR_NGRAMS = 4
-# Pairs of document and label up to which `db` is tried, which costs all of them. (`bce` was behind
-# a squared hinge on each of the corpora of docs/log.md.)
+# Maximum document-label pairs for trying `db`, whose cost grows with them. (`bce` was worse than a
+# squared hinge on every corpus of docs/log.md.)
 ALL_PAIRS = 2_000_000
 SAMPLE = 1000
 
 
 def path(first: Any) -> list[Stage]:
-    """Coarse steps of C, then finer ones around the best."""
+    """Stages that search C: coarse steps, then finer ones around the best."""
     coarse = HINGE_PATH if first.loss == HINGE else PATH
 
     def fine(best: Any) -> list[Any]:
@@ -43,7 +43,7 @@ def path(first: Any) -> list[Stage]:
 
 
 def portfolio(first: Any, texts: Sequence[str], n_labels: int, any_loss: bool) -> list[Stage]:
-    """Of features, C and loss."""
+    """Stages that search C, features and loss."""
     stages = path(first)
     if asks_for_characters(texts):
         stages[2:2] = [lambda best: [dataclasses.replace(best, char_ngrams=CHAR_NGRAMS)]]
@@ -54,12 +54,12 @@ def portfolio(first: Any, texts: Sequence[str], n_labels: int, any_loss: bool) -
 
 
 def learn_alike(first: Any, second: Any) -> bool:
-    """Whether two settings differ in nothing but C."""
+    """Whether two settings differ at most in C."""
     return bool(dataclasses.replace(second, C=first.C) == first)
 
 
 def asks_for_characters(texts: Sequence[str]) -> bool:
-    """Whether the texts are short, or written without spaces."""
+    """Whether to try character n-grams: texts are short, or written without spaces."""
     sample = texts[:: max(1, len(texts) // SAMPLE)]
     lengths = np.array([len(text) for text in sample])
     n_words = sum(len(text.split()) for text in sample)

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from longtail.data import TextData
 
 POOLINGS = ("mean", "cls")
-# Documents that the fine-tuning of an encoder sees in all its epochs: 5,000 steps of 32. That makes
-# 24 epochs of Reuters and 15 of PubMed; docs/log.md has 20 to 30 of one and 10 to 30 of the other,
-# with little difference.
+# Documents seen in all epochs of fine-tuning an encoder: 5,000 steps of 32, which makes 24 epochs
+# of Reuters and 15 of PubMed. In docs/log.md 20 to 30 and 10 to 30 epochs differ little.
 SEEN, LEAST_EPOCHS, MOST_EPOCHS = 160_000, 3, 30
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 """A name on the Hugging Face hub: owner/name."""
@@ -29,9 +28,9 @@ HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 @dataclass(repr=False)
 class ModelSettings(Settings):
-    """Base of the settings of a model.
+    """Base class of model settings.
 
-    The fields here override those of the classifier for this model, as in a blend of several.
+    The fields here override those of the classifier for this model, as in a blend.
     """
 
     loss: str | None = field(default=None, kw_only=True)
@@ -39,32 +38,31 @@ class ModelSettings(Settings):
     training: Training | None = field(default=None, kw_only=True)
 
     default_loss: ClassVar[str | None] = "db"
-    """The loss if none is given; None: the data decide."""
+    """The loss if none is given; None: chosen on held-out documents."""
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
+    """This kind's defaults for fields of `Training` that are None."""
 
     def stages(self, data: TextData, loss: str | None) -> list[Stage]:
-        """How to find what these settings leave open; none if they are complete."""
+        """The search over what these settings leave open; empty if they are complete."""
         return []
 
-    training_defaults: ClassVar[Mapping[str, Any]] = {}
-    """Fields of `Training` that are None, for a network of this kind."""
-
     def training_for(self, training: Training, n_documents: int) -> Training:
-        """The training with what the number of documents decides."""
+        """Fill in what depends on the number of documents."""
         return training
 
     @property
     def trains_in_steps(self) -> bool:
-        """Whether it is trained in steps by `Training`, with random numbers, or solved exactly."""
+        """Whether it is trained in random steps, as `Training` says, rather than solved."""
         return False
 
     @property
     def base_model(self) -> str | None:
-        """The pretrained model on the Hugging Face hub that it starts from."""
+        """The pretrained model on the Hugging Face hub, if any."""
         return None
 
     @property
     def description(self) -> str:
-        """What learns, for tables."""
+        """A short description, for tables and messages."""
         raise NotImplementedError
 
 
@@ -83,11 +81,11 @@ class Bag(ModelSettings):
     hidden: int = setting(0, "Width of a hidden layer; 0: a linear head, solved to convergence.")
     C: float | None = setting(
         None,
-        "Inverse strength of the regularisation of a linear head; of bag, if not given, the best "
-        "on held-out documents.",
+        "Inverse regularisation strength of a linear head; by default of bag, the best one on "
+        "held-out documents.",
     )
     informed: bool = setting(
-        True, "Linear head: regularise words less that are informative about the labels."
+        True, "Linear head: regularise words that are informative about the labels less."
     )
     dropout: float = setting(0.5, "Hidden layer: dropout probability of its units.")
     ngrams: int = setting(1, "Maximum length of word n-grams.")
@@ -123,7 +121,7 @@ class Bag(ModelSettings):
 
 @dataclass(repr=False)
 class Auto(ModelSettings):
-    """The best of some linear models on TF-IDF, by held-out documents of the data."""
+    """The best of several linear models on TF-IDF, by their scores of held-out documents."""
 
     default_loss = None
 
@@ -138,7 +136,7 @@ class Auto(ModelSettings):
 
 @dataclass(repr=False)
 class Encoder(ModelSettings):
-    """A pretrained encoder and how its output becomes logits.
+    """A pretrained encoder with a classification head.
 
     Pooling `cls` uses the sequence-classification head of the encoder's architecture, as in the
     paper; the saved model loads with `transformers.pipeline("text-classification", top_k=None)`.
@@ -162,7 +160,7 @@ class Encoder(ModelSettings):
     dropout: float = setting(0.1, "Dropout probability of the pooled vector.")
 
     def __post_init__(self) -> None:
-        if isinstance(self.encoder, Path):  # as many write a folder
+        if isinstance(self.encoder, Path):
             self.encoder = str(self.encoder)
         if not isinstance(self.encoder, str):
             raise InputError(f"encoder must be a name or a path, got {self.encoder!r}.")
@@ -171,7 +169,7 @@ class Encoder(ModelSettings):
         check_number("dropout", self.dropout, 0, 0.99)
 
     def training_for(self, training: Training, n_documents: int) -> Training:
-        """As many epochs as see SEEN documents, unless the number is given."""
+        """Set the epochs, if not given, so that training sees SEEN documents in all."""
         if training.epochs is not None:
             return training
         epochs = round(SEEN / max(1, n_documents))
@@ -195,7 +193,7 @@ class Encoder(ModelSettings):
 class Svm(ModelSettings):
     """The paper's baseline: one linear support vector machine per label on TF-IDF."""
 
-    C: float = setting(1.0, "Inverse strength of the regularisation of a linear head.")
+    C: float = setting(1.0, "Inverse regularisation strength of a linear head.")
     class_weight: str | None = setting(None, "balanced: weight rare labels as frequent ones.")
     ngrams: int = setting(1, "Maximum length of word n-grams.")
     min_df: int = setting(1, "Minimum document frequency of a word.")

@@ -23,12 +23,12 @@ from longtail.models.settings import Svm
 from longtail.training.settings import Training
 
 WEIGHTS_FILE = "model.safetensors"
-# Labels from which starting worker processes pays off.
+# Number of labels from which worker processes pay off.
 MANY_LABELS = 500
 
 
 class SvmModel(OnFeatures):
-    """One-vs-rest LinearSVC; a label of no training document scores -1, one of all of them 1."""
+    """One-vs-rest LinearSVC; a label on no training document scores -1, one on all of them 1."""
 
     scale: Scale = "margin"
 
@@ -43,9 +43,9 @@ class SvmModel(OnFeatures):
         from joblib import Parallel, delayed
 
         features = context.encode(self).matrix.astype(np.float64)
-        # As metrics take it: NaN where it is unknown whether the label applies.
+        # NaN: it is unknown whether the label applies.
         columns = sp.csc_matrix(data.truth)
-        # Not in threads: liblinear's random numbers belong to the whole process.
+        # Not in threads: liblinear's random state is global to the process.
         machines = Parallel(n_jobs=-1 if columns.shape[1] >= MANY_LABELS else 1)(
             delayed(self._fit_label)(features, columns[:, [label]].toarray().ravel(), data.weights)
             for label in range(columns.shape[1])

@@ -1,8 +1,4 @@
-"""Token ids of texts, cached by content.
-
-Tokenizers use all cores; the tokens are cached under a hash of tokenizer, maximum length and texts,
-so that a second run does not tokenize again.
-"""
+"""Token ids of texts, cached under a hash of tokenizer, maximum length and texts."""
 
 from __future__ import annotations
 
@@ -26,11 +22,12 @@ from longtail.runs.files import whole_file
 from longtail.training.encoded import EncodedTokens
 
 CHUNK = 4096
-"""Texts passed to the tokenizer at a time."""
+"""Texts per call of the tokenizer."""
+# Longer texts are cut before tokenization, well behind the last token that is used.
 MIN_CHARACTERS, CHARACTERS_PER_TOKEN = 100_000, 100
 CACHE_BYTES = 2 << 30
 CACHE_NAMES = re.compile("[0-9a-f]{64}")
-"""Names of files in the cache: no other file is removed."""
+"""Names of cache files; no other file is evicted."""
 # A tokenizer stores its truncation and padding as state: one thread at a time may call it.
 TOKENIZER_LOCK = threading.Lock()
 Arrays = dict[str, NDArray[Any]]
@@ -39,20 +36,20 @@ Arrays = dict[str, NDArray[Any]]
 def tokenize(
     tokenizer: Any, texts: Sequence[str], max_length: int, *, cache: Path | None = None
 ) -> EncodedTokens:
-    """The first `max_length` tokens of every text."""
+    """Tokenize texts, truncated to `max_length` tokens."""
     pad = tokenizer.pad_token_id
     if pad is None:
         raise InputError(
-            "the tokenizer has no padding token, which batches need. Give it one and save it to "
-            "the encoder's folder: tokenizer.pad_token = tokenizer.eos_token; "
+            "the tokenizer has no padding token, which batches need. Set one and save it to the "
+            "encoder's folder: tokenizer.pad_token = tokenizer.eos_token; "
             "tokenizer.save_pretrained(FOLDER)"
         )
     special = tokenizer.num_special_tokens_to_add()
     if max_length <= special:
         # The tokenizer would not truncate at all.
         raise InputError(
-            f"max_length must be above {special}, the number of special tokens that the tokenizer "
-            f"adds to each text, got {max_length}."
+            f"max_length must be above {special}, the number of special tokens added to each text, "
+            f"got {max_length}."
         )
     with TOKENIZER_LOCK:
         path = None if cache is None else cache / content_key(tokenizer, texts, max_length)
@@ -71,48 +68,47 @@ def _tokenize(tokenizer: Any, texts: Sequence[str], max_length: int) -> Arrays:
         chunk = [replace_surrogates(text[:longest]) for text in texts[start : start + CHUNK]]
         ids = tokenizer(chunk, truncation=True, max_length=max_length)["input_ids"]
         pieces += [np.asarray(row, dtype=np.int32) for row in ids]
-    # Never empty: an empty text of a tokenizer without special tokens still looks up one.
+    # Never empty: if no text has a token, batches still look up one.
     padding = np.zeros(0 if any(map(len, pieces)) else 1, dtype=np.int32)
     offsets = np.cumsum([0, *map(len, pieces)], dtype=np.int64)
     return {"tokens": np.concatenate([*pieces, padding]), "offsets": offsets}
 
 
 def _longest(max_length: int) -> int:
-    """Texts of megabytes are truncated well behind the last token that is used."""
     return max(MIN_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
 
 
 def tokens_of(
     tokenizer: Any, text: str, max_length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The tokens of one text as `tokenize` gives them, and where each is in it, (tokens, 2).
+    """The tokens of one text, as from `tokenize`, and their spans, (tokens, 2).
 
-    A token that stands for no part of the text has an empty place.
+    Special tokens have empty spans.
     """
     if not tokenizer.is_fast:
         raise InputError(
-            f"the tokenizer {type(tokenizer).__name__} does not say where its tokens are in the "
-            "text. Explanations need a fast tokenizer: save the encoder with its tokenizer.json."
+            f"the tokenizer {type(tokenizer).__name__} does not return offsets, which explanations "
+            "need. Use a fast tokenizer: save the encoder with its tokenizer.json."
         )
     with TOKENIZER_LOCK:
-        made = tokenizer(
+        encoding = tokenizer(
             replace_surrogates(text[: _longest(max_length)]),
             truncation=True,
             max_length=max_length,
             return_offsets_mapping=True,
         )
-    tokens = np.array(made["input_ids"], dtype=np.int64)
-    return tokens, np.array(made["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+    tokens = np.array(encoding["input_ids"], dtype=np.int64)
+    return tokens, np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
 
 
 def content_key(tokenizer: Any, texts: Sequence[str], max_length: int) -> str:
-    """A hash that is the same for the same tokenizer, maximum length and texts."""
+    """A hash of tokenizer, maximum length and texts."""
     digest = hashlib.sha256()
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         description = repr(sorted(tokenizer.get_vocab().items())) + repr(tokenizer)
     else:
-        # Both are state of the last call, and set again by the next.
+        # State of the last call, which the next call sets again.
         backend.no_truncation()
         backend.no_padding()
         description = backend.to_str()
@@ -125,7 +121,7 @@ def content_key(tokenizer: Any, texts: Sequence[str], max_length: int) -> str:
 
 
 def _read(path: Path, n_texts: int) -> Arrays | None:
-    """What `_write` wrote; None if it is missing or damaged."""
+    """Read a cache file; None if it is missing or damaged."""
     try:
         arrays = load_file(path)
         os.utime(path)
@@ -136,7 +132,7 @@ def _read(path: Path, n_texts: int) -> Arrays | None:
 
 
 def _write(path: Path, arrays: Arrays) -> None:
-    """Add to the cache, if it can be written."""
+    """Add to the cache; ignore that it cannot be written."""
     with contextlib.suppress(OSError, SafetensorError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as temporary:

@@ -1,4 +1,4 @@
-"""The words of a text, alike for all kinds of models, and how features are spread over them."""
+"""The words that explanations of any model refer to, and how features are spread over them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 Spans = NDArray[np.int64]
-"""Beginning and end of each word, (words, 2), in code points."""
+"""Start and end of each word, (words, 2), in code points."""
 
-# Scripts that put no space between words: each character is a word.
+# Scripts without spaces between words: each character is a word.
 _UNSPACED = (
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}&&[\p{L}\p{N}]]\p{M}*"
 )
 _SPACED = rf"(?:(?!{_UNSPACED})[\p{{L}}\p{{N}}_]\p{{M}}*)+"
-# As str.isspace. What is neither word nor space is a word too, so that no feature is without one.
+# Runs of other characters are words too, so that every feature has one; spaces as in str.isspace.
 _OTHER = r"[^\p{L}\p{N}_\s\x1c-\x1f]+"
 _WORD = regex.compile(rf"(?V1){_UNSPACED}|{_SPACED}|{_OTHER}")
 
 
 def word_spans(text: str) -> Spans:
-    """All that is not white space: runs of letters and digits, and runs of other characters."""
+    """Everything but white space: runs of letters and digits, and runs of other characters."""
     spans = [match.span() for match in _WORD.finditer(text)]
     return np.array(spans, dtype=np.int64).reshape(-1, 2)
 
 
 class Pieces(NamedTuple):
-    """Stretches of a text that features are made of, and the share of each in its feature."""
+    """Spans of a text that features are made of, and the share of each in its feature."""
 
     features: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -38,7 +38,7 @@ class Pieces(NamedTuple):
 
 
 def spread(pieces: Pieces, words: Spans, n_features: int) -> sp.csr_matrix:
-    """Features x words: the share of each piece, spread evenly over the words that it touches."""
+    """Features x words: the share of each piece, spread evenly over the words it overlaps."""
     first = np.searchsorted(words[:, 1], pieces.starts, side="right")
     stop = np.searchsorted(words[:, 0], pieces.ends, side="left")
     touched = np.maximum(stop - first, 0)
@@ -48,7 +48,7 @@ def spread(pieces: Pieces, words: Spans, n_features: int) -> sp.csr_matrix:
 
 
 def runs(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Consecutive numbers from each start on, one run after another."""
+    """Concatenated ranges: `lengths` consecutive numbers from each start."""
     before = np.cumsum(lengths) - lengths
     numbers = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
     return np.asarray(numbers, dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Saved states of a training: one file each, replaced as a whole, never half written.
+"""Checkpoints: one safetensors file per state, replaced atomically.
 
-A state is tensors and plain facts, kept as safetensors with the facts as JSON in its header.
+The file holds the tensors; plain values ("facts") are JSON in its header.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ SUFFIX = ".safetensors"
 
 
 class Checkpoints:
-    """The states of one training in a workspace.
+    """The saved states of one training, in a workspace.
 
-    Args:
-        space: where the states are kept.
-        minutes: `due` says yes so long after the last save; 0: always.
+    `minutes`: time after the last save from which `due` is true; 0: always.
     """
 
     def __init__(self, space: Workspace, minutes: float = 5.0) -> None:
@@ -41,15 +39,15 @@ class Checkpoints:
     def save(
         self, tensors: Mapping[str, Tensor], facts: dict[str, Any] | None = None, name: str = STATE
     ) -> None:
-        """Write a state; the one before it is there until the new one is whole and on the disk."""
+        """Write a state; the previous one is kept until the new one is complete on disk."""
         path = self.folder / f"{name}{SUFFIX}"
         on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
         try:
             with whole_file(self._space.file(path.name)) as temporary:
                 save_file(on_cpu, temporary, metadata={"facts": json.dumps(facts or {})})
         except (OSError, SafetensorError) as error:
-            is_kept = path.exists()
-            kept = "The last good state is still there" if is_kept else "Nothing was saved before"
+            has_previous = path.exists()
+            kept = "The last good state is kept" if has_previous else "Nothing was saved before"
             raise DataError(
                 f"could not save to {path}: {error}. {kept}. Free some space, then resume with "
                 "--resume."
@@ -62,17 +60,17 @@ class Checkpoints:
         if not path.exists():
             return None
         try:
-            with safe_open(path, framework="pt") as opened:
-                facts = json.loads((opened.metadata() or {}).get("facts", "{}"))
-                names = opened.keys()
-                return {name: opened.get_tensor(name) for name in names}, facts
+            with safe_open(path, framework="pt") as file:
+                facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+                names = file.keys()
+                return {name: file.get_tensor(name) for name in names}, facts
         except (OSError, SafetensorError, ValueError) as error:
             raise DataError(
-                f"{path} cannot be read ({error}). Remove it to start this part again."
+                f"{path} cannot be read ({error}). Remove it to start this part over."
             ) from error
 
     def check_space(self, n_bytes: int) -> None:
-        """Raise if the disk has no space for a checkpoint of `n_bytes` beside the previous one."""
+        """Raise if the disk has no room for a checkpoint of `n_bytes` beside the previous one."""
         free = shutil.disk_usage(self.folder).free
         copies = 1 if (self.folder / f"{STATE}{SUFFIX}").exists() else 2
         needed = copies * n_bytes + (1 << 20)

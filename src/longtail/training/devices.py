@@ -1,4 +1,4 @@
-"""Where a network computes: devices by name, their precision, threads, and several processes."""
+"""Devices, precision, threads and processes that a network computes with."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from longtail.errors import InputError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# Below this many weights a step on the CPU is too short to share: on a busy two-core machine one
-# thread took 2 ms where two took 140 ms, waiting for each other.
+# With fewer weights a step on the CPU is too short for several threads: on a busy two-core machine
+# one thread took 2 ms where two took 140 ms, waiting for each other.
 SMALL_NETWORK = 10_000_000
 
 
 def device_of(name: str) -> torch.device:
-    """The device of a setting: `auto` is a GPU if there is one."""
+    """The torch device of a name; `auto` is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device, n_gpus = torch.device(name), torch.cuda.device_count()
@@ -43,7 +43,7 @@ def has_bf16(device: torch.device, precision: str) -> bool:
 
 
 def n_processes() -> int:
-    """Processes that torchrun started for one training."""
+    """The number of processes that torchrun started for this training."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -62,11 +62,11 @@ class Processes:
         self.rank = dist.get_rank()
 
     def wrap(self, network: nn.Module) -> nn.Module:
-        """The network as it is called: with gradients averaged over all processes."""
+        """Wrap the network so that gradients are averaged over all processes."""
         return network if self.count == 1 else nn.parallel.DistributedDataParallel(network)
 
     def without_sync(self, network: nn.Module) -> AbstractContextManager[Any]:
-        """A backward pass that only accumulates gradients, without averaging them."""
+        """Context for a backward pass that accumulates gradients without averaging them."""
         return nullcontext() if self.count == 1 else network.no_sync()  # type: ignore[operator]
 
     def mean(self, value: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class Processes:
 
 @contextmanager
 def gpu_stream(device: torch.device, deterministic: bool) -> Iterator[None]:
-    """On a GPU, use a separate stream, which graphs are recorded from."""
+    """On a GPU, compute in a separate stream, as recording CUDA graphs requires."""
     if device.type != "cuda":
         yield
         return
@@ -93,20 +93,20 @@ def gpu_stream(device: torch.device, deterministic: bool) -> Iterator[None]:
 
 @contextmanager
 def _deterministic_kernels() -> Iterator[None]:
-    # Without it matrix products may use their workspace in another order each time.
+    # Without it cuBLAS may use its workspaces in another order each time.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic
-    filled = memory.fill_uninitialized_memory
+    fills_memory = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
-    # Filling new memory guards against reading it too early, and costs as much as all the rest.
+    # Filling uninitialised memory costs as much as all the rest of deterministic mode.
     memory.fill_uninitialized_memory = False
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
-        memory.fill_uninitialized_memory = filled
+        memory.fill_uninitialized_memory = fills_memory
 
 
 @contextmanager
@@ -125,9 +125,9 @@ def limited_threads(network: nn.Module) -> Iterator[None]:
 def in_threads(
     function: Callable[[Item], Result], items: Sequence[Item], **settings: Any
 ) -> Iterator[Result]:
-    """The results of a function that releases the GIL, in the order of the items, on all cores.
+    """Map a function that releases the GIL over the items, on all cores; results keep their order.
 
-    `settings`: of the executor.
+    `settings`: arguments of the ThreadPoolExecutor.
     """
     executor = ThreadPoolExecutor(max(1, min(len(items), joblib.cpu_count())), **settings)
     try:

@@ -1,4 +1,4 @@
-"""Texts as inputs of a network: token ids or sparse features, in batches, on their device."""
+"""Texts as network inputs: token ids or sparse features, in batches, on their device."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 IntArray = NDArray[np.int64]
-# Batches among which documents are sorted by length: more means less padding and less shuffling.
-# At most half of all, or few documents would make the same batches in every epoch.
+# Documents are sorted by length within pools of SORTED_TOGETHER batches: larger pools mean less
+# padding and less shuffling. There are at least MIN_PARTS pools, or few documents would make the
+# same batches in every epoch.
 SORTED_TOGETHER = 50
 MIN_PARTS = 2
 
 
 class Encoded(Protocol):
-    """Texts as inputs of a network: a batch of any rows, as arguments of its forward."""
+    """Encoded texts; `batch` returns any rows of them as keyword arguments of `forward`."""
 
     @property
     def lengths(self) -> IntArray:
-        """The cost of each text: batches are made of similar lengths."""
+        """Length of each text; batches group texts of similar lengths."""
 
     def __len__(self) -> int: ...
 
@@ -34,7 +35,7 @@ class Encoded(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class EncodedBags:
-    """Sparse features whose rows become the flat inputs of an embedding bag."""
+    """Sparse features; a batch is the flat input of an embedding bag."""
 
     matrix: sp.csr_matrix
 
@@ -70,7 +71,7 @@ class Partial:
     def tensors(
         self, device: torch.device, rows: Any = slice(None), labels: Any = slice(None)
     ) -> tuple[Tensor | None, Tensor | None]:
-        """The mask and the sample weights of a loss, for some documents and labels."""
+        """The loss's mask of known pairs and its sample weights, for some documents and labels."""
         mask = weights = None
         if self.unknown is not None:
             mask = torch.from_numpy(~self.unknown[rows][:, labels].toarray()).to(device)
@@ -99,7 +100,6 @@ class EncodedTokens:
         return np.diff(self.offsets)
 
     def select(self, rows: IntArray) -> EncodedTokens:
-        """Some of the texts, in the order of the rows."""
         starts, lengths = self.offsets[rows], self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -117,7 +117,7 @@ class EncodedTokens:
 def _padded(
     flat: NDArray[Any], starts: IntArray, lengths: IntArray, pad: int
 ) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Runs of a flat array as rows of one matrix, and where it is not padding."""
+    """Slices of a flat array as the rows of a padded matrix, and the mask of their values."""
     places = np.arange(max(1, int(lengths.max(initial=0))))
     mask = places < lengths[:, None]
     matrix = np.full(mask.shape, pad, dtype=np.int64)
@@ -126,7 +126,7 @@ def _padded(
 
 
 def epoch_batches(lengths: IntArray, size: int, seed: int, epoch: int) -> list[IntArray]:
-    """All documents once, shuffled but of similar length within a batch."""
+    """The batches of an epoch: every document once, shuffled, with similar lengths in a batch."""
     rng = np.random.default_rng([seed, epoch])
     rows = rng.permutation(len(lengths))
     batches: list[IntArray] = []
@@ -139,13 +139,13 @@ def epoch_batches(lengths: IntArray, size: int, seed: int, epoch: int) -> list[I
 
 
 def sorted_batches(lengths: IntArray, size: int) -> list[IntArray]:
-    """All documents once, the longest first: a batch that does not fit in memory fails early."""
+    """Batches of all documents, longest first: one that does not fit in memory fails early."""
     rows = np.argsort(-lengths, kind="stable")
     return [rows[k : k + size] for k in range(0, len(rows), size)]
 
 
 def padded_width(length: int, longest: int) -> int:
-    """The width that a batch is padded to: few different ones, so that few graphs are recorded.
+    """The width to pad a batch to; there are few different ones, so that few graphs are recorded.
 
     Multiples of 16 up to 256 tokens, then eight steps to each power of two.
     """
@@ -154,9 +154,9 @@ def padded_width(length: int, longest: int) -> int:
 
 
 class HostFeed:
-    """Inputs and targets made on the host; targets are flat indices and offsets, never dense.
+    """Makes batches on the host; targets are flat indices and offsets, never dense.
 
-    A batch is the arguments of the network, and those of the loss after the logits.
+    A batch is the arguments of the network, and those of the loss that follow the logits.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class HostFeed:
         self._encoded, self._Y, self._device, self._partial = encoded, Y, device, partial
 
     def width(self, rows: IntArray) -> int | None:
-        """The width that a batch is padded to; None: that of its longest text."""
+        """The width that a batch is padded to; None: the length of its longest text."""
         return None
 
     def batch(self, rows: IntArray, width: int | None) -> tuple[dict[str, Tensor], Any]:
@@ -175,9 +175,9 @@ class HostFeed:
 
 
 class DeviceFeed:
-    """All tokens and labels on the device; a batch is gathered there from row numbers.
+    """Holds all tokens and labels on the device and gathers batches there from row numbers.
 
-    Nothing here waits for the host, so that a CUDA graph can record it.
+    Nothing in `batch` synchronises with the host, so that a CUDA graph can record it.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class DeviceFeed:
 
     @staticmethod
     def n_bytes(encoded: EncodedTokens, Y: sp.csr_matrix, partial: Partial = WHOLE) -> int:
-        """Memory on the device, but for weights."""
+        """Device memory that a feed takes, without document weights."""
         tables = [table for table in (Y, partial.unknown) if table is not None]
         most = sum(int(np.diff(table.indptr).max(initial=1)) for table in tables)
         return int(encoded.tokens.nbytes + 16 * len(encoded) + 8 * most * len(encoded))
@@ -232,7 +232,7 @@ Feed = HostFeed | DeviceFeed
 def make_feed(
     encoded: Encoded, Y: sp.csr_matrix, device: torch.device, partial: Partial = WHOLE
 ) -> Feed:
-    """Keep tokens on a GPU with enough memory; otherwise make batches on the host."""
+    """A DeviceFeed for tokens on a GPU with enough memory, otherwise a HostFeed."""
     if device.type == "cuda" and isinstance(encoded, EncodedTokens):
         free, _ = torch.cuda.mem_get_info(device)
         if DeviceFeed.n_bytes(encoded, Y, partial) < free // 4:
@@ -241,6 +241,6 @@ def make_feed(
 
 
 def _label_table(Y: sp.csr_matrix) -> IntArray:
-    """The labels of each document in a row, padded with the number of labels."""
+    """The labels of each document as a row, padded with the number of labels."""
     table, _ = _padded(Y.indices, Y.indptr[:-1], np.diff(Y.indptr), Y.shape[1])
     return table

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end a training at the next safe moment, with its state saved."""
+"""SIGINT and SIGTERM end a training at the next safe point, with its state saved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from longtail.errors import LongtailError
 
 
 class StoppedError(LongtailError):
-    """A training was asked to stop; what it had done so far was saved if it has a folder."""
+    """A signal stopped a training; its progress is saved if it has a folder."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class Stop:
         self.signal: signal.Signals | None = None
 
     def check(self, saved: str) -> None:
-        """Raise if a stop was asked for; `saved` says what is kept."""
+        """Raise if a stop was requested; `saved`: a sentence on what is kept."""
         if self.signal is not None:
             raise StoppedError(f"stopped by {self.signal.name}. {saved}", 128 + self.signal)
 
@@ -53,7 +53,7 @@ def stopping() -> Iterator[Stop]:
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            # None: a handler that was not set from Python, and cannot be set again from here.
+            # None: a handler not installed from Python, which could not be restored.
             if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):
                 before[number] = handler
                 signal.signal(number, request)

@@ -28,10 +28,10 @@ from longtail.training.devices import in_threads
 from longtail.training.encoded import WHOLE, Partial, csr_tensors
 from longtail.training.newton import Problem, minimise
 
-# Labels of a chunk: fewer share fewer steps, more fill the caches. Of many documents fewer labels,
-# as a dozen matrices of documents x labels are alive at a time.
+# Labels of a chunk: smaller chunks share fewer steps, larger ones overflow the caches. CHUNK_PAIRS
+# limits documents x labels, as a dozen matrices of this size are alive at a time.
 CHUNK_LABELS, CHUNK_PAIRS = 32, 50_000_000
-# Numbers in the weights of a loss that cannot be cut into chunks.
+# Maximum number of weights for a loss that does not decompose into labels.
 WHOLE_WEIGHTS = 200_000_000
 LBFGS_STEPS = 200
 
@@ -58,13 +58,13 @@ def solve_linear(
     """The linear head that minimises C x loss + half the squared weights.
 
     Args:
-        features: documents x features. Y: documents x labels, ones alone.
+        features: documents x features. Y: documents x labels; stored values are ones.
         loss: with reduction "sum".
-        tolerance: norm of the final gradient relative to the first.
-        chunks: keeps finished chunks, so that an interrupted solution resumes after them.
+        tolerance: norm of the final gradient relative to the initial one.
+        chunks: where finished chunks are saved, to resume an interrupted solve.
     """
     device = torch.device(device)
-    loss = copy.deepcopy(loss).to(device)  # the caller's stays where it is
+    loss = copy.deepcopy(loss).to(device)  # the caller's loss stays on its device
     X = _Products(features, device)
     if not isinstance(loss, BalancedLoss):
         return _solve_whole(X, Y, loss, C, progress, partial)
@@ -99,9 +99,9 @@ def solve_linear(
 
 
 class _Products:
-    """Products with the features X and their transpose, of matrices with a column per label.
+    """Products of X and of its transpose with matrices that have a column per label.
 
-    By embedding bags, the fastest way on two cores of those that torch and scipy offer.
+    On two cores embedding bags were faster than the sparse products of torch and scipy.
     """
 
     def __init__(self, features: sp.csr_matrix, device: torch.device) -> None:
@@ -127,8 +127,8 @@ def _product(matrix: list[Tensor], values: Tensor) -> Tensor:
 def _in_parallel(
     solve: Callable[[Any], Any], cuts: list[Any], device: torch.device
 ) -> Iterator[Any]:
-    """Solve chunks; on a CPU one per core with one thread each, as threads that share a chunk wait
-    for each other, on a busy machine ten times as long as they work."""
+    """Solve chunks; on a CPU one per core, each in one thread: on a busy machine threads that share
+    a chunk wait for each other ten times as long as they work."""
     if device.type != "cpu":
         yield from map(solve, cuts)
         return
@@ -140,7 +140,7 @@ def _in_parallel(
 
 
 Cost = Callable[[Tensor], tuple[float, Tensor]]
-"""From logits (documents, some labels) to their summed cost and its gradient."""
+"""Maps logits (documents, some labels) to their summed cost and its gradient."""
 
 
 def _costs(
@@ -151,7 +151,7 @@ def _costs(
     device: torch.device,
     partial: Partial,
 ) -> Callable[[int, int], Cost]:
-    """The cost of the labels start..stop-1 in the order of solving."""
+    """A function that returns the cost of the labels start..stop-1, in solving order."""
     outline = torch.empty(1, device=device).expand(*Y.shape)
     mass = loss.document_mass(outline, read_targets(outline, csr_tensors(Y, device)[:2]), None)
     by_label = sp.csc_matrix(Y)[:, order]
@@ -194,7 +194,7 @@ def _solve_whole(
         )
     weight = torch.zeros(X.n_features, n_labels, device=X.device, requires_grad=True)
     bias = torch.zeros(n_labels, device=X.device, requires_grad=True)
-    targets, known = csr_tensors(Y, X.device)[:2], partial.tensors(X.device)
+    targets, mask_and_weights = csr_tensors(Y, X.device)[:2], partial.tensors(X.device)
     optimizer = torch.optim.LBFGS(
         [weight, bias], max_iter=LBFGS_STEPS, history_size=10, tolerance_grad=0.0,
         tolerance_change=1e-9, line_search_fn="strong_wolfe",
@@ -205,7 +205,7 @@ def _solve_whole(
         with torch.no_grad():
             logits = X.times(weight) + bias
         logits.requires_grad_(True)
-        value = C * loss(logits, targets, *known)
+        value = C * loss(logits, targets, *mask_and_weights)
         (slope,) = torch.autograd.grad(value, logits)
         with torch.no_grad():
             weight.grad = X.transposed(slope) + weight

@@ -1,7 +1,7 @@
 """One training loop for every network and every loss.
 
-It can be stopped and killed: a run that resumes from a checkpoint ends with the same weights as
-one that was not interrupted.
+A run that is stopped or killed, and resumed from its checkpoint, ends with the same weights as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from longtail.training.settings import Training
 from longtail.training.steps import Note, Steps, predict_logits
 from longtail.training.weights import Weights
 
-# Steps between two reads of the losses on a GPU: each waits for all queued work.
+# Steps between two reads of the losses on a GPU, as each read waits for all queued kernels.
 READ_EVERY = 50
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Documents scored after each epoch, and the score of their logits (higher is better)."""
+    """Documents to score after each epoch, and the metric of their logits (higher is better)."""
 
     encoded: Encoded
     score: Callable[[NDArray[np.float32]], float]
@@ -43,7 +43,7 @@ class Validation:
 
 @dataclass
 class State:
-    """The progress of a training, beside its weights: epochs done, steps of the current one."""
+    """Progress of a training: finished epochs, steps of the current one, the best epoch so far."""
 
     epoch: int = 0
     step: int = 0
@@ -58,11 +58,11 @@ class Trainer:
     With `validation` the weights of the best epoch are kept.
 
     Args:
-        training: without None among its fields.
+        training: resolved, so that no field is None.
         is_head: whether a parameter, by name, belongs to the head.
         bf16: whether the network may compute in bf16.
-        seed: of the batches. Dropout uses torch's random numbers, seeded by the caller.
-        describe: names a document, by its row, in an error.
+        seed: for shuffling. Dropout uses torch's random numbers, seeded by the caller.
+        describe: describes the document of a row in error messages.
     """
 
     network: nn.Module
@@ -105,56 +105,56 @@ class Trainer:
             is_head=self.is_head,
             note=self.note,
         )
-        self.at = State()
+        self.state = State()
 
     def train(self) -> State:
         """Run all epochs, from the last checkpoint if there is one."""
         if self.checkpoints is not None:
-            # Weights, two moments, the average and the best.
+            # Weights, AdamW's two moments, the best weights, and their average.
             copies = 4 + bool(self.training.ema)
             self.checkpoints.check_space(
                 copies * sum(weight.numel() * 4 for weight in self.weights.optimized)
             )
             self._resume(self.checkpoints)
         with gpu_stream(self.device, self.training.deterministic), limited_threads(self.network):
-            while self.at.epoch < self.epochs and not self._is_exhausted():
+            while self.state.epoch < self.epochs and not self._stops_early():
                 self._epoch()
                 if self.validation is not None:
                     self._validate(self.validation)
-                self.at.epoch, self.at.step = self.at.epoch + 1, 0
+                self.state.epoch, self.state.step = self.state.epoch + 1, 0
                 self._pause()
         self.weights.finish()
         self.network.eval()
-        return self.at
+        return self.state
 
     def _epoch(self) -> None:
         size, lengths = self.steps.batch_size, self.encoded.lengths
-        batches = epoch_batches(lengths, size, self.seed, self.at.epoch)
+        batches = epoch_batches(lengths, size, self.seed, self.state.epoch)
         waiting: list[tuple[IntArray, Tensor]] = []
         seen, since = 0, time.perf_counter()
-        saves_each = self.checkpoints is not None and self.training.checkpoint_minutes == 0
-        every = 1 if saves_each or self.device.type == "cpu" else READ_EVERY
-        for rows in batches[self.at.step :]:
+        saves_every_step = self.checkpoints is not None and self.training.checkpoint_minutes == 0
+        every = 1 if saves_every_step or self.device.type == "cpu" else READ_EVERY
+        for rows in batches[self.state.step :]:
             total = self.epochs * self.per_epoch
-            done = self.at.epoch * self.per_epoch + self.at.step
+            done = self.state.epoch * self.per_epoch + self.state.step
             waiting.append((rows, self.steps(rows, self.training.rate(done, total))))
-            self.at.step += 1
+            self.state.step += 1
             seen += len(rows)
-            is_last = self.at.step == len(batches)
+            is_last = self.state.step == len(batches)
             if is_last or len(waiting) >= every:
                 value = self._read_losses(waiting)
                 waiting = []
                 speed = seen / max(1e-9, time.perf_counter() - since)
                 now = Progress("training", done + 1, total, "steps", documents_per_second=speed)
-                now = replace(now, epoch=self.at.epoch + 1, epochs=self.epochs)
-                self.progress(replace(now, loss=value, best=self.at.best))
-                # After the last step the epoch is validated first.
+                now = replace(now, epoch=self.state.epoch + 1, epochs=self.epochs)
+                self.progress(replace(now, loss=value, best=self.state.best))
+                # After the last step, validation comes before the checkpoint.
                 if not is_last:
                     self._pause()
 
     def _pause(self) -> None:
-        """Save a checkpoint if it is due, and stop if that was requested."""
-        # Read once: a signal that arrives while saving waits for the next pause.
+        """Save a checkpoint if one is due; stop if a signal requested it."""
+        # Read once: a signal that arrives during the save takes effect at the next pause.
         requested = self.stop.signal is not None
         saved = "Nothing was saved: the training has no folder."
         if self.checkpoints is not None:
@@ -165,16 +165,16 @@ class Trainer:
             self.stop.check(saved)
 
     def _read_losses(self, waiting: list[tuple[IntArray, Tensor]]) -> float:
-        """The last loss; raises if one of them is not finite."""
+        """The last loss; raises an error if any is not finite."""
         losses: list[float] = torch.stack([value for _, value in waiting]).tolist()
         for number, ((rows, _), value) in enumerate(zip(waiting, losses, strict=True), start=1):
             if not math.isfinite(value):
-                named = ", ".join(self.describe(row) for row in rows[:5].tolist())
+                documents = ", ".join(self.describe(row) for row in rows[:5].tolist())
                 more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
                 raise LongtailError(
-                    f"the loss became {value} at step {self.at.step - len(waiting) + number} of "
-                    f"epoch {self.at.epoch + 1}, at documents {named}{more}. Lower the learning "
-                    f"rate, now {self.training.learning_rate}, or check these texts."
+                    f"the loss became {value} at step {self.state.step - len(waiting) + number} of "
+                    f"epoch {self.state.epoch + 1}, at documents {documents}{more}. Lower the "
+                    f"learning rate, now {self.training.learning_rate}, or check these texts."
                 )
         return losses[-1]
 
@@ -182,42 +182,44 @@ class Trainer:
         with self.weights.evaluating():
             logits = predict_logits(self.network, validation.encoded)
         score = validation.score(logits)
-        best = self.at.best
+        best = self.state.best
         # NaN is never the best score.
         if best is None or score > best or (math.isnan(best) and not math.isnan(score)):
-            self.at.best, self.at.best_epoch = score, self.at.epoch + 1
+            self.state.best, self.state.best_epoch = score, self.state.epoch + 1
             self.weights.remember_best()
 
-    def _is_exhausted(self) -> bool:
+    def _stops_early(self) -> bool:
         """Whether early stopping ends the training."""
-        patience, at = self.training.early_stopping_patience, self.at
-        return bool(patience) and at.best is not None and at.epoch - at.best_epoch >= patience
+        patience, state = self.training.early_stopping_patience, self.state
+        return (
+            bool(patience) and state.best is not None and state.epoch - state.best_epoch >= patience
+        )
 
     def _save(self, checkpoints: Checkpoints) -> None:
-        """Write a checkpoint of everything that the rest of the training depends on."""
+        """Save everything that the rest of the training depends on."""
         if self.processes.rank > 0:
             return
         tensors = self.weights.tensors(self.steps.optimizer)
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
-        checkpoints.save(tensors, vars(self.at) | {"micro": self.steps.micro})
+        checkpoints.save(tensors, vars(self.state) | {"micro": self.steps.micro})
 
     def _resume(self, checkpoints: Checkpoints) -> None:
-        state = checkpoints.load()
-        if state is None:
+        saved = checkpoints.load()
+        if saved is None:
             return
-        tensors, facts = state
+        tensors, facts = saved
         try:
             self.weights.load(tensors, self.steps.optimizer)
             self.steps.micro = min(facts.pop("micro"), self.steps.batch_size)
-            self.at = State(**facts)
+            self.state = State(**facts)
             if "random.cuda" in tensors and self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
-            # Last of all: nothing between here and the next step may draw.
+            # Last: no random number may be drawn between here and the next step.
             torch.set_rng_state(tensors["random.cpu"])
         except (KeyError, TypeError, RuntimeError) as error:
             raise DataError(
                 f"the checkpoint in {checkpoints.folder} belongs to another network or version "
-                f"({error}). Remove that folder to start this part again."
+                f"({error}). Remove that folder to start this part over."
             ) from error

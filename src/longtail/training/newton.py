@@ -1,8 +1,9 @@
-"""A truncated Newton method for many problems of one shape at a time, one per column.
+"""A truncated Newton method for many problems at a time, one per column.
 
 Each column minimises cost(K a + b) + a'K a / 2 + b^2 / 2 over a (one coefficient per document) and
-a bias b, where K = XX' is known by its products alone. Newton's equations are solved inexactly by
-conjugate gradients in the K inner product; every column has its own step size and stopping point.
+a bias b, where K = XX' is available through its products only. Newton's equations are solved
+inexactly by conjugate gradients in the K inner product; every column has its own step size and
+stopping point.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class Problem:
     """The function to minimise."""
 
     cost: Callable[[Tensor], tuple[float, Tensor]]
-    """From logits (documents, columns) to their summed cost and its gradient."""
+    """Maps logits (documents, columns) to their summed cost and its gradient."""
     product: Callable[[Tensor], Tensor]
-    """From (documents, columns) to K times that."""
+    """Multiplies K by a matrix (documents, columns)."""
 
     def curvature(self, logits: Tensor, gradient: Tensor) -> Tensor:
         """Element-wise second derivatives of the cost; 0 where it is not convex."""
@@ -39,7 +40,7 @@ class Problem:
 
 @dataclass
 class _Iterate:
-    """The current point of all columns, with cost and gradient by the logits."""
+    """The current point of all columns; `gradient` is the cost's, with respect to the logits."""
 
     coefficients: Tensor
     bias: Tensor
@@ -49,7 +50,7 @@ class _Iterate:
 
 
 class _Direction(NamedTuple):
-    """A direction of coefficients and bias, and K times that of the coefficients."""
+    """A direction for coefficients and bias; `product` is K times the former."""
 
     coefficients: Tensor
     product: Tensor
@@ -57,9 +58,9 @@ class _Direction(NamedTuple):
 
 
 def minimise(problem: Problem, zeros: Tensor, tolerance: float) -> tuple[Tensor, Tensor, float]:
-    """The coefficients (documents, columns), the biases (columns,), and the cost there.
+    """Return the coefficients (documents, columns), the biases (columns,), and the cost there.
 
-    `zeros`: coefficients of 0, of the right shape and on the device to compute on.
+    `zeros`: initial coefficients, which determine shape and device.
     """
     point = _best_bias(problem, zeros)
     initial: Tensor | None = None
@@ -82,7 +83,7 @@ def minimise(problem: Problem, zeros: Tensor, tolerance: float) -> tuple[Tensor,
 
 
 def _best_bias(problem: Problem, zeros: Tensor) -> _Iterate:
-    """The optimal biases without any weights: the starting point."""
+    """The starting point: optimal biases, with all coefficients 0."""
     shape = zeros.shape
     bias = zeros.new_zeros(shape[1])
     value, gradient = problem.cost(bias.expand(shape))
@@ -106,7 +107,7 @@ def _newton_direction(
     curvature: Tensor,
     active: Tensor,
 ) -> _Direction:
-    """Newton's direction by conjugate gradients; it is 0 for columns that are not active."""
+    """Newton's direction by conjugate gradients; 0 in columns that are not active."""
     residual, bias_residual = -gradient, -bias_gradient
     search, search_product, search_bias = residual.clone(), -product, bias_residual.clone()
     result = _Direction(
@@ -140,9 +141,9 @@ def _newton_direction(
 def _line_search(
     problem: Problem, point: _Iterate, direction: _Direction, initial: Tensor, converged: Tensor
 ) -> None:
-    """Move the point along the direction; step sizes by interpolating the slopes.
+    """Move the point along the direction, with step sizes found by interpolating slopes.
 
-    `initial`: the slope at the start.
+    `initial`: the slope at step size 0.
     """
     move = direction.product + direction.bias
     linear = (point.coefficients * direction.product).sum(dim=0) + point.bias * direction.bias

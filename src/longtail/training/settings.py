@@ -17,19 +17,19 @@ SCHEDULES = ("linear", "cosine", "constant")
 PRECISIONS = ("auto", "bf16", "fp32")
 ACCELERATIONS = ("auto", "off")
 RUNTIME = ("device", "checkpoint_minutes")
-"""Fields that do not change what is learned, and that every model uses."""
+"""Fields that every model uses and that do not change what it learns."""
 
 
 @dataclass(repr=False)
 class Training(Settings):
     """How a network is trained; None means the default of the model.
 
-    Models that are solved to convergence use `device` and `checkpoint_minutes` alone.
+    Models that are solved to convergence use only `device` and `checkpoint_minutes`.
     """
 
     epochs: int | None = setting(
         None,
-        "Passes over the training documents; an encoder: fewer if they are many.",
+        "Passes over the training documents; for an encoder, fewer on large data.",
         common=True,
     )
     batch_size: int | None = setting(None, "Documents per step.")
@@ -84,12 +84,12 @@ class Training(Settings):
             )
 
     def resolved(self, defaults: Mapping[str, Any]) -> Training:
-        """Return a copy with the model's defaults in place of None."""
+        """A copy with the model's defaults in place of None."""
         missing = {key: value for key, value in defaults.items() if getattr(self, key) is None}
         return dataclasses.replace(self, **missing)
 
     def rate(self, step: int, total: int) -> float:
-        """The learning rate of a step, counted from 0, as a share of the peak."""
+        """The learning rate of a step (from 0), as a share of the peak."""
         warmup = max(1, round(self.warmup_ratio * total)) if self.warmup_ratio else 0
         if step < warmup:
             return (step + 1) / warmup

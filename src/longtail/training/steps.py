@@ -1,7 +1,7 @@
-"""Steps of the optimizer, and predictions: both continue with fewer documents out of memory.
+"""Optimizer steps and predictions; both go on with smaller batches when memory runs out.
 
 On a GPU a step of a small network is hundreds of short kernels, and launching them takes longer
-than running them. A graph, recorded once for each width, launches them all at once.
+than running them. A CUDA graph, recorded once per width, launches them all at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from longtail.errors import InputError, LongtailError
 from longtail.losses import MultiLabelLoss
-from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.devices import Processes
 from longtail.training.encoded import (
     DeviceFeed,
@@ -31,17 +30,18 @@ from longtail.training.settings import Training
 from longtail.training.weights import Weights, make_optimizer
 
 Note = Callable[[str], None]
-# In one prediction on a CPU, whose caches are small: all-MiniLM-L6-v2 scores 59 texts of 60 tokens
-# per CPU second by eights, 39 by 32; of 13 tokens 109 one by one, 250 by 16 or 32.
+# Tokens of a prediction batch on a CPU, whose caches are small: per CPU second all-MiniLM-L6-v2
+# scores 59 texts of 60 tokens in batches of 8, 39 in batches of 32; of 13 tokens 109 texts one by
+# one, 250 in batches of 16 or 32.
 CPU_TOKENS = 512
 
 
 class Steps:
-    """Trains on one batch at a time.
+    """Takes one optimizer step per batch.
 
     Args:
-        processes: share each batch.
-        autocast: compute in bf16 by autocast, as with several processes.
+        processes: those that share each batch.
+        autocast: whether to compute in bf16 by autocast, as several processes do.
         is_head: whether a parameter, by name, belongs to the head.
         note: called with a message about each fallback.
     """
@@ -73,7 +73,7 @@ class Steps:
         self._pool: Any = None
 
     def __call__(self, rows: IntArray, factor: float) -> Tensor:
-        """Take the step, at a share of the peak learning rate; its loss, still on the device."""
+        """Take a step at `factor` times the peak learning rate; the loss stays on the device."""
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(group["peak"] * factor)
@@ -91,16 +91,18 @@ class Steps:
                 elif "deterministic" in str(error) and torch.are_deterministic_algorithms_enabled():
                     # A kernel of this model has no deterministic version.
                     torch.use_deterministic_algorithms(False)
-                    first = _first_line(error)
-                    self._reset(f"another run may differ in the last digits on this GPU ({first}).")
+                    reason = _first_line(error)
+                    self._reset(
+                        f"another run may differ in the last digits on this GPU ({reason})."
+                    )
                 else:
                     raise
 
     def _share(self, rows: IntArray) -> Any:
-        """The rows of this process, on the device if the feed expects them there."""
+        """This process's rows, on the device if the feed expects them there."""
         mine = rows[self.processes.rank :: self.processes.count]
         if len(mine) == 0:
-            # With fewer documents than processes all still exchange gradients; see `_weight`.
+            # Every process must exchange gradients, even without a document; see `_weight`.
             mine = rows[:1]
         if self.feed.width(rows) is None:
             return mine
@@ -113,12 +115,12 @@ class Steps:
         parts = range(0, len(rows), self.micro)
         for start in parts:
             part = rows[start : start + self.micro]
-            inputs, wanted = self.feed.batch(part, width)
+            inputs, targets = self.feed.batch(part, width)
             is_last = start == parts[-1]
             accumulating = self.processes.without_sync(self.forward)
             with nullcontext() if is_last else accumulating, autocast:
                 logits = self.forward(**inputs)
-                value = self.loss(logits.float(), *wanted) * self._weight(len(part), n_rows)
+                value = self.loss(logits.float(), *targets) * self._weight(len(part), n_rows)
                 value.backward()
             total = total + value.detach()
         self.weights.collect()
@@ -127,29 +129,29 @@ class Steps:
         self.optimizer.step()
         self.weights.spread()
         self.weights.clear()
-        # The loss of the whole batch, so that all processes stop for the same one.
+        # The loss of the whole batch, so that all processes stop at the same non-finite one.
         return self.processes.mean(total)
 
     def _weight(self, n_part: int, n_rows: int) -> float:
-        """The weight of a part in the loss of the batch; processes average their gradients."""
+        """A part's weight in the loss of the batch, given that gradients are averaged."""
         if self.processes.rank >= n_rows:
             return 0.0
         return self.processes.count * self.loss.share(n_part, n_rows)
 
     def _graphed(self, rows: IntArray, width: int) -> Tensor:
         if width in self._recorded:
-            graph, kept, result = self._recorded[width]
-            kept.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
+            graph, static_rows, result = self._recorded[width]
+            static_rows.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
             graph.replay()
             return result.clone()  # type: ignore[no-any-return]
-        # The first batch of a width takes a normal step, which also warms up the recording.
-        kept = torch.from_numpy(rows).to(self.processes.device)
-        loss, graph = self._step(kept, width, len(rows)), torch.cuda.CUDAGraph()
+        # The first batch of a width takes an eager step, which also warms up for the capture.
+        static_rows = torch.from_numpy(rows).to(self.processes.device)
+        loss, graph = self._step(static_rows, width, len(rows)), torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream()):
-                result = self._step(kept, width, len(rows))
+                result = self._step(static_rows, width, len(rows))
             self._pool = self._pool or graph.pool()
-            self._recorded[width] = (graph, kept, result)
+            self._recorded[width] = (graph, static_rows, result)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 self._halve(error)
@@ -165,7 +167,7 @@ class Steps:
         self._reset(f"out of memory: continuing with {self.micro} documents at a time.")
 
     def _reset(self, note: str) -> None:
-        """Forget the step that failed."""
+        """Discard the failed step and all recorded graphs."""
         self.weights.clear()
         self._recorded.clear()
         self._pool = None
@@ -187,25 +189,24 @@ def _too_large(error: BaseException) -> LongtailError:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a GPU or the host had no memory left."""
+    """Whether a GPU or the host ran out of memory."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def predict_logits(
-    network: nn.Module, encoded: Encoded, batch_size: int = 256, progress: OnProgress = ignore
+    network: nn.Module, encoded: Encoded, batch_size: int = 256
 ) -> NDArray[np.float32]:
-    """Logits of every document, (documents, labels); memory that runs out halves the batches.
+    """Logits, (documents, labels); batches are halved when memory runs out.
 
-    The network must be in eval mode, and computes where it is. Nothing that several threads share
-    is changed.
+    The network must be in eval mode and computes on its device. Safe to call from several threads.
     """
     if network.training:
-        raise InputError("the network is in training mode, with dropout: call network.eval().")
+        raise InputError("the network is in training mode, with dropout. Call network.eval().")
     while True:
         try:
-            return _predict(network, encoded, batch_size, progress)
+            return _predict(network, encoded, batch_size)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -216,7 +217,7 @@ def predict_logits(
 
 
 def _batches(encoded: Encoded, batch_size: int, device: torch.device) -> list[IntArray]:
-    """All documents once, similar lengths together; few tokens at a time on a CPU."""
+    """Batches of similar lengths; on a CPU they have few tokens."""
     batches = sorted_batches(encoded.lengths, batch_size)
     if device.type != "cpu" or not isinstance(encoded, EncodedTokens):
         return batches
@@ -230,13 +231,10 @@ def _batches(encoded: Encoded, batch_size: int, device: torch.device) -> list[In
     return parts
 
 
-def _predict(
-    network: nn.Module, encoded: Encoded, batch_size: int, progress: OnProgress
-) -> NDArray[np.float32]:
+def _predict(network: nn.Module, encoded: Encoded, batch_size: int) -> NDArray[np.float32]:
     device = next(network.parameters()).device
     logits: NDArray[np.float32] | None = None
-    done = 0
-    # As wide as in training: on a GPU an encoder computes in bf16.
+    # As in training: on a GPU an encoder computes in bf16.
     half = device.type == "cuda" and isinstance(encoded, EncodedTokens)
     half = half and torch.cuda.is_bf16_supported()
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
@@ -246,7 +244,5 @@ def _predict(
             if logits is None:
                 logits = np.empty((len(encoded), batch.shape[1]), dtype=np.float32)
             logits[rows] = batch
-            done += len(rows)
-            progress(Progress("predicting", done, len(encoded)))
     assert logits is not None
     return logits

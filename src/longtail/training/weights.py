@@ -1,6 +1,6 @@
-"""The weights of a training and their optimizer: float32 master weights, averages, AdamW.
+"""Trainable weights and their optimizer: float32 master weights, moving average, AdamW.
 
-In bf16 the network holds rounded copies of float32 weights, so that small steps still add up.
+In bf16 the network holds rounded copies of the master weights, so that small steps still add up.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Weights:
     """The trainable weights of a network.
 
     Args:
-        network: on its device; its weights are float32 before and after the training.
-        half: compute in bf16.
-        ema: decay of the moving average, 0 for none.
+        network: on its device; its weights are float32 before and after training.
+        half: whether to compute in bf16.
+        ema: decay of the moving average; 0: none.
     """
 
     def __init__(self, network: nn.Module, half: bool = False, ema: float = 0.0) -> None:
@@ -40,13 +40,13 @@ class Weights:
         self.best: list[Tensor] = []
 
     def _cast(self, dtype: torch.dtype) -> None:
-        """Convert the weights, but not the buffers: rotary angles in bf16 would stay wrong."""
+        """Cast parameters but not buffers: rotary angles would keep their bf16 rounding."""
         for parameter in self._network.parameters():
             if parameter.is_floating_point():
                 parameter.data = parameter.data.to(dtype)
 
     def collect(self) -> None:
-        """After the backward pass: copy the gradients to the master weights."""
+        """Copy the gradients to the master weights, after the backward pass."""
         if not self._half:
             return
         pairs = zip(self.optimized, self.used, strict=True)
@@ -57,7 +57,7 @@ class Weights:
             weight.grad = grad
 
     def spread(self) -> None:
-        """After the optimizer: copy the new weights to the network, and update the average."""
+        """Copy the new weights to the network and update the average, after the optimizer step."""
         with torch.no_grad():
             if self._half:
                 torch._foreach_copy_(self.used, self.optimized)
@@ -71,7 +71,7 @@ class Weights:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """The network in eval mode, with the average of the weights if there is one."""
+        """Put the network in eval mode, with the averaged weights if there are any."""
         training = self._network.training
         self._network.eval()
         copied = self.average and not self._half
@@ -90,7 +90,7 @@ class Weights:
         self.best = [weight.detach().clone() for weight in self.average or self.optimized]
 
     def finish(self) -> None:
-        """Leave the network in float32 with the best weights, the average, or the last ones."""
+        """Leave the network in float32 with the best weights, else the average, else the last."""
         kept = self.best or self.average or self.optimized
         if self._half:
             self._cast(torch.float32)
@@ -100,7 +100,7 @@ class Weights:
         self._put(kept)
 
     def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-        """All weights and their states in the optimizer by name, for a checkpoint."""
+        """All weights and optimizer states by name, for a checkpoint."""
         states = {
             f"optimizer.{key}.{name}": value
             for name, weight in zip(self.names, self.optimized, strict=True)
@@ -119,9 +119,9 @@ class Weights:
                 torch._foreach_copy_(self.used, self.optimized)
         for name, weight in zip(self.names, self.optimized, strict=True):
             for key in ("step", "exp_avg", "exp_avg_sq"):
-                # A weight that got no gradient has no state.
+                # A weight that never had a gradient has no state.
                 if (state := tensors.get(f"optimizer.{key}.{name}")) is not None:
-                    # A fused AdamW counts its steps on the device of the weights.
+                    # Fused AdamW keeps its step count on the device of the weights.
                     optimizer.state[weight][key] = state.to(weight.device)
 
     def _by_name(self) -> dict[str, Tensor]:
@@ -141,7 +141,7 @@ class Weights:
 def make_optimizer(
     weights: Weights, is_head: Callable[[str], bool], training: Training, device: torch.device
 ) -> torch.optim.Optimizer:
-    """AdamW without decay of biases and norms; `peak` is the peak learning rate of a group."""
+    """AdamW without decay of biases and norms; a group's `peak` is its peak learning rate."""
     members: dict[tuple[bool, bool], list[Tensor]] = {}
     for name, weight in zip(weights.names, weights.optimized, strict=True):
         members.setdefault((is_head(name), weight.dim() > 1), []).append(weight)
@@ -149,7 +149,7 @@ def make_optimizer(
     groups: list[dict[str, Any]] = []
     for (in_head, decays), params in members.items():
         rate = (in_head and training.head_learning_rate) or training.learning_rate
-        # A number would be a constant of a CUDA graph; a tensor is filled before each step.
+        # A CUDA graph would record a number as a constant; a tensor is filled before each step.
         on_device = torch.tensor(rate, device=device) if device.type == "cuda" else rate
         decay = (training.weight_decay or 0.0) if decays else 0.0
         groups.append({"params": params, "weight_decay": decay, "lr": on_device, "peak": rate})
