@@ -32,7 +32,7 @@ def test_a_wrong_separator(separator: str) -> None:
     (warning,) = label_warnings(data)
     shown = repr(separator.strip(" "))
     assert warning.startswith(f"{sum(separator in name for name in data.label_names)} of ")
-    assert f"hold {shown} before what is a label elsewhere" in warning
+    assert f"contain {shown}, and what follows it is often a label too" in warning
     assert f"--label-separator {'$' * (separator == chr(9))}{shown})" in warning
     examples = re.findall(r"'(\w[^']*)'", warning)
     assert len(examples) == 3 and all(repr(separator)[1:-1] in name for name in examples)
@@ -44,7 +44,7 @@ def test_names_with_separators_of_their_own() -> None:
     assert label_warnings(with_labels([names, names])) == []
     # Of few names, one with several labels is enough: nobody names a label so.
     (warning,) = label_warnings(with_labels([["drama;comedy"], ["comedy"], ["drama"]]))
-    assert "1 of 3 label names hold ';'" in warning and "'drama;comedy'" in warning
+    assert "1 of 3 label names contain ';'" in warning and "'drama;comedy'" in warning
 
 
 def test_a_column_of_ids_or_of_free_text() -> None:
