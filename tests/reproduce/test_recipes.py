@@ -187,7 +187,7 @@ def test_recipes_for_any_data_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [path.stem for path in GENERIC] == ["best", "fast", "paper"]
     for path in GENERIC:
         assert find_recipe(path.stem) == find_recipe(path.stem.upper()) == path
-    with pytest.raises(UnknownNameError, match=r"no file is called so.*Did you mean 'best'"):
+    with pytest.raises(UnknownNameError, match=r"no file has this name.*Did you mean 'best'"):
         find_recipe("bes")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("model: svm\n")

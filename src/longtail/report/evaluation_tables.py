@@ -136,12 +136,9 @@ def other_groups(evaluations: Evaluations) -> list[str]:
     """A sentence naming the runs whose head, medium and tail differ from those of the first run."""
     first = next(iter(evaluations), "")
     others = [n for n, each in evaluations.items() if not same_groups(evaluations[first], each)]
-    if not others:
-        return []
-    return [
-        "Head, medium and tail are by the counts of each run's training part: those of "
-        f"{', '.join(others)} hold other labels than those of {first}."
-    ]
+    whose = f"those of {', '.join(others)} hold other labels than those of {first}"
+    sentence = f"Head, medium and tail are by the counts of each run's training part: {whose}."
+    return [sentence] if others else []
 
 
 def _layout(

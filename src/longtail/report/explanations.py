@@ -120,7 +120,7 @@ def explanations_page(
 def explanation_lines(
     id: str, explanation: Explanation, thresholds: Mapping[str, float]
 ) -> Iterator[Text]:
-    """Lines for `rich.console.Console.print`: for each label its score, the text, strongest words."""
+    """Lines for a rich console: for each label its score, the text and the strongest words."""
     from rich.text import Text
 
     for label, name in enumerate(explanation.labels):
