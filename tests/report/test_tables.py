@@ -194,7 +194,7 @@ def test_unknown_labels_are_listed() -> None:
 def test_precision_and_recall_stand_in_the_first_table() -> None:
     evaluations = {name: by_hand(at=at) for name, at in (("good", 0.0), ("none", 9.0))}
     table = label_table(evaluations, "reuters", precision_recall=True)
-    assert table.header[-2:] == ("precision", "recall")
+    assert table.header[-2:] == ["precision", "recall"]
     # Six pairs are predicted or apply, four are both; labels: 3/4 and 1, 0 and 0, 1 and 1.
     assert table.plain()[1][-2:] == ["80.00 / 58.33", "80.00 / 66.67"]
     assert table.plain()[-1][-2:] == [NONE, NONE] and len(table.rows) == 11

@@ -68,14 +68,12 @@ def _blocks(run: Run) -> Iterator[tuple[NDArray[Any], ...]]:
     """Margin, label and whether it applies, for all pairs predicted at some shift."""
     truth, unknown, logits = run.evaluation.y_true, run.evaluation.unknown, run.logits
     n_documents, n_labels = logits.shape
-    sparse = sp.issparse(logits)
-    for rows in row_blocks(n_documents, logits.nnz // n_documents if sparse else n_labels):
+    row_size = logits.nnz // n_documents if sp.issparse(logits) else n_labels
+    for rows in row_blocks(n_documents, row_size):
         margins = run.evaluation.thresholds.margins(logits[rows])
-        if unknown is not None and sparse:
+        if unknown is not None:
             margins = without_pairs(margins, unknown[rows])
-        elif unknown is not None:
-            margins[unknown[rows].toarray()] = -np.inf
-        if sparse:
+        if sp.issparse(margins):
             block = margins.data, margins.indices, applies_to(truth[rows], margins)
         else:
             labels = np.broadcast_to(np.arange(n_labels), margins.shape)

@@ -109,7 +109,7 @@ def _f1_function(
     rows: BoolArray,
     groups: Mapping[str, BoolArray],
 ) -> tuple[list[str], Callable[[FloatArray], FloatArray]]:
-    """The non-empty groups of labels, and a function from document weights to their F1 on `rows`."""
+    """The non-empty groups of labels, and a function from document weights to F1 on `rows`."""
     labels, predicted = truth[rows], [matrix[rows] for matrix in decided]
     groups = {group: mask for group, mask in groups.items() if mask.any()}
     # Labels that are neither present nor predicted have an F1 of 0 in any resample: only counted.
@@ -149,7 +149,7 @@ def _by_label(matrix: Any, labels: Any) -> sp.csr_matrix:
 
 
 def difference(values: FloatArray) -> Difference:
-    """The full-sample difference, which is `values[0]`, with the interval and p of the resamples."""
+    """The full-sample difference, `values[0]`, with the interval and p of the resamples."""
     values = np.where(np.abs(values) < ROUNDING, 0.0, values)
     drawn = _centred(values)
     # Add 1, as p is never 0: n resamples cannot resolve less than 1 / n.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -64,13 +63,12 @@ def label_table(
         precision_recall: add columns with precision and recall over all labels.
     """
     groups = {name: evaluation.groups() for name, evaluation in evaluations.items()}
-    table = _layout("labels", evaluations, groups, corpus, intervals)
-    return _with_precision_recall(table, evaluations) if precision_recall else table
+    return _layout("labels", evaluations, groups, corpus, intervals, precision_recall)
 
 
 def group_table(groups: Mapping[str, Mapping[str, Scores]]) -> Table:
     """`label_table` from the scores of groups, without evaluations."""
-    return _layout("labels", {}, groups, None, False)
+    return _layout("labels", {}, groups)
 
 
 def document_table(
@@ -145,8 +143,9 @@ def _layout(
     layout: str,
     evaluations: Evaluations,
     groups: Mapping[str, Mapping[str, Scores]],
-    corpus: str | None,
-    intervals: bool,
+    corpus: str | None = None,
+    intervals: bool = False,
+    precision_recall: bool = False,
 ) -> Table:
     unit = "n_labels" if layout == "labels" else "n_documents"
     sizes: dict[str, set[int]] = defaultdict(set)
@@ -166,14 +165,24 @@ def _layout(
         for row, pair, limit in zip(rows, pairs, limits, strict=True):
             suffixes = [_bracket(limit.get(measure)) for measure in MEASURES]
             row.append(pair_cell(pair, best_pair(pairs), suffixes))
+    notes = _notes(layout, ours, paper, intervals)
+    extra = ("precision", "recall") if precision_recall else ()
+    for measure in extra:
+        pairs = [_percents(by_group["all"], measure) for by_group in groups.values()]
+        for row, pair in zip(rows, pairs, strict=True):
+            row.append(pair_cell(pair, best_pair(pairs)))
+    if extra:
+        notes.append("Precision and recall: micro / macro, over all labels.")
     if corpus is not None:
         for name, cells in paper_rows(corpus, layout).items():
-            rows.append([f"{name.upper()} (paper)", *map(pair_cell, cells.values())])
+            # The paper gives neither precision nor recall.
+            figures = [*map(pair_cell, cells.values()), *(NONE for _ in extra)]
+            rows.append([f"{name.upper()} (paper)", *figures])
     return Table(
         f"{LAYOUTS[layout]}, with intervals" if intervals else LAYOUTS[layout],
-        header,
+        [*header, *extra],
         rows,
-        _notes(layout, ours, paper, intervals),
+        notes,
         (len(groups),) if 0 < len(groups) < len(rows) else (),
         caveats=(
             *not_evaluated(evaluations),
@@ -190,20 +199,6 @@ def _document_groups(evaluation: Evaluation, corpus: str | None) -> dict[str, Sc
         key: Scores.of(count(truth[rows], decided[rows]), int(rows.sum()))
         for key, rows in paper_document_groups(np.diff(truth.indptr)).items()
     }
-
-
-def _with_precision_recall(table: Table, evaluations: Evaluations) -> Table:
-    measures = ("precision", "recall")
-    rows: list[list[Cell]] = [list(row) for row in table.rows]
-    for measure in measures:
-        pairs = [_percents(each.overall, measure) for each in evaluations.values()]
-        # The paper gives neither for its rows.
-        cells = [pair_cell(pair, best_pair(pairs)) for pair in pairs]
-        cells += [NONE] * (len(rows) - len(cells))
-        for row, cell in zip(rows, cells, strict=True):
-            row.append(cell)
-    notes = [*table.notes, "Precision and recall: micro / macro, over all labels."]
-    return replace(table, header=(*table.header, *measures), rows=rows, notes=notes)
 
 
 def _percents(scores: Scores | None, measure: str = "f1") -> Pair | None:
