@@ -1,4 +1,4 @@
-"""Curves against plain loops: every form of scores, min_labels and max_labels, any size."""
+"""Curves against plain loops, for all forms of scores, limits on labels, and block sizes."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_neither_a_pair_seen_once_nor_frequent_labels_win() -> None:
 
 
 def test_many_labels_need_no_dense_matrix() -> None:
-    # A dense labels x labels matrix of 60,000 labels would hold 28.8 GB.
+    # A dense labels x labels matrix of 60,000 labels would take 28.8 GB.
     rng = np.random.default_rng(0)
     n_documents, n_labels = 4_000, 60_000
     columns = rng.integers(n_labels, size=30 * n_documents)
@@ -224,7 +224,7 @@ def test_labels_that_come_and_go(train: Lists, test: Lists) -> None:
         assert result["js_distance"] is None and result["js_by_chance"] is None
         return
     p, q = ([counts[name] for name in NAMES] for counts in (before, after))
-    # scipy gives NaN where rounding leaves a divergence below 0.
+    # scipy gives NaN if rounding makes a divergence negative.
     assert result["js_distance"] == pytest.approx(np.nan_to_num(jensenshannon(p, q, 2)), abs=1e-7)
     assert result["js_by_chance"] is not None and 0 <= result["js_by_chance"] <= 1
 
@@ -274,7 +274,7 @@ def test_a_random_split_has_the_distance_of_chance() -> None:
         np.mean([drift[key] for drift in drifts]) for key in ("js_distance", "js_by_chance")
     )
     assert seen == pytest.approx(chance, rel=0.05)
-    # One in twenty such splits may show one label.
+    # One in twenty such splits may have a significant label by chance.
     assert sum(drift["changed"] for drift in drifts) <= 1
 
 

@@ -16,7 +16,7 @@ from longtail.metrics import blocks
 
 Case = tuple[np.ndarray, np.ndarray, np.ndarray]
 BLOCK_SIZES = st.sampled_from([1, 4, 11, 2**22])
-# Few distinct values, so that ties are common; zeros, negative and infinite ones among them.
+# Few distinct values, so that ties are common; including zero, negative and infinite ones.
 TIED = st.sampled_from([-np.inf, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0, np.inf])
 
 
@@ -47,7 +47,7 @@ def scored(draw: st.DrawFn) -> Case:
 
 @st.composite
 def distinct(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Labels, and scores no two of which are equal within a document."""
+    """Labels, and scores without ties within a document."""
     shape = draw(shapes(min_labels=2))
     rows = [draw(st.permutations(range(shape[1]))) for _ in range(shape[0])]
     return draw(indicators(shape)), np.array(rows, dtype=np.float64) / 4 - 0.5

@@ -1,4 +1,4 @@
-"""Figures: real files of ordinary and odd data, and the numbers in those of the page."""
+"""Figures: files from ordinary and odd data, and which figures a page has."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_no_document_falls_between_the_bins(numbers: list[int]) -> None:
     values = np.array(numbers)
     edges = bin_edges(values)
     assert np.histogram(values, edges)[0].sum() == len(numbers)
-    # Every bin holds a whole number, and none lies on an edge.
+    # Each bin contains an integer, and no integer lies on an edge.
     assert (np.diff(edges) >= 1).all() and (edges % 1 == 0.5).all() and len(edges) <= 52
 
 

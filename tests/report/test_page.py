@@ -25,7 +25,7 @@ VOID = {"meta", "input", "br", "img", "link", "hr"}
 
 
 class Parsed(HTMLParser):
-    """Checks that tags are balanced, and keeps what the tests ask for."""
+    """Check that tags are balanced, and collect what the tests need."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""What `longtail stats` prints: names as they are, bounded whatever the labels are."""
+"""The output of `longtail stats`: names are shown literally, and output is bounded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_names_are_shown_as_they_are(width: int) -> None:
     parts = {"train": from_labels([odd] * 3 + [[]]), "test [x]": from_labels([["[new]"]] * 2)}
     text = printed(parts, width, "[corpus]")
     names = ("[corpus]", "[new]", "[bold]gold[/bold]", "[/red]", ":smile:")
-    # On few columns the names in the table of pairs are cut in two lines.
+    # On narrow terminals, names in the table of pairs wrap.
     for name in names if width > 100 else names[:2]:
         assert name in text
     assert "\x1b" not in text

@@ -44,7 +44,7 @@ def test_no_cut_of_a_label_beats_its_threshold_without_shrinkage(
         if not positive.any():
             assert values[label] == curve[label]
             continue
-        # All other labels are cut by the curve; for macro-F1 it does not matter how.
+        # All other labels have their thresholds on the curve, which does not affect macro-F1.
         reached = {}
         for cut in (values[label], *np.unique(case.scores[positive, label])):
             decided = decide(case, np.where(np.arange(len(curve)) == label, cut, curve))
@@ -69,7 +69,7 @@ def test_shrinkage_weighs_by_positives() -> None:
 @pytest.mark.parametrize("value", [0.1, 1e15, -7.3])
 @pytest.mark.parametrize("method", ["global", "per-label", "micromacro", "frequency"])
 def test_a_constant_score_is_predicted_for_all_documents(method: str, value: float) -> None:
-    # Means of equal thresholds must not drift above the score by their last bit.
+    # The mean of equal thresholds must not exceed the score by rounding.
     scores, labels = np.full((30, 3), value), np.ones((30, 3), dtype=int)
     thresholds = fit_thresholds(scores, labels, [30, 30, 2], method, folds=np.arange(30) % 3)
     assert thresholds.apply(scores).nnz == 90

@@ -1,4 +1,4 @@
-"""F1 of methods on unseen documents, the choice among them, and that no test data is used."""
+"""Cross-validated F1 of methods, the choice among them, and no access to test data."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_auto_is_nested_in_cross_validation(monkeypatch: pytest.MonkeyPatch) -> 
     assert calls == [(75, [1, 2, 3]), (75, [0, 2, 3]), (75, [0, 1, 3]), (75, [0, 1, 2])]
     calls.clear()
     two = cross_validated_score(scores, labels, counts, "auto", folds=folds % 2)
-    # Of two folds one is left to choose with: no choice can be cross-validated.
+    # Of two folds one is left, on which no choice can be cross-validated.
     assert calls == []
     assert two == cross_validated_score(scores, labels, counts, "global", folds=folds % 2)
 

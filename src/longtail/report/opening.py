@@ -102,15 +102,15 @@ def _single_run(name: str, evaluation: Evaluation) -> list[str]:
     if weak.never:
         named = [f"{one_line(each.label)} ({each.documents})" for each in weak.never[:MOST_NAMED]]
         sentences.append(
-            f"Of the {plural(weak.n_carried, 'label')} that these documents carry, "
-            f"{len(weak.never)} {'is' if len(weak.never) == 1 else 'are'} never predicted, such as "
+            f"Of the {plural(weak.n_carried, 'label')} in these documents, {len(weak.never)} "
+            f"{'is' if len(weak.never) == 1 else 'are'} never predicted, such as "
             f"{', '.join(named)}."
         )
     return sentences
 
 
 def _micro(scores: Scores) -> str:
-    """Micro-F1 with the precision and recall behind it."""
+    """Micro-F1 with its precision and recall."""
     f1, precision, recall = (
         f"{100 * value:.2f}"
         for value in (scores.micro_f1, scores.micro_precision, scores.micro_recall)

@@ -155,7 +155,7 @@ def plans_of(row: str, recipe: Mapping[str, Any]) -> tuple[Plan, ...]:
 
 
 def is_random(row: str, recipe: Mapping[str, Any]) -> bool:
-    """Whether the seed matters: not for models trained by a solver, without folds."""
+    """Whether results depend on the seed; not so for models solved exactly without folds."""
     if recipe.get("thresholds", "auto") not in WITHOUT_FOLDS:
         return True
     return any(plan.folds > 1 or plan.model.trains_in_steps for plan in plans_of(row, recipe))
