@@ -72,7 +72,7 @@ def test_auto_is_nested_in_cross_validation(monkeypatch: pytest.MonkeyPatch) -> 
     choose = selection._choose
 
     def recorded(tuning: Any, objective: Any) -> Any:
-        calls.append((tuning.n_documents, sorted(set(tuning.folds))))
+        calls.append((len(tuning.folds), sorted(set(tuning.folds))))
         return choose(tuning, objective)
 
     monkeypatch.setattr(selection, "_choose", recorded)

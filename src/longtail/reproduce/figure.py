@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longtail.evaluation.bootstrap import MEASURES
 from longtail.report.figures.drawing import GROUP_COLOURS, new_figure, save_figure
 from longtail.report.paper import CORPORA
-from longtail.report.table import shorten
+from longtail.report.table import heading, shorten
 from longtail.reproduce.claims import row_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MEASURES = {"micro_f1": "micro-F1", "macro_f1": "macro-F1"}
 COLOURS = {"all": "#444444", **GROUP_COLOURS}
 PAPER: dict[str, Any] = dict(
     marker="D", markersize=5, markerfacecolor="none", linestyle="none", color="#888888"
@@ -45,7 +45,7 @@ def plot_results(results: Mapping[str, Any], path: Path) -> None:
                 size = f" ({sizes[group]} labels)" if group in sizes else ""
                 name = "total" if group == "all" else group
                 axes.set_title(name + size, fontsize=10, color=colour, loc="left")
-            axes.set_xlabel(MEASURES[measure], fontsize=8.5, labelpad=2)
+            axes.set_xlabel(heading(measure), fontsize=8.5, labelpad=2)
         # In the order of the table, from top to bottom; all panels share the axis.
         names = [shorten(row_name(row), 14) for row in rows]
         line[0].set_yticks(range(len(rows)), names, fontsize=8.5)

@@ -57,10 +57,6 @@ class Tuning:
     def n_labels(self) -> int:
         return int(self.y_true.shape[1])
 
-    @property
-    def n_documents(self) -> int:
-        return int(self.y_true.shape[0])
-
     @cached_property
     def n_positive(self) -> IntArray:
         """Number of documents per label, including pairs absent from CSR scores."""
