@@ -11,6 +11,8 @@ from longtail.analysis import stats
 from longtail.data.textdata import TextData
 from longtail.report import stats_tables, to_terminal
 
+from .cases import from_labels
+
 
 def printed(parts: dict[str, TextData], width: int = 80, name: str = "corpus") -> str:
     out = io.StringIO()
@@ -18,10 +20,6 @@ def printed(parts: dict[str, TextData], width: int = 80, name: str = "corpus") -
     for table in stats_tables(stats(parts), name):
         console.print(to_terminal(table))
     return out.getvalue()
-
-
-def from_labels(lists: list[list[str]]) -> TextData:
-    return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -38,11 +38,7 @@ class WrongDocument(NamedTuple):
 def confused_pairs(
     y_true: sp.csr_matrix, y_pred: sp.csr_matrix, label_names: Sequence[str], most: int = 10
 ) -> list[ConfusedPair]:
-    """The label pairs with the most documents where one was missed and the other wrongly predicted.
-
-    Args:
-        most: maximum number of pairs.
-    """
+    """The pairs of labels that were most often missed and wrongly predicted together."""
     missed, wrong = _errors(y_true, y_pred, np.int64)
     pairs = sp.coo_matrix(missed.T @ wrong)
     order = np.lexsort((pairs.col, pairs.row, -pairs.data))[:most]

@@ -76,11 +76,8 @@ def resampled(
     """F1 of several sets of decisions on the same resamples of the documents.
 
     The resamples depend only on the number of documents and the random state, so that other
-    decisions can be evaluated on the same ones later.
-
-    Args:
-        masks: groups of labels.
-        documents: groups of documents; default: `document_groups`.
+    decisions can be evaluated on the same ones later. `masks` are groups of labels, `documents`
+    groups of documents; default: `document_groups`.
     """
     n_documents, n_labels = truth.shape
     every_label, every_document = np.ones(n_labels, np.bool_), np.ones(n_documents, np.bool_)

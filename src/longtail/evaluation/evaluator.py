@@ -60,8 +60,7 @@ def evaluate(
             against recall and F1 if their label applies.
         thresholds: result of `fit_thresholds`.
         stats: label statistics of the training part, which define head, medium and tail.
-        unknown_labels: label -> number of documents, for labels that the model does not know;
-            only kept for reports.
+        unknown_labels: counts of labels that the model does not know, kept for reports.
         scale: `logit`, `probability`, or `margin`, which has no calibration; default: the scale
             of the thresholds.
         cuts: tail below the first training count, head above the second; default: terciles.

@@ -123,20 +123,12 @@ def results_markdown(results: Results, stem: str) -> str:
 
 
 def figure_table(results: Results, layout: str, spread: bool = True) -> Table:
-    """Mean micro- and macro-F1 of each row.
-
-    Args:
-        spread: add stars, the standard deviation over seeds and the paper's best; mark the best.
-    """
+    """Mean micro- and macro-F1 of each row; `spread` adds stars, deviations and the best values."""
     groups, rows, cells = _groups(results, layout), results["rows"], list[list[Cell]]()
     best = {g: best_pair(_pair(row["mean"], g) for row in rows.values()) for g in groups}
     for name, row in rows.items():
-        pairs = [
-            pair_cell(_pair(row["mean"], g), best[g], _suffixes(row, g))
-            if spread
-            else pair_cell(_pair(row["mean"], g))
-            for g in groups
-        ]
+        extras = {g: (best[g], _suffixes(row, g)) if spread else () for g in groups}
+        pairs = [pair_cell(_pair(row["mean"], g), *extras[g]) for g in groups]
         cells.append([row_name(name), *pairs, str(len(row["seeds"]) or NONE)])
     if results["paper"] and spread:
         pairs = [pair_cell(pair) for pair in _papers_best(results, layout).values()]

@@ -66,10 +66,7 @@ def cuts_of(tuning: Tuning) -> Cuts:
 
 
 def between(above: Any, below: Any) -> FloatArray:
-    """Thresholds that `above` reaches and `below` does not: their midpoint if it can be told apart.
-
-    Neighbouring floating-point numbers have no midpoint; the threshold is then `above`.
-    """
+    """Thresholds that `above` reaches and `below` does not: the midpoint, or `above` if none."""
     above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
     middle = (above + below) / 2
     return np.asarray(np.where((below < middle) & (middle <= above), middle, above))
