@@ -1,4 +1,4 @@
-"""Six labels of forty documents, a threshold for each, and scores in every form."""
+"""Forty documents with six labels, per-label thresholds, and scores in every form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = np.array([0.25, 0.5, -0.25, 0.75, np.inf, 0.0])
 
 
 def make(kind: str, rule: dict[str, Any]) -> tuple[Run, np.ndarray, np.ndarray]:
-    """A run, its labels, and the plain scores with NaN where there is none."""
+    """A run, its labels, and its scores as an array with NaN where there is none."""
     rng = np.random.RandomState(3)
     truth = (rng.rand(40, 6) < 0.3).astype(float)
     dense = truth + rng.randn(40, 6)
@@ -28,7 +28,7 @@ def make(kind: str, rule: dict[str, Any]) -> tuple[Run, np.ndarray, np.ndarray]:
     plain, rows = np.where(scored, dense, np.nan), scored.nonzero()
     forms = {
         "dense": dense,
-        # Absent pairs are not scored; stored zeros are.
+        # Absent pairs are not scored; explicit zeros are.
         "sparse": sp.csr_matrix((dense[rows], rows), dense.shape),
         "masked": np.ma.masked_array(np.where(scored, dense, np.inf), ~scored),
     }

@@ -1,4 +1,4 @@
-"""Curves against plain loops: every form of scores, min_labels and max_labels, any size."""
+"""Curves against plain loops, for all forms of scores, limits on labels, and block sizes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from longtail.analysis import Run
 from longtail.analysis.curves import SHIFTS, mean_f1_by_count, precision_recall
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats
-from longtail.metrics import blocks
 from longtail.thresholds import Thresholds
 
+from ..metrics.cases import block_size
 from .cases import STATS, VALUES, make
 
 RULES: tuple[dict[str, Any], ...] = (
@@ -28,7 +28,7 @@ every_kind = pytest.mark.parametrize("kind", ["dense", "sparse", "masked"])
 
 
 def moved(run: Run, rule: dict[str, Any], shift: float) -> np.ndarray:
-    """The decisions of thresholds that are higher by `shift`."""
+    """Decisions with all thresholds raised by `shift`."""
     decided = Thresholds(VALUES + shift, **rule).apply(run.scores)
     return np.asarray(decided.toarray(), dtype=int)
 
@@ -46,8 +46,7 @@ def test_precision_recall_is_that_of_moved_thresholds(kind: str, rule: dict[str,
                 hits = int((now & applies).sum())
                 expected[name].append((hits / applies.sum(), hits / now.sum()))
     for size in (1, 7, 2**22):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocks, "BLOCK", size)
+        with block_size(size):
             curves = precision_recall(run)
         assert list(curves) == ["head", "medium", "tail"]
         for name, curve in curves.items():
@@ -74,7 +73,7 @@ def test_means_by_count_keep_all_labels_and_ties() -> None:
     scores = np.where(np.eye(5) * [1, 1, 0, 0, 1] > 0, 1.0, -1.0)
     curve = mean_f1_by_count(evaluated(truth, scores, [1, 1, 1, 1, 50]))
     assert curve.x == pytest.approx([1, 50]) and curve.y.tolist() == [0.5, 1.0]
-    # A label that no document carries says nothing.
+    # Labels without documents are left out.
     alone = mean_f1_by_count(evaluated(truth[:4], scores[:4], [1, 1, 1, 1, 50]))
     assert alone.x == pytest.approx([1])
     assert len(mean_f1_by_count(evaluated(np.zeros((2, 1)), np.zeros((2, 1)), [1])).x) == 0

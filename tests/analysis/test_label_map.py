@@ -1,4 +1,4 @@
-"""The map of the labels against plain loops: p(i|j) of cells and bins."""
+"""The map of co-occurring labels against plain loops: p(i|j) of cells and bins."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def test_bins_of_ranks_widen_and_leave_no_label_out(n_labels: int, n_bins: int) 
     assert len(edges) <= n_bins + 1
     widths = np.diff(edges)
     assert widths.min() >= 1
-    # Rounding to whole ranks may take one back.
+    # Rounding to whole ranks may narrow a bin by one.
     assert (np.diff(widths) >= -1).all()

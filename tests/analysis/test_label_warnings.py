@@ -1,4 +1,4 @@
-"""Labels that were read wrongly are reported; labels of real corpora are not."""
+"""Labels read with the wrong settings give warnings; labels of real corpora do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def with_labels(labels: list[list[str]]) -> TextData:
 
 
 def joined(data: TextData, separator: str) -> TextData:
-    """The labels of each document as one string, as a wrong separator leaves them."""
+    """The labels of each document joined to one, as if read with the wrong separator."""
     return with_labels([[separator.join(document.labels)] for document in data])
 
 
@@ -32,7 +32,7 @@ def test_a_wrong_separator(separator: str) -> None:
     (warning,) = label_warnings(data)
     shown = repr(separator.strip(" "))
     assert warning.startswith(f"{sum(separator in name for name in data.label_names)} of ")
-    assert f"hold {shown} before what is a label elsewhere" in warning
+    assert f"contain {shown}, and what follows it is often a label too" in warning
     assert f"--label-separator {'$' * (separator == chr(9))}{shown})" in warning
     examples = re.findall(r"'(\w[^']*)'", warning)
     assert len(examples) == 3 and all(repr(separator)[1:-1] in name for name in examples)
@@ -42,9 +42,9 @@ def test_names_with_separators_of_their_own() -> None:
     names = ["Mice, Inbred C57BL", "Mice, Knockout", "Mice", "Education, Nursing", "Nursing"]
     names += ["Education", "Europe|Politics", "Asia|Politics", "Europe|Economy", ";", ",", "a;"]
     assert label_warnings(with_labels([names, names])) == []
-    # Of few names, one with several labels is enough: nobody names a label so.
+    # Label names rarely contain a semicolon, so one joined name is enough.
     (warning,) = label_warnings(with_labels([["drama;comedy"], ["comedy"], ["drama"]]))
-    assert "1 of 3 label names hold ';'" in warning and "'drama;comedy'" in warning
+    assert "1 of 3 label names contain ';'" in warning and "'drama;comedy'" in warning
 
 
 def test_a_column_of_ids_or_of_free_text() -> None:
@@ -84,7 +84,7 @@ def test_long_names_are_shortened() -> None:
 
 @pytest.mark.parametrize("corpus", ["reuters", "pubmed_mesh", "eurlex57k"])
 def test_real_corpora(shared: Path, corpus: str) -> None:
-    """MeSH headings hold commas ("Mice, Inbred C57BL"); both have labels with one document."""
+    """MeSH headings contain commas ("Mice, Inbred C57BL"); both have labels with one document."""
     train = load_data(shared / corpus)["train"][:5000]
     assert label_warnings(train) == []
     assert label_warnings(train[:100]) == []

@@ -17,7 +17,7 @@ from .cases import STATS, VALUES, make
 
 
 def by_hand(truth: np.ndarray, plain: np.ndarray, decided: np.ndarray) -> np.ndarray:
-    """What is not scored has the lowest score; what is never predicted the highest as threshold."""
+    """Missing scores count as the lowest one, infinite thresholds as the highest score."""
     reached = np.where(np.isfinite(VALUES), VALUES, np.nanmax(plain))
     above = np.where(np.isnan(plain), np.nanmin(plain), plain) - reached
     missed, wrong = (truth > decided) * -above, (truth < decided) * above
@@ -59,7 +59,7 @@ def test_never_predicted() -> None:
     scores = np.where(np.array([[1, 0, 0, 0]] * 3) > 0, 1.0, -1.0)
     stats = LabelStats.from_counts([8, 4, 2, 1], 10, ["a", "b", "c", "d"])
     result = never_predicted(evaluate(truth, scores, Thresholds(np.zeros(4)), stats))
-    # No document carries c: there was nothing to predict.
+    # c has no document, so there was nothing to predict.
     assert [tuple(each) for each in result] == [("b", 4, 2), ("d", 1, 1)]
 
 

@@ -1,4 +1,4 @@
-"""Runs: scores are checked against their evaluation, labels of several runs meet by name."""
+"""Runs: scores are checked against the evaluation, labels are matched by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of a corpus: every formula against a plain loop, and the known figures of Reuters."""
+"""Statistics of a corpus: each formula against a plain loop, and the known figures of Reuters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import math
 import os
 import statistics as stdlib
-import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,8 @@ from longtail.analysis.measures import (
 )
 from longtail.data import TextData, load_data
 from longtail.errors import InputError
+
+from ..data.cases import peak_of
 
 ROOT = Path(__file__).parents[2]
 REUTERS = Path(os.environ.get("LONGTAIL_SHARED", ROOT.parent / "shared"), "corpora", "reuters")
@@ -144,12 +145,12 @@ def test_neither_a_pair_seen_once_nor_frequent_labels_win() -> None:
     names = tuple(sorted({name for labels in lists for name in labels}))
     result = linked_pairs(from_labels(lists, names).Y, names)
     assert [(pair.a, pair.b) for pair in result] == [("metal", "nickel"), ("alone", "once")]
-    # Chance alone would give big and huge 260 * 100 / 333 = 78 shared documents: no link.
+    # big and huge would share 260 * 100 / 333 = 78 documents by chance: no association.
     assert log_likelihood_ratio(60, 260, 100, 333) > result[1].g2
 
 
 def test_many_labels_need_no_dense_matrix() -> None:
-    # A dense labels x labels matrix of 60,000 labels would hold 28.8 GB.
+    # A dense labels x labels matrix of 60,000 labels would take 28.8 GB.
     rng = np.random.default_rng(0)
     n_documents, n_labels = 4_000, 60_000
     columns = rng.integers(n_labels, size=30 * n_documents)
@@ -157,14 +158,7 @@ def test_many_labels_need_no_dense_matrix() -> None:
     Y = sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(n_documents, n_labels))
     Y.data[:] = 1
     names = tuple(map(str, range(n_labels)))
-    tracemalloc.start()
-    try:
-        result = linked_pairs(Y, names, 5)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert len(result) == 5
-    assert peak < 160e6
+    assert peak_of(lambda: linked_pairs(Y, names, 5)) < 160e6
 
 
 def folded(text: str) -> str:
@@ -230,7 +224,7 @@ def test_labels_that_come_and_go(train: Lists, test: Lists) -> None:
         assert result["js_distance"] is None and result["js_by_chance"] is None
         return
     p, q = ([counts[name] for name in NAMES] for counts in (before, after))
-    # scipy gives NaN where rounding leaves a divergence below 0.
+    # scipy gives NaN if rounding makes a divergence negative.
     assert result["js_distance"] == pytest.approx(np.nan_to_num(jensenshannon(p, q, 2)), abs=1e-7)
     assert result["js_by_chance"] is not None and 0 <= result["js_by_chance"] <= 1
 
@@ -280,7 +274,7 @@ def test_a_random_split_has_the_distance_of_chance() -> None:
         np.mean([drift[key] for drift in drifts]) for key in ("js_distance", "js_by_chance")
     )
     assert seen == pytest.approx(chance, rel=0.05)
-    # One in twenty such splits may show one label.
+    # One in twenty such splits may have a significant label by chance.
     assert sum(drift["changed"] for drift in drifts) <= 1
 
 

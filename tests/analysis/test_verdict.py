@@ -20,7 +20,7 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wrong(shares: dict[int, float], end: bool = False) -> Evaluation:
-    """A run that decides the first (or last) documents wrongly: label -> share of documents."""
+    """A run with wrong decisions on the first (or last) documents: label -> share."""
     scores = 2 * TRUTH - 1
     for label, share in shares.items():
         n = int(300 * share)

@@ -104,7 +104,7 @@ def test_int8(encoder: Classifier, tmp_path: Path) -> None:
     compared = compare(encoder, exported, generated_documents(encoder))
     assert compared.difference > 0 and compared.n_alike > 40
     exported.save_pretrained(tmp_path / "run")
-    assert "in integers of 8 bits: the results below" in (tmp_path / "run/README.md").read_text()
+    assert "quantised to int8; the results below" in (tmp_path / "run/README.md").read_text()
     # Its weights, and so its layers, are in no file of torch.
     config = json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))
     config["num_hidden_layers"] = 12

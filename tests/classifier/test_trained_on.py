@@ -61,7 +61,7 @@ def test_hashes_are_sorted_unique_and_saved(blended: Classifier, tmp_path: Path)
     assert np.array_equal(load_file(tmp_path / "run" / HASHES_FILE)["hashes"], hashes)
     assert loaded.trained_on([*TEXTS, *NEW]).tolist() == [True] * len(TEXTS) + [False] * 2
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
-    assert f"`{HASHES_FILE}` holds a hash of 8 bytes of each" in card
+    assert f"`{HASHES_FILE}` holds an 8-byte hash of each" in card
 
 
 @pytest.mark.parametrize("hashes", [np.zeros(3), np.zeros((2, 2), np.uint64)])

@@ -100,7 +100,7 @@ def test_flags_reach_the_training(longtail: Command, folder: Path, tmp_path: Pat
         ("--label-texts nothing-there.json", "(--label-texts): expected names, or a JSON file"),
         ("--label-texts .", "(--label-texts): expected names, or a JSON file"),
         ("--label-texts /dev/zero", "larger than 64 MB"),
-        ("--recipe bst", "no file is called so): 'bst'. Did you mean 'best'"),
+        ("--recipe bst", "no file has this name): 'bst'. Did you mean 'best'"),
         ("--recipe best --min-df 2", "Set min_df in the model that it is meant for"),
         ("--recipe fast --encoder x", "encoder is a setting of the model encoder"),
     ],

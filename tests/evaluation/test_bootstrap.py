@@ -1,4 +1,4 @@
-"""Intervals and comparisons of every group of labels and documents, against plain loops."""
+"""Intervals and comparisons for all groups, against plain loops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scores_of(evaluation: Evaluation) -> dict[str, Scores]:
 
 
 def slow(truth: np.ndarray, decided: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> list:
-    """Micro- and macro-F1 of drawn documents, without labels that only the resample lacks."""
+    """Micro- and macro-F1 of a resample, without labels absent only from it."""
     drawn = count(truth[rows], decided[rows])
     counted = labels & ((drawn.actual > 0) | (truth.sum(axis=0) == 0))
     if not counted.any():
@@ -69,7 +69,7 @@ def test_resamples_by_hand(seed: int) -> None:
 
 
 def test_intervals_lie_around_the_figures_of_rare_labels_too() -> None:
-    """Labels that a resample lacks are those with the lowest F1, which would raise macro-F1."""
+    """Labels absent from resamples have low F1, so skipping them would raise macro-F1."""
     rng = np.random.RandomState(3)
     truth = (rng.rand(400, 60) < np.geomspace(0.3, 0.002, 60)).astype(float)
     predicted = truth * (rng.rand(400, 60) < 0.9)
@@ -89,7 +89,7 @@ def test_intervals_lie_around_the_figures_of_rare_labels_too() -> None:
 
 def test_intervals_and_differences_by_hand() -> None:
     drawn = np.array([0.0, 0.4, np.nan, 0.5, 0.7])
-    # Moved by 0.1, as their mean is 0.4.
+    # Shifted by 0.1, as their mean is 0.4.
     ends = np.percentile([0.1, 0.5, 0.6, 0.8], (2.5, 97.5))
     assert interval(np.append(0.5, drawn), (0.0, 1.0)) == pytest.approx(tuple(ends))
     assert interval(np.append(0.5, drawn), (0.2, 0.7)) == pytest.approx((0.2, 0.7))
@@ -124,7 +124,7 @@ def test_a_comparison_is_on_the_groups_of_the_first() -> None:
 
 
 def test_a_part_that_both_decide_alike_differs_by_exactly_nothing() -> None:
-    """Sums of the same F1 among other labels must not leave a rest with a sign."""
+    """Rounding of sums of the same F1 must not look like a difference."""
     truth, scores = draw(5, 200)
     single = np.where(np.diff(truth.indptr)[:, None] == 1, -scores, scores)
     tail = np.where(np.arange(9) >= 6, -scores, scores)
@@ -152,7 +152,7 @@ def test_empty_groups_have_neither_and_are_null_in_json() -> None:
         and result.by_labels_per_document["multi_label"].is_empty
         and not result.medium.is_empty
     )
-    # A group that has labels and documents, but nothing to find, has an F1 of 0 by definition.
+    # A group with labels and documents but no positives has an F1 of 0 by definition.
     nothing = evaluate(sp.csr_matrix((4, 9)), np.ones((4, 9)), ZERO, STATS)
     assert nothing.to_dict()["head"]["micro_f1"] == 0.0
     none = evaluate(sp.csr_matrix((0, 9)), np.zeros((0, 9)), ZERO, STATS)
@@ -167,7 +167,7 @@ def test_given_groups_of_documents_and_decisions_one_by_one() -> None:
     groups = {"many labels": many, "none of them": np.zeros(len(many), dtype=bool)}
     both = resampled(truth, [first, second], result.masks, 5, 1, groups)
     assert set(both[0]) == {"all", "head", "medium", "tail", "many labels"}
-    # The resamples depend on the random state alone: decisions may be evaluated at other times.
+    # Resamples depend only on the random state: decisions may be evaluated separately.
     for together, decided in zip(both, (first, second), strict=True):
         (alone,) = resampled(truth, [decided], result.masks, 5, 1, groups)
         for group, measures in together.items():

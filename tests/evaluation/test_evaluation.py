@@ -63,7 +63,7 @@ def test_terciles_of_labels_per_document() -> None:
 
 
 def assert_same(one: Evaluation, two: Evaluation) -> None:
-    """Every figure but for rounding, and every decision."""
+    """All results up to rounding, and all decisions."""
     first, second = (
         json.loads(json.dumps(each.to_dict()), parse_float=lambda text: round(float(text), 11))
         for each in (one, two)
@@ -94,7 +94,7 @@ def test_masked_is_absent_and_unmasked_is_dense_in_every_figure(
     for known in (scored, np.ones_like(scored)):
         rows = known.nonzero()
         absent = sp.csr_matrix((scores[rows], rows), scores.shape)
-        # What stands under the mask must not matter.
+        # Values under the mask must not matter.
         masked = np.ma.masked_array(np.where(known, scores, np.nan), ~known)
         one, two = (evaluate(labels, each, at, stats, n_resamples=3) for each in (masked, absent))
         assert_same(one, two)
@@ -156,7 +156,7 @@ def test_per_label_table_and_json() -> None:
 
 
 def test_evaluate_cannot_tune() -> None:
-    """No leak by signature: it receives thresholds, and nothing to choose them by."""
+    """Its signature takes thresholds, and nothing to choose them by."""
     parameters = inspect.signature(evaluate).parameters
     assert parameters["thresholds"].default is inspect.Parameter.empty
     assert not {"method", "objective", "folds", "min_labels", "max_labels"} & set(parameters)

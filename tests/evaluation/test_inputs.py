@@ -1,4 +1,4 @@
-"""What `evaluate` and `compare` refuse, and why."""
+"""Arguments that `evaluate` and `compare` refuse."""
 
 from __future__ import annotations
 

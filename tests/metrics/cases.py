@@ -1,4 +1,4 @@
-"""Hypothesis strategies for labels, decisions and scores, and their sparse forms."""
+"""Hypothesis strategies for labels, decisions and scores, and all forms in which they may come."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -15,7 +16,7 @@ from longtail.metrics import blocks
 
 Case = tuple[np.ndarray, np.ndarray, np.ndarray]
 BLOCK_SIZES = st.sampled_from([1, 4, 11, 2**22])
-# Few distinct values, so that ties are common; zeros, negative and infinite ones among them.
+# Few distinct values, so that ties are common; including zero, negative and infinite ones.
 TIED = st.sampled_from([-np.inf, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0, np.inf])
 
 
@@ -24,7 +25,7 @@ def shapes(min_labels: int = 1) -> st.SearchStrategy[tuple[int, int]]:
 
 
 def indicators(shape: tuple[int, int]) -> st.SearchStrategy[np.ndarray]:
-    """0/1 matrices; all zeros and all ones among them."""
+    """0/1 matrices, including all zeros and all ones."""
     some = hnp.arrays(np.int64, shape, elements=st.integers(0, 1))
     return st.one_of(some, some, st.sampled_from([np.zeros(shape, int), np.ones(shape, int)]))
 
@@ -38,7 +39,7 @@ def decisions(draw: st.DrawFn, min_labels: int = 2) -> tuple[np.ndarray, np.ndar
 
 @st.composite
 def scored(draw: st.DrawFn) -> Case:
-    """Labels, scores, and which pairs are scored."""
+    """Labels, scores, and the mask of scored pairs."""
     shape = draw(shapes())
     scores = draw(hnp.arrays(np.float64, shape, elements=TIED))
     return draw(indicators(shape)), scores, draw(indicators(shape)).astype(bool)
@@ -46,14 +47,14 @@ def scored(draw: st.DrawFn) -> Case:
 
 @st.composite
 def distinct(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Labels, and scores no two of which are equal within a document."""
+    """Labels, and scores without ties within a document."""
     shape = draw(shapes(min_labels=2))
     rows = [draw(st.permutations(range(shape[1]))) for _ in range(shape[0])]
     return draw(indicators(shape)), np.array(rows, dtype=np.float64) / 4 - 0.5
 
 
 def stored(scores: np.ndarray, where: np.ndarray | None = None) -> sp.csr_matrix:
-    """CSR with the chosen entries stored, zeros too; by default all of them."""
+    """CSR with the chosen entries stored, including zeros; by default all."""
     where = np.ones(scores.shape, bool) if where is None else where
     row_starts = np.concatenate(([0], np.cumsum(where.sum(axis=1))))
     return sp.csr_matrix((scores[where], np.nonzero(where)[1], row_starts), shape=scores.shape)
@@ -68,7 +69,7 @@ def backwards(matrix: sp.csr_matrix) -> sp.csr_matrix:
 
 
 def score_forms(scores: np.ndarray, where: np.ndarray) -> list[tuple[Any, np.ndarray]]:
-    """The scores as everything that is accepted, each with the pairs that it scores."""
+    """The scores in every accepted form, each with the mask of its scored pairs."""
     everywhere = np.ones(scores.shape, bool)
     return [
         (scores, everywhere),
@@ -81,7 +82,7 @@ def score_forms(scores: np.ndarray, where: np.ndarray) -> list[tuple[Any, np.nda
 
 
 def label_forms(labels: np.ndarray) -> list[Any]:
-    """The same labels as everything that is accepted."""
+    """The labels in every accepted form."""
     return [
         labels,
         labels.tolist(),
@@ -91,17 +92,14 @@ def label_forms(labels: np.ndarray) -> list[Any]:
         sp.csr_array(labels.astype(bool)),
         sp.csc_matrix(labels.astype(np.float32)),
         sp.coo_matrix(labels),
-        stored(labels),  # zeros stored: they are no labels
+        stored(labels),  # with explicit zeros
         backwards(stored(labels.astype(np.int8))),
     ]
 
 
 @contextmanager
 def block_size(size: int) -> Iterator[None]:
-    """Blocks so small that even these cases are cut into several."""
-    default = blocks.BLOCK
-    blocks.BLOCK = size
-    try:
+    """Use blocks so small that even these cases need several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK", size)
         yield
-    finally:
-        blocks.BLOCK = default

@@ -1,4 +1,4 @@
-"""Average precision: equal to scikit-learn on dense scores, to its definition on sparse ones."""
+"""Average precision: against scikit-learn on dense scores and its definition on sparse ones."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ from longtail.metrics import propensities, ranking_scores, top_k
 from .cases import BLOCK_SIZES, Case, backwards, block_size, distinct, score_forms, scored, stored
 
 KS = st.integers(1, 9)
-# Two labels alike, so that the best ranking has ties.
+# Two equal ones, so that the best ranking has ties.
 CHANCES = np.array([0.9, 0.1, 0.5, 0.1, 1.0, 0.3, 0.02])
 
 
 def ranked(row: np.ndarray, where: np.ndarray, k: int) -> list[int]:
-    """Best first, of equal scores the lower column."""
+    """Best first; ties go to the lower column."""
     columns = np.flatnonzero(where).tolist()
     return sorted(columns, key=lambda column: (-row[column], column))[:k]
 
@@ -33,7 +33,7 @@ def dcg(gains: Any) -> float:
 
 
 def by_hand(case: Case, k: int) -> dict[str, float]:
-    """Every metric as it is defined."""
+    """Each metric by its definition."""
     labels, scores, where = case
     means: list[tuple[float, float, float]] = []
     sums = np.zeros(4)

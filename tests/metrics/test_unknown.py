@@ -1,4 +1,4 @@
-"""Unknown labels: every figure is that of the pairs that are known."""
+"""Unknown labels: every metric equals that on the known pairs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEEDS = st.integers(0, 10_000)
 
 
 def draw(seed: int, n: int = 30, n_labels: int = 6) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels with NaN, decisions, scores; every label has a known document, and one has a label."""
+    """Labels with NaN, decisions and scores; the first document has all labels."""
     rng = np.random.default_rng(seed)
     truth = (rng.random((n, n_labels)) < 0.4).astype(float)
     truth[rng.random(truth.shape) < rng.choice([0.0, 0.3, 0.9], n_labels)] = np.nan

@@ -28,6 +28,10 @@ EVIL = (
 COUNTS = (90, 60, 40, 20, 9, 7, 3, 2, 0)
 
 
+def from_labels(lists: list[list[str]], names: tuple[str, ...] | None = None) -> TextData:
+    return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists, names)
+
+
 def evaluated(
     truth: Any, scores: Any, counts: Any, names: Any = None, at: float = 0.0, **more: Any
 ) -> Evaluation:

@@ -1,4 +1,4 @@
-"""Fewer resamples: these tests look at what is shown, not at intervals."""
+"""Fewer resamples: these tests check the layout, not the intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanations on a page and a terminal: nothing of a text is markup, every word stays."""
+"""Explanations on a page and a terminal: text is never markup, and no word is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures: real files of ordinary and odd data, and the numbers in those of the page."""
+"""Figures: files from ordinary and odd data, and which figures a page has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtail.corpora.newswire import Newswire
+from longtail.corpora.newswire import load
 from longtail.data.textdata import TextData
 from longtail.errors import InputError
 from longtail.evaluation import evaluate
@@ -21,18 +21,9 @@ from longtail.report.figures.corpus import bin_edges
 from longtail.report.figures.evaluation import draw_figures
 from longtail.thresholds import Thresholds
 
-from .cases import runs
+from .cases import from_labels, runs
 
 NAMES = tuple("abcdefg")
-
-
-def from_labels(lists: list[list[str]], names: tuple[str, ...] | None = NAMES) -> TextData:
-    return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists, names)
-
-
-def newswire(n_documents: int, n_labels: int, mean_labels: float) -> TextData:
-    stories = [(story.text, story.labels) for story in Newswire(n_documents, n_labels, mean_labels)]
-    return TextData.from_lists(*zip(*stories, strict=True))
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -47,13 +38,14 @@ def test_no_document_falls_between_the_bins(numbers: list[int]) -> None:
     values = np.array(numbers)
     edges = bin_edges(values)
     assert np.histogram(values, edges)[0].sum() == len(numbers)
-    # Every bin holds a whole number, and none lies on an edge.
+    # Each bin contains an integer, and no integer lies on an edge.
     assert (np.diff(edges) >= 1).all() and (edges % 1 == 0.5).all() and len(edges) <= 52
 
 
 @pytest.mark.parametrize(("n_labels", "mean_labels"), [(90, 1.5), (300, 3.0), (700, 5.0)])
 def test_label_figures_of_all_sizes(tmp_path: Path, n_labels: int, mean_labels: float) -> None:
-    plot_labels(newswire(800, n_labels, mean_labels), tmp_path / "labels.png", title="a newswire")
+    data = load(1000, n_labels, mean_labels)["train"]
+    plot_labels(data, tmp_path / "labels.png", title="a newswire")
     width, height = png_size(tmp_path / "labels.png")
     assert width == 1500 and 1400 < height < 1700
     assert (tmp_path / "labels.png").stat().st_size > 20_000
@@ -63,7 +55,7 @@ def test_label_figures_of_all_sizes(tmp_path: Path, n_labels: int, mean_labels: 
 def test_the_suffix_chooses_the_format_and_the_same_data_gives_the_same_bytes(
     tmp_path: Path, suffix: str
 ) -> None:
-    data, path = newswire(100, 20, 2.0), tmp_path / ("figure" + suffix)
+    data, path = load(150, 20, 2.0)["train"], tmp_path / ("figure" + suffix)
     starts = {".svg": b"<?xml", ".pdf": b"%PDF", ".PNG": b"\x89PNG"}
     for plot in (partial(plot_labels, data), partial(plot_documents, {"train": data})):
         plot(path)
@@ -75,15 +67,15 @@ def test_the_suffix_chooses_the_format_and_the_same_data_gives_the_same_bytes(
 ODD = {
     "one label": from_labels([["a"], ["a"]], ("a",)),
     "one document": from_labels([["a", "b"]], ("a", "b")),
-    "labels without documents": from_labels([["a"], ["b"]]),
+    "labels without documents": from_labels([["a"], ["b"]], NAMES),
     "documents without labels": from_labels([[], [], ["a", "b"]], ("a", "b")),
-    "no label is used": from_labels([[], []]),
-    "no document": from_labels([]),
-    "nobody shares": from_labels([[name] for name in NAMES]),
-    "nobody of many shares": from_labels([[f"l{k}"] for k in range(450)], None),
+    "no label is used": from_labels([[], []], NAMES),
+    "no document": from_labels([], NAMES),
+    "nobody shares": from_labels([[name] for name in NAMES], NAMES),
+    "nobody of many shares": from_labels([[f"l{k}"] for k in range(450)]),
     "many and none is used": from_labels([[]], tuple(f"l{k}" for k in range(450))),
     "odd names": from_labels(
-        [["$x_{$", "[b]", "a\nb\tc"]] * 3 + [["日本語", "\\frac", "%"], ["x" * 300, "", "😀"]], None
+        [["$x_{$", "[b]", "a\nb\tc"]] * 3 + [["日本語", "\\frac", "%"], ["x" * 300, "", "😀"]]
     ),
     "no text": TextData.from_lists(["", " "], [["a"], []]),
 }
@@ -112,7 +104,7 @@ def test_an_unknown_format_is_refused_before_any_work(tmp_path: Path, name: str)
 def test_what_cannot_be_written_or_drawn_is_refused(tmp_path: Path) -> None:
     data = from_labels([["a"]])
     with pytest.raises(InputError, match="no labels to draw"):
-        plot_labels(from_labels([[]], None), tmp_path / "x.png")
+        plot_labels(from_labels([[]]), tmp_path / "x.png")
     with pytest.raises(InputError, match="in ascending order"):
         plot_labels(data, tmp_path / "x.png", cuts=(9, 3))
     with pytest.raises(InputError, match="no documents to draw"):

@@ -1,4 +1,4 @@
-"""LaTeX: escaped, balanced, and really compiled where there is a pdflatex."""
+"""LaTeX: escaped, balanced, and compiled if LaTeX is installed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T1 = "\\usepackage[T1]{fontenc}\n" + PLAIN
 
 
 def compiled(text: str, folder: Path, packages: str, engine: str = "pdflatex") -> bytes:
-    """The PDF of a document that reads the tables."""
+    """Compile a document that includes the tables; return the PDF."""
     program = shutil.which(engine)
     if program is None:
         pytest.skip(f"{engine} is not installed: apt-get install texlive-latex-recommended")
@@ -56,7 +56,7 @@ def compiled(text: str, folder: Path, packages: str, engine: str = "pdflatex") -
 
 @cache
 def nasty() -> str:
-    """Names everywhere: of runs, in the title of differences, in notes of unknown labels."""
+    """Nasty names of runs, in the title of differences and in notes on unknown labels."""
     evaluation = runs()["bce"].evaluation
     named = {name: Run(replace(evaluation, unknown_labels={name: 1})) for name in NASTY}
     return render(named, "latex", "pubmed")

@@ -1,4 +1,4 @@
-"""How a report begins: the verdict, the data, the settings of the runs; and the CSV of labels."""
+"""The opening of a report: verdict, data, settings of the runs; and the CSV of labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNTS = [60, 50, 40, 30, 2, 1]
 
 
 def labelled(wrong: dict[int, float]) -> Run:
-    """A run that decides this share of the documents wrongly for each of some labels."""
+    """A run with wrong decisions on a share of the documents, given per label."""
     scores = 2 * TRUTH - 1
     for label, share in wrong.items():
         scores[: int(200 * share), label] *= -1
@@ -62,9 +62,9 @@ def test_the_verdict_of_one_run() -> None:
     counts = sorted(zip(-TRUTH.sum(axis=0).astype(int), "abcdef", strict=True))[:3]
     named = ", ".join(f"{name} ({-count})" for count, name in counts)
     assert begin({"run": Run(silent)}).verdict[2] == (
-        f"Of the 6 labels that these documents carry, 6 are never predicted, such as {named}."
+        f"Of the 6 labels in these documents, 6 are never predicted, such as {named}."
     )
-    # One group of labels alone is not the weakest.
+    # With only one group of labels, none is the weakest.
     assert len(begin({"run": Run(empty_groups())}).verdict) == 1
     nothing = evaluated(np.zeros((0, 6)), np.zeros((0, 6)), COUNTS)
     assert begin({"run": Run(nothing)}).verdict == ["run: there is nothing to evaluate."]
@@ -82,7 +82,7 @@ def test_settings_that_all_share_stand_above_and_the_others_in_columns() -> None
     assert table.plain() == [["", "loss", "C"], ["one", "db", "3"], ["two", "bce", "default"]]
     assert begin({"one": one}).facts[1] == "Settings: model: bag; loss: db; C: 3."
     assert begin({"one": one}).settings == []
-    # Runs of other sizes have a line each.
+    # Runs of different sizes have one line each.
     assert begin({"one": one, "less": Run(by_hand(rows=3))}).facts[1].startswith("less: 3 eval")
 
 

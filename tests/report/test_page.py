@@ -25,7 +25,7 @@ VOID = {"meta", "input", "br", "img", "link", "hr"}
 
 
 class Parsed(HTMLParser):
-    """Checks that tags are balanced, and keeps what the tests ask for."""
+    """Check that tags are balanced, and collect what the tests need."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -162,7 +162,7 @@ def test_the_same_runs_give_the_same_page() -> None:
 def test_many_labels_are_cut_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "MOST_ROWS", 4)
     short = Parsed(build_page({"bce": runs()["bce"]}))
-    assert "4 labels with most training documents of 9" in "".join(short.text)
+    assert "4 of 9 labels with the most training documents" in "".join(short.text)
     assert [len(v) for v in json.loads(short.scripts["application/json"]).values()] == [4] * 4
 
 

@@ -1,4 +1,4 @@
-"""What `longtail stats` prints: names as they are, bounded whatever the labels are."""
+"""The output of `longtail stats`: names are shown literally, and output is bounded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from longtail.analysis import stats
 from longtail.data.textdata import TextData
 from longtail.report import stats_tables, to_terminal
 
+from .cases import from_labels
+
 
 def printed(parts: dict[str, TextData], width: int = 80, name: str = "corpus") -> str:
     out = io.StringIO()
@@ -20,17 +22,13 @@ def printed(parts: dict[str, TextData], width: int = 80, name: str = "corpus") -
     return out.getvalue()
 
 
-def from_labels(lists: list[list[str]]) -> TextData:
-    return TextData.from_lists([f"text {k}" for k in range(len(lists))], lists)
-
-
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_names_are_shown_as_they_are(width: int) -> None:
     odd = ["[bold]gold[/bold]", "[/red]", "tin\x1b[31m", ":smile:"]
     parts = {"train": from_labels([odd] * 3 + [[]]), "test [x]": from_labels([["[new]"]] * 2)}
     text = printed(parts, width, "[corpus]")
     names = ("[corpus]", "[new]", "[bold]gold[/bold]", "[/red]", ":smile:")
-    # On few columns the names in the table of pairs are cut in two lines.
+    # On narrow terminals, names in the table of pairs wrap.
     for name in names if width > 100 else names[:2]:
         assert name in text
     assert "\x1b" not in text

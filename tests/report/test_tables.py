@@ -1,4 +1,4 @@
-"""Tables by hand, the paper's rows, the notes below them, and all renderers."""
+"""Tables by hand, the paper's rows, notes, and all renderers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_label_table_by_hand() -> None:
         ["good", "80.00 / 61.90", "85.71 / 85.71", "0.00 / 0.00", "100.00 / 100.00"],
         ["none", "0.00 / 0.00", "0.00 / 0.00", "0.00 / 0.00", "0.00 / 0.00"],
     ]
-    # Nothing is best where all are 0.
+    # A best value of 0 is not marked.
     assert [[len(strong(cell)) for cell in row] for row in table.rows] == [[0, 2, 2, 0, 2], [0] * 5]
     assert re.fullmatch(
         r"80\.00 \[\d+\.\d, \d+\.\d\] / 61\.90 \[\d+\.\d, \d+\.\d\]",
@@ -72,7 +72,7 @@ def test_label_table_by_hand() -> None:
 
 def test_micro_and_macro_are_marked_separately_and_a_single_run_is_not() -> None:
     one = by_hand()
-    # Worse at the head, better at a rare label.
+    # Worse on the head label, better on a rare one.
     two = by_hand([[-1.0, -1, -1], [1, 1, -1], [1, -2, 3], [-1, -3, -3]])
     first, second = label_table({"a": one, "b": two}).rows
     assert pieces(first[1])[:1] == tuple(strong(first[1])) and len(pieces(first[1])) == 3
@@ -183,7 +183,7 @@ def test_unknown_labels_are_listed() -> None:
         text = " ".join(render({n: Run(e) for n, e in evaluations.items()}, name).split())
         # With labels and with documents, each with and without intervals.
         assert text.count(sentence) == 4
-    # Not even a bare table omits it.
+    # Even a bare table has it.
     evil = "<b>|x*"
     bare = to_markdown(label_table({"run": with_unknown(**{evil: 3})}), bare=True)
     assert bare.splitlines()[-1].startswith("Not evaluated, as run was")
@@ -194,7 +194,7 @@ def test_unknown_labels_are_listed() -> None:
 def test_precision_and_recall_stand_in_the_first_table() -> None:
     evaluations = {name: by_hand(at=at) for name, at in (("good", 0.0), ("none", 9.0))}
     table = label_table(evaluations, "reuters", precision_recall=True)
-    assert table.header[-2:] == ("precision", "recall")
+    assert table.header[-2:] == ["precision", "recall"]
     # Six pairs are predicted or apply, four are both; labels: 3/4 and 1, 0 and 0, 1 and 1.
     assert table.plain()[1][-2:] == ["80.00 / 58.33", "80.00 / 66.67"]
     assert table.plain()[-1][-2:] == [NONE, NONE] and len(table.rows) == 11
@@ -209,7 +209,7 @@ def test_sizes_that_differ_between_runs_are_not_those_of_the_first() -> None:
     (groups,) = table.caveats
     assert groups.endswith("those of two, three hold other labels than those of one.")
     assert label_table({"two": evaluations["two"], "three": evaluations["three"]}).caveats == ()
-    # The paper's sizes must not stand there either.
+    # Nor the paper's sizes.
     beside = label_table(evaluations, "reuters")
     assert list(beside.header[3:]) == ["medium", "tail"]
     notes = " ".join(beside.notes)
@@ -233,7 +233,7 @@ def test_empty_groups_have_a_dash() -> None:
             cell,
             NONE,
         ]
-    # A figure beside dashes is not the best of its column: there is nothing to compare with.
+    # A value next to dashes only is not marked as the best of its column.
     beside = label_table({"run": evaluations["run"], "other": by_hand()})
     assert not any(strong(row[2]) for row in beside.rows)
     assert any(strong(row[1]) for row in beside.rows)
@@ -297,7 +297,7 @@ def test_json_holds_everything() -> None:
     assert plain["compared_with"] == "bce"
 
 
-# Every page draws six figures.
+# HTML draws figures for each page.
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n == "html" else ()) for n in FORMATS]
 )

@@ -1,4 +1,4 @@
-"""Sixty tiny documents in three parts, recipes that learn them at once, and a short way to run."""
+"""Sixty tiny documents in three parts, quick recipes, and a function to run them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BAG = {"model": "bag", "folds": 1, "device": "cpu", "thresholds": "global", "obj
 
 
 def documents(n: int = 60, seed: int = 5) -> dict[str, TextData]:
-    """Texts that name metals and grains, whose labels are most of these names."""
+    """Texts with names of metals and grains, most of which are also their labels."""
     rng = np.random.default_rng(seed)
     texts, labels = [], []
     for _ in range(n):
-        # The later a word, the rarer; some labels are missed, so that nothing is learned perfectly.
+        # Later words are rarer; some labels are dropped, so that F1 stays below 100 %.
         chances = 0.6 ** np.arange(len(WORDS))
         words = rng.choice(WORDS, size=rng.integers(1, 4), replace=False, p=chances / chances.sum())
         filler = rng.choice(["the", "of", "and", "rose", "fell"], size=rng.integers(0, 12))
@@ -32,12 +32,12 @@ def documents(n: int = 60, seed: int = 5) -> dict[str, TextData]:
 
 
 def bags(*losses: str) -> dict[str, dict[str, Any]]:
-    """Linear models, which use no random numbers."""
+    """Recipes of linear models, which use no random numbers."""
     return {loss: {**BAG, "loss": loss} for loss in losses}
 
 
 def networks(*losses: str) -> dict[str, dict[str, Any]]:
-    """Small networks, which do."""
+    """Recipes of small networks, which use random numbers."""
     quick = {"epochs": 2, "batch_size": 8, "hidden": 4}
     return {loss: {**BAG, "loss": loss, **quick} for loss in losses}
 
@@ -45,7 +45,7 @@ def networks(*losses: str) -> dict[str, dict[str, Any]]:
 def run(
     recipes: dict[str, dict[str, Any]], out: Path, **settings: Any
 ) -> tuple[Reproduced, list[str]]:
-    """Reproduce on the tiny documents; also what was begun, done or failed, in order."""
+    """Reproduce on the tiny documents; also returns the events `begins`, `done`, `failed`."""
     events: list[str] = []
     notes: list[str] = settings.pop("notes", [])
 

@@ -1,4 +1,4 @@
-"""The paper's claims: seen where figures bear them out, not seen where they do not."""
+"""The paper's claims: seen where figures support them, and only there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from longtail.reproduce.claims import (
     paper_figures,
 )
 
-# What the paper says of PubMed and its own table does not show, with the figures that decide.
+# Claims about PubMed that the paper's own table contradicts, with the deciding figures.
 CONTRADICTED = {
     "All other losses (but BCE) are better than FL on medium and tail labels": (
         "CB 24.50, FL 26.39 (medium micro)"
@@ -51,7 +51,7 @@ def test_missing_rows_leave_a_claim_open() -> None:
         assert decide(check, Evidence({})) == (None, ""), text
         paper = paper_figures(corpora[0])
         some = {row: cells for row, cells in paper.items() if row not in ("db", "bce")}
-        # Two claims are about neither.
+        # Two claims involve neither.
         assert decide(check, Evidence(some))[0] is None or text.startswith(("All other", "CB-NTR"))
 
 

@@ -1,4 +1,4 @@
-"""Whatever ends a reproduction, nothing finished is lost, and what was begun is resumed."""
+"""However a reproduction ends, finished cells are kept and unfinished ones resumed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .cases import documents, networks, run
 
 
 def slow(recipes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """With a state after every step."""
+    """The recipes with a checkpoint after each step."""
     return {row: {**one, "epochs": 6, "checkpoint_minutes": 0.0} for row, one in recipes.items()}
 
 
 def end(out: Path, row: str, name: str, jobs: int) -> int:
-    """How a process ends that gets a signal at step 12 of a cell; with several jobs when begun."""
+    """Exit code of a process signalled at step 12 of a cell, or at its start with several jobs."""
     kinds: list[str] = []
 
     def watch(event: Event) -> None:
@@ -49,7 +49,7 @@ def end(out: Path, row: str, name: str, jobs: int) -> int:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What comes out if nothing happens."""
+    """The results without interruption."""
     out = tmp_path_factory.mktemp("whole")
     return run(slow(networks("bce", "db")), out, seeds=2)[0].results["rows"]
 

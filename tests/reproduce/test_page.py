@@ -1,4 +1,4 @@
-"""What people and programs get: the page, its links, its tables, and the same as JSON."""
+"""The results page, its links and tables, and the JSON file it is generated from."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_corpus_of_the_paper_has_its_figures_claims_and_pairs(tmp_path: Path) 
     assert "| row | total (5) | head (2) | medium (1) | tail (2) | n |" in page
     assert "(90.62 / 64.47)" in page and "platinum and gold" in page
     assert page.index("Micro-F1 / macro-F1 in percent") < page.index("As above; in brackets")
-    # What the paper has no row for is measured by its best figures.
+    # Rows that the paper lacks are compared with its best.
     assert re.search(r"\| best \| .*\(90.74 / 64.47\)", page)
     claims = [text for text, (_, corpora) in CLAIMS.items() if "reuters" in corpora]
     assert all(text in page for text in claims)
@@ -94,13 +94,13 @@ def test_another_corpus_has_no_paper_columns(tmp_path: Path) -> None:
     assert plain["corpus"]["documents"] == {"train": 30, "validation": 10, "test": 20}
     narrow = figure_table(outcome.results, "labels", spread=False).plain()
     assert [cells[0] for cells in narrow] == ["row", "BCE", "DB"] and "±" not in str(narrow)
-    # Nothing but the JSON file is needed for the page.
+    # The page is generated from the JSON file alone.
     assert results_markdown(plain, "results") == page
 
 
 def test_stars_mark_significant_differences(tmp_path: Path) -> None:
     recipes = bags("bce", "db")
-    # A model that may hardly move its weights finds nothing.
+    # Strong regularisation: this model predicts nothing.
     recipes["bad"] = {**recipes["db"], "C": 1e-9}
     outcome, _ = run(recipes, tmp_path, parts=documents(240))
     cells = {row[0]: row[1] for row in figure_table(outcome.results, "labels").plain()[1:]}

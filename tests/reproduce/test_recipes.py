@@ -1,4 +1,4 @@
-"""Every recipe is read, names only what exists, and trains."""
+"""Every recipe can be read and trains; names and settings are checked."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_row_of_a_loss_has_that_loss(path: Path) -> None:
     assert path.stem not in LOSSES or read_recipe(path)["loss"] == path.stem
 
 
-# Those of a folder differ in their losses alone, which the constants below are those of.
+# Other recipes of a folder differ only in their loss, whose constants are checked below.
 TRAINED = [*GENERIC, *(path for path in ROW_FILES if path.stem in ("svm-balanced", "db", "best"))]
 
 
@@ -71,7 +71,7 @@ def test_recipe_trains_on_a_tiny_corpus(path: Path, tmp_path: Path, tiny_bert: P
 
 
 def quick(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The recipe for one epoch on a CPU."""
+    """The recipe with one epoch on the CPU."""
 
     def short(settings: dict[str, Any]) -> dict[str, Any]:
         return {**settings, "epochs": 1, "device": "cpu"} if "epochs" in settings else settings
@@ -88,7 +88,7 @@ def test_the_constants_are_the_papers(corpus: str) -> None:
         for name in (corpus, *(["reuters-bag"] if corpus == "reuters" else [])):
             recipe = read_recipe(find_recipes(name) / f"{row}.yaml")
             settings = recipe.get("loss_settings", {})
-            # All that differs from zero is written out, nothing more.
+            # The recipe gives exactly the constants that are not zero.
             used = {k: v for k, v in LOSSES[row].constants.items() if v != 0 and k != "weighting"}
             assert set(settings) == set(used), row
             papers = build_loss(row, stats, constants=corpus)
@@ -103,7 +103,7 @@ def test_the_constants_are_the_papers(corpus: str) -> None:
         ({"model": "bag", "folds": 3}, True),
         ({"model": "bag", "hidden": 8}, True),
         ({"model": "encoder"}, True),
-        # The seed deals the validation documents among which these choose.
+        # These draw random folds of the validation documents.
         ({"thresholds": "auto"}, True),
         ({"thresholds": "micromacro"}, True),
     ],
@@ -187,12 +187,12 @@ def test_recipes_for_any_data_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [path.stem for path in GENERIC] == ["best", "fast", "paper"]
     for path in GENERIC:
         assert find_recipe(path.stem) == find_recipe(path.stem.upper()) == path
-    with pytest.raises(UnknownNameError, match=r"no file is called so.*Did you mean 'best'"):
+    with pytest.raises(UnknownNameError, match=r"no file has this name.*Did you mean 'best'"):
         find_recipe("bes")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("model: svm\n")
     assert read_recipe(find_recipe("mine.yaml")) == {"model": "svm"}
-    # The default, and the paper's: one threshold, its own head, its training.
+    # `fast` is the default; `paper` has the paper's head, thresholds and training.
     (fast,) = plans_of("fast", read_recipe(find_recipe("fast")))
     assert fast == LongTailClassifier().plans()[0]
     (paper,) = plans_of("paper", read_recipe(find_recipe("paper")))
@@ -204,7 +204,7 @@ def test_recipes_for_any_data_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     ("n_documents", "epochs"), [(6_769, 24), (10_647, 15), (100, 30), (1_000_000, 3)]
 )
 def test_the_number_of_documents_decides_the_epochs_of_best(n_documents: int, epochs: int) -> None:
-    """Those of Reuters and PubMed lie within what worked best in docs/log.md."""
+    """The epochs for Reuters and PubMed are among the best in docs/log.md."""
     recipe = read_recipe(find_recipe("best"))
     encoder, linear = LongTailClassifier.from_settings(recipe).plans(n_documents)
     assert encoder.training.epochs == epochs and linear.training.epochs is None

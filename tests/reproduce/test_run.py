@@ -1,4 +1,4 @@
-"""Rows for seeds: what is finished stays, what changed is refused, what fails stops no other."""
+"""Cells: finished ones are reused, changed ones refused, failed ones do not stop the others."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_where_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cells_were_made_with(tmp_path: Path) -> None:
-    """Seconds of a machine are counted once; versions are those of each row."""
+    """Parallel time of a machine counts once; versions are those of each row."""
     run(networks("bce", "db"), tmp_path, seeds=2)
     spans = {
         ("bce", 0): [[100, 110], [200, 230]],

@@ -31,14 +31,14 @@ class Case(NamedTuple):
         if self.kind == "masked":
             # Values under the mask must not matter.
             return np.ma.MaskedArray(np.where(self.scored, self.scores, np.nan), ~self.scored)
-        # Not from coordinates: scipy has no half precision there.
+        # scipy cannot convert half precision from coordinates.
         starts = np.append(0, np.cumsum(self.scored.sum(axis=1)))
         columns = np.nonzero(self.scored)[1]
         return sp.csr_matrix((self.scores[self.scored], columns, starts), self.scores.shape)
 
     @property
     def truth(self) -> np.ndarray:
-        """The labels that count: not those of masked pairs, but those without a sparse score."""
+        """The labels that count: without masked pairs, with pairs absent from CSR."""
         return self.labels * self.scored if self.kind == "masked" else self.labels
 
 
@@ -47,7 +47,7 @@ def cases(draw: st.DrawFn) -> Case:
     kind = draw(st.sampled_from(KINDS))
     shape = draw(st.tuples(st.integers(1, 9), st.integers(1, 5)))
     labels = draw(hnp.arrays(np.int64, shape, elements=st.integers(0, 1)))
-    # Few distinct values, so that ties are common; or many.
+    # Either few distinct values, so that ties are common, or many.
     tied = st.integers(-3, 3).map(float)
     scores = draw(hnp.arrays(np.float64, shape, elements=st.one_of(tied, st.floats(-4, 4))))
     scored = np.ones(shape, dtype=bool)
@@ -75,7 +75,7 @@ def f1_of(labels: np.ndarray, decided: np.ndarray, objective: str) -> float:
 
 
 def every_cut(values: np.ndarray) -> Iterator[float]:
-    """Each distinct score, and one above all."""
+    """Each distinct score, and infinity."""
     yield from np.unique(values)
     yield np.inf
 
@@ -92,7 +92,7 @@ def long_tail(
 
 
 def predicted_at(case: Case, rule: Thresholds, shift: float) -> np.ndarray:
-    """Documents one by one: labels that reach their thresholds plus the shift, then the options."""
+    """Decide document by document with shifted thresholds, then apply the limits."""
     decided = np.zeros(case.labels.shape, dtype=bool)
     for row in range(len(decided)):
         margins = {

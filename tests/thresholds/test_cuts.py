@@ -59,7 +59,7 @@ def test_one_positive_far_from_all_others(objective: Any, outlier: float) -> Non
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_best_cut_that_predicts_exactly_the_positives(objective: Any) -> None:
-    # The next lower score is then in another level, and must not be lost.
+    # The next lower score is then in another level and must not be missed.
     for seed in range(20):
         rng = np.random.default_rng(seed)
         scores = np.minimum(rng.standard_normal((200, 30), dtype=np.float32), 2.9)

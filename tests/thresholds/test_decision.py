@@ -1,4 +1,4 @@
-"""How thresholds decide, the scales of scores, and that thresholds survive JSON."""
+"""Decisions and margins, the scales of scores, and thresholds as JSON."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.errors import DataError, InputError
-from longtail.metrics import blocks
 from longtail.metrics.blocks import rows_of
 from longtail.thresholds import Thresholds, fit_thresholds, list_methods
 from longtail.thresholds.scales import logit, to_logits
 
+from ..metrics.cases import block_size
 from .cases import Case, cases, long_tail, predicted_at
 
 FORMS = (np.array, sp.csr_matrix, np.ma.MaskedArray)
 
 
 def dense(margins: Any) -> np.ndarray:
-    """Dense, with minus infinity for pairs that are not scored."""
+    """Dense margins, minus infinity for pairs that are not scored."""
     if not sp.issparse(margins):
         return np.asarray(margins)
     result = np.full(margins.shape, -np.inf)
@@ -46,12 +46,10 @@ def test_decisions_and_margins_by_hand(
     thresholds = Thresholds(
         np.array(values[: case.labels.shape[1]]), min_labels=min_labels, max_labels=max_labels
     )
-    again = Thresholds.from_dict(json.loads(json.dumps(thresholds.to_dict(), allow_nan=False)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK", block)
-        for decided in (thresholds.apply(case.form), again.apply(case.form)):
-            assert decided.has_sorted_indices and decided.data.tolist() == [1] * decided.nnz
-            np.testing.assert_array_equal(decided.toarray(), predicted_at(case, thresholds, 0.0))
+    with block_size(block):
+        decided = thresholds.apply(case.form)
+    assert decided.has_sorted_indices and decided.data.tolist() == [1] * decided.nnz
+    np.testing.assert_array_equal(decided.toarray(), predicted_at(case, thresholds, 0.0))
     margins = dense(thresholds.margins(to_logits(case.form, "logit")))
     for shift in (-1e300, -3.0, -0.5, 0.0, 1.0, 1e300):
         np.testing.assert_array_equal(margins >= shift, predicted_at(case, thresholds, shift))
@@ -131,7 +129,7 @@ def test_overridden_decisions() -> None:
     scores = np.array([[-0.5, 1.0, 9.0], [-3.0, -2.0, 9.0], [1.0, 3.0, 9.0]])
     assert fitted.override() is fitted
     assert fitted.apply(scores).toarray().tolist() == [[0, 0, 0], [0, 0, 0], [1, 1, 0]]
-    # A label that is never predicted stays so, whatever the cut and the number of labels.
+    # A label that is never predicted stays so, with any threshold and number of labels.
     changed = fitted.override(threshold=0.5, min_labels=1)
     assert changed.apply(scores).toarray().tolist() == [[0, 1, 0], [0, 1, 0], [1, 1, 0]]
     assert changed.values.tolist() == [0.0, 0.0, np.inf] and changed.max_labels == 2
@@ -184,7 +182,7 @@ def test_unsigned_scores_keep_their_order(form: Any) -> None:
 def test_arguments_are_not_changed() -> None:
     scores, labels, counts = long_tail(40, 5, 0)
     truth = sp.csr_matrix(labels.astype(np.float32))
-    truth.data[::3] = 0  # stored zeros are no labels
+    truth.data[::3] = 0  # explicit zeros
     sparse = sp.csr_matrix(np.where(scores < -1, 0, scores))
     parts = [scores, counts]
     parts += [part for m in (truth, sparse) for part in (m.data, m.indices, m.indptr)]

@@ -1,4 +1,4 @@
-"""What must not change the decisions: unit, scale, order of documents and labels, form, dtype."""
+"""Decisions do not depend on unit, scale, order of documents and labels, form or dtype."""
 
 from __future__ import annotations
 

@@ -37,15 +37,14 @@ def test_no_cut_of_a_label_beats_its_threshold_without_shrinkage(
     case: Case, objective: Any
 ) -> None:
     tuning = make_tuning(case.form, case.labels, np.ones(case.labels.shape[1]))
-    folds = np.zeros(len(case.labels), int)
-    values, _ = methods.per_label(tuning, objective, folds, shrinkage=0.0)
-    curve, _ = methods.frequency(tuning, objective, folds)
+    values, _ = methods.per_label(tuning, objective, shrinkage=0.0)
+    curve, _ = methods.frequency(tuning, objective)
     for label in range(case.labels.shape[1]):
         positive = case.truth[:, label].astype(bool) & case.scored[:, label]
         if not positive.any():
             assert values[label] == curve[label]
             continue
-        # All other labels are cut by the curve; for macro-F1 it does not matter how.
+        # All other labels have their thresholds on the curve, which does not affect macro-F1.
         reached = {}
         for cut in (values[label], *np.unique(case.scores[positive, label])):
             decided = decide(case, np.where(np.arange(len(curve)) == label, cut, curve))
@@ -57,21 +56,20 @@ def test_shrinkage_weighs_by_positives() -> None:
     scores, labels, counts = long_tail(300, 12, 1)
     labels[:, 11] = 0
     tuning = make_tuning(scores, labels, counts)
-    folds = np.zeros(300, dtype=int)
-    alone, _ = methods.per_label(tuning, "micro", folds, shrinkage=0.0)
-    shared, of_curve = methods.frequency(tuning, "micro", folds)
-    values, details = methods.per_label(tuning, "micro", folds)
+    unshrunk, _ = methods.per_label(tuning, "micro", shrinkage=0.0)
+    curve, curve_details = methods.frequency(tuning, "micro")
+    values, details = methods.per_label(tuning, "micro")
     n_positive = labels.sum(axis=0)
     weight = n_positive / (n_positive + methods.SHRINKAGE)
-    np.testing.assert_allclose(values, weight * alone + (1 - weight) * shared)
-    assert values[11] == shared[11]
-    assert details.items() <= {**of_curve, "shrinkage": methods.SHRINKAGE}.items()
+    np.testing.assert_allclose(values, weight * unshrunk + (1 - weight) * curve)
+    assert values[11] == curve[11]
+    assert details.items() <= {**curve_details, "shrinkage": methods.SHRINKAGE}.items()
 
 
 @pytest.mark.parametrize("value", [0.1, 1e15, -7.3])
 @pytest.mark.parametrize("method", ["global", "per-label", "micromacro", "frequency"])
 def test_a_constant_score_is_predicted_for_all_documents(method: str, value: float) -> None:
-    # Means of equal thresholds must not drift above the score by their last bit.
+    # The mean of equal thresholds must not exceed the score by rounding.
     scores, labels = np.full((30, 3), value), np.ones((30, 3), dtype=int)
     thresholds = fit_thresholds(scores, labels, [30, 30, 2], method, folds=np.arange(30) % 3)
     assert thresholds.apply(scores).nnz == 90

@@ -1,4 +1,4 @@
-"""F1 of methods on unseen documents, the choice among them, and that no test data is used."""
+"""Cross-validated F1 of methods, the choice among them, and no access to test data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_no_function_that_tunes_can_see_test_data() -> None:
     assert parameters(fit_thresholds) == parameters(cross_validated_decisions) == limited
     assert parameters(cross_validated_score) == known
     for method in METHODS.values():
-        assert parameters(method) - {"shrinkage"} == {"tuning", "objective", "folds"}
+        assert parameters(method) - {"shrinkage"} == {"tuning", "objective"}
     assert not hasattr(Thresholds, "fit")
     assert parameters(Thresholds.apply) == {"self", "scores", "scale"}
 
@@ -71,16 +71,16 @@ def test_auto_is_nested_in_cross_validation(monkeypatch: pytest.MonkeyPatch) -> 
     calls = []
     choose = selection._choose
 
-    def recorded(tuning: Any, objective: Any, groups: Any) -> Any:
-        calls.append((tuning.n_documents, sorted(set(groups))))
-        return choose(tuning, objective, groups)
+    def recorded(tuning: Any, objective: Any) -> Any:
+        calls.append((len(tuning.folds), sorted(set(tuning.folds))))
+        return choose(tuning, objective)
 
     monkeypatch.setattr(selection, "_choose", recorded)
     cross_validated_score(scores, labels, counts, "auto", folds=folds)
     assert calls == [(75, [1, 2, 3]), (75, [0, 2, 3]), (75, [0, 1, 3]), (75, [0, 1, 2])]
     calls.clear()
     two = cross_validated_score(scores, labels, counts, "auto", folds=folds % 2)
-    # Of two folds one is left to choose with: no choice can be cross-validated.
+    # Of two folds one is left, on which no choice can be cross-validated.
     assert calls == []
     assert two == cross_validated_score(scores, labels, counts, "global", folds=folds % 2)
 
@@ -88,7 +88,7 @@ def test_auto_is_nested_in_cross_validation(monkeypatch: pytest.MonkeyPatch) -> 
 def test_folds_are_checked() -> None:
     scores, labels, counts = long_tail(10, 3, 0)
     for function in (fit_thresholds, cross_validated_score):
-        with pytest.raises(InputError, match=r"each of 10 documents.*\(2,\)"):
+        with pytest.raises(InputError, match=r"one fold per document, 10 in all, .*\(2,\)"):
             function(scores, labels, counts, "global", folds=[0, 1])
     with pytest.raises(InputError, match="at least two documents in two folds"):
         cross_validated_score(scores, labels, counts, "global", folds=[0] * 10)
@@ -98,8 +98,8 @@ def test_folds_are_checked() -> None:
 
 
 def test_folds_by_random_state() -> None:
-    data = np.zeros((103, 1)), np.zeros((103, 1)), [1], "logit", None
-    first, again, other = (selection._prepared(*data, seed)[1] for seed in (0, 0, 1))
+    data = np.zeros((103, 1)), np.zeros((103, 1)), [1]
+    first, again, other = (make_tuning(*data, random_state=seed).folds for seed in (0, 0, 1))
     assert (first == again).all() and (first != other).any()
     assert sorted(np.bincount(first)) == [20, 20, 21, 21, 21]
 

@@ -1,4 +1,4 @@
-"""Numbers for people: statistics of data, mistakes, curves, runs side by side. Nothing is drawn."""
+"""Numbers for reports: statistics of corpora, mistakes, curves, comparisons of runs; no drawing."""
 
 from longtail.analysis.label_warnings import label_warnings
 from longtail.analysis.measures import LinkedPair, linked_pairs

@@ -1,4 +1,4 @@
-"""The numbers behind the report's figures: F1 by training count, and precision over recall."""
+"""The curves in the report's figures: F1 over training count, precision over recall."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longtail.metrics.inputs import ratio, without_pairs
 
 FloatArray = NDArray[np.float64]
 N_BINS = 12
-# By how much all thresholds are moved, on the scale of logits or margins; 0 is among them.
+# Shifts of all thresholds, in logits or margins; includes 0.
 SHIFTS = np.linspace(-8.0, 8.0, 161)
 
 
@@ -26,13 +26,13 @@ class Curve(NamedTuple):
 
 
 def mean_f1_by_count(evaluation: Evaluation) -> Curve:
-    """Mean F1 of labels of similar training counts, over labels that documents carry."""
+    """Mean F1 of labels with similar training counts, over labels present in the documents."""
     table = evaluation.labels
     present = table.actual > 0
     counts, f1 = np.maximum(table.train_count[present], 0.5), table.f1[present]
     if not len(counts):
         return Curve(np.zeros(0), np.zeros(0))
-    # Labels of one count stay in one bin, so the order of labels does not matter.
+    # Labels with equal counts share a bin, so that their order does not matter.
     edges = np.unique(np.quantile(counts, np.linspace(0, 1, N_BINS + 1), method="lower"))
     bins = np.searchsorted(edges, counts, side="right")
     total = np.bincount(bins)
@@ -42,21 +42,21 @@ def mean_f1_by_count(evaluation: Evaluation) -> Curve:
 
 
 def precision_recall(run: Run) -> dict[str, Curve]:
-    """Recall and precision of head, medium and tail as all thresholds move by SHIFTS.
+    """Recall and precision of head, medium and tail as all thresholds shift by SHIFTS.
 
-    The curves go through the decisions of the evaluation, whose thresholds may differ by label;
-    `min_labels` and `max_labels` hold at every point, as they do there.
+    Thresholds may differ between labels, so the curves go through the decisions of the evaluation;
+    `min_labels` and `max_labels` apply at every point.
     """
     groups = run.evaluation.masks
-    reached = {name: np.zeros((2, len(SHIFTS) + 1)) for name in groups}
+    histograms = {name: np.zeros((2, len(SHIFTS) + 1)) for name in groups}
     for margins, labels, applies in _blocks(run):
         steps = np.searchsorted(SHIFTS, margins, side="right")
         for name, mask in groups.items():
             for row, chosen in enumerate((mask[labels], mask[labels] & applies)):
-                reached[name][row] += np.bincount(steps[chosen], minlength=len(SHIFTS) + 1)
+                histograms[name][row] += np.bincount(steps[chosen], minlength=len(SHIFTS) + 1)
     curves = {}
-    for name, counts in reached.items():
-        # From how many reached exactly k shifts to how many reached shift k, the highest first.
+    for name, counts in histograms.items():
+        # Number of pairs that reach each shift, from the highest shift down.
         predicted, hits = counts[:, :0:-1].cumsum(axis=1)
         actual = np.full(len(hits), run.evaluation.labels.actual[groups[name]].sum())
         known = predicted > 0
@@ -65,17 +65,15 @@ def precision_recall(run: Run) -> dict[str, Curve]:
 
 
 def _blocks(run: Run) -> Iterator[tuple[NDArray[Any], ...]]:
-    """Margin, label and whether it applies, of all pairs that some shift predicts."""
+    """Margin, label and whether it applies, for all pairs predicted at some shift."""
     truth, unknown, logits = run.evaluation.y_true, run.evaluation.unknown, run.logits
     n_documents, n_labels = logits.shape
-    sparse = sp.issparse(logits)
-    for rows in row_blocks(n_documents, logits.nnz // n_documents if sparse else n_labels):
+    row_size = logits.nnz // n_documents if sp.issparse(logits) else n_labels
+    for rows in row_blocks(n_documents, row_size):
         margins = run.evaluation.thresholds.margins(logits[rows])
-        if unknown is not None and sparse:
+        if unknown is not None:
             margins = without_pairs(margins, unknown[rows])
-        elif unknown is not None:
-            margins[unknown[rows].toarray()] = -np.inf
-        if sparse:
+        if sp.issparse(margins):
             block = margins.data, margins.indices, applies_to(truth[rows], margins)
         else:
             labels = np.broadcast_to(np.arange(n_labels), margins.shape)

@@ -1,6 +1,6 @@
-"""Measures of labelled documents: imbalance, linked labels, distances between distributions.
+"""Measures of a corpus: imbalance, associated labels, distances between label distributions.
 
-numpy and scipy only; every step is sparse.
+numpy and scipy only; no step builds a dense labels x labels matrix.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from longtail.labels import FloatArray
 from longtail.metrics.blocks import rows_of
 
 IntArray = NDArray[np.int64]
-# Label pairs in memory at a time: some 120 MiB with what is computed from them.
+# Label pairs in memory at a time: about 120 MiB with everything computed from them.
 BLOCK_ELEMENTS = 1_000_000
-# Expected documents from which the normal approximation of a proportion is trusted.
+# Expected number of documents from which the normal approximation of a proportion holds.
 MIN_EXPECTED = 5
 
 
 @dataclass(frozen=True)
 class LinkedPair:
-    """Two labels that share more documents than expected by chance; `a` is the more frequent."""
+    """Two labels that co-occur more often than by chance; `a` is the more frequent one."""
 
     a: str
     b: str
@@ -40,34 +40,34 @@ class LinkedPair:
 
 
 def count_labels(Y: sp.csr_matrix) -> FloatArray:
-    """Documents of every label."""
+    """Number of documents per label."""
     return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.float64)
 
 
 def imbalance_ratios(label_counts: Any) -> FloatArray:
-    """IRLbl of Charte et al. 2015: the largest count over each count that is not 0, in order."""
+    """IRLbl of Charte et al. 2015: the largest count divided by each non-zero count."""
     counts = np.asarray(label_counts, dtype=np.float64)
     seen = counts[counts > 0]
     return seen.max() / seen if seen.size else seen
 
 
 def scumble(Y: sp.csr_matrix) -> float:
-    """SCUMBLE of Charte et al. 2015: how much rare and frequent labels share documents, 0 to 1.
+    """SCUMBLE of Charte et al. 2015: how much rare and frequent labels co-occur, 0 to 1.
 
-    The mean over all documents of 1 - geometric / arithmetic mean of the IRLbl of the document's
-    labels. A document without labels mixes nothing and counts as 0, as in the authors' R package.
+    The mean over documents of 1 - geometric / arithmetic mean of the IRLbl of the document's
+    labels. Documents without labels count as 0, as in the authors' R package.
     """
     counts, ratios = count_labels(Y), np.ones(Y.shape[1])
     ratios[counts > 0] = imbalance_ratios(counts)
     per_document = np.maximum(np.diff(Y.indptr), 1)
     arithmetic = np.maximum(Y @ ratios / per_document, 1.0)
     geometric = np.exp(Y @ np.log(ratios) / per_document)
-    # Rounding may leave the geometric mean of equal ratios a hair above the arithmetic one.
+    # Rounding may lift the geometric mean of equal ratios above the arithmetic one.
     return float(np.maximum(1 - geometric / arithmetic, 0).mean())
 
 
 def gini(label_counts: Any) -> float | None:
-    """Gini coefficient of the counts: 0 all equal, near 1 all documents on one label."""
+    """Gini coefficient of the counts: 0 if all are equal, near 1 if one label has all documents."""
     counts = np.sort(np.asarray(label_counts, dtype=np.float64))
     weights, total = 2 * np.arange(1, counts.size + 1) - counts.size - 1, counts.sum()
     return float(weights @ counts / (counts.size * total)) if total else None
@@ -78,8 +78,8 @@ def linked_pairs(
 ) -> tuple[LinkedPair, ...]:
     """The pairs of labels with the strongest positive association, strongest first.
 
-    Ranked by Dunning's log-likelihood ratio G2, so that neither pairs seen once nor labels that
-    are merely frequent win. Pairs come in sparse blocks: no labels x labels matrix is built.
+    Ranked by Dunning's log-likelihood ratio G2, which favours neither pairs seen once nor labels
+    that are merely frequent.
     """
     counts, best = count_labels(Y), np.zeros((0, 4))
     for a, b, shared in _pair_blocks(Y):
@@ -87,7 +87,7 @@ def linked_pairs(
         a, b, shared = a[positive], b[positive], shared[positive]
         score = log_likelihood_ratio(shared, counts[a], counts[b], Y.shape[0])
         if 0 < n_pairs < score.size:
-            # Equal scores stay together until the sort below, which settles them by column.
+            # Keep ties: the sort below breaks them by column.
             strong = score >= np.partition(score, -n_pairs)[-n_pairs]
             a, b, shared, score = a[strong], b[strong], shared[strong], score[strong]
         best = np.vstack([best, np.column_stack([score, a, b, shared])])
@@ -102,7 +102,7 @@ def linked_pairs(
 
 
 def log_likelihood_ratio(shared: Any, count_a: Any, count_b: Any, n_documents: int) -> FloatArray:
-    """Dunning's G2 of the 2 x 2 tables of two labels over all documents (natural logarithm)."""
+    """Dunning's G2 of the 2 x 2 contingency tables of two labels (natural logarithm)."""
     both, a, b = (np.asarray(value, dtype=np.float64) for value in (shared, count_a, count_b))
     cells = both, a - both, b - both, n_documents - a - b + both
     margins = a, b, n_documents - a, n_documents - b
@@ -111,10 +111,10 @@ def log_likelihood_ratio(shared: Any, count_a: Any, count_b: Any, n_documents: i
 
 
 def _pair_blocks(Y: sp.csr_matrix) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
-    """Columns a < b and the documents they share, a bounded number of pairs at a time."""
+    """Columns a < b and the number of documents they share, in blocks of bounded size."""
     matrix = Y.astype(np.float64)
     by_label = matrix.T.tocsr()
-    # A label meets at most as many others as its documents have labels, so this bounds its row.
+    # A label co-occurs with at most as many labels as its documents have: a bound on its row.
     bounds = np.minimum(by_label @ np.diff(Y.indptr).astype(np.float64), Y.shape[1])
     ends = np.append(0, np.cumsum(bounds))
     start = 0
@@ -127,16 +127,16 @@ def _pair_blocks(Y: sp.csr_matrix) -> Iterator[tuple[IntArray, IntArray, FloatAr
 
 
 def js_distance(first: Any, second: Any) -> float | None:
-    """Jensen-Shannon distance, base 2, of two vectors of counts; None if one of them is empty."""
+    """Jensen-Shannon distance, base 2, between two vectors of counts; None if one sums to 0."""
     p, q = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if not p.sum() or not q.sum():
         return None
-    # Rounding may leave equal ones a hair below 0, where scipy gives NaN.
+    # For equal vectors, rounding may give a divergence below 0, and scipy NaN.
     return float(np.nan_to_num(jensenshannon(p, q, 2)))
 
 
 def js_by_chance(before: FloatArray, after: FloatArray) -> float | None:
-    """Mean distance when the assignments of both are shuffled and split again, five times."""
+    """Mean distance between five random splits of the pooled assignments into the same sizes."""
     if not before.sum() or not after.sum():
         return None
     pooled, size = (before + after).astype(np.int64), int(after.sum())
@@ -146,10 +146,10 @@ def js_by_chance(before: FloatArray, after: FloatArray) -> float | None:
 
 
 def proportion_z(before: FloatArray, n_before: int, after: FloatArray, n_after: int) -> FloatArray:
-    """Two-proportion z score of every label's share of documents, positive where it grew.
+    """Two-proportion z-score of each label's share of documents, positive where it grew.
 
-    NaN where either part would be expected to hold fewer than five documents with the label, or
-    without it: for such labels chance alone gives large scores.
+    NaN if either part is expected to have fewer than five documents with or without the label:
+    chance alone gives such labels large scores.
     """
     z = np.full(before.shape, np.nan)
     if not n_before or not n_after:
@@ -162,23 +162,22 @@ def proportion_z(before: FloatArray, n_before: int, after: FloatArray, n_after: 
 
 
 def rank_bins(n_labels: int, n_bins: int) -> IntArray:
-    """Edges of bins of ranks, from 0 to n_labels, whose widths grow by a constant factor."""
+    """Edges of bins of ranks from 0 to n_labels, with geometrically growing widths."""
     edges = np.unique(np.round(np.geomspace(1, n_labels + 1, n_bins + 1)).astype(np.int64) - 1)
     edges[-1] = n_labels
     return edges
 
 
 def conditional_means(Y: sp.csr_matrix, edges: IntArray) -> FloatArray:
-    """The mean of p(i|j) over the pairs i != j of two bins of columns: j by row, i by column.
+    """Mean p(i|j) over the pairs i != j of two bins of columns: j by row, i by column.
 
-    p(i|j) = documents with i and j / documents with j; labels without documents have none and are
-    left out as j. NaN where no pair is left. No labels x labels matrix is built, but one of labels
-    x bins.
+    p(i|j) = documents with i and j / documents with j. Labels without documents are left out as j;
+    NaN where no pair is left.
     """
     counts, sizes = count_labels(Y), np.diff(edges)
     bins, starts = np.repeat(np.arange(len(sizes)), sizes), np.arange(counts.size + 1)
     in_bin = sp.csr_matrix((np.ones(counts.size), bins, starts), (counts.size, len(sizes)))
-    # Documents that a label shares with those of a bin, itself left out.
+    # Documents that each label shares with the other labels of a bin.
     shared = sp.csr_matrix(Y.T @ (Y @ in_bin) - sp.diags(counts) @ in_bin)
     shared.data /= counts[rows_of(shared)]
     n_seen = in_bin.T @ (counts > 0)

@@ -1,4 +1,4 @@
-"""Mistakes of a classifier: confused labels, labels never predicted, the worst documents."""
+"""Mistakes of a classifier: confused labels, labels never predicted, worst documents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WrongDocument(NamedTuple):
 def confused_pairs(
     y_true: sp.csr_matrix, y_pred: sp.csr_matrix, label_names: Sequence[str], most: int = 10
 ) -> list[ConfusedPair]:
-    """Pairs (a, b) by the number of documents where a was missed and b wrongly predicted."""
+    """The pairs of labels that were most often missed and wrongly predicted together."""
     missed, wrong = _errors(y_true, y_pred, np.int64)
     pairs = sp.coo_matrix(missed.T @ wrong)
     order = np.lexsort((pairs.col, pairs.row, -pairs.data))[:most]
@@ -49,7 +49,7 @@ def confused_pairs(
 
 
 def never_predicted(evaluation: Evaluation) -> list[NeverPredicted]:
-    """Labels that documents carry and that were predicted for none, those with most first."""
+    """Labels of evaluated documents that were never predicted, the most frequent first."""
     table = evaluation.labels
     labels = np.flatnonzero((table.actual > 0) & (table.predicted == 0))
     order = sorted(labels, key=lambda k: (-table.actual[k], -table.train_count[k], k))
@@ -62,22 +62,21 @@ def never_predicted(evaluation: Evaluation) -> list[NeverPredicted]:
 def worst_documents(run: Run, most: int = 8) -> list[WrongDocument]:
     """The documents with the largest errors, at most `most`; those without errors are left out.
 
-    The error of a document is the sum, over its wrong decisions, of the distance between the
-    score, as a logit or a margin, and the label's threshold; without scores it is the number of
-    wrong decisions. A score on the right side, where `min_labels` or `max_labels` decided, adds
-    nothing. What is not scored counts as the lowest of all scores; a label that is never predicted
-    as one with the highest as threshold.
+    The error of a document is the sum, over its wrong decisions, of the distance between the score,
+    as a logit or margin, and the label's threshold; without scores, the number of wrong decisions.
+    A score on the right side of its threshold adds 0 (`min_labels` or `max_labels` decided). Pairs
+    that are not scored get the lowest of all scores; infinite thresholds become the highest.
     """
     evaluation, logits = run.evaluation, run.logits
     truth, decided = evaluation.y_true, evaluation.y_pred
     missed, wrong = _errors(truth, decided, np.int8)
-    sizes = np.ones(missed.nnz + wrong.nnz)
+    distances = np.ones(missed.nnz + wrong.nnz)
     if logits is not None and (logits.nnz if sp.issparse(logits) else logits.size) > 0:
         values = evaluation.thresholds.values
         below, above = (_margins(part, logits, values) for part in (missed, wrong))
-        sizes = np.maximum(0, np.concatenate([-below, above]))
+        distances = np.maximum(0, np.concatenate([-below, above]))
     rows = np.concatenate([rows_of(missed), rows_of(wrong)])
-    errors = np.bincount(rows, sizes, truth.shape[0])
+    errors = np.bincount(rows, distances, truth.shape[0])
     n_wrong = np.bincount(rows, minlength=truth.shape[0])
     order = np.lexsort((-n_wrong, -errors))[:most]
     right = truth.astype(bool).multiply(decided.astype(bool)).tocsr()
@@ -94,7 +93,7 @@ def worst_documents(run: Run, most: int = 8) -> list[WrongDocument]:
 
 
 def _errors(y_true: sp.csr_matrix, y_pred: sp.csr_matrix, dtype: Any) -> list[sp.csr_matrix]:
-    """The pairs that were missed, and those that were wrongly predicted."""
+    """The missed pairs and the wrongly predicted ones."""
     true, predicted = y_true.astype(bool), y_pred.astype(bool)
     return [sp.csr_matrix(part, dtype=dtype) for part in (true > predicted, predicted > true)]
 
@@ -102,7 +101,7 @@ def _errors(y_true: sp.csr_matrix, y_pred: sp.csr_matrix, dtype: Any) -> list[sp
 def _margins(
     pairs: sp.csr_matrix, logits: Any, thresholds: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Score minus threshold of some pairs of a document and a label."""
+    """Score minus threshold of the given (document, label) pairs."""
     values = logits.data if sp.issparse(logits) else logits
     if sp.issparse(logits):
         scores = np.full(pairs.nnz, float(values.min()))
@@ -111,5 +110,5 @@ def _margins(
         scores[positions_of(stored, pairs)] = values[positions_of(pairs, logits)]
     else:
         scores = values[rows_of(pairs), pairs.indices]
-    reached = np.where(np.isfinite(thresholds), thresholds, float(values.max()))
-    return np.asarray(scores - reached[pairs.indices], dtype=np.float64)
+    finite = np.where(np.isfinite(thresholds), thresholds, float(values.max()))
+    return np.asarray(scores - finite[pairs.indices], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Evaluated models side by side: scores, documents, comparisons, labels by name."""
+"""Evaluated models side by side: their scores and documents, comparisons, labels by name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from longtail.metrics.inputs import without_pairs
 from longtail.thresholds.scales import Scale, to_logits
 
 N_RESAMPLES = 1000
-# The share of decisions that may differ by rounding, where scores come on another scale.
+# Fraction of decisions that may differ by rounding if scores are given on another scale.
 ROUNDED = 0.001
 MEASURES = ("f1", "precision", "recall", "predicted")
 Comparison = dict[str, dict[str, Difference]] | str
-"""Group -> measure -> difference, or why there is none."""
+"""Group -> measure -> difference, or the reason why the runs cannot be compared."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,9 @@ class Run:
     scores: Any = None
     """The evaluated scores, documents x labels: dense, masked or CSR."""
     scale: Scale | None = None
-    """Their scale: `logit`, `probability` or `margin`; default: that of the evaluation."""
+    """The scale of `scores`: `logit`, `probability` or `margin`; default: as evaluated."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the training by name, such as its loss."""
+    """Training settings by name, such as the loss."""
 
     def __post_init__(self) -> None:
         expected = (self.evaluation.overall.n_documents, len(self.evaluation.labels.names))
@@ -44,32 +44,32 @@ class Run:
             raise InputError(
                 f"expected the {expected[0]} evaluated documents, got {len(self.data)} texts."
             )
-        got = getattr(self.scores, "shape", type(self.scores).__name__)
-        if self.scores is not None and got != expected:
-            raise InputError(f"expected scores of shape {expected}, got {got}.")
-        if self.logits is None:
+        if self.scores is None:
             return
+        shape = getattr(self.scores, "shape", type(self.scores).__name__)
+        if shape != expected:
+            raise InputError(f"expected scores of shape {expected}, got {shape}.")
+        # Other scores, or the same on another scale, would give silently wrong figures.
         evaluated = self.evaluation.y_pred
-        # Figures of other scores, or of the same on another scale, would be silently wrong.
         decided = self.evaluation.thresholds.apply(self.logits, "logit")
         decided = without_pairs(decided, self.evaluation.unknown)
-        different = int((evaluated != decided).nnz)
-        if different > ROUNDED * max(evaluated.nnz, decided.nnz):
+        n_different = int((evaluated != decided).nnz)
+        if n_different > ROUNDED * max(evaluated.nnz, decided.nnz):
             raise InputError(
                 "expected the scores that were evaluated, but as "
                 f"{self.scale or self.evaluation.scale}s these lead to other decisions "
-                f"({different} differ). Is it another scale, such as scale='probability'?"
+                f"({n_different} differ). Is it another scale, such as scale='probability'?"
             )
 
     @cached_property
     def logits(self) -> Any:
-        """The scores on the scale of the thresholds: logits or margins. None: unknown."""
+        """The scores as logits or margins, like the thresholds; None if there are no scores."""
         scale = self.evaluation.scale if self.scale is None else self.scale
         return None if self.scores is None else to_logits(self.scores, scale)
 
 
 def compare_runs(evaluations: Mapping[str, Evaluation]) -> dict[str, Comparison]:
-    """Every later evaluation against the first."""
+    """Compare each later evaluation with the first."""
     (_, first), *later = evaluations.items()
     comparisons: dict[str, Comparison] = {}
     for name, evaluation in later:
@@ -84,7 +84,7 @@ def compare_runs(evaluations: Mapping[str, Evaluation]) -> dict[str, Comparison]
 
 
 def same_groups(first: Evaluation, second: Evaluation) -> bool:
-    """Whether the same labels are head, medium and tail."""
+    """Whether head, medium and tail are the same labels in both."""
 
     def members(evaluation: Evaluation) -> dict[str, set[str]]:
         names = np.array(evaluation.labels.names, dtype=object)
@@ -96,12 +96,12 @@ def same_groups(first: Evaluation, second: Evaluation) -> bool:
 def label_rows(
     evaluations: Mapping[str, Evaluation], most: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Labels of all runs by name, the most frequent in training first; at most `most`.
+    """One row per label of any run, the most frequent in training first; at most `most`.
 
-    Each has the numbers of training and evaluated `documents` and the `group` of the first run that
-    knows it, and its `figures`: measure -> one value per run, None where it is unknown.
+    `group`, `train_count` and `documents` are those of the first run that knows the label;
+    `figures` is measure -> one value per run, None if the run does not know the label.
     """
-    # Label -> run -> column, in the order in which the runs name them.
+    # Label -> run -> column.
     columns: dict[str, dict[str, int]] = defaultdict(dict)
     for run, evaluation in evaluations.items():
         for k, name in enumerate(evaluation.labels.names):
@@ -110,11 +110,10 @@ def label_rows(
     counts = np.array([evaluations[run].labels.train_count[k] for run, k in firsts])
     names = list(columns)
     by_measure = {
-        measure: {name: getattr(each.labels, measure) for name, each in evaluations.items()}
+        measure: {run: getattr(each.labels, measure) for run, each in evaluations.items()}
         for measure in MEASURES
     }
-    by_measure["threshold"] = {name: each.thresholds.values for name, each in evaluations.items()}
-    # Of a million labels only those that are shown become rows.
+    by_measure["threshold"] = {run: each.thresholds.values for run, each in evaluations.items()}
     for position in np.argsort(-counts, kind="stable")[:most]:
         (run, k), known = firsts[position], columns[names[position]]
         table, masks = evaluations[run].labels, evaluations[run].masks
@@ -125,8 +124,9 @@ def label_rows(
             "documents": int(table.actual[k]),
             "figures": {
                 measure: [
-                    float(of_run[name][known[name]]) if name in known else None for name in of_run
+                    float(values[known[run]]) if run in known else None
+                    for run, values in by_run.items()
                 ]
-                for measure, of_run in by_measure.items()
+                for measure, by_run in by_measure.items()
             },
         }

@@ -1,7 +1,6 @@
-"""`stats`: describe labelled documents before training on them.
+"""`stats`: describe a corpus before training on it.
 
-Sizes, imbalance, linked labels, duplicates and leaks, and how the other parts differ from the
-training part.
+Sizes, imbalance, linked labels, duplicates and leaks, and drift from the training part.
 """
 
 from __future__ import annotations
@@ -43,29 +42,28 @@ def stats(
     n_pairs: int = 10,
     progress: OnProgress = ignore,
 ) -> dict[str, Any]:
-    """Measure the parts of a corpus, as plain numbers for JSON; `train` must be among them.
+    """Measure the parts of a corpus, as plain values for JSON; undefined values are None.
 
-    `parts` has for every part the numbers of `documents`, `assignments` and `labels` that occur, of
-    documents that are `unlabelled`, `single_label`, `multi_label` and `without_text`, the
-    `cardinality` (labels per document, those without labels included), the `density` (that over the
-    labels of all parts), `max_labels`, distinct `label_sets`, and the length in `words`.
-    `labels` has the counts of the training part and their imbalance, labels without documents
-    included in quantiles, groups and Gini: `cuts` (tail: fewer documents than the first; head: more
-    than the second), `mu`, and every label as `per_label`, with its IRLbl.
-    `linked` are the most linked pairs of labels, see `linked_pairs`.
-    `duplicates` has for every part the `copies` of an earlier text, compared without case and white
-    space, how many texts are `in_train` and with which labels, `examples`, and the same of ids.
-    `drift` compares the labels of every other part with the training part's: new and absent ones,
-    the Jensen-Shannon distance, base 2, of the shares of assignments (0 the same, 1 nothing shared)
-    beside what a random split would give, how many shares of documents `changed` significantly
-    (5 % error over all labels tested), and the largest `changes`, significant or not.
-    What cannot be measured, such as a mean over nothing, is None.
+    - `parts`: for each part, numbers of `documents`, `assignments` and `labels` that occur; of
+      documents that are `unlabelled`, `single_label`, `multi_label` and `without_text`;
+      `cardinality` (mean labels per document), `density` (cardinality / labels of all parts),
+      `max_labels`, distinct `label_sets`, and lengths in `words`.
+    - `labels`: the counts of the training part and their imbalance. Quantiles, groups and Gini
+      include labels without documents. `per_label` has each label with its IRLbl.
+    - `linked`: the pairs of `linked_pairs`.
+    - `duplicates`: for each part, `copies` of an earlier text, ignoring case and white space; texts
+      that are also `in_train`, and how many of them with the same labels; `examples`; the same for
+      ids.
+    - `drift`: labels of each other part against the training part: new and absent labels; the
+      Jensen-Shannon distance, base 2, of the label distributions (0 equal, 1 disjoint) and its
+      value for a random split; how many label frequencies `changed` significantly (5 % familywise
+      error), and the largest `changes`, significant or not.
 
     Args:
-        parts: name -> documents. Label sets may differ; labels are matched by name.
-        cuts: head is above the second count, tail below the first; default: terciles.
-        n_pairs: how many linked pairs to keep.
-        progress: called with the stage that begins.
+        parts: name -> documents, `train` among them. Labels are matched by name.
+        cuts: tail is below the first count, head above the second; default: terciles.
+        n_pairs: number of linked pairs to keep.
+        progress: called at the start of each stage.
     """
     if "train" not in parts:
         raise InputError(f"expected a part named 'train', got {', '.join(parts) or 'no parts'}.")
@@ -73,19 +71,19 @@ def stats(
     names = tuple(dict.fromkeys(name for data in ordered.values() for name in data.label_names))
     progress(Progress("labels of train"))
     labels = _train_labels(parts["train"], cuts)
-    part_stats, read = {}, {}
+    part_stats, others = {}, {}
     for part, data in ordered.items():
         progress(Progress(f"texts of {part}"))
-        read[part], words = _read(data, names)
-        part_stats[part] = _part_stats(read[part], words)
+        others[part] = _read(data, names)
+        part_stats[part] = _part_stats(others[part])
     progress(Progress("linked labels"))
     linked = linked_pairs(parts["train"].Y, parts["train"].label_names, n_pairs)
     progress(Progress("duplicates"))
-    train = read.pop("train")
+    train = others.pop("train")
     duplicates = {"train": _duplicates(train, None)}
-    duplicates |= {part: _duplicates(other, train) for part, other in read.items()}
+    duplicates |= {part: _duplicates(other, train) for part, other in others.items()}
     progress(Progress("drift"))
-    drift = {part: _drift(train.matrix, other.matrix, names) for part, other in read.items()}
+    drift = {part: _drift(train.matrix, other.matrix, names) for part, other in others.items()}
     return {
         "parts": part_stats,
         "labels": labels,
@@ -96,31 +94,33 @@ def stats(
 
 
 class _Part(NamedTuple):
-    """A part on the labels of all parts."""
+    """A part, with the labels of all parts as columns."""
 
     matrix: sp.csr_matrix
+    n_words: IntArray
+    """Number of words of each text."""
     hashes: list[int]
-    """The hash of every text."""
+    """Hash of each text."""
     label_keys: list[bytes]
+    """For each document, bytes that are equal for equal sets of labels."""
     ids: tuple[str, ...] | None
 
     def name(self, row: int) -> str | int:
         return row if self.ids is None else self.ids[row]
 
 
-def _read(data: TextData, names: tuple[str, ...]) -> tuple[_Part, IntArray]:
-    """The part, and the number of words of every text."""
+def _read(data: TextData, names: tuple[str, ...]) -> _Part:
     matrix = data.onto(names)[0].Y
-    lengths = [len(text.split()) for text in data.texts]
+    n_words = np.array([len(text.split()) for text in data.texts], dtype=np.int64)
     hashes = text_hashes(data.texts).tolist()
-    # The columns of every row are sorted: equal bytes, equal labels.
+    # Columns are sorted within a row.
     raw = matrix.indices.astype(np.int32).tobytes()
     label_keys = [raw[start:stop] for start, stop in pairwise((matrix.indptr * 4).tolist())]
-    return _Part(matrix, hashes, label_keys, data.ids), np.array(lengths, dtype=np.int64)
+    return _Part(matrix, n_words, hashes, label_keys, data.ids)
 
 
-def _part_stats(part: _Part, words: IntArray) -> dict[str, Any]:
-    matrix = part.matrix
+def _part_stats(part: _Part) -> dict[str, Any]:
+    matrix, words = part.matrix, part.n_words
     n_documents, n_labels = matrix.shape
     per_document = np.diff(matrix.indptr)
     cardinality = matrix.nnz / n_documents if n_documents else None
@@ -169,7 +169,7 @@ def _train_labels(train: TextData, cuts: tuple[float, float] | None) -> dict[str
         gini=gini(counts),
         mean_ir=mean_ir,
         max_ir=float(ratios.max()) if ratios.size else None,
-        # A spread needs two labels; ddof=1 is the authors' definition.
+        # ddof=1 is the authors' definition, and needs two labels.
         cvir=float(ratios.std(ddof=1)) / mean_ir if mean_ir and ratios.size > 1 else None,
         scumble=scumble(train.Y),
         mu=float(label_stats.mu),
@@ -185,16 +185,20 @@ def _duplicates(part: _Part, train: _Part | None) -> dict[str, Any]:
     in_train = same = ids_in_train = None
     examples = []
     if train is not None:
-        # The first of several copies in training is the one to name: later ones come first here.
-        row_of = {text: row for row, text in reversed(list(enumerate(train.hashes)))}
+        # In reverse, so that the first of several copies in training is named.
+        train_row = {text: row for row, text in reversed(list(enumerate(train.hashes)))}
         pairs = set(zip(train.hashes, train.label_keys, strict=True))
-        leaked = [row for row, text in enumerate(part.hashes) if text in row_of]
-        equal = [(part.hashes[row], part.label_keys[row]) in pairs for row in leaked]
-        in_train, same = len(leaked), sum(equal)
-        for row, same_labels in list(zip(leaked, equal, strict=True))[:MAX_EXAMPLES]:
-            names = part.name(row), train.name(row_of[part.hashes[row]])
-            example = {"document": names[0], "train_document": names[1]}
-            examples.append({**example, "same_labels": same_labels})
+        leaked = [row for row, text in enumerate(part.hashes) if text in train_row]
+        has_same_labels = [(part.hashes[row], part.label_keys[row]) in pairs for row in leaked]
+        in_train, same = len(leaked), sum(has_same_labels)
+        examples = [
+            {
+                "document": part.name(row),
+                "train_document": train.name(train_row[part.hashes[row]]),
+                "same_labels": same_labels,
+            }
+            for row, same_labels in zip(leaked[:MAX_EXAMPLES], has_same_labels, strict=False)
+        ]
         if part.ids is not None and train.ids is not None:
             ids_in_train = sum(map(set(train.ids).__contains__, part.ids))
     return dict(
@@ -210,17 +214,17 @@ def _duplicates(part: _Part, train: _Part | None) -> dict[str, Any]:
 def _drift(train: sp.csr_matrix, other: sp.csr_matrix, names: tuple[str, ...]) -> dict[str, Any]:
     before, after = count_labels(train), count_labels(other)
     new = np.flatnonzero((after > 0) & (before == 0))
-    commonest = new[np.argsort(-after[new], kind="stable")][:MAX_EXAMPLES]
+    most_frequent = new[np.argsort(-after[new], kind="stable")][:MAX_EXAMPLES]
     z = proportion_z(before, train.shape[0], after, other.shape[0])
     tested = np.flatnonzero(np.isfinite(z))
     strongest = tested[np.argsort(-np.abs(z[tested]), kind="stable")][:MAX_EXAMPLES]
-    # Bonferroni: with thousands of labels, some differ by two or three deviations by chance alone.
+    # Bonferroni: among thousands of labels, some differ by two or three deviations by chance.
     limit = -ndtri(0.025 / max(1, tested.size))
-    old_shares, shares = before / max(1, train.shape[0]), after / max(1, other.shape[0])
+    train_shares, shares = before / max(1, train.shape[0]), after / max(1, other.shape[0])
     return dict(
         new_labels=int(new.size),
         new_assignments=int(after[new].sum()),
-        new_examples=[names[k] for k in commonest],
+        new_examples=[names[k] for k in most_frequent],
         absent_labels=int(((before > 0) & (after == 0)).sum()),
         js_distance=js_distance(before, after),
         js_by_chance=js_by_chance(before, after),
@@ -228,7 +232,7 @@ def _drift(train: sp.csr_matrix, other: sp.csr_matrix, names: tuple[str, ...]) -
         changes=[
             dict(
                 label=names[k],
-                train_share=float(old_shares[k]),
+                train_share=float(train_shares[k]),
                 share=float(shares[k]),
                 z=float(z[k]),
             )

@@ -1,4 +1,4 @@
-"""The figures of predictions: groups of labels and documents, intervals, calibration."""
+"""Evaluate predictions: by groups of labels and documents, with intervals and calibration."""
 
 from longtail.evaluation.bootstrap import Difference, compare
 from longtail.evaluation.evaluator import evaluate

@@ -1,4 +1,4 @@
-"""`evaluate`: score predictions at thresholds that were fitted elsewhere. It cannot tune."""
+"""`evaluate`: score predictions with thresholds fitted elsewhere; it cannot tune them."""
 
 from __future__ import annotations
 
@@ -51,28 +51,28 @@ def evaluate(
     n_resamples: int = 200,
     random_state: int = 0,
 ) -> Evaluation:
-    """Evaluate scores of documents that had no part in training or in choosing the thresholds.
+    """Evaluate scores of documents used neither for training nor for choosing the thresholds.
 
     Args:
-        y_true: labels, documents x labels, of 0 and 1; NaN or -1: unknown, which counts nowhere.
-        scores: documents x labels: dense, masked or CSR. A pair that is masked, or absent from
-            the CSR matrix, is not scored: never predicted, never ranked, and in no bin of the
-            calibration. If its label applies, it is missed, and counts against recall and F1.
-        thresholds: of `fit_thresholds`.
-        stats: of the training part; head, medium and tail are by its counts.
-        unknown_labels: counts of labels that could not be evaluated, kept for reports.
-        scale: `logit`, `probability`, or `margin`, which has no calibration; default: what the
-            thresholds were fitted on.
+        y_true: documents x labels, 0 or 1; NaN or -1 where unknown, which is ignored.
+        scores: documents x labels: dense, masked or CSR. Pairs that are masked or absent from CSR
+            are not scored: they are never predicted or ranked and have no calibration, but count
+            against recall and F1 if their label applies.
+        thresholds: result of `fit_thresholds`.
+        stats: label statistics of the training part, which define head, medium and tail.
+        unknown_labels: counts of labels that the model does not know, kept for reports.
+        scale: `logit`, `probability`, or `margin`, which has no calibration; default: the scale
+            of the thresholds.
         cuts: tail below the first training count, head above the second; default: terciles.
-        n_resamples: of the bootstrap intervals; 0 leaves them out.
-        random_state: of the bootstrap.
+        n_resamples: number of bootstrap resamples for the intervals; 0 skips them.
+        random_state: seed of the bootstrap.
     """
     truth, unknown = _check(y_true, thresholds, stats)
     check_integer("n_resamples", n_resamples, 0)
     masks = label_groups(stats.label_counts, cuts)
     scale = thresholds.scale if scale is None else scale
     logits = to_logits(scores, scale, truth)
-    # Limits on the number of labels hold for unknown ones too.
+    # Drop unknown pairs afterwards: they count towards min_labels and max_labels.
     decided = without_pairs(thresholds.apply(logits, "logit"), unknown)
     counts = count(truth, decided)
     n_documents = int(truth.shape[0])
@@ -112,10 +112,10 @@ def evaluate(
 
 
 def _check(y_true: Any, thresholds: Any, stats: Any) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
-    """The labels and which are unknown, if everything fits together."""
+    """Check the arguments; return the labels and the unknown pairs."""
     for value, kind, advice in (
         (thresholds, Thresholds, "Fit them with fit_thresholds on other documents than these"),
-        (stats, LabelStats, "Make them with LabelStats.from_counts of the training part"),
+        (stats, LabelStats, "Make them with LabelStats.from_counts on the training part"),
     ):
         if not isinstance(value, kind):
             raise InputError(f"expected {kind.__name__}, got {type(value).__name__}. {advice}.")
@@ -133,7 +133,7 @@ def _metrics(
 ) -> dict[str, float]:
     if not decided.shape[0]:
         return {}
-    # Jain's propensities are not defined for fewer training documents.
+    # Propensities are undefined for fewer than 3 training documents.
     weights = propensities(stats.label_counts, stats.n_samples) if stats.n_samples > 2 else None
     ks = tuple(k for k in KS if k <= decided.shape[1])
     metrics = decision_scores(truth, decided)
@@ -144,7 +144,7 @@ def _metrics(
 
 
 def calibration_of(truth: sp.csr_matrix, logits: Any, n_bins: int = N_BINS) -> Calibration:
-    """Over all scored pairs; in a CSR matrix of scores these are the stored ones."""
+    """Calibration over all scored pairs: the stored ones of CSR logits."""
     total, applies, summed = np.zeros((3, n_bins))
     blocks: Iterable[tuple[Any, Any]]
     if sp.issparse(logits):

@@ -1,4 +1,4 @@
-"""The results of an evaluation: scores of groups of labels and documents, and of every label."""
+"""The results of an evaluation: scores by group of labels or documents, and per label."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ Interval = tuple[float, float]
 
 
 def document_groups(truth: sp.csr_matrix) -> dict[str, BoolArray]:
-    """Single- and multi-label documents, and terciles of the number of labels if there are three.
+    """Masks of single- and multi-label documents, and terciles of the number of labels.
 
-    Documents without labels are in neither of the first two.
+    Documents without labels are neither single- nor multi-label. Terciles are left out if one of
+    them would be empty.
     """
-    each = np.diff(truth.indptr)
-    groups = {"single_label": each == 1, "multi_label": each > 1}
-    low, high = np.quantile(each if len(each) else [0], [1 / 3, 2 / 3], method="lower").tolist()
+    sizes = np.diff(truth.indptr)
+    groups = {"single_label": sizes == 1, "multi_label": sizes > 1}
+    low, high = np.quantile(sizes if len(sizes) else [0], [1 / 3, 2 / 3], method="lower").tolist()
     middle = f"{high} labels" if high == low + 1 else f"{low + 1} to {high} labels"
     terciles = {
-        f"up to {low} label{'s' * (low != 1)}": each <= low,
-        middle: (each > low) & (each <= high),
-        f"{high + 1} or more labels": each > high,
+        f"up to {low} label{'s' * (low != 1)}": sizes <= low,
+        middle: (sizes > low) & (sizes <= high),
+        f"{high + 1} or more labels": sizes > high,
     }
     return groups | terciles if all(rows.any() for rows in terciles.values()) else groups
 
 
 @dataclass(frozen=True)
 class Scores:
-    """One group of labels or of documents: fractions, and how large the group is.
+    """Scores of one group of labels or documents, as fractions, and the size of the group.
 
-    A group without labels or without documents is empty: its fractions are 0 in Python, null in
-    JSON, and a dash in tables.
+    A group without labels or documents is empty: its scores are 0 in Python, null in JSON and a
+    dash in tables.
     """
 
     micro_f1: float
@@ -54,7 +55,7 @@ class Scores:
     n_labels: int
     n_documents: int
     n_positive: int
-    """Pairs of a document and a label that applies to it."""
+    """Number of (document, label) pairs where the label applies."""
 
     @classmethod
     def of(cls, counts: Counts, n_documents: int) -> Scores:
@@ -67,17 +68,17 @@ class Scores:
         return self.n_labels == 0 or self.n_documents == 0
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """Plain numbers, for JSON; null for the fractions of an empty group."""
+        """Plain values for JSON; the scores of an empty group are null."""
         sizes = ("n_labels", "n_documents", "n_positive")
         return {k: None if self.is_empty and k not in sizes else v for k, v in asdict(self).items()}
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Reliability bins over all scored pairs, and their expected calibration error."""
+    """Reliability bins over all scored pairs, and the expected calibration error."""
 
     expected_error: float
-    """Mean over the bins, by their size, of |share that applies - mean probability|."""
+    """Mean of |share that applies - mean probability| over the bins, weighted by size."""
     edges: tuple[float, ...]
     n_pairs: tuple[int, ...]
     mean_probability: tuple[float | None, ...]
@@ -86,7 +87,7 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class LabelTable:
-    """Every label by itself, in the order of the columns."""
+    """Counts and scores per label, in column order."""
 
     names: tuple[str, ...]
     train_count: FloatArray
@@ -106,37 +107,37 @@ class LabelTable:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """All figures of one model on documents that it was not fitted on."""
+    """All results of one model on documents that it was not fitted on."""
 
     overall: Scores
     head: Scores
     medium: Scores
     tail: Scores
     by_labels_per_document: dict[str, Scores]
-    """`single_label`, `multi_label`, and terciles of the number of labels where they differ."""
+    """The groups of `document_groups`."""
     metrics: dict[str, float]
-    """All averages, Hamming loss, subset accuracy, and the ranking metrics, by name."""
+    """Results of `decision_scores`, `ranking_scores` and `average_precision` by name."""
     labels: LabelTable
     calibration: Calibration | None
-    """None where the scores are margins, which are no probabilities."""
+    """None if the scores are margins, which are not probabilities."""
     intervals: dict[str, dict[str, Interval]]
-    """Group of labels or of documents -> micro_f1 and macro_f1 -> 95 % bootstrap interval over
-    documents; empty groups have none."""
+    """Non-empty group of labels or documents -> `micro_f1` or `macro_f1` -> 95 % bootstrap
+    interval over documents."""
     thresholds: Thresholds
     y_true: sp.csr_matrix
     y_pred: sp.csr_matrix
-    """Only where it is known whether the label applies."""
+    """Decisions, without those of unknown pairs."""
     unknown: sp.csr_matrix | None
-    """The other pairs, if there are any."""
+    """Pairs for which it is unknown whether the label applies, or None if there are none."""
     masks: Mapping[str, BoolArray]
-    """The labels of head, medium and tail."""
+    """Group -> mask of its labels, for head, medium and tail."""
     scale: Scale
     """The scale of the evaluated scores."""
     unknown_labels: dict[str, int]
-    """Labels of the documents that the model does not know, and how often: not evaluated."""
+    """Labels that the model does not know -> number of documents; not evaluated."""
 
     def __repr__(self) -> str:
-        groups = [(name, each) for name, each in self.groups().items() if not each.is_empty]
+        groups = [(name, group) for name, group in self.groups().items() if not group.is_empty]
         figures = [f"{name} {100 * s.micro_f1:.2f} / {100 * s.macro_f1:.2f}" for name, s in groups]
         return (
             f"Evaluation({self.overall.n_documents:,} documents, {self.overall.n_labels:,} labels; "
@@ -144,11 +145,11 @@ class Evaluation:
         )
 
     def groups(self) -> dict[str, Scores]:
-        """The label groups in the order of the paper's table."""
+        """The groups of labels, in the order of the paper's table."""
         return {"all": self.overall, "head": self.head, "medium": self.medium, "tail": self.tail}
 
     def to_dict(self, per_label: bool = True) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Plain values for JSON."""
         by_documents = self.by_labels_per_document.items()
         return {
             **{name: getattr(self, name).to_dict() for name in (*GROUP_NAMES, "overall")},

@@ -1,11 +1,10 @@
 """Metrics of multi-label classification: decisions, rankings, average precision.
 
-`y_true` and `y_pred` are 0/1 matrices, documents x labels, dense or sparse (a stored zero is no
-label), and `y_true` may hold NaN or -1 where it is unknown whether a label applies: such a pair
-counts nowhere, nor does a document of nothing else. `scores` are logits or probabilities, dense,
-masked or CSR: only their order matters. A pair that is masked or absent from CSR is not scored: it
-ranks below all others and is never retrieved, but a positive among them still counts. A stored zero
-is a score of 0.
+`y_true` and `y_pred` are 0/1 matrices, documents x labels, dense or sparse; explicit zeros are
+allowed. `y_true` may hold NaN or -1 where it is unknown whether a label applies: such pairs are
+ignored, and so are documents with no known label. `scores` are logits or probabilities, dense,
+masked or CSR; only their order matters. Pairs that are masked or absent from CSR are not scored:
+they are never retrieved, but count as missed if their label applies. An explicit zero is a score.
 """
 
 from longtail.metrics.average_precision import average_precision

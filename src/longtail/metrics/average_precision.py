@@ -1,7 +1,7 @@
-"""Average precision, over all decisions together or label by label.
+"""Average precision, over all decisions pooled (micro) or per label (macro).
 
-It is the mean, over all positives, of the precision among the scores not below that of the
-positive; so equal scores are one threshold, as with scikit-learn.
+It is the mean, over positives, of the precision among the scores at least as high as that of the
+positive. Ties are thus one threshold, as in scikit-learn.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ APAverage = Literal["micro", "macro"]
 def average_precision(
     y_true: Any, scores: Any, average: APAverage = "micro", absent: WithoutPositives = "zero"
 ) -> float:
-    """Average precision of all labels as one value, 0 without any positive.
+    """Average precision; 0 if nothing is positive.
 
     Args:
         y_true, scores: see the package.
-        average: `micro` pools the decisions of all labels in one order, for scores that can be
-            compared between labels; `macro` is the mean over labels.
-        absent: what `macro` does with a label that no document of y_true has: it counts as 0
-            (`zero`, as with scikit-learn) or is left out (`skip`).
+        average: `micro` ranks the pairs of all labels together, which needs scores that are
+            comparable between labels; `macro` is the mean over labels.
+        absent: whether `macro` counts a label without positives in y_true as 0 (`zero`, as in
+            scikit-learn) or leaves it out (`skip`).
 
     Example:
         >>> truth, scores = [[1, 0], [0, 0], [1, 0]], [[0.9, 0.1], [0.5, 0.2], [0.4, 0.3]]
@@ -59,7 +59,7 @@ def average_precision(
 
 
 def _precision_sum(positive: NDArray[Any], sorted_blocks: Iterable[NDArray[Any]]) -> float:
-    """Sum over positives of the precision at their scores; the blocks hold all scores."""
+    """Sum over positives of the precision at their scores; the blocks make up all scores."""
     positive = np.sort(positive)
     hits = positive.size - np.searchsorted(positive, positive)
     retrieved = np.zeros(positive.size, dtype=np.int64)
@@ -69,9 +69,9 @@ def _precision_sum(positive: NDArray[Any], sorted_blocks: Iterable[NDArray[Any]]
 
 
 def _sums_dense(truth: sp.csc_matrix, scores: NDArray[Any]) -> FloatArray:
-    """The same for every label."""
+    """`_precision_sum` of each label."""
     sums = np.zeros(truth.shape[1])
-    # Labels without positives are skipped: in a long tail they are most.
+    # Skip labels without positives: most labels of a long tail.
     for label in np.flatnonzero(np.diff(truth.indptr)):
         documents = truth.indices[truth.indptr[label] : truth.indptr[label + 1]]
         sums[label] = _precision_sum(scores[documents, label], [np.sort(scores[:, label])])
@@ -79,17 +79,17 @@ def _sums_dense(truth: sp.csc_matrix, scores: NDArray[Any]) -> FloatArray:
 
 
 def _sums_sparse(truth: sp.csc_matrix, scores: sp.csr_matrix) -> FloatArray:
-    """The same over stored entries only, of all labels in one order."""
+    """`_precision_sum` of each label over its stored scores, vectorised over all labels."""
     scored = scores.tocsc()
     labels = rows_of(scored.T)
     order = np.lexsort((scored.data, labels))
     values, hits = scored.data[order], applies_to(truth, scored)[order]
-    begins = np.append(True, (values[1:] != values[:-1]) | (labels[1:] != labels[:-1]))
-    first = np.flatnonzero(begins[: scored.nnz])
-    # Of every hit: the first entry with its label and score, and the end of its label.
-    where = np.flatnonzero(hits)
-    start = first[np.searchsorted(first, where, side="right") - 1]
-    end = scored.indptr[labels[where] + 1]
+    is_first = np.append(True, (values[1:] != values[:-1]) | (labels[1:] != labels[:-1]))
+    first = np.flatnonzero(is_first[: scored.nnz])
+    # A hit's precision is over the entries from the first tied with it to the end of its label.
+    positive = np.flatnonzero(hits)
+    start = first[np.searchsorted(first, positive, side="right") - 1]
+    end = scored.indptr[labels[positive] + 1]
     n_before = np.append(0, np.cumsum(hits))
     precision = (n_before[end] - n_before[start]) / (end - start)
-    return np.bincount(labels[where], precision, scored.shape[1]).astype(np.float64)
+    return np.bincount(labels[positive], precision, scored.shape[1]).astype(np.float64)

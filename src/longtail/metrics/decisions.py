@@ -1,7 +1,7 @@
 """Metrics of decisions: precision, recall, F1, Hamming loss and subset accuracy.
 
-They take 0/1 matrices and refuse anything else, so that logits or probabilities are never mistaken
-for decisions. 0 / 0 is 0, as with scikit-learn's zero_division=0.
+Anything but 0 and 1 is refused, so that logits or probabilities cannot be mistaken for decisions.
+0 / 0 is 0, as with scikit-learn's zero_division=0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Average: TypeAlias = Literal["micro", "macro", "weighted"]
 
 
 class Counts(NamedTuple):
-    """True positives, predicted and actual positives of every label (or of every document)."""
+    """True, predicted and actual positives of each label (or of each document)."""
 
     hits: FloatArray
     predicted: FloatArray
@@ -35,7 +35,7 @@ class Counts(NamedTuple):
 
 
 class PrecisionRecallF1(NamedTuple):
-    """One average of each."""
+    """Precision, recall and F1 under one kind of average."""
 
     precision: float
     recall: float
@@ -43,12 +43,12 @@ class PrecisionRecallF1(NamedTuple):
 
 
 def count(y_true: Any, y_pred: Any) -> Counts:
-    """Counts of each label over all documents; all 0 for an empty group of documents."""
+    """Counts of each label over all documents; 0 if there are no documents."""
     return _counts(y_true, y_pred)[0]
 
 
 def label_precision_recall_f1(counts: Counts) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Precision, recall and F1 of each label: 0 if it is never predicted, absent, or both."""
+    """Precision, recall and F1 of each label: 0 if never predicted, absent, or both."""
     hits, predicted, actual = counts
     return ratio(hits, predicted), ratio(hits, actual), ratio(2 * hits, predicted + actual)
 
@@ -59,17 +59,15 @@ def precision_recall_f1(
     """Precision, recall and F1 averaged over labels.
 
     Args:
-        counts: of `count`; index each array to evaluate a group of labels.
+        counts: result of `count`; index each array to evaluate a group of labels.
         average: `micro` pools all decisions; `macro` is the mean over labels; `weighted` the mean
-            weighted by the labels' numbers of documents. F1 is the average of the labels' F1, not
-            the F1 of the averages.
-        absent: what `macro` does with a label that no document of y_true has. `zero`: it counts as
-            0 whether it was predicted or not (as in the paper, and as scikit-learn does with
-            zero_division=0). `skip`: the mean is over the labels present, and false positives of
-            the others are ignored. An absent label has no weight in `weighted`; `micro` always
-            counts its false positives.
+            weighted by support. F1 is averaged over labels, not computed from averages.
+        absent: how `macro` treats labels without positives in y_true. `zero` counts them as 0,
+            predicted or not (as in the paper, and in scikit-learn with zero_division=0). `skip`
+            leaves them out, false positives included. They have no weight in `weighted`; `micro`
+            always counts their false positives.
 
-    Without any label, or any present where absent ones are skipped, each value is 0.
+    If no label is left, each value is 0.
 
     Example:
         >>> counts = count([[1, 0, 0], [1, 1, 0]], [[1, 0, 0], [1, 0, 0]])
@@ -95,9 +93,9 @@ def decision_scores(
 ) -> dict[str, float]:
     """All metrics of decisions by name: `micro_f1`, `sample_f1`, `hamming_loss` and so on.
 
-    The `sample_...` ones are means over documents; one without labels counts as 0, even if nothing
-    is predicted for it. `hamming_loss` is the share of all decisions that are wrong,
-    `subset_accuracy` that of documents without any wrong one. `absent`: see `precision_recall_f1`.
+    `sample_...` are means over documents, where a document without labels counts as 0 even if
+    nothing is predicted for it. `hamming_loss` is the fraction of wrong decisions,
+    `subset_accuracy` that of documents without any. `absent`: see `precision_recall_f1`.
     """
     labels, documents, n_known = _counts(y_true, y_pred)
     check_not_empty((len(documents.hits), len(labels.hits)))
@@ -119,7 +117,7 @@ def decision_scores(
 
 
 def _counts(y_true: Any, y_pred: Any) -> tuple[Counts, Counts, int]:
-    """Counts of each label and of each document with a known label, and the known pairs."""
+    """Counts per label, counts per document with a known label, and the number of known pairs."""
     truth, unknown = known_labels(y_true)
     predicted = label_matrix(y_pred, "predictions")
     check_same_shape(truth, predicted, "predictions")
@@ -128,7 +126,8 @@ def _counts(y_true: Any, y_pred: Any) -> tuple[Counts, Counts, int]:
         n_known -= unknown.nnz
         rows, predicted = known_documents(unknown), predicted - predicted.multiply(unknown)
         truth, predicted = truth[rows], predicted[rows]
-    parts = [each.astype(np.float64) for each in (truth.multiply(predicted), predicted, truth)]
+    matrices = (truth.multiply(predicted), predicted, truth)
+    parts = [matrix.astype(np.float64) for matrix in matrices]
     by_label, by_document = (
         Counts(*(np.asarray(part.sum(axis=axis)).ravel() for part in parts)) for axis in (0, 1)
     )

@@ -1,7 +1,7 @@
-"""Checks of labels, decisions and scores, and their conversion to one form for all metrics.
+"""Check labels, decisions and scores, and convert them to the form that all metrics use.
 
-Labels and decisions become sorted CSR matrices without stored zeros. The caller's matrices are not
-changed, and a sparse matrix is never made dense.
+Labels and decisions become sorted CSR matrices without explicit zeros. The caller's matrices are
+not modified, and sparse matrices are never made dense.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from longtail.metrics.blocks import applies_to, rows_of
 
 FloatArray: TypeAlias = NDArray[np.float64]
 WithoutPositives: TypeAlias = Literal["zero", "skip"]
-"""How a mean treats a label or document without positives: as 0, or left out."""
+"""Whether a mean counts labels without positives as 0 or leaves them out."""
 
 
 def _real_matrix(values: Any, what: str, kinds: str = "biuf") -> Any:
-    """A matrix of these kinds of numbers: sparse and masked ones as they are, the rest dense."""
+    """Convert anything but sparse and masked matrices to a dense one; check its shape and dtype."""
     if not sp.issparse(values) and not np.ma.isMaskedArray(values):
         try:
             values = np.asarray(values)
@@ -31,14 +31,14 @@ def _real_matrix(values: Any, what: str, kinds: str = "biuf") -> Any:
         raise InputError(
             f"{what} must be a documents x labels matrix of real numbers, got the type "
             f"{values.dtype} and the shape {values.shape}. Encode label names with "
-            "longtail.labels.encode_labels, convert numbers with astype(float); for one document "
-            "pass a matrix of one row."
+            "longtail.labels.encode_labels, convert numbers with astype(float), pass a single "
+            "document as a matrix of one row."
         )
     return values
 
 
 def label_matrix(Y: Any, what: str) -> sp.csr_matrix:
-    """Labels or decisions, dense or sparse, as a CSR matrix of ones with sorted columns."""
+    """Convert labels or decisions to a sorted CSR matrix of ones."""
     matrix = sp.csr_matrix(_real_matrix(Y, what), dtype=np.float64, copy=True)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
@@ -46,14 +46,14 @@ def label_matrix(Y: Any, what: str) -> sp.csr_matrix:
     if wrong.size:
         raise InputError(
             f"{what} must be 0 or 1, got {wrong[0]:g}. Turn scores into decisions with a threshold "
-            "first; no metric guesses one."
+            "first."
         )
     ones = np.ones(matrix.nnz, dtype=np.int8)
     return sp.csr_matrix((ones, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def known_labels(Y: Any) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
-    """Labels as in `label_matrix`, and the pairs that are unknown: NaN or -1; None if none is."""
+    """Labels as from `label_matrix`, and the unknown pairs (NaN or -1) or None."""
     matrix = sp.csr_matrix(_real_matrix(Y, "labels"), dtype=np.float64, copy=True)
     is_unknown = np.isnan(matrix.data) | (matrix.data == -1)
     if not is_unknown.any():
@@ -61,7 +61,7 @@ def known_labels(Y: Any) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
     if (matrix.data == -1).any() and matrix.count_nonzero() == np.prod(matrix.shape):
         raise InputError(
             "labels are 1 and -1 without any 0, and -1 means that a label is unknown. Write 0 "
-            "where a label does not apply; if all others are unknown indeed, write NaN for them."
+            "where a label does not apply, or NaN if all the others really are unknown."
         )
     unknown = sp.csr_matrix((is_unknown, matrix.indices, matrix.indptr), matrix.shape, copy=True)
     unknown.sum_duplicates()
@@ -71,16 +71,15 @@ def known_labels(Y: Any) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
 
 
 def known_documents(unknown: sp.csr_matrix) -> NDArray[np.bool_]:
-    """The documents of which some label is known."""
+    """Mask of the documents with at least one known label."""
     return np.asarray(np.diff(unknown.indptr) < unknown.shape[1])
 
 
 def score_matrix(scores: Any, *, finite: bool = False) -> Any:
-    """Scores without NaN: dense, or CSR with sorted columns where some pairs are not scored.
+    """Check scores: dense, or sorted CSR if some pairs are not scored; never NaN.
 
     Args:
-        finite: refuse infinite scores, which can only be ordered, and Booleans, which are decisions
-            rather than logits.
+        finite: also refuse infinite scores, and Booleans, which are decisions rather than logits.
     """
     matrix = _real_matrix(scores, "scores", "iuf" if finite else "biuf")
     if np.ma.isMaskedArray(matrix):
@@ -89,29 +88,29 @@ def score_matrix(scores: Any, *, finite: bool = False) -> Any:
             values, matrix = matrix[scored], sp.csr_matrix(scored)
             matrix.data = values
     if sp.issparse(matrix):
-        if matrix.dtype == np.float16:  # which scipy cannot transpose
+        if matrix.dtype == np.float16:  # scipy cannot transpose it
             matrix = matrix.astype(np.float32)
         matrix = sp.csr_matrix(matrix)
         if not matrix.has_sorted_indices:
             matrix = matrix.sorted_indices()
         if not matrix.has_canonical_format:
             raise InputError(
-                "expected one score per document and label, got two or more for some pair of the "
-                "sparse scores. Keep the best, or add them up with scores.sum_duplicates()."
+                "expected one score per document and label, got sparse scores with duplicate "
+                "entries. Keep the best of each, or add them up with scores.sum_duplicates()."
             )
     values = matrix.data if sp.issparse(matrix) else matrix
-    # Both are NaN where one score is, and need no mask as large as the scores.
+    # Minimum and maximum propagate NaN, and need no mask as large as the scores.
     limits = np.array([values.min(), values.max()] if values.size else [], dtype=np.float64)
     if np.isnan(limits).any() or (finite and np.isinf(limits).any()):
         raise InputError(
             f"scores must {'be finite, got NaN or infinity' if finite else 'not be NaN'}. Check "
-            "the training: a loss that was NaN or infinite leaves such scores."
+            "whether the loss became NaN or infinite in training."
         )
     return matrix
 
 
 def without_pairs(scores: Any, unknown: sp.csr_matrix | None) -> Any:
-    """Checked scores; as CSR without those of unknown pairs, if there are any."""
+    """Checked scores without those of unknown pairs: CSR if there are any, else unchanged."""
     if unknown is None:
         return scores
     if not sp.issparse(scores):
@@ -122,8 +121,7 @@ def without_pairs(scores: Any, unknown: sp.csr_matrix | None) -> Any:
 
 
 def labels_and_scores(y_true: Any, scores: Any) -> tuple[sp.csr_matrix, Any]:
-    """Both checked, of the same shape, and not empty; without unknown pairs, and without documents
-    of which all are."""
+    """Check both and drop unknown pairs, and documents with no known label."""
     truth, unknown = known_labels(y_true)
     checked = score_matrix(scores)
     check_same_shape(truth, checked, "scores")
@@ -151,7 +149,7 @@ def check_not_empty(shape: tuple[int, int]) -> None:
 
 
 def mean_of(values: FloatArray, present: NDArray[np.bool_], absent: WithoutPositives) -> float:
-    """Mean over all, or over those with positives; 0 where nothing is left."""
+    """Mean over all labels or over those present; 0 if none is left."""
     chosen = values if absent == "zero" else values[present]
     return float(chosen.mean()) if chosen.size else 0.0
 

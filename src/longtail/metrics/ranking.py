@@ -1,7 +1,7 @@
-"""The k best labels of every document, and their metrics for all k from one ranking.
+"""The k best labels of each document, and ranking metrics at all k from one ranking.
 
-Only the order of the scores matters: logits and probabilities give the same values, except where
-rounding turns different logits into equal probabilities.
+Only the order of the scores matters: logits and probabilities give the same values, unless rounding
+turns different logits into equal probabilities.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from longtail.metrics.inputs import FloatArray, labels_and_scores, ratio, score_
 
 
 def top_k(scores: Any, k: int) -> NDArray[Any]:
-    """Columns of the k best labels of every document, best first: documents x k.
+    """Columns of the k highest scores of each document, best first: documents x k.
 
-    Of equal scores the lower column comes first. A row ends in -1 where a document has fewer than
-    k labels, or fewer than k stored scores in CSR.
+    Ties go to the lower column. Rows with fewer than k labels or stored scores are padded with -1.
     """
     checked = score_matrix(scores)
     check_integer("k", k, 1)
@@ -34,13 +33,13 @@ def top_k(scores: Any, k: int) -> NDArray[Any]:
 
 
 def top_entries(scores: sp.csr_matrix, k: int) -> NDArray[np.int64]:
-    """Positions of the k best stored scores of every row: rows x k, -1 where there are fewer.
+    """Positions of the k highest stored scores of each row: rows x k, padded with -1.
 
-    Columns must be sorted: of equal scores the first stored wins.
+    Column indices must be sorted: ties go to the first stored score.
     """
     best = np.full((scores.shape[0], k), -1, dtype=np.int64)
     rows, last = rows_of(scores), scores.nnz - 1
-    # Upwards from the back and read from the back: unsigned scores cannot be negated.
+    # Sort the reversed array in ascending order: unsigned scores cannot be negated.
     order = last - np.lexsort((scores.data[::-1], -rows[::-1]))[::-1]
     places = np.arange(scores.nnz) - scores.indptr[rows]
     chosen = places < k
@@ -51,13 +50,13 @@ def top_entries(scores: sp.csr_matrix, k: int) -> NDArray[np.int64]:
 def propensities(
     label_counts: Mapping[str, float] | ArrayLike, n_samples: int, a: float = 0.55, b: float = 1.5
 ) -> FloatArray:
-    """Chance that a label that applies was also assigned (Jain et al., KDD 2016).
+    """Probability that a relevant label was also assigned (Jain et al., KDD 2016).
 
     p = 1 / (1 + C (n + b)^-a) with C = (ln N - 1) (b + 1)^a, for n of N **training** documents.
 
     Args:
-        label_counts: training documents of every label; 0 is allowed.
-        n_samples: number of training documents, 3 at least, since C must be positive.
+        label_counts: number of training documents per label; 0 is allowed.
+        n_samples: number of training documents, at least 3 so that C is positive.
         a, b: the authors use 0.5, 0.4 for Wikipedia and 0.6, 2.6 for Amazon.
     """
     counts = LabelStats.from_counts(label_counts, n_samples).label_counts
@@ -66,7 +65,7 @@ def propensities(
             f"propensities need 3 training documents or more, got n_samples = {n_samples}. "
             "Pass the number of training documents, not of those evaluated."
         )
-    # ((b + 1) / (n + b))^a: one power instead of two that may overflow.
+    # ((b + 1) / (n + b))^a as one power: two may overflow.
     odds = (np.log(n_samples) - 1) * ((b + 1) / (counts + b)) ** a
     return np.asarray(1 / (1 + odds), dtype=np.float64)
 
@@ -74,22 +73,21 @@ def propensities(
 def ranking_scores(
     y_true: Any, scores: Any, ks: Sequence[int] = (1, 3, 5), propensities: ArrayLike | None = None
 ) -> dict[str, float]:
-    """All ranking metrics at every k by name, `precision@1` and so on, from one ranking.
+    """All ranking metrics at each k by name: `precision@1` and so on.
 
-    Of the k best labels of a document, whose hits are those that apply:
-    `precision` is the mean over documents of hits / k, `recall` that of hits / labels of the
-    document, `ndcg` that of the DCG / the DCG of a perfect ranking, equal scores ranked by column
-    (scikit-learn averages over their orders). `psp` is the sum of 1/p over the hits of all
-    documents / the highest possible sum, `psndcg` the same with a gain at rank r divided by
-    log2(r + 1), each document by the plain DCG of min(k, its labels) hits. `coverage` is the share
-    of the labels present in y_true that are a hit of some document. A document without labels
-    counts as 0 in the first three.
+    A hit is a label among the k best of a document that applies. `precision` is the mean over
+    documents of hits / k, `recall` of hits / labels of the document, and `ndcg` of DCG / ideal DCG,
+    with ties ranked by column (scikit-learn averages over their orders); documents without labels
+    count as 0 in all three. `psp` is the sum of 1/p over all hits, divided by the highest possible
+    sum; `psndcg` discounts the gain at rank r by log2(r + 1) and divides each document by the plain
+    DCG of min(k, its labels) hits. `coverage` is the fraction of labels present in y_true with a
+    hit in some document.
 
     Args:
         y_true, scores: see the package.
-        ks: may exceed the number of labels.
-        propensities: of `propensities(label_counts, n_samples)` of the training documents; adds
-            `psp@k` and `psndcg@k`, normalised as in the Extreme Classification Repository.
+        ks: cutoffs; may exceed the number of labels.
+        propensities: result of `propensities` on the training counts; adds `psp@k` and `psndcg@k`,
+            normalised as in the Extreme Classification Repository.
 
     Example:
         >>> truth, scores = [[1, 0, 1], [0, 1, 0]], [[3.0, 2.0, 1.0], [0.5, 0.1, 0.2]]
@@ -103,25 +101,24 @@ def ranking_scores(
     best = _top_k(checked, min(max(ks), truth.shape[1]))
     hits, n_actual = _applies(truth, best), np.diff(truth.indptr)
     n_present = np.unique(truth.indices).size
-    # At every rank, and summed: the DCG of a document whose labels are all ranked first.
-    every_discount = 1 / np.log2(np.arange(2, best.shape[1] + 2))
-    ideals = np.append(0.0, np.cumsum(every_discount))
+    discounts = 1 / np.log2(np.arange(2, best.shape[1] + 2))
+    # The DCG of n hits in the first n places.
+    ideals = np.append(0.0, np.cumsum(discounts))
     metrics: dict[str, list[float]] = defaultdict(list)
     if propensities is not None:
         gains, most = _gains(truth, best, hits, propensities)
     for k in ks:
         top_hits, ideal = hits[:, :k], ideals[np.minimum(n_actual, k)]
-        discounts = every_discount[:k]
         n_hits = top_hits.sum(axis=1)
         for name, values in (
             ("precision", n_hits / k),
             ("recall", ratio(n_hits, n_actual)),
-            ("ndcg", ratio(top_hits @ discounts, ideal)),
+            ("ndcg", ratio(top_hits @ discounts[:k], ideal)),
         ):
             metrics[name].append(float(values.mean()))
         if propensities is not None:
             gained, possible, scale = gains[:, :k], most[:, :k], ratio(1.0, ideal)
-            discounted = scale @ (gained @ discounts), scale @ (possible @ discounts)
+            discounted = (scale @ (gain @ discounts[:k]) for gain in (gained, possible))
             metrics["psp"].append(float(ratio(gained.sum(), possible.sum())))
             metrics["psndcg"].append(float(ratio(*discounted)))
         n_hit = np.unique(best[:, :k][top_hits]).size
@@ -132,7 +129,7 @@ def ranking_scores(
 def _gains(
     truth: sp.csr_matrix, best: NDArray[Any], hits: NDArray[np.bool_], propensities: ArrayLike
 ) -> tuple[FloatArray, FloatArray]:
-    """1 / propensity at every rank: of the hits, and of the best possible ranking."""
+    """1 / propensity at each rank, for the hits and for the best possible ranking."""
     values = np.asarray(propensities, dtype=np.float64)
     if values.shape != (truth.shape[1],) or not ((values > 0) & (values <= 1)).all():
         raise InputError(
@@ -160,13 +157,13 @@ def _top_k(scores: Any, k: int) -> NDArray[Any]:
 
 
 def _top_k_dense(block: NDArray[Any], k: int) -> NDArray[Any]:
-    """The k best columns, by sorting only what reaches the k-th best score of its row."""
+    """The k best columns of each row, sorting only scores that reach the k-th best."""
     n_labels = block.shape[1]
     if k == n_labels:
         return _descending(block)
     last = np.partition(block, n_labels - k, axis=1)[:, n_labels - k, np.newaxis]
     chosen = block >= last
-    # Where too many scores tie with the k-th best, the lower columns are chosen.
+    # Where too many scores tie with the k-th best, keep the lower columns.
     crowded = np.flatnonzero(chosen.sum(axis=1) > k)
     better = block[crowded] > last[crowded]
     tied = chosen[crowded] & ~better
@@ -178,17 +175,14 @@ def _top_k_dense(block: NDArray[Any], k: int) -> NDArray[Any]:
 
 
 def _descending(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Order of every row from high to low, stable.
-
-    Sorted upwards from the back and read from the back: unsigned scores cannot be negated.
-    """
+    """Stable descending argsort of each row, without negating unsigned scores."""
     backwards = np.argsort(values[:, ::-1], axis=1, kind="stable")[:, ::-1]
     return np.asarray(values.shape[1] - 1 - backwards, dtype=np.int64)
 
 
 def _applies(truth: sp.csr_matrix, labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each ranked label is one of its document's."""
+    """Whether each ranked label applies to its document."""
     n_documents, n_labels = truth.shape
     pairs = np.arange(n_documents, dtype=np.int64)[:, np.newaxis] * n_labels + labels
-    # -1 would read as the last label of the document before.
+    # Padding of -1 would otherwise refer to the last label of the previous document.
     return (labels >= 0) & np.isin(pairs, rows_of(truth) * n_labels + truth.indices)

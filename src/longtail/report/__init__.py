@@ -1,4 +1,4 @@
-"""Everything that shows: one Table with four renderers, all figures, the page, the templates."""
+"""All output for people: one Table with four renderers, all figures, the page, the templates."""
 
 from longtail.analysis.runs import Run
 from longtail.report.evaluation_tables import document_table, group_table, label_table

@@ -1,10 +1,9 @@
-"""Tables of evaluations in the paper's two layouts, with the notes that belong below them."""
+"""Tables of evaluations in the paper's two layouts, with their notes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -28,15 +27,15 @@ from longtail.report.table import (
 Evaluations = Mapping[str, Evaluation]
 GROUPS = ("all", "head", "medium", "tail")
 DIFFERENCES = (
-    "Points of percent [95 % interval of a paired bootstrap over documents], two-sided p; bold "
-    "where the interval leaves out 0. The p are not corrected for the number of comparisons."
+    "Percentage points [95 % interval of a paired bootstrap over documents], two-sided p; bold "
+    "where the interval excludes 0. p is not corrected for the number of comparisons."
 )
 
 
 def report_tables(
     evaluations: Evaluations, comparisons: Mapping[str, Comparison], corpus: str | None = None
 ) -> list[Table]:
-    """Both layouts, the differences to the first run, and both layouts with intervals."""
+    """The tables of a report: both layouts, differences to the first run, and intervals."""
     tables = [
         label_table(evaluations, corpus, precision_recall=True),
         document_table(evaluations, corpus),
@@ -55,31 +54,27 @@ def label_table(
     intervals: bool = False,
     precision_recall: bool = False,
 ) -> Table:
-    """By training frequency of the labels: all, head, medium, tail.
+    """F1 by training frequency of the labels: all, head, medium, tail.
 
     Args:
-        evaluations: our rows; the best figure of every column among them is strong.
+        evaluations: one row each; the best value of each column is bold.
         corpus: `reuters` or `pubmed` adds the paper's rows.
-        intervals: write the 95 % bootstrap interval behind every figure.
-        precision_recall: add both, of all labels, as columns.
+        intervals: add 95 % bootstrap intervals.
+        precision_recall: add columns with precision and recall over all labels.
     """
     groups = {name: evaluation.groups() for name, evaluation in evaluations.items()}
-    table = _layout("labels", evaluations, groups, corpus, intervals)
-    return _with_precision_recall(table, evaluations) if precision_recall else table
+    return _layout("labels", evaluations, groups, corpus, intervals, precision_recall)
 
 
 def group_table(groups: Mapping[str, Mapping[str, Scores]]) -> Table:
-    """The table of `label_table` from scores of groups of labels alone."""
-    return _layout("labels", {}, groups, None, False)
+    """`label_table` from the scores of groups, without evaluations."""
+    return _layout("labels", {}, groups)
 
 
 def document_table(
     evaluations: Evaluations, corpus: str | None = None, intervals: bool = False
 ) -> Table:
-    """By the number of labels of a document: single- and multi-label, or terciles as the paper.
-
-    The arguments are those of `label_table`.
-    """
+    """F1 by labels per document: single- and multi-label, or terciles; see `label_table`."""
     groups = {
         name: {"all": each.overall, **_document_groups(each, corpus)}
         for name, each in evaluations.items()
@@ -90,23 +85,24 @@ def document_table(
 def difference_table(
     comparisons: Mapping[str, Comparison], first: str, layout: str = "labels"
 ) -> Table:
-    """Every later run minus the first, in points of percent, with its interval and p.
+    """Each later run minus the first, in percentage points, with interval and p.
 
-    The columns are groups of labels (`labels`) or of documents (`documents`); a group without
-    either has dashes.
+    The columns are groups of labels (`labels`) or of documents (`documents`); empty groups have
+    dashes.
     """
     known = {name: each for name, each in comparisons.items() if not isinstance(each, str)}
-    others = dict.fromkeys(group for each in known.values() for group in each)
-    columns = GROUPS if layout == "labels" else ("all", *(g for g in others if g not in GROUPS))
+    groups = dict.fromkeys(group for each in known.values() for group in each)
+    columns = GROUPS if layout == "labels" else ("all", *(g for g in groups if g not in GROUPS))
     rows = [
         (name, heading(measure), *(_difference(each.get(g, {}).get(measure)) for g in columns))
         for name, each in known.items()
         for measure in MEASURES
     ]
-    notes, title = [DIFFERENCES], f"Difference to {first}, by labels per document"
+    title, notes = f"Difference to {first}", [DIFFERENCES]
     if layout == "labels":
-        title = f"Difference to {first}"
         notes.append("Head, medium and tail are those of the first run.")
+    else:
+        title += ", by labels per document"
     for name, reason in comparisons.items():
         if isinstance(reason, str):
             notes.append(f"{name}: not compared, because {reason}")
@@ -115,7 +111,7 @@ def difference_table(
 
 
 def metric_tables(evaluations: Evaluations) -> list[Table]:
-    """All averages and ranking metrics, one column per run; no table where none are known."""
+    """A table of all metrics, one column per run; none if there are no metrics."""
     rows = []
     for metric in dict.fromkeys(name for each in evaluations.values() for name in each.metrics):
         values = (each.metrics.get(metric, np.nan) for each in evaluations.values())
@@ -124,7 +120,7 @@ def metric_tables(evaluations: Evaluations) -> list[Table]:
 
 
 def not_evaluated(evaluations: Evaluations) -> list[str]:
-    """Labels of the documents that a model does not know."""
+    """One sentence per run that does not know some labels of the documents."""
     return [
         f"Not evaluated, as {run} was not trained on {'it' if len(unknown) == 1 else 'them'}: "
         f"{plural(sum(unknown.values()), 'assignment')} of {plural(len(unknown), 'label')}, "
@@ -135,7 +131,7 @@ def not_evaluated(evaluations: Evaluations) -> list[str]:
 
 
 def other_groups(evaluations: Evaluations) -> list[str]:
-    """A sentence naming the runs whose head, medium and tail differ from those of the first."""
+    """A sentence naming the runs whose head, medium and tail differ from those of the first run."""
     first = next(iter(evaluations), "")
     others = [n for n, each in evaluations.items() if not same_groups(evaluations[first], each)]
     whose = f"those of {', '.join(others)} hold other labels than those of {first}"
@@ -147,8 +143,9 @@ def _layout(
     layout: str,
     evaluations: Evaluations,
     groups: Mapping[str, Mapping[str, Scores]],
-    corpus: str | None,
-    intervals: bool,
+    corpus: str | None = None,
+    intervals: bool = False,
+    precision_recall: bool = False,
 ) -> Table:
     unit = "n_labels" if layout == "labels" else "n_documents"
     sizes: dict[str, set[int]] = defaultdict(set)
@@ -156,7 +153,7 @@ def _layout(
         for key, scores in by_group.items():
             sizes[key].add(getattr(scores, unit))
     paper = {} if corpus is None else paper_sizes(corpus, layout)
-    # The size that all runs have, where they agree.
+    # None where the runs disagree.
     ours = {key: n.pop() if len(n) == 1 else None for key, n in sizes.items()}
     rows: list[list[Cell]] = [[name] for name in groups]
     header = [""]
@@ -166,16 +163,26 @@ def _layout(
         pairs = [_percents(by_group.get(key)) for by_group in groups.values()]
         limits = [evaluations[name].intervals.get(key, {}) if intervals else {} for name in groups]
         for row, pair, limit in zip(rows, pairs, limits, strict=True):
-            after = [_bracket(limit.get(measure)) for measure in MEASURES]
-            row.append(pair_cell(pair, best_pair(pairs), after))
+            suffixes = [_bracket(limit.get(measure)) for measure in MEASURES]
+            row.append(pair_cell(pair, best_pair(pairs), suffixes))
+    notes = _notes(layout, ours, paper, intervals)
+    extra = ("precision", "recall") if precision_recall else ()
+    for measure in extra:
+        pairs = [_percents(by_group["all"], measure) for by_group in groups.values()]
+        for row, pair in zip(rows, pairs, strict=True):
+            row.append(pair_cell(pair, best_pair(pairs)))
+    if extra:
+        notes.append("Precision and recall: micro / macro, over all labels.")
     if corpus is not None:
         for name, cells in paper_rows(corpus, layout).items():
-            rows.append([f"{name.upper()} (paper)", *map(pair_cell, cells.values())])
+            # The paper gives neither precision nor recall.
+            figures = [*map(pair_cell, cells.values()), *(NONE for _ in extra)]
+            rows.append([f"{name.upper()} (paper)", *figures])
     return Table(
         f"{LAYOUTS[layout]}, with intervals" if intervals else LAYOUTS[layout],
-        header,
+        [*header, *extra],
         rows,
-        _notes(layout, ours, paper, intervals),
+        notes,
         (len(groups),) if 0 < len(groups) < len(rows) else (),
         caveats=(
             *not_evaluated(evaluations),
@@ -192,20 +199,6 @@ def _document_groups(evaluation: Evaluation, corpus: str | None) -> dict[str, Sc
         key: Scores.of(count(truth[rows], decided[rows]), int(rows.sum()))
         for key, rows in paper_document_groups(np.diff(truth.indptr)).items()
     }
-
-
-def _with_precision_recall(table: Table, evaluations: Evaluations) -> Table:
-    measures = ("precision", "recall")
-    rows: list[list[Cell]] = [list(row) for row in table.rows]
-    for measure in measures:
-        pairs = [_percents(each.overall, measure) for each in evaluations.values()]
-        # The paper's rows have neither.
-        cells = [pair_cell(pair, best_pair(pairs)) for pair in pairs]
-        cells += [NONE] * (len(rows) - len(cells))
-        for row, cell in zip(rows, cells, strict=True):
-            row.append(cell)
-    notes = [*table.notes, "Precision and recall: micro / macro, over all labels."]
-    return replace(table, header=(*table.header, *measures), rows=rows, notes=notes)
 
 
 def _percents(scores: Scores | None, measure: str = "f1") -> Pair | None:
@@ -228,31 +221,31 @@ def _difference(difference: Difference | None) -> Cell:
 
 
 def points(difference: float) -> str:
-    """A difference of fractions in points of percent."""
-    # Adding 0 turns what rounds to -0 into 0.
+    """A difference of fractions in percentage points."""
+    # Adding 0.0 turns -0.0 into 0.0.
     return f"{round(100 * difference, 2) + 0.0:+.2f}"
 
 
 def p_value(difference: Difference) -> str:
-    """The p of a difference."""
+    """The p-value of a difference, as text."""
     return "p <0.001" if difference.p < 0.001 else f"p {difference.p:.3f}"
 
 
 def _notes(
     layout: str, ours: Mapping[str, int | None], paper: Mapping[str, int | None], intervals: bool
 ) -> list[str]:
-    notes = [f"Micro-F1 / macro-F1 in percent; in parentheses the number of {layout} of a group."]
+    notes = [f"Micro-F1 / macro-F1 in percent; in parentheses the number of {layout} in a group."]
     if intervals:
         notes.append("In square brackets the 95 % bootstrap interval over documents.")
     if paper:
         notes.append(f"Rows marked (paper): {SOURCE}.")
         if layout == "documents":
             notes.append("The paper gives no groups of documents for its SVM.")
-    other = [
+    different = [
         f"{heading(key)} {size} (here {ours[key]})"
         for key, size in paper.items()
         if size is not None and ours.get(key) not in (None, size)
     ]
-    if other:
-        notes.append(f"The paper's groups have other numbers of {layout}: {', '.join(other)}.")
+    if different:
+        notes.append(f"The paper's groups have other numbers of {layout}: {', '.join(different)}.")
     return notes

@@ -1,6 +1,6 @@
-"""Explanations for people: words in colour on a page or a terminal, the strongest also as numbers.
+"""Explanations as text with coloured words, on a page or a terminal, and lists of strongest words.
 
-Blue words add to the score of a label, orange ones take from it.
+Blue words raise the score of a label, orange ones lower it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from longtail.report.table import plural
 if TYPE_CHECKING:
     from rich.text import Text
 
-# Words listed of each sign, and the share of the strongest word below which a word is not shown.
+# Words listed per sign; words below this share of the strongest one are not shown.
 LISTED, LEAST_SHARE = 8, 0.05
-# Characters of a text on the terminal.
+# Characters of a text shown on the terminal.
 TERMINAL_LIMIT = 4000
 STYLES = {True: ("blue", "bold white on blue"), False: ("dark_orange3", "bold black on orange1")}
 STRONG = 0.5
@@ -30,16 +30,16 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 class Part(NamedTuple):
-    """A stretch of a text, fit to be shown."""
+    """A stretch of a text, printable."""
 
     text: str
     value: float
     share: float
-    """Of the strongest word, below 0 if it speaks against; 0 if it is not worth a colour."""
+    """Value relative to the strongest word, negative if it lowers the score; 0 for no colour."""
 
 
 def parts_of(explanation: Explanation, label: int, limit: int | None = None) -> Iterator[Part]:
-    """The text, cut where words begin or end that say something about a label."""
+    """Split the first `limit` characters of the text at the words to be coloured for a label."""
     text, values = explanation.text[:limit], explanation.values[label].tolist()
     largest = max(map(abs, values), default=0.0) or 1.0
     end = 0
@@ -52,12 +52,12 @@ def parts_of(explanation: Explanation, label: int, limit: int | None = None) -> 
 
 
 def _part(text: str, value: float = 0.0, share: float = 0.0) -> Part:
-    # An escape has six characters at most.
+    # An escape sequence has at most six characters.
     return Part(printable(text, 6 * len(text)), value, share)
 
 
 def highlighted(explanation: Explanation, label: int) -> Markup:
-    """The text as HTML, its words marked with how much they add to the score of a label."""
+    """The text as HTML; marks show how much words add to the score of a label."""
     return Markup("").join(
         Markup('<mark class="{}" style="--v:{:.0f}%" title="{:+.3g}">{}</mark>').format(
             "for" if part.share > 0 else "against", 100 * abs(part.share), part.value, part.text
@@ -69,40 +69,40 @@ def highlighted(explanation: Explanation, label: int) -> Markup:
 
 
 def strongest(explanation: Explanation, label: int) -> tuple[list[str], list[str]]:
-    """The words for and against a label, with what all their occurrences add to its score."""
+    """The words for and against a label, with the sum over their occurrences."""
     total: Counter[str] = Counter()
-    for (start, stop), value in zip(
-        explanation.words, explanation.values[label].tolist(), strict=True
-    ):
+    values = explanation.values[label].tolist()
+    for (start, stop), value in zip(explanation.words, values, strict=True):
         total[explanation.text[start:stop].lower()] += value
     ranked = sorted(total.items(), key=lambda item: -abs(item[1]))
     least = LEAST_SHARE * abs(ranked[0][1]) if ranked else 0.0
-    shown = [(word, value) for word, value in ranked if abs(value) > least]
-    speak_for, against = (
-        [f"{printable(w, 60)} {v:+.2f}" for w, v in shown if (v > 0) == is_for][:LISTED]
-        for is_for in (True, False)
-    )
-    return speak_for, against
+    words = [(f"{printable(w, 60)} {v:+.2f}", v) for w, v in ranked if abs(v) > least]
+    positive = [text for text, value in words if value > 0]
+    negative = [text for text, value in words if value < 0]
+    return positive[:LISTED], negative[:LISTED]
 
 
 def equation(explanation: Explanation, label: int, thresholds: Mapping[str, float]) -> str:
-    """How the score of a label is made of its base and the words, and the threshold."""
+    """The score of a label as base + words, and on which side of its threshold it is."""
     score, base = explanation.scores[label], explanation.base[label]
     added, error = explanation.values[label].sum(), explanation.error[label]
     words = f"{'-' if added < 0 else '+'} {abs(added):.2f} by words (error {100 * error:.1f} %)"
+    text = f"score {score:.2f} = {base:.2f} {words}"
     threshold = thresholds.get(explanation.labels[label])
-    side = "" if threshold is None else f", {'below' if score < threshold else 'above'} the"
-    noted = "" if threshold is None else f" threshold {threshold:.2f}"
-    return f"score {score:.2f} = {base:.2f} {words}{side}{noted}"
+    if threshold is None:
+        return text
+    return f"{text}, {'below' if score < threshold else 'above'} the threshold {threshold:.2f}"
 
 
 def explanations_page(
     documents: Sequence[tuple[str, Explanation]], thresholds: Mapping[str, float], source: str
 ) -> str:
-    """One self-contained HTML page of documents, each with its id.
+    """One self-contained HTML page of explained documents.
 
     Args:
-        thresholds: of the labels, as scores. source: the model, for the title.
+        documents: pairs of id and explanation.
+        thresholds: label -> threshold, on the scale of the scores.
+        source: the name of the model, for the title.
     """
     return render_html(
         "explanations.html.j2",
@@ -120,7 +120,7 @@ def explanations_page(
 def explanation_lines(
     id: str, explanation: Explanation, thresholds: Mapping[str, float]
 ) -> Iterator[Text]:
-    """For `rich.console.Console.print`: of each label its score, the text, the strongest words."""
+    """Lines for a rich console: for each label its score, the text and the strongest words."""
     from rich.text import Text
 
     for label, name in enumerate(explanation.labels):

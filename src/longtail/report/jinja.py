@@ -1,4 +1,4 @@
-"""HTML and Markdown by templates: every value that is not `Markup` is escaped."""
+"""HTML and Markdown from templates; values that are not `Markup` are escaped."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from longtail.report.table import (
     to_markdown,
 )
 
-# Runs beyond the ninth have the colour of an earlier one.
+# Colours repeat after the ninth run.
 N_COLOURS = 9
 
 
 def render_html(template: str, **values: Any) -> Markup:
-    """A page, or a part of one."""
+    """Render a template as HTML."""
     return Markup(_html().get_template(template).render(values))
 
 
 def render_markdown(template: str, **values: Any) -> str:
-    """A Markdown document."""
+    """Render a template as Markdown."""
     return _markdown().get_template(template).render(values)
 
 
 def to_html(table: Table, swatches: int = 0, kind: str = "figures") -> Markup:
-    """A table with its notes; the first `swatches` rows begin with the colour of their run."""
+    """A table with its notes; the first `swatches` rows show the colour of their run."""
     return render_html("table.html.j2", table=table, swatches=swatches, kind=kind)
 
 
 def text_file(name: str) -> str:
-    """A file beside the templates."""
+    """The content of a file next to the templates."""
     return resources.files("longtail.report").joinpath("templates", name).read_text("utf-8")
 
 
 def foreign(text: str) -> Markup:
-    """Text of the data, whose writing direction must not turn its surroundings."""
+    """Text from the data, isolated so that its writing direction stays within it."""
     return Markup("<bdi>{}</bdi>").format(one_line(text))
 
 

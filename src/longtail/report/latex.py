@@ -1,7 +1,6 @@
-r"""Tables as LaTeX for the packages booktabs and graphicx, with everything of the data escaped.
+r"""Tables as LaTeX, with all text from the data escaped; needs booktabs and graphicx.
 
-For pdflatex, with \usepackage[T1]{fontenc} for some letters, and for lualatex, which names in
-other scripts than the Latin one need.
+For pdflatex (some letters need \usepackage[T1]{fontenc}), or lualatex for non-Latin scripts.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ ESCAPES = str.maketrans(
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
         '"': r"\symbol{34}",  # \textquotedbl is not in every encoding
-        "[": "{[}",  # behind \\ it would be taken for a length
+        "[": "{[}",  # after \\ it would start an optional argument
         "]": "{]}",
-        "*": "{*}",  # behind \\ it would be taken for a variant of that
+        "*": "{*}",  # \\* is another command
         NONE: r"\textendash{}",
     }
 )
-# Two of these in a row would become one character, such as a dash or a quotation mark.
+# Two of these in a row would become a ligature, such as a dash or a quotation mark.
 LIGATURE = re.compile(r"([-'`,?!])(?=[-'`,])")
-# A table wider than the lines is made smaller.
+# Shrink tables that are wider than the text.
 NO_WIDER = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"
 
 
 def escape_latex(text: str) -> str:
-    """Text that prints as it is, on one line."""
-    # lualatex takes the replacement character for broken UTF-8.
+    """Escape text so that it prints literally, on one line."""
+    # lualatex rejects the replacement character as invalid UTF-8.
     folded = unicodedata.normalize("NFC", one_line(text)).replace("\N{REPLACEMENT CHARACTER}", "?")
     return LIGATURE.sub(r"\1{}", folded.translate(ESCAPES))
 

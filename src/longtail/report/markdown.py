@@ -1,4 +1,4 @@
-"""Markdown of others, such as an edited model card, as HTML that runs and loads nothing."""
+"""Untrusted Markdown, such as an edited model card, as HTML that runs and loads nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from longtail.errors import MissingExtraError
 
 
 def to_safe_html(text: str) -> Markup:
-    """CommonMark with tables. HTML in it is shown as text; images and links of odd kinds too."""
+    """Render CommonMark with tables; HTML, images and unsafe links are shown as text."""
     try:
         from markdown_it import MarkdownIt
     except ImportError as error:

@@ -16,52 +16,51 @@ DEFAULT = "default"
 
 
 class Opening(NamedTuple):
-    """The text and tables above the tables of figures."""
+    """The text and tables at the top of a report."""
 
     verdict: list[str]
     facts: list[str]
     """The data, and the settings that all runs share."""
     settings: list[Table]
-    """The settings that differ, one column each; no table if there are none."""
+    """A table of the settings that differ between runs, if any."""
 
     @property
     def paragraphs(self) -> list[str]:
-        """Verdict and facts."""
         return ["\n".join(self.verdict), *self.facts]
 
 
 def opening(
     runs: Mapping[str, Run], comparisons: Mapping[str, Comparison], source: str | None = None
 ) -> Opening:
-    """The opening of a report; `source`: the name of the data, and which part was evaluated."""
+    """Write the opening; `source` is the name of the data and of the evaluated part."""
     evaluations = {name: run.evaluation for name, run in runs.items()}
     if len(runs) == 1:
         ((name, evaluation),) = evaluations.items()
-        verdict = _alone(name, evaluation)
+        verdict = _single_run(name, evaluation)
     else:
-        two = leads(evaluations, comparisons)
-        verdict = [_headline(two), *map(_sentence, two)]
+        both = leads(evaluations, comparisons)
+        verdict = [_headline(both), *map(_sentence, both)]
     sizes = by_text((_sizes(each), name) for name, each in evaluations.items())
     facts = [f"{', '.join(n)}: {text}" if len(sizes) > 1 else text for text, n in sizes.items()]
     if source is not None:
         facts = [f"Data: {source}.", *facts] if len(facts) > 1 else [f"Data: {source}. {facts[0]}"]
-    shared, table = _settings({name: run.settings for name, run in runs.items()})
-    return Opening(verdict, [*facts, *shared], table)
+    shared, different = _settings({name: run.settings for name, run in runs.items()})
+    return Opening(verdict, [*facts, *shared], different)
 
 
-def _headline(two: list[Lead]) -> str:
-    """Whether any run is better."""
-    wins: dict[tuple[str, str], list[str]] = {}
-    for lead in two:
-        if lead.is_significant:
-            wins.setdefault((lead.best, lead.second), []).append(heading(lead.measure))
-    if not wins:
-        for lead in two:
-            if lead.why_not is not None:
-                return f"{lead.best} and {lead.second} cannot be compared: {lead.why_not}"
-        return "No run is significantly better over all labels."
-    won = [f"{a} is significantly better than {b} in {listed(m)}" for (a, b), m in wins.items()]
-    return f"{'; '.join(won)}."
+def _headline(both: list[Lead]) -> str:
+    """Whether any run is better, from the leads in micro- and macro-F1."""
+    wins = by_text(
+        (f"{lead.best} is significantly better than {lead.second}", heading(lead.measure))
+        for lead in both
+        if lead.is_significant
+    )
+    if wins:
+        return "; ".join(f"{text} in {listed(names)}" for text, names in wins.items()) + "."
+    for lead in both:
+        if lead.why_not is not None:
+            return f"{lead.best} and {lead.second} cannot be compared: {lead.why_not}"
+    return "No run is significantly better over all labels."
 
 
 def _sentence(lead: Lead) -> str:
@@ -86,33 +85,32 @@ def _sentence(lead: Lead) -> str:
     return f"{text}."
 
 
-def _alone(name: str, evaluation: Evaluation) -> list[str]:
-    """The figures of a single run, and its weakest group."""
+def _single_run(name: str, evaluation: Evaluation) -> list[str]:
+    """The results of a single run, its weakest group, and labels it never predicts."""
     overall = evaluation.overall
     if overall.is_empty:
         return [f"{name}: there is nothing to evaluate."]
     sentences = [f"{name} reaches micro-F1 {_micro(overall)} and macro-F1 {_macro(overall)}."]
     weak = weakness(evaluation)
     if weak.group is not None:
-        of_group, of_head = evaluation.groups()[weak.group], evaluation.head
-        beside = weak.group != "head" and not of_head.is_empty
+        group, head = evaluation.groups()[weak.group], evaluation.head
+        beside = f" (head: {_macro(head)})" if group is not head and not head.is_empty else ""
         sentences.append(
-            f"It is weakest on the {weak.group} labels: macro-F1 {_macro(of_group)}"
-            + (f" (head: {_macro(of_head)})" if beside else "")
-            + f", micro-F1 {_micro(of_group)}."
+            f"It is weakest on the {weak.group} labels: macro-F1 {_macro(group)}{beside}, "
+            f"micro-F1 {_micro(group)}."
         )
     if weak.never:
         named = [f"{one_line(each.label)} ({each.documents})" for each in weak.never[:MOST_NAMED]]
         sentences.append(
-            f"Of the {plural(weak.n_carried, 'label')} that these documents carry, "
-            f"{len(weak.never)} {'is' if len(weak.never) == 1 else 'are'} never predicted, such as "
+            f"Of the {plural(weak.n_carried, 'label')} in these documents, {len(weak.never)} "
+            f"{'is' if len(weak.never) == 1 else 'are'} never predicted, such as "
             f"{', '.join(named)}."
         )
     return sentences
 
 
 def _micro(scores: Scores) -> str:
-    """Micro-F1 with the precision and recall behind it."""
+    """Micro-F1 with its precision and recall."""
     f1, precision, recall = (
         f"{100 * value:.2f}"
         for value in (scores.micro_f1, scores.micro_precision, scores.micro_recall)
@@ -134,16 +132,14 @@ def _sizes(evaluation: Evaluation) -> str:
 
 
 def _settings(by_run: Mapping[str, Mapping[str, str]]) -> tuple[list[str], list[Table]]:
-    """A line of the settings that all runs share, and a table of those that differ."""
+    """A sentence with the settings that all runs share, and a table of those that differ."""
     names = dict.fromkeys(name for settings in by_run.values() for name in settings)
     columns = {
         name: [settings.get(name, DEFAULT) for settings in by_run.values()] for name in names
     }
     shared = [f"{name}: {v[0]}" for name, v in columns.items() if len(set(v)) == 1]
     different = {name: values for name, values in columns.items() if len(set(values)) > 1}
-    whose = "All runs: " if len(by_run) > 1 else "Settings: "
-    line = [f"{whose}{'; '.join(shared)}."] if shared else []
-    if not different:
-        return line, []
+    sentence = f"{'All runs' if len(by_run) > 1 else 'Settings'}: {'; '.join(shared)}."
     rows = list(zip(by_run, *different.values(), strict=True))
-    return line, [Table("Settings that differ", ("", *different), rows, n_names=1 + len(different))]
+    table = Table("Settings that differ", ("", *different), rows, n_names=1 + len(different))
+    return [sentence] if shared else [], [table] if different else []

@@ -1,6 +1,6 @@
-"""Runs as one text: Markdown, LaTeX, JSON, CSV, or one self-contained HTML page with figures.
+"""Reports as Markdown, LaTeX, JSON, CSV, or a self-contained HTML page with figures.
 
-The page loads nothing, and a policy in its head forbids it to; its script is named there by hash.
+The page loads nothing: its Content-Security-Policy allows only its own script, by hash.
 """
 
 from __future__ import annotations
@@ -49,14 +49,7 @@ def build_page(
     title: str | None = None,
     source: str | None = None,
 ) -> str:
-    """All runs on one page.
-
-    Args:
-        runs: by name; the others are compared with the first.
-        corpus: `reuters` or `pubmed` adds the paper's figures.
-        title: default: the names of the runs.
-        source: the name of the data, and which part was evaluated.
-    """
+    """Render an HTML page; `title` defaults to the names of the runs, the rest as in `render`."""
     evaluations = {name: run.evaluation for name, run in runs.items()}
     comparisons = compare_runs(evaluations)
     rows = list(label_rows(evaluations, MOST_ROWS))
@@ -76,7 +69,7 @@ def build_page(
         opening=opening(runs, comparisons, source),
         tables=[*report_tables(evaluations, comparisons, corpus), *metric_tables(evaluations)],
         n_open=3 if len(runs) > 1 else 2,
-        # Tables of one row per run show the colours of the runs.
+        # Tables with one row per run show the colours of the runs.
         settings_table=lambda table: to_html(table, len(runs), "figures names"),
         html=lambda table: to_html(
             table,
@@ -120,13 +113,13 @@ def render(
     corpus: str | None = None,
     source: str | None = None,
 ) -> str:
-    """Runs as Markdown, LaTeX, JSON, one HTML page, or a CSV of their labels.
+    """Render a report.
 
     Args:
-        runs: by name, in the order of the tables; the others are compared with the first.
-        format: `markdown`, `latex`, `json`, `html` or `csv`.
-        corpus: `reuters` or `pubmed` adds the paper's figures.
-        source: the name of the data, and which part was evaluated.
+        runs: name -> run, in the order of the tables; the first is the baseline of comparisons.
+        format: `markdown`, `latex`, `json`, `html`, or `csv` with one row per label.
+        corpus: `reuters` or `pubmed` adds the paper's results.
+        source: the name of the data and of the evaluated part.
     """
     format_of(format, None)
     if corpus is not None:
@@ -141,31 +134,33 @@ def render(
     comparisons = compare_runs(evaluations)
     if format == "json":
         return _to_json(runs, comparisons, corpus, source)
-    begin = opening(runs, comparisons, source)
-    tables = [*begin.settings, *report_tables(evaluations, comparisons, corpus)]
+    top = opening(runs, comparisons, source)
+    tables = [*top.settings, *report_tables(evaluations, comparisons, corpus)]
     if format == "markdown":
-        paragraphs = [f"{escape_markdown(text)}\n" for text in begin.paragraphs]
+        paragraphs = [f"{escape_markdown(text)}\n" for text in top.paragraphs]
         return "\n".join([f"# {TITLE}\n", *paragraphs, *map(to_markdown, tables)])
     needs = r"% Needs \usepackage{booktabs,graphicx}."
-    paragraphs = [f"{escape_latex(text)}\n" for text in begin.paragraphs]
+    paragraphs = [f"{escape_latex(text)}\n" for text in top.paragraphs]
     return "\n".join([f"% {TITLE}", needs, "", *paragraphs, *map(to_latex, tables)])
 
 
 def summarize(runs: Mapping[str, Run], corpus: str | None = None, source: str | None = None) -> str:
-    """The opening of a report and its first table, for the terminal; arguments as for `render`."""
+    """The opening of a report and its first table for the terminal; arguments as for `render`."""
     evaluations = {name: run.evaluation for name, run in runs.items()}
-    begin = opening(runs, compare_runs(evaluations), source)
-    tables = [*begin.settings, label_table(evaluations, corpus, precision_recall=True)]
-    paragraphs = [f"{printable(text)}\n" for text in begin.paragraphs]
+    top = opening(runs, compare_runs(evaluations), source)
+    tables = [*top.settings, label_table(evaluations, corpus, precision_recall=True)]
+    paragraphs = [f"{printable(text)}\n" for text in top.paragraphs]
     return "\n".join([*paragraphs, *(to_markdown(table, bare=True) for table in tables)])
 
 
 def format_of(format: str | None, out: Path | None) -> str:
-    """The format as named, or by the suffix of the file."""
-    if format is not None and format not in FORMATS:
-        raise UnknownNameError("format", format, FORMATS)
-    if format is not None or out is None:
-        return format or "markdown"
+    """The given format, else that of the file's suffix, else Markdown."""
+    if format is not None:
+        if format not in FORMATS:
+            raise UnknownNameError("format", format, FORMATS)
+        return format
+    if out is None:
+        return "markdown"
     suffix = out.suffix.lower()
     if suffix not in SUFFIXES:
         raise InputError(
@@ -176,17 +171,17 @@ def format_of(format: str | None, out: Path | None) -> str:
 
 
 def _to_csv(evaluations: Mapping[str, Evaluation]) -> str:
-    """A row per label, and columns `RUN MEASURE` if there are several runs.
+    """One row per label; columns are `MEASURE`, or `RUN MEASURE` if there are several runs.
 
-    Fractions, and thresholds on the scale of the scores, `inf` where the label is never predicted;
-    empty where a run does not know the label.
+    Thresholds are logits or margins, `inf` where the label is never predicted. Cells are empty
+    where a run does not know the label.
     """
-    names = [f"{run} " for run in evaluations] if len(evaluations) > 1 else [""]
-    measures = [f"{name}{measure}" for name in names for measure in CSV_MEASURES]
+    prefixes = [f"{run} " for run in evaluations] if len(evaluations) > 1 else [""]
+    measures = [prefix + measure for prefix in prefixes for measure in CSV_MEASURES]
     table = csv.writer(text := io.StringIO(), lineterminator="\n")
     table.writerow(["label", "group", "train_count", "documents", *measures])
     for row in label_rows(evaluations):
-        values = [row["figures"][each][k] for k in range(len(names)) for each in CSV_MEASURES]
+        values = [row["figures"][m][k] for k in range(len(prefixes)) for m in CSV_MEASURES]
         figures = ["" if value is None else f"{value:.6g}" for value in values]
         table.writerow([row["name"], row["group"], row["train_count"], row["documents"], *figures])
     return text.getvalue()
@@ -198,7 +193,7 @@ def _to_json(
     corpus: str | None,
     source: str | None,
 ) -> str:
-    """All figures of every run, and the differences to the first."""
+    """All results of each run, and the differences to the first run."""
     plain = {
         "made_by": MADE_BY,
         "longtail_version": __version__,

@@ -10,11 +10,11 @@ from longtail.report.table import Table, shorten
 NAME_LIMIT, SHORT = 80, 30
 Stats = Mapping[str, Any]
 Lines = Mapping[str, str | tuple[str, int] | Callable[[Any], str]]
-"""Text -> what stands behind it: a key, a key and a number of digits, or a function."""
+"""Row name -> its value: a key, a key and a number of digits, or a function."""
 
 
 def stats_tables(stats: Stats, name: str) -> list[Table]:
-    """The results of `stats` as tables, titled with the name of the corpus."""
+    """The results of `stats` as tables; `name` is that of the corpus."""
     tables = [_by_part(f"{name}: documents", PARTS, stats["parts"])]
     tables += _label_tables(**stats["labels"])
     if stats["linked"]:
@@ -26,14 +26,14 @@ def stats_tables(stats: Stats, name: str) -> list[Table]:
 
 
 def _by_part(title: str, lines: Lines, parts: Stats) -> Table:
-    """A line for every measure, a column for every part."""
+    """One row per measure, one column per part."""
 
-    def cell(part: Any, of: Any) -> str:
-        if callable(of):
-            return str(of(part))
-        return _number(part[of]) if isinstance(of, str) else _fixed(part[of[0]], of[1])
+    def cell(part: Any, value: Any) -> str:
+        if callable(value):
+            return str(value(part))
+        return _number(part[value]) if isinstance(value, str) else _fixed(part[value[0]], value[1])
 
-    rows = [(text, *(cell(part, of) for part in parts.values())) for text, of in lines.items()]
+    rows = [(text, *(cell(part, v) for part in parts.values())) for text, v in lines.items()]
     return Table(title, ("", *parts), rows)
 
 
@@ -82,7 +82,7 @@ def _linked_table(linked: Sequence[Stats]) -> Table:
 
 
 def _leak(copies: Stats) -> str:
-    """The first document that is also in the training part, and which one it is there."""
+    """The first document that is also in the training part, and its name there."""
     names = [(leak["document"], leak["train_document"]) for leak in copies["examples"][:1]]
     return " is ".join(shorten(str(name), SHORT) for pair in names for name in pair) or "-"
 
@@ -104,7 +104,7 @@ def _number(value: float | None) -> str:
 
 
 def _fixed(value: float | None, digits: int) -> str:
-    """A number with a fixed number of digits; a dash for None."""
+    """A number with this many decimals; a dash for None."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 

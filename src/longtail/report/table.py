@@ -1,6 +1,6 @@
-"""One table for all renderers, and two of them: Markdown and the terminal.
+"""One table for all renderers, and the renderers for Markdown and the terminal.
 
-Nothing of the data is taken for markup.
+Text from the data is always escaped.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ if TYPE_CHECKING:
 NONE = "\N{EN DASH}"
 Pair = tuple[float, float]
 """Micro-F1 and macro-F1 in percent."""
-# An underscore inside a word is no markup, and paths read better without the backslash.
+# An underscore inside a word is not markup, and paths read better without backslashes.
 SPECIAL = re.compile(r"([\\`*\[\]|~$#!]|(?<!\w)_|_(?!\w))")
 HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-# Characters of a cell on the terminal: a label may have 10 MB.
+# Maximum characters of a cell on the terminal: a label may have 10 MB.
 CELL_LIMIT = 600
-# Control characters and unpaired surrogates, which no output format takes.
+# Control characters and unpaired surrogates, which no output format accepts.
 _UNFIT = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Strong(str):
-    """A piece of a cell in bold: the best of its column, or a significant difference."""
+    """A bold piece of a cell: the best of its column, or a significant difference."""
 
 
 Cell = str | tuple[str, ...]
-"""Text that is not escaped yet, or pieces of it."""
+"""Unescaped text, or pieces of it."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Text that is not escaped yet; the renderers do that."""
+    """A table of unescaped text; the renderers escape it."""
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
     rules: Sequence[int] = ()
-    """Rows with a line above them, such as the first of the paper's."""
+    """Rows with a line above them, such as the first row of the paper."""
     n_names: int = 1
-    """Columns that name a row: aligned to the left, all others to the right."""
+    """Number of left-aligned columns that name a row; the others are right-aligned."""
     caveats: Sequence[str] = ()
-    """Notes without which the figures would be misread: not even a bare table omits them."""
+    """Notes that even a bare table keeps, as its numbers would be misread without them."""
 
     def plain(self) -> list[list[str]]:
-        """Header and rows as strings without marks."""
+        """Header and rows as strings without bold."""
         return [list(self.header), *(["".join(pieces(cell)) for cell in row] for row in self.rows)]
 
 
@@ -61,23 +61,25 @@ def pieces(cell: Cell) -> Sequence[str]:
 
 
 def best_pair(pairs: Iterable[Pair | None]) -> Pair | None:
-    """The highest micro- and macro-F1 as written; None for fewer than two rows."""
+    """The highest micro- and macro-F1, rounded as shown; None for fewer than two rows."""
     known = [pair for pair in pairs if pair is not None]
     if len(known) < 2:
         return None
     return max(round(micro, 2) for micro, _ in known), max(round(macro, 2) for _, macro in known)
 
 
-def pair_cell(pair: Pair | None, best: Pair | None = None, after: Sequence[str] = ("", "")) -> Cell:
-    """`micro / macro`, those that are the best of their column strong, each with its suffix."""
+def pair_cell(
+    pair: Pair | None, best: Pair | None = None, suffixes: Sequence[str] = ("", "")
+) -> Cell:
+    """`micro / macro`, each with its suffix, in bold where it equals `best`."""
     if pair is None:
         return NONE
-    cells: list[str] = []
+    cell: list[str] = []
     for k, value in enumerate(pair):
         is_best = best is not None and round(value, 2) == best[k] > 0
-        cells += [Strong(f"{value:.2f}") if is_best else f"{value:.2f}", after[k], " / "]
-    strong = any(isinstance(piece, Strong) for piece in cells)
-    return tuple(filter(None, cells[:-1])) if strong else "".join(cells[:-1])
+        cell += [Strong(f"{value:.2f}") if is_best else f"{value:.2f}", suffixes[k], " / "]
+    has_bold = any(isinstance(piece, Strong) for piece in cell)
+    return tuple(filter(None, cell[:-1])) if has_bold else "".join(cell[:-1])
 
 
 def heading(group: str) -> str:
@@ -91,12 +93,12 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """a; a and b; a, b and c."""
+    """Join names as in `a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Text -> the rows or runs that it is about, from pairs of both."""
+    """Group pairs of a text and the row or run that it is about: text -> names."""
     names: dict[str, list[str]] = {}
     for text, name in pairs:
         names.setdefault(text, []).append(name)
@@ -104,13 +106,13 @@ def by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks and characters that no output format takes."""
+    """Replace white space by single spaces, and characters that no output format accepts."""
     return " ".join(_UNFIT.sub("\N{REPLACEMENT CHARACTER}", text).split())
 
 
 def shorten(text: str, limit: int) -> str:
-    """The beginning of a text, on one line of at most `limit` characters."""
-    # Four times the limit, since white space is folded; a text of 10 MB is not read in full.
+    """Truncate a text to one line of at most `limit` characters."""
+    # Four times the limit, as white space is folded; a text of 10 MB is not read in full.
     folded = one_line(text[: 4 * limit])
     if len(folded) <= limit and len(text) <= 4 * limit:
         return folded
@@ -118,15 +120,12 @@ def shorten(text: str, limit: int) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Text that shows as it is, on one line, in a cell or a paragraph."""
+    """Escape text so that it shows literally, on one line, in a cell or a paragraph."""
     return SPECIAL.sub(r"\\\1", one_line(text)).translate(HTML)
 
 
 def to_markdown(table: Table, *, bare: bool = False) -> str:
-    """A heading, the table with its best figures bold, and its notes.
-
-    `bare` leaves out heading, marks and notes, but not the caveats.
-    """
+    """Heading, table and notes; `bare` keeps only the table, without bold, and the caveats."""
     strong = "{}" if bare else "**{}**"
     rows = [[escape_markdown(cell) for cell in table.header]]
     rows += [[render_cell(cell, escape_markdown, strong) for cell in row] for row in table.rows]
@@ -139,7 +138,7 @@ def to_markdown(table: Table, *, bare: bool = False) -> str:
 
 
 def to_terminal(table: Table, *, framed: bool = False) -> RichTable:
-    """For `rich.console.Console.print`; long cells are cut in their middle."""
+    """The table for `rich.console.Console.print`; long cells are cut in the middle."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -166,8 +165,8 @@ def to_terminal(table: Table, *, framed: bool = False) -> RichTable:
 
 
 def render_cell(cell: Cell, escape: Callable[[str], str], strong: str) -> str:
-    """The escaped cell; `strong` is a pattern such as `**{}**`."""
-    # `escape` strips white space; one space between pieces stays.
+    """Escape a cell; `strong` is a format for bold such as `**{}**`."""
+    # `escape` strips white space; keep one space between pieces.
     return "".join(
         " " * piece.startswith(" ")
         + (strong if isinstance(piece, Strong) else "{}").format(escape(piece))

@@ -1,8 +1,8 @@
 """One cell of a reproduction: a row trained with one seed, in its run folder.
 
 FOLDER/finished.json   recipe, fingerprint, spans, hardware, versions, commit, evaluation
-FOLDER/decisions.npz   the decisions on the test part
-FOLDER/begun.json      fingerprint and spans of a training in progress
+FOLDER/decisions.npz   decisions on the test part
+FOLDER/begun.json      fingerprint and spans of an unfinished training
 FOLDER/fold-0 ...      its checkpoints
 """
 
@@ -46,7 +46,7 @@ Finished = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """A row and a seed: what to train, and where it is kept."""
+    """A row and a seed: what to train, and in which folder."""
 
     row: str
     seed: int
@@ -54,7 +54,7 @@ class Cell:
     """Flat settings of the classifier, with the seed as `random_state`."""
     folder: Path
     documents: Mapping[str, str] = field(default_factory=dict)
-    """The fingerprint of each part."""
+    """Part -> fingerprint of its documents."""
 
     def __str__(self) -> str:
         return f"{self.row} (seed {self.seed})"
@@ -64,13 +64,13 @@ class Cell:
         return (self.folder / FINISHED).exists()
 
     def fingerprint(self) -> dict[str, Any]:
-        """The recipe and documents that a reused result must match."""
+        """The recipe and documents that a result must match to be reused."""
         recipe = {key: value for key, value in self.recipe.items() if key not in RUNTIME}
-        # As JSON returns it: tuples are lists, keys are strings.
+        # Through JSON, so that it compares equal when read back: tuples are lists.
         return dict(json.loads(json.dumps({"recipe": recipe, "documents": dict(self.documents)})))
 
     def changes(self, before: Mapping[str, Any]) -> list[str]:
-        """The differences from the fingerprint of an earlier training, as text."""
+        """The changes since an earlier training with this fingerprint, as text."""
         now = self.fingerprint()
         old, new = before["documents"], now["documents"]
         parts = [part for part in sorted({*old, *new}) if old.get(part) != new.get(part)]
@@ -78,25 +78,25 @@ class Cell:
         return [*changed, f"the {', '.join(parts)} documents changed"] if parts else changed
 
     def open(self) -> Workspace:
-        """The run folder, made if needed; a folder that longtail did not make is refused."""
+        """Open the run folder, creating it if needed; folders not made by longtail are refused."""
         return Workspace.begin(self.folder, {}, join=True)
 
 
 def train_cell(
     cell: Cell,
     parts: Mapping[str, TextData],
-    tell: Callable[..., None] = lambda *event: None,
+    report: Callable[..., None] = lambda *event: None,
     stop: Stop = NEVER,
 ) -> None:
-    """Train a cell, or resume it, evaluate it on the test part, and keep the result.
+    """Train or resume a cell, evaluate it on the test part, and save the result.
 
-    `tell` is called with the kind, the message and the share of events, see `run.Event`.
+    `report` is called with the kind, message and share of each event, see `run.Event`.
     """
     space, classifier = cell.open(), LongTailClassifier.from_settings(cell.recipe)
     begun = space.read_record(BEGUN) or {"fingerprint": cell.fingerprint(), "spans": []}
-    # Start and end of each training session, in seconds since 1970; None: killed.
-    began = time.time()
-    begun["spans"].append([began, None])
+    # Start and end of each session in seconds since 1970; the end is None if it was killed.
+    span: list[float | None] = [time.time(), None]
+    begun["spans"].append(span)
     space.write_record(BEGUN, begun)
     try:
         classifier.fit(
@@ -104,13 +104,13 @@ def train_cell(
             validation=parts["validation"],
             folder=cell.folder,
             resume=True,
-            progress=lambda progress: tell("progress", str(progress), progress.share),
-            note=lambda text: tell("note", text),
+            progress=lambda progress: report("progress", str(progress), progress.share),
+            note=lambda text: report("note", text),
             stop=stop,
         )
     finally:
-        begun["spans"][-1] = [began, time.time()]
-        with contextlib.suppress(DataError):  # an error of the fit is more important
+        span[1] = time.time()
+        with contextlib.suppress(DataError):  # do not hide an error of the fit
             space.write_record(BEGUN, begun)
     evaluation, _ = classifier.evaluate_scores(parts["test"])
     packed, decided = io.BytesIO(), evaluation.y_pred
@@ -138,19 +138,19 @@ def train_cell(
 
 
 def tidy(cell: Cell) -> None:
-    """Remove checkpoints and output of a finished cell, unless that was done."""
+    """Remove the checkpoints and output of a finished cell, unless already done."""
     if (cell.folder / BEGUN).exists():
         space = cell.open()
         space.clear(but=(FINISHED, DECISIONS, BEGUN))
-        # Last, so that a cell that is killed on the way is tidied the next time.
+        # Last, so that a cell killed in between is tidied the next time.
         space.discard(BEGUN)
 
 
 def read_finished(cell: Cell) -> Finished:
-    """The result of a cell."""
+    """Read the result of a cell."""
     try:
         result: Finished = json.loads((cell.folder / FINISHED).read_text("utf-8"))
-        # From memory: numpy would leave a damaged file open.
+        # From memory: numpy leaves damaged files open.
         with np.load(io.BytesIO((cell.folder / DECISIONS).read_bytes())) as saved:
             indices, indptr, shape = (saved[name] for name in ("indices", "indptr", "shape"))
         ones = np.ones(len(indices), dtype=np.float32)
@@ -163,13 +163,13 @@ def read_finished(cell: Cell) -> Finished:
 
 
 def begun_with(cell: Cell) -> dict[str, Any] | None:
-    """The fingerprint of an unfinished training; None if there is none to resume."""
+    """The fingerprint of an unfinished training, or None if there is none to resume."""
     begun = (Workspace.is_one(cell.folder) and cell.open().read_record(BEGUN)) or {}
     return begun.get("fingerprint")
 
 
 def seconds(result: Finished) -> float | None:
-    """The training time of all sessions; None if one was killed."""
+    """The training time over all sessions; None if one was killed."""
     if any(end is None for _, end in result["spans"]):
         return None
     return float(sum(end - begin for begin, end in result["spans"]))
@@ -177,7 +177,7 @@ def seconds(result: Finished) -> float | None:
 
 @cache
 def commit() -> str:
-    """$LONGTAIL_COMMIT, else of the source checkout that is running, else the version."""
+    """$LONGTAIL_COMMIT, else the commit of the running source checkout, else the version."""
     if os.environ.get("LONGTAIL_COMMIT"):
         return os.environ["LONGTAIL_COMMIT"]
     root = Path(__file__).parents[3]
@@ -186,7 +186,7 @@ def commit() -> str:
         command = ["git", "-C", str(root), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    # Another project's repository around an installed package is not ours.
+    # An installed package may lie inside another project's repository.
     if (root / ".git").exists() and (root / "src" / "longtail").is_dir():
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
             changed = git("status", "--porcelain", "--", "src", "recipes")
@@ -196,7 +196,7 @@ def commit() -> str:
 
 
 def hardware(plans: Sequence[Plan]) -> str:
-    """The GPU that the plans are computed on, or the processor and its cores."""
+    """The GPU that the plans use, or the processor and its number of cores."""
     import torch
 
     for plan in plans:

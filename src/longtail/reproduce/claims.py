@@ -1,6 +1,6 @@
 """The paper's claims about its results, as a table of checks.
 
-Each is evaluated on our mean figures and on the paper's own tables, which contradict some of them.
+Each is checked on our means and on the paper's own tables, which contradict some of them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from longtail.report.paper import LAYOUTS, Pair
 from longtail.reproduce.recipes import BALANCED_SVM, LOSS_ROWS
 
 Figures = Mapping[str, Mapping[str, Pair | None]]
-"""Row -> group of labels or of documents -> micro- and macro-F1 in percent."""
+"""Row -> group of labels or documents -> micro- and macro-F1 in percent."""
 Names = tuple[str, ...]
 Measures = tuple[int, ...]
 Outcome = tuple[bool, str]
-"""Whether a claim is seen, and what decides it."""
+"""Whether a claim holds, and the figures that decide it."""
 LOSSES: Names = tuple(LOSS_ROWS)
 BOTH, MICRO, MACRO = (0, 1), (0,), (1,)
 MEASURES = ("micro", "macro")
@@ -34,23 +34,23 @@ CONFUSED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Pneumonia, Viral", "Betacoronavirus"),
     ),
 }
-"""The pairs that the paper names as most confused, the most frequent first."""
+"""The most confused pairs according to the paper, the most frequent first."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The figures that decide the claims; its checks raise KeyError where a figure is missing.
+    """The figures that decide the claims. Checks raise KeyError if a figure is missing.
 
-    Fields that the paper does not publish are empty for the paper.
+    The paper publishes no figures for the other fields, which are then empty.
     """
 
     figures: Figures
     confused: Mapping[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """Row -> its three most confused pairs, in either order of missed and given."""
+    """Row -> its three most confused pairs, regardless of which label was missed."""
     errors: Mapping[str, float] = field(default_factory=dict)
-    """Row -> confusions of the pairs that the paper names, mean over the seeds."""
+    """Row -> confusions of the pairs in CONFUSED, mean over the seeds."""
     linked: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Training documents that two confused labels share."""
+    """Confused pair -> number of training documents with both labels."""
 
     def value(self, row: str, group: str, measure: int) -> float:
         pair = self.figures[row][group]
@@ -61,29 +61,29 @@ class Evidence:
     def leads(
         self, rows: Names, others: Names, groups: Names, measures: Measures
     ) -> list[tuple[float, str]]:
-        """The lead of each row over each other one, and the figures behind it as text."""
+        """The lead of each row over each of the others, and both figures as text."""
         leads = []
         for row, other, group, measure in product(rows, others, groups, measures):
             if row != other:
                 first, second = (self.value(name, group, measure) for name in (row, other))
-                words = f"{row_name(row)} {first:.2f}, {row_name(other)} {second:.2f}"
-                leads.append((first - second, f"{words} ({_column(group, measure)})"))
+                text = f"{row_name(row)} {first:.2f}, {row_name(other)} {second:.2f}"
+                leads.append((first - second, f"{text} ({_column(group, measure)})"))
         return leads
 
     def above(
         self, better: Names, worse: Names, groups: Names, measures: Measures = BOTH, by: float = 0.0
     ) -> Outcome:
-        """Every one of some rows is above every other by more than `by` points, in every group."""
-        least, words = min(self.leads(better, worse, groups, measures))
-        return least > by, f"smallest lead {signed(least)}: {words}"
+        """Each of the better rows leads each worse one by more than `by` points in each group."""
+        least, text = min(self.leads(better, worse, groups, measures))
+        return least > by, f"smallest lead {signed(least)}: {text}"
 
     def near(
         self, rows: Names, others: Names, groups: Names, within: float, measures: Measures = BOTH
     ) -> Outcome:
-        """No two of the rows, one from each side, are more than `within` points apart."""
+        """Each row is within `within` points of each of the others."""
         leads = self.leads(rows, others, groups, measures)
-        most, words = max((abs(lead), words) for lead, words in leads)
-        return most <= within, f"largest distance {most:.2f}: {words}"
+        most, text = max((abs(lead), text) for lead, text in leads)
+        return most <= within, f"largest distance {most:.2f}: {text}"
 
     def between(
         self,
@@ -93,15 +93,14 @@ class Evidence:
         high: float = 101.0,
         measures: Measures = BOTH,
     ) -> Outcome:
-        """A row's figures lie above `low` and below `high`."""
-        columns = list(product(groups, measures))
-        values = [self.value(row, *column) for column in columns]
-        words = [f"{_column(*c)} {value:.2f}" for c, value in zip(columns, values, strict=True)]
-        inside = all(low < value < high for value in values)
-        return inside, f"{row_name(row)}: {', '.join(words)}"
+        """The figures of a row lie strictly between `low` and `high`."""
+        values = {column: self.value(row, *column) for column in product(groups, measures)}
+        texts = [f"{_column(*column)} {value:.2f}" for column, value in values.items()]
+        inside = all(low < value < high for value in values.values())
+        return inside, f"{row_name(row)}: {', '.join(texts)}"
 
     def gap(self, rows: Names, by: float) -> Outcome:
-        """The micro-F1 of every row over all labels is more than `by` points above its macro-F1."""
+        """Each row's micro-F1 over all labels is more than `by` points above its macro-F1."""
         gaps = [(self.value(row, "all", 0) - self.value(row, "all", 1), row) for row in rows]
         least, row = min(gaps)
         return least > by, f"smallest gap {least:.2f} ({row_name(row)})"
@@ -109,39 +108,39 @@ class Evidence:
     def gains_more(
         self, better: str, worse: str, groups: Names, than: str, measures: Measures = BOTH
     ) -> Outcome:
-        """A row's lead over another is larger in each of some groups than in another group."""
+        """The better row's lead over the worse one is larger in each group than in group `than`."""
         leads = {
             (group, measure): self.value(better, group, measure) - self.value(worse, group, measure)
             for measure in measures
             for group in (*groups, than)
         }
         holds = all(leads[group, m] > leads[than, m] for group, m in product(groups, measures))
-        words = [f"{_column(*column)} {signed(lead)}" for column, lead in leads.items()]
-        return holds, f"{row_name(better)} minus {row_name(worse)}: {', '.join(words)}"
+        texts = [f"{_column(*column)} {signed(lead)}" for column, lead in leads.items()]
+        return holds, f"{row_name(better)} minus {row_name(worse)}: {', '.join(texts)}"
 
     def most_confused(self, corpus: str) -> Outcome:
-        """The three most confused pairs of every row are those that the paper names."""
+        """The three most confused pairs of each row are those that the paper names."""
         pairs = {frozenset(pair) for pair in CONFUSED[corpus]}
         same = {row: sum(frozenset(p) in pairs for p in self.confused[row]) for row in LOSSES}
-        words = ", ".join(f"{row_name(row)} {n}" for row, n in same.items())
-        return all(n == 3 for n in same.values()), f"of the paper's three: {words}"
+        text = ", ".join(f"{row_name(row)} {n}" for row, n in same.items())
+        return all(n == 3 for n in same.values()), f"of the paper's three: {text}"
 
     def confused_are_linked(self) -> Outcome:
-        """The most confused labels of every row share training documents."""
+        """The most confused labels of each row share training documents."""
         pairs = dict.fromkeys(pair for row in LOSSES for pair in self.confused[row])
-        alone = ["/".join(pair) for pair in pairs if not self.linked[pair]]
-        words = f"{len(pairs) - len(alone)} of {len(pairs)} pairs share training documents"
-        return not alone, words + (f"; not {', '.join(alone)}" if alone else "")
+        unlinked = ["/".join(pair) for pair in pairs if not self.linked[pair]]
+        text = f"{len(pairs) - len(unlinked)} of {len(pairs)} pairs share training documents"
+        return not unlinked, text + (f"; not {', '.join(unlinked)}" if unlinked else "")
 
     def more_errors(self, row: str) -> Outcome:
-        """A row confuses the paper's pairs more often than every other."""
+        """A row confuses the paper's pairs more often than each of the others."""
         most = max(self.errors[other] for other in LOSSES if other != row)
         errors = self.errors[row]
         return errors > most, f"{row_name(row)} {errors:.1f}, others at most {most:.1f}"
 
 
 def both(*outcomes: Outcome) -> Outcome:
-    """Several checks, each of which must hold."""
+    """The conjunction of several checks."""
     return all(seen for seen, _ in outcomes), "; ".join(because for _, because in outcomes)
 
 
@@ -227,18 +226,18 @@ CLAIMS: dict[str, tuple[Callable[[Evidence], Outcome], Names]] = {
 
 
 def evaluate_claims(corpus: str, ours: Evidence) -> list[dict[str, Any]]:
-    """Every claim about a corpus on our figures and on the paper's: what is seen, what decides."""
+    """Check each claim about a corpus on our figures and on the paper's."""
     papers, rows = Evidence(paper_figures(corpus)), []
     for text, (check, corpora) in CLAIMS.items():
         if corpus in corpora:
-            (seen, because), (in_paper, there) = decide(check, ours), decide(check, papers)
+            (seen, because), (seen_in_paper, why) = decide(check, ours), decide(check, papers)
             row = {"claim": text, "seen": seen, "because": because}
-            rows.append({**row, "seen_in_paper": in_paper, "because_in_paper": there})
+            rows.append({**row, "seen_in_paper": seen_in_paper, "because_in_paper": why})
     return rows
 
 
 def decide(check: Callable[[Evidence], Outcome], evidence: Evidence) -> tuple[bool | None, str]:
-    """The outcome of a check; None where figures are missing."""
+    """The outcome of a check; None if figures are missing."""
     try:
         return check(evidence)
     except KeyError:
@@ -246,20 +245,20 @@ def decide(check: Callable[[Evidence], Outcome], evidence: Evidence) -> tuple[bo
 
 
 def paper_figures(corpus: str) -> dict[str, dict[str, Pair | None]]:
-    """Both of the paper's tables of a corpus as one."""
+    """Both of the paper's tables for a corpus in one."""
     labels, documents = (paper_rows(corpus, layout) for layout in LAYOUTS)
     return {row: cells | documents[row] for row, cells in labels.items()}
 
 
 def row_name(row: str) -> str:
-    """A row's name as people read it: the paper's in capitals."""
+    """The display name of a row; rows of the paper are in capitals."""
     if row == BALANCED_SVM:
         return "SVM balanced"
     return row.upper() if row in (*LOSSES, "svm") else row
 
 
 def signed(value: float) -> str:
-    """Two decimals with a plus or a minus sign."""
+    """Two decimals with a sign; a true minus sign for negative values."""
     return f"{value:+.2f}".replace("-", "\N{MINUS SIGN}")
 
 

@@ -1,4 +1,4 @@
-"""The figure of a page of results: F1 of every row by group of labels, beside the paper's."""
+"""The figure of a results page: F1 of each row by group of labels, next to the paper's."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longtail.evaluation.bootstrap import MEASURES
 from longtail.report.figures.drawing import GROUP_COLOURS, new_figure, save_figure
 from longtail.report.paper import CORPORA
-from longtail.report.table import shorten
+from longtail.report.table import heading, shorten
 from longtail.reproduce.claims import row_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MEASURES = {"micro_f1": "micro-F1", "macro_f1": "macro-F1"}
 COLOURS = {"all": "#444444", **GROUP_COLOURS}
 PAPER: dict[str, Any] = dict(
     marker="D", markersize=5, markerfacecolor="none", linestyle="none", color="#888888"
@@ -22,9 +22,9 @@ PAPER: dict[str, Any] = dict(
 
 
 def plot_results(results: Mapping[str, Any], path: Path) -> None:
-    """Draw a panel for every group of labels and both averages, a line for every row, to a file.
+    """Draw F1 to a file: one panel per group of labels and average, one line per row.
 
-    `results` are of `Results.to_dict`; a row without figures stays empty.
+    `results` comes from `Results.to_dict`; rows without figures stay empty.
     """
     from matplotlib.lines import Line2D
 
@@ -45,8 +45,8 @@ def plot_results(results: Mapping[str, Any], path: Path) -> None:
                 size = f" ({sizes[group]} labels)" if group in sizes else ""
                 name = "total" if group == "all" else group
                 axes.set_title(name + size, fontsize=10, color=colour, loc="left")
-            axes.set_xlabel(MEASURES[measure], fontsize=8.5, labelpad=2)
-        # From top to bottom in the order of the table; the axis is shared by all panels.
+            axes.set_xlabel(heading(measure), fontsize=8.5, labelpad=2)
+        # In the order of the table, from top to bottom; all panels share the axis.
         names = [shorten(row_name(row), 14) for row in rows]
         line[0].set_yticks(range(len(rows)), names, fontsize=8.5)
         line[0].set_ylim(len(rows) - 0.5, -0.5)
@@ -76,7 +76,7 @@ def _draw_panel(
             )  # fmt: skip
             drawn += [mean - width, mean + width]
     if drawn:
-        # Two points at least, so that the noise of one seed does not fill the panel.
+        # At least two points wide, so that the noise of one seed does not fill the panel.
         low, high = min(drawn), max(drawn)
         margin = max(0.08 * (high - low), 1 - (high - low) / 2, 0.3)
         axes.set_xlim(low - margin, high + margin)

@@ -1,7 +1,7 @@
-"""Results as files: a page for people, `results.json` for programs, two figures.
+"""Results as files: a Markdown page, `results.json` and two figures.
 
-The page is made of what stands in the JSON file alone. All files are written again after every
-cell; readers see the old one or the new one, complete.
+The page is generated from the content of the JSON file alone. All files are rewritten after each
+cell, atomically.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Results = Mapping[str, Any]
 
 
 def check_publish(publish: Path, rows: Collection[str]) -> None:
-    """Raise if a published page has rows which would be lost."""
+    """Raise if a published page has rows that would be lost."""
     stem = publish_stem(publish)
     try:
         published = json.loads(_named(stem, JSON).read_text("utf-8"))["rows"]
@@ -54,12 +54,12 @@ def check_publish(publish: Path, rows: Collection[str]) -> None:
 
 
 def publish_stem(publish: Path) -> Path:
-    """The name that published files have in common: without a suffix of one of them."""
+    """The path of published files without the suffix of any of them."""
     return publish.with_suffix("") if publish.suffix in (PAGE, JSON, FIGURE) else publish
 
 
 def write_results(results: Results, stems: Sequence[Path]) -> tuple[Path, ...]:
-    """Write page, JSON and figure under each of several names; return all files."""
+    """Write page, JSON and figure under each stem; return all paths, that of `LABELS` included."""
     ends = [PAGE, JSON, FIGURE, LABELS]
     if not any(row["mean"] for row in results["rows"].values()):
         ends.remove(FIGURE)
@@ -74,7 +74,7 @@ def write_results(results: Results, stems: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def write_corpus_figure(train: TextData, corpus: str, stems: Sequence[Path]) -> None:
-    """The long tail of the training part over what its labels share."""
+    """Draw the long tail of the training part and which labels co-occur."""
     sizes = f"{len(train)} training documents, {len(train.label_names)} labels"
     title = f"{CORPORA.get(corpus, corpus)}: {sizes}"
     for stem in stems:
@@ -82,10 +82,10 @@ def write_corpus_figure(train: TextData, corpus: str, stems: Sequence[Path]) -> 
 
 
 def results_markdown(results: Results, stem: str) -> str:
-    """The whole page; its figures are files beside it, named after `stem`."""
+    """The page as Markdown; it links to figures next to it, named after `stem`."""
     corpus, rows = results["corpus"], results["rows"].items()
     models = {name: describe_model(name, row["recipe"]) for name, row in rows}
-    made = {(*row["hardware"], *row["commit"]) for _, row in rows if row["seeds"]}
+    origins = {(*row["hardware"], *row["commit"]) for _, row in rows if row["seeds"]}
     n_labels = corpus["sizes"]["labels"]["all"]
     in_paper = paper_sizes(corpus["name"], "labels")["all"] if results["paper"] else n_labels
     first, *_, last = _groups(results, "labels")
@@ -104,12 +104,12 @@ def results_markdown(results: Results, stem: str) -> str:
         intervals=[(group, measure) for group in (first, last) for measure in MEASURES],
         n_resamples=N_RESAMPLES,
         pairs=CONFUSED[corpus["name"]] if results["paper"] else (),
-        # What is the same everywhere stands above the tables already.
-        origins=("hardware", "commit") if len(made) > 1 else (),
+        # A single origin is given above the tables.
+        origins=("hardware", "commit") if len(origins) > 1 else (),
         libraries=by_text(
-            (", ".join(f"{library} {version}" for library, version in one.items()), row_name(name))
+            (", ".join(f"{library} {version}" for library, version in each.items()), row_name(name))
             for name, row in rows
-            for one in row["versions"]
+            for each in row["versions"]
         ),
         tables={
             layout: [figure_table(results, layout), *paper_tables(results, layout)]
@@ -123,16 +123,12 @@ def results_markdown(results: Results, stem: str) -> str:
 
 
 def figure_table(results: Results, layout: str, spread: bool = True) -> Table:
-    """Means of micro- and macro-F1 of every row; `spread`: with stars, spread and the best."""
+    """Mean micro- and macro-F1 of each row; `spread` adds stars, deviations and the best values."""
     groups, rows, cells = _groups(results, layout), results["rows"], list[list[Cell]]()
     best = {g: best_pair(_pair(row["mean"], g) for row in rows.values()) for g in groups}
     for name, row in rows.items():
-        pairs = [
-            pair_cell(_pair(row["mean"], g), best[g], _suffixes(row, g))
-            if spread
-            else pair_cell(_pair(row["mean"], g))
-            for g in groups
-        ]
+        extras = {g: (best[g], _suffixes(row, g)) if spread else () for g in groups}
+        pairs = [pair_cell(_pair(row["mean"], g), *extras[g]) for g in groups]
         cells.append([row_name(name), *pairs, str(len(row["seeds"]) or NONE)])
     if results["paper"] and spread:
         pairs = [pair_cell(pair) for pair in _papers_best(results, layout).values()]
@@ -142,42 +138,40 @@ def figure_table(results: Results, layout: str, spread: bool = True) -> Table:
 
 
 def paper_tables(results: Results, layout: str) -> list[Table]:
-    """Ours minus the paper's, and the paper's; none where the paper has no such corpus."""
+    """A table of ours minus the paper's; none if the corpus is not in the paper."""
     if not results["paper"]:
         return []
     paper, best = results["paper"][layout], _papers_best(results, layout)
-    # A row that the paper lacks is measured by the best that it has.
+    # Rows that the paper lacks are compared with its best.
     rows = [
         (row_name(name), *(_minus(_pair(row["mean"], g), paper.get(name, best)[g]) for g in best))
         for name, row in results["rows"].items()
     ]
-    notes = [f"Points of percent, micro / macro; in brackets the paper's figures ({SOURCE})."]
+    notes = [f"Percentage points, micro / macro; in brackets the paper's figures ({SOURCE})."]
     others = [row_name(name) for name in results["rows"] if name not in paper]
     if others:
-        notes.append(f"The paper's best figures of each column for {', '.join(others)}.")
+        notes.append(f"{', '.join(others)}: minus the paper's best figure of each column.")
     header = ("row", *_headings(results, layout))
     return [Table(f"{LAYOUTS[layout]}: ours minus the paper's", header, rows, notes)]
 
 
 def _figure_notes(results: Results, layout: str) -> list[str]:
-    """How to read the figures; the second table is read as the first."""
-    rows = results["rows"].items()
-    unit = "labels" if layout == "labels" else "test documents"
-    brackets = f"in brackets behind a group its number of {unit}."
+    """Notes on how to read the table; the second table refers to the first."""
     if layout != "labels":
-        return [f"As above; {brackets}"]
+        return ["As above; in brackets after a group its number of test documents."]
+    rows = results["rows"].items()
     several = any(row["std"] for _, row in rows)
     spread = ", mean ± standard deviation over n seeds" if several else ""
-    notes = [f"Micro-F1 / macro-F1 in percent{spread}; {brackets} Bold: the best of a column."]
+    sizes = "in brackets after a group its number of labels"
+    notes = [f"Micro-F1 / macro-F1 in percent{spread}; {sizes}. Bold: the best of a column."]
     once = [row_name(name) for name, row in rows if not is_random(name, row["recipe"])]
     if once and several:
         notes.append(f"No random numbers, so one training is enough: {', '.join(once)}.")
     if any(row["difference"] for _, row in rows):
         notes.append(
-            f"Stars: the difference to {row_name(str(results['against']))} is significant over the "
-            "choice of test documents (two-sided p < 0.05 *, p < 0.01 **; paired bootstrap, "
-            f"{N_RESAMPLES} resamples of the documents, means over the seeds; not corrected for "
-            "the number of comparisons)."
+            f"Stars: the difference to {row_name(str(results['against']))} is significant "
+            f"(two-sided p < 0.05 *, p < 0.01 **; paired bootstrap, {N_RESAMPLES} resamples of the "
+            "test documents, means over the seeds; not corrected for the number of comparisons)."
         )
     return notes
 
@@ -189,7 +183,7 @@ def _rule(recipe: Mapping[str, Any]) -> str:
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
-    """One text for all, or each with the rows that it is about."""
+    """The text if it is the same for all rows, else each text with its rows."""
     rows = by_text(pairs)
     if len(rows) == 1:
         return next(iter(rows))
@@ -197,7 +191,7 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def _groups(results: Results, layout: str) -> tuple[str, ...]:
-    """The columns: those that are not empty; where the paper has the corpus, the paper's."""
+    """The columns: the paper's if the corpus is in the paper, else the non-empty groups."""
     if results["paper"]:
         return tuple(next(iter(results["paper"][layout].values())))
     sizes = results["corpus"]["sizes"][layout]
@@ -224,7 +218,7 @@ def _papers_best(results: Results, layout: str) -> dict[str, Pair | None]:
 
 
 def _suffixes(row: Mapping[str, Any], group: str) -> list[str]:
-    """Stars and standard deviation of micro- and of macro-F1."""
+    """Stars and standard deviation, for micro- and macro-F1."""
     suffixes = []
     for measure in MEASURES:
         difference = row["difference"].get(group, {}).get(measure)
@@ -240,12 +234,12 @@ def _minus(ours: Pair | None, paper: Pair | None) -> Cell:
     figures = f" ({paper[0]:.2f} / {paper[1]:.2f})"
     if ours is None:
         return NONE + figures
-    # Strong where ours is higher, by more than the paper's rounding.
+    # Bold where ours is higher by more than the paper's rounding.
     values = [a - b for a, b in zip(ours, paper, strict=True)]
     micro, macro = (Strong(signed(v)) if v >= 0.005 else signed(v) for v in values)
     return micro, " / ", macro, figures
 
 
 def _named(stem: Path, end: str) -> Path:
-    """Not by `with_suffix`: a name such as minilm-1.5 has none."""
+    """Append to the name: `with_suffix` would cut a name such as minilm-1.5."""
     return stem.with_name(stem.name + end)

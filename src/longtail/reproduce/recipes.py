@@ -1,6 +1,6 @@
-"""Recipes: YAML files of flat settings, for any data or one for each row of a table.
+"""Recipes: YAML files of flat settings, for any data or one per row of a table.
 
-They come with the package, or from a file or a folder of the user.
+They come with the package, or from a file or folder of the user.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from longtail.runs.files import read_small
 from longtail.settings import field_names
 
 PACKAGE = Path(__file__).parents[1]
-# In an installed package, and in a source checkout.
+# In an installed package and in a source checkout.
 PLACES = (PACKAGE / "recipes", PACKAGE.parents[1] / "recipes")
-# The order of the paper; other rows follow.
+# In the paper's order.
 SVM, *LOSS_ROWS = paper_rows("reuters", "labels")
 BALANCED_SVM = "svm-balanced"
-# Threshold methods that use no random folds.
+# Threshold methods that use no folds, and so no random numbers.
 WITHOUT_FOLDS = ("grid", "global", "per-label")
 
 
 def list_recipes() -> dict[str, Path]:
-    """The folders of recipes that come with longtail, by name."""
+    """Name -> folder of the recipes that come with longtail."""
     for place in PLACES:
         folders = {path.parent.name: path.parent for path in sorted(place.glob("*/*.yaml"))}
         if folders:
@@ -38,28 +38,28 @@ def list_recipes() -> dict[str, Path]:
 
 
 def find_recipes(name: str) -> Path:
-    """The folder of recipes of a name that comes with longtail, or else of a path."""
+    """The folder of recipes with this name, from longtail or else a path."""
     known, folder = list_recipes(), Path(name)
     if not folder.exists() and name not in known:
-        raise UnknownNameError("recipes (and no folder is called so):", name, known)
+        raise UnknownNameError("recipes (and no folder has this name):", name, known)
     return known.get(name, folder)
 
 
 def find_recipe(name: str) -> Path:
-    """The file of a recipe for any data by its name, or else of a path."""
+    """The file of a recipe for any data: a path, or else a name from longtail."""
     known = {path.stem: path for place in PLACES for path in sorted(place.glob("*.yaml"))}
     if Path(name).is_file():
         return Path(name)
-    return known[known_name("recipe (and no file is called so):", name, known)]
+    return known[known_name("recipe (and no file has this name):", name, known)]
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """A recipe is a YAML mapping of flat settings: see `LongTailClassifier.from_settings`."""
+    """Read a YAML mapping of flat settings and check it with `LongTailClassifier.from_settings`."""
     import yaml
 
     class Loader(yaml.SafeLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
-            # A few hundred bytes of nested aliases expand to gigabytes.
+            # A few hundred bytes of nested aliases can expand to gigabytes.
             if self.check_event(yaml.AliasEvent):
                 raise yaml.YAMLError("aliases (*name) are not supported; repeat the settings")
             return super().compose_node(parent, index)
@@ -71,7 +71,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
     if not isinstance(recipe, dict):
         raise InputError(f"{path}: expected settings such as `loss: db`, got {recipe!r}.")
     if isinstance(recipe.get("label_texts"), str):
-        # The path of a file of descriptions is relative to the recipe.
+        # Relative to the recipe.
         recipe["label_texts"] = read_label_texts(recipe["label_texts"], path.parent)
     try:
         LongTailClassifier.from_settings(recipe)
@@ -81,16 +81,16 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def read_recipes(folder: Path, rows: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
-    """The recipes of a folder by row name, all or some of them, the paper's rows first."""
+    """Row -> recipe, for all or the given rows of a folder, the paper's rows first."""
+    order = {row: k for k, row in enumerate((SVM, BALANCED_SVM, *LOSS_ROWS))}
     files = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
-    order = {row: place for place, row in enumerate((SVM, BALANCED_SVM, *LOSS_ROWS))}
     files.sort(key=lambda path: (order.get(path.stem, len(order)), path.stem))
     paths = {path.stem: path for path in files}
     missing = [row for row in rows or [] if row not in paths]
     if not paths or missing:
         raise DataError(
             f"no recipe for {', '.join(missing) or 'any row'} in {folder}. "
-            f"There are: {', '.join(paths) or 'none'}."
+            f"Rows there: {', '.join(paths) or 'none'}."
         )
     return {row: read_recipe(path) for row, path in paths.items() if not rows or row in rows}
 
@@ -98,7 +98,7 @@ def read_recipes(folder: Path, rows: Sequence[str] | None = None) -> dict[str, d
 def with_encoder(
     recipes: Mapping[str, Mapping[str, Any]], encoder: str
 ) -> dict[str, dict[str, Any]]:
-    """The recipes with another encoder wherever one is used, members of a blend included."""
+    """The recipes with another encoder wherever one is used, including members of a blend."""
     changed = {
         row: with_settings(recipe, {"encoder": encoder} if _has_encoder(recipe) else {})
         for row, recipe in recipes.items()
@@ -106,21 +106,21 @@ def with_encoder(
     if not any(map(_has_encoder, recipes.values())):
         raise InputError(
             f"--encoder {encoder} has no effect: none of the rows {', '.join(recipes)} has an "
-            "encoder. Leave it out, or choose other recipes."
+            "encoder. Leave it out or choose other recipes."
         )
     return changed
 
 
 def with_settings(recipe: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe with other settings; those of one kind of model reach its members of a blend."""
-    models = recipe.get("model")
-    if not isinstance(models, list) or "model" in settings:
+    """The recipe with some settings replaced; in a blend, settings of one kind of model go to its
+    members of that kind."""
+    if not isinstance(recipe.get("model"), list) or "model" in settings:
         return {**recipe, **settings}
-    members = [dict(each) if isinstance(each, Mapping) else {KIND: each} for each in models]
+    members = _members(recipe)
     changed = {**recipe, "model": members}
     for name, value in settings.items():
-        users = [each for each in members if name in _model_fields(each)]
-        if len({each[KIND] for each in users}) == 1:
+        users = [member for member in members if name in _model_fields(member)]
+        if len({member[KIND] for member in users}) == 1:
             for member in users:
                 member[name] = value
         elif any(name in _model_fields({KIND: kind}) for kind in MODELS):
@@ -133,14 +133,21 @@ def with_settings(recipe: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
     return changed
 
 
+def _members(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A copy of the settings of each model of a recipe."""
+    model = recipe.get("model", DEFAULT_MODEL)
+    models = model if isinstance(model, list) else [model]
+    return [dict(each) if isinstance(each, Mapping) else {KIND: each} for each in models]
+
+
 def _model_fields(member: Mapping[str, Any]) -> set[str]:
-    """The settings that a member has, beside those that any model has."""
+    """The settings of a member that not all kinds of models have."""
     kind = known_name("model", member.get(KIND, DEFAULT_MODEL), MODELS)
     return field_names(MODELS[kind].settings) - field_names(ModelSettings)
 
 
 def plans_of(row: str, recipe: Mapping[str, Any]) -> tuple[Plan, ...]:
-    """The checked plans of a recipe, one for each member; an error names the row."""
+    """The checked plans of a recipe, one per member; errors name the row."""
     try:
         return LongTailClassifier.from_settings(recipe).plans()
     except (InputError, UnknownNameError, TypeError) as error:
@@ -148,19 +155,16 @@ def plans_of(row: str, recipe: Mapping[str, Any]) -> tuple[Plan, ...]:
 
 
 def is_random(row: str, recipe: Mapping[str, Any]) -> bool:
-    """Whether another seed gives another result: not for solved models without any folds."""
+    """Whether results depend on the seed; not so for models solved exactly without folds."""
     if recipe.get("thresholds", "auto") not in WITHOUT_FOLDS:
         return True
     return any(plan.folds > 1 or plan.model.trains_in_steps for plan in plans_of(row, recipe))
 
 
 def describe_model(row: str, recipe: Mapping[str, Any]) -> str:
-    """The model in a few words, such as the name of its encoder."""
+    """A short description of the model, such as the name of its encoder."""
     return " + ".join(dict.fromkeys(plan.model.description for plan in plans_of(row, recipe)))
 
 
 def _has_encoder(recipe: Mapping[str, Any]) -> bool:
-    models = recipe.get("model", DEFAULT_MODEL)
-    members = models if isinstance(models, list) else [models]
-    dicts = [each if isinstance(each, Mapping) else {KIND: each} for each in members]
-    return any("encoder" in _model_fields(each) for each in dicts)
+    return any("encoder" in _model_fields(member) for member in _members(recipe))

@@ -1,7 +1,7 @@
-"""The results of finished cells as plain numbers: means over seeds, spread, significance, claims.
+"""The results of finished cells as plain values: means over seeds, spread, significance, claims.
 
-All cells are evaluated in the same bootstrap resamples of the test documents. What `to_dict` gives
-is `results.json`, and all that the page is made of.
+All cells are evaluated on the same bootstrap resamples of the test documents. `to_dict` is the
+content of `results.json`, from which the page is generated.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from longtail.reproduce.claims import CONFUSED, Evidence, evaluate_claims
 N_RESAMPLES = 1000
 TOP, ALL = 3, 10**9
 Pairs = Mapping[tuple[str, str], float]
-"""(missed, wrongly given) -> documents."""
+"""(missed, wrongly predicted) -> number of documents."""
 
 
 class Results:
-    """Evaluates cells as they are finished, each once."""
+    """Collects finished cells and evaluates each of them once."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Results:
         self.corpus, self.command, self.parts = corpus, command, parts
         self.finished: dict[tuple[str, int], Finished] = {}
         self.failed: dict[str, dict[int, str]] = {row: {} for row in recipes}
-        """Row -> seed -> why there is no result."""
+        """Row -> seed -> reason of the failure."""
         self.train = parts["train"]
         self.truth = parts["test"].onto(self.train.label_names)[0].Y
         self.masks = label_groups(self.train.stats().label_counts)
@@ -72,39 +72,39 @@ class Results:
         self.finished[result["row"], result["seed"]] = result
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything that is known, in percent, ready for JSON."""
+        """All results so far, in percent, ready for JSON."""
         cells = [self.finished[key] for key in sorted(self.finished)]
         by_row = {row: [cell for cell in cells if cell["row"] == row] for row in self.recipes}
         known = {row: cells for row, cells in by_row.items() if cells}
         means = {
-            row: _each(lambda *values: np.mean(values, axis=0), *(c["figures"] for c in each))
-            for row, each in known.items()
+            row: _apply(lambda *values: np.mean(values, axis=0), *(c["figures"] for c in row_cells))
+            for row, row_cells in known.items()
         }
-        confused = {row: _mean_pairs(each) for row, each in known.items()}
+        confused = {row: _mean_pairs(row_cells) for row, row_cells in known.items()}
         base = means.get(self.against or "")
         rows: dict[str, dict[str, Any]] = {}
-        for row, each in by_row.items():
-            seeds = {cell["seed"]: _percent(cell["figures"]) for cell in each}
+        for row, row_cells in by_row.items():
+            seeds = {cell["seed"]: _percent(cell["figures"]) for cell in row_cells}
             mean, compared = means.get(row), base if row != self.against else None
-            times = [time for time in map(seconds, each) if time is not None]
+            times = [time for time in map(seconds, row_cells) if time is not None]
             rows[row] = {
                 "recipe": dict(self.recipes[row]),
                 "seeds": seeds,
                 "mean": _percent(mean) if mean else {},
-                "std": _each(lambda *v: float(np.std(v, ddof=1)), *seeds.values())
-                if len(each) > 1
+                "std": _apply(lambda *v: float(np.std(v, ddof=1)), *seeds.values())
+                if len(row_cells) > 1
                 else {},
-                "interval": _each(_interval, mean) if mean else {},
-                "difference": _each(_difference, mean, compared) if mean and compared else {},
+                "interval": _apply(_interval, mean) if mean else {},
+                "difference": _apply(_difference, mean, compared) if mean and compared else {},
                 "confused": [
                     {"missed": missed, "given": given, "documents": round(n, 3)}
                     for (missed, given), n in _top(confused.get(row, {}))
                 ],
                 "seconds": float(np.mean(times)) if times else None,
-                "hardware": _unique(cell["hardware"] for cell in each),
-                "versions": _unique(cell["versions"] for cell in each),
+                "hardware": _unique(cell["hardware"] for cell in row_cells),
+                "versions": _unique(cell["versions"] for cell in row_cells),
                 "failed": dict(self.failed[row]),
-                "commit": _unique(cell["commit"] for cell in each),
+                "commit": _unique(cell["commit"] for cell in row_cells),
             }
         paper = None
         if self.corpus in CORPORA:
@@ -136,26 +136,27 @@ class Results:
     def _claims(
         self, rows: Mapping[str, Any], confused: Mapping[str, Pairs]
     ) -> list[dict[str, Any]]:
-        """The paper's claims, checked on our figures and on the paper's."""
-        either = {row: [pair for pair, _ in _top(_unordered(confused[row]))] for row in confused}
+        """The paper's claims, checked on our results and on the paper's."""
+        unordered = {row: _unordered(pairs) for row, pairs in confused.items()}
+        top = {row: [pair for pair, _ in _top(pairs)] for row, pairs in unordered.items()}
         papers = [(min(pair), max(pair)) for pair in CONFUSED[self.corpus]]
         evidence = Evidence(
             {row: {g: (*v.values(),) for g, v in rows[row]["mean"].items()} for row in confused},
-            either,
-            {row: sum(_unordered(n)[pair] for pair in papers) for row, n in confused.items()},
-            {pair: self._shared(*pair) for pairs in either.values() for pair in pairs},
+            top,
+            {row: sum(pairs[pair] for pair in papers) for row, pairs in unordered.items()},
+            {pair: self._shared(*pair) for pairs in top.values() for pair in pairs},
         )
         return evaluate_claims(self.corpus, evidence)
 
-    def _shared(self, one: str, other: str) -> int:
-        """Training documents that carry both labels."""
+    def _shared(self, first: str, second: str) -> int:
+        """Number of training documents with both labels."""
         index = self.train.label_names.index
-        columns = self.train.Y[:, [index(one), index(other)]]
+        columns = self.train.Y[:, [index(first), index(second)]]
         return int((np.diff(columns.tocsr().indptr) == 2).sum())
 
 
 def has_papers_sizes(parts: Mapping[str, TextData], corpus: str) -> bool:
-    """Whether as many labels are in each group as in the paper: a folder's name says nothing."""
+    """Whether each group has as many labels as in the paper: a folder's name proves nothing."""
     train = parts["train"]
     ours = _sizes(len(train.label_names), label_groups(train.stats().label_counts))
     papers = paper_sizes(corpus, "labels")
@@ -167,7 +168,7 @@ def _sizes(total: int, masks: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _busy(cells: Sequence[Finished]) -> dict[str, float]:
-    """Seconds in which each machine trained; cells side by side share theirs."""
+    """Seconds during which each machine trained; time of parallel cells counts once."""
     total = {cell["hardware"]: 0.0 for cell in cells}
     until = dict.fromkeys(total, -np.inf)
     spans = [(*span, cell["hardware"]) for cell in cells for span in cell["spans"] if span[1]]
@@ -186,21 +187,21 @@ def _mean_pairs(cells: Sequence[Finished]) -> Pairs:
 
 
 def _unordered(counts: Pairs) -> Pairs:
-    """Pairs either of which is missed or given."""
-    both: dict[tuple[str, str], float] = defaultdict(float)
+    """Counts of pairs regardless of which label was missed."""
+    unordered: dict[tuple[str, str], float] = defaultdict(float)
     for pair, n in counts.items():
-        both[min(pair), max(pair)] += n
-    return both
+        unordered[min(pair), max(pair)] += n
+    return unordered
 
 
 def _top(counts: Pairs) -> list[tuple[tuple[str, str], float]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:TOP]
 
 
-def _each(
+def _apply(
     function: Callable[..., Any], *tables: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """A function of what stands in each group and measure of the tables."""
+    """Apply a function to the values of the tables, for each group and measure."""
     return {
         group: {name: function(*(table[group][name] for table in tables)) for name in MEASURES}
         for group in tables[0]
@@ -208,8 +209,8 @@ def _each(
 
 
 def _percent(figures: Figures) -> dict[str, dict[str, float]]:
-    """The figures of all documents, which come before those of the resamples."""
-    return _each(lambda values: 100 * float(values[0]), figures)
+    """The full-sample values, which come before those of the resamples."""
+    return _apply(lambda values: 100 * float(values[0]), figures)
 
 
 def _interval(values: Any) -> list[float]:
@@ -221,5 +222,6 @@ def _difference(ours: Any, base: Any) -> dict[str, float]:
     return {key: value if key == "p" else 100 * value for key, value in parts.items()}
 
 
-def _unique(many: Iterable[Any]) -> list[Any]:
-    return list({str(one): one for one in many}.values())
+def _unique(values: Iterable[Any]) -> list[Any]:
+    """Distinct values, which may be unhashable."""
+    return list({str(value): value for value in values}.values())

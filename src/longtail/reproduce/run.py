@@ -1,6 +1,6 @@
-"""`reproduce`: train missing cells here or in processes, and write the tables after every cell.
+"""`reproduce`: train missing cells, here or in processes, and write the tables after each cell.
 
-A failed cell is recorded, and the others continue; a stopped cell is resumed the next time.
+If a cell fails, the others continue; a stopped cell is resumed by the next call.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from longtail.runs.workspace import Workspace
 from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER, Stop, StoppedError, stopping
 
-KEPT = "What is finished is kept."
+KEPT = "Finished cells are kept."
 POLL_SECONDS = 0.2
-# Seconds that processes have to save a checkpoint before they are killed.
+# Time for processes to save a checkpoint before they are killed.
 STOP_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Event:
-    """A cell `begins`, makes `progress`, is `done` or has `failed`; or a `note` about it."""
+    """A cell `begins`, makes `progress`, is `done` or has `failed`, or a `note` about it."""
 
     kind: str
     cell: Cell
@@ -59,19 +59,19 @@ class Event:
     """Fraction of the cell that is done, if known."""
 
 
-Watch = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
 class Reproduced:
-    """The results, as `results.json` has them, and all files that were written."""
+    """The content of `results.json`, and all files written."""
 
     results: dict[str, Any]
     files: tuple[Path, ...]
 
     @property
     def failed(self) -> dict[str, str]:
-        """Cell -> why it has no result."""
+        """Cell -> reason of its failure."""
         return {
             f"{row} (seed {seed})": why
             for row, result in self.results["rows"].items()
@@ -92,23 +92,24 @@ def reproduce(
     publish: Path | None = None,
     overwrite: bool = False,
     stop: Stop = NEVER,
-    watch: Watch = lambda event: None,
+    watch: OnEvent = lambda event: None,
 ) -> Reproduced:
-    """Train every row for every seed that is not finished, and write the tables.
+    """Train each row with each seed unless finished, and write the tables.
 
     Args:
         parts: train, validation and test documents.
         recipes: row -> flat settings of the classifier, in the order of the tables.
-        out: the folder of cells, tables and figures; finished cells are reused.
-        corpus: its name; `reuters` and `pubmed` have the paper's figures beside ours.
-        seeds: 0, 1 and so on; rows that use no random numbers are trained once.
-        jobs: cells trained at a time, in separate processes; 1: in this process.
-        against: the row that others are compared with; default: `bce` if it is one of them.
-        command: the command that the tables name as their source.
+        out: folder of cells, tables and figures; finished cells are reused.
+        corpus: its name; `reuters` and `pubmed` add the paper's results.
+        seeds: number of seeds; rows that use no random numbers are trained once.
+        jobs: number of cells trained at a time, in separate processes; 1 uses this process.
+        against: the row that others are compared with; default: `bce` if present.
+        command: the command that the tables give as their source.
         publish: also write the tables to this path with the suffixes .md, .json and .png.
         overwrite: start over with cells that failed, or were trained with another recipe or
             other documents.
-        stop, watch: see `longtail.training.interrupt`, `Event`.
+        stop: see `longtail.training.interrupt`.
+        watch: called with each event.
     """
     check_integer("--jobs", jobs, 1)
     check_integer("--seeds", seeds, 1)
@@ -123,8 +124,7 @@ def reproduce(
         finished = _finished(cells, overwrite)
         missing = [cell for cell in cells if str(cell) not in finished]
         for plan in [plan for cell in missing for plan in plans_of(cell.row, cell.recipe)]:
-            # Raises before training if a device does not exist.
-            device_of(plan.training.device)
+            device_of(plan.training.device)  # raises if it does not exist
         stems = [out / "results", *([publish_stem(publish)] if publish else [])]
         write_corpus_figure(parts["train"], corpus, stems)
         results = Results(parts, corpus, recipes, seeds, against, command)
@@ -135,7 +135,7 @@ def reproduce(
             plain = results.to_dict()
             return Reproduced(plain, write_results(plain, stems))
 
-        # At once, so that no earlier table describes cells that are trained again.
+        # At once, so that no older table describes cells that are trained again.
         reproduced = write()
 
         def handle(event: Event) -> None:
@@ -161,13 +161,13 @@ def cells_of(
     seeds: int,
     parts: Mapping[str, TextData] | None = None,
 ) -> list[Cell]:
-    """All cells: every row with the first seed, then with the second, for an early table."""
+    """All cells, seed by seed, so that the table is complete early."""
     for row, recipe in recipes.items():
         plans_of(row, recipe)
         if "random_state" in recipe:
             raise InputError(
-                f"the recipe of {row} sets random_state, but every row is trained with "
-                "the seeds 0, 1 and so on of --seeds. Leave it out."
+                f"the recipe of {row} sets random_state, but every row is trained with the seeds "
+                "0, 1 and so on of --seeds. Leave it out."
             )
     documents = {name: part.fingerprint()[:16] for name, part in (parts or {}).items()}
     return [
@@ -179,13 +179,13 @@ def cells_of(
 
 
 def _finished(cells: list[Cell], overwrite: bool) -> dict[str, Finished]:
-    """The finished cells; raises if they were trained with other settings or documents."""
+    """Read the finished cells; raise if any was trained with other settings or documents."""
     finished, changed = {}, []
     for cell in cells:
         done = read_finished(cell) if cell.is_finished else None
         before = done["fingerprint"] if done else begun_with(cell)
         changes = [] if before is None else cell.changes(before)
-        # The checkpoints of a failed cell may be the reason of the failure.
+        # The checkpoints of a failed cell may be the cause of its failure.
         failed = done is None and (cell.folder / FAILED).exists()
         if overwrite and (changes or failed):
             space = cell.open()
@@ -209,7 +209,7 @@ def _finished(cells: list[Cell], overwrite: bool) -> dict[str, Finished]:
 
 @contextlib.contextmanager
 def _exclusive(out: Path) -> Iterator[None]:
-    """Hold the folder: of two commands each would leave out the cells of the other."""
+    """Lock the folder: two commands at a time would each write tables without the other's cells."""
     space = Workspace.open(out) if Workspace.is_one(out) else Workspace.begin(out, {})
     with contextlib.closing(space):
         space.lock()
@@ -217,18 +217,18 @@ def _exclusive(out: Path) -> Iterator[None]:
 
 
 def _run_here(
-    cells: Sequence[Cell], parts: Mapping[str, TextData], stop: Stop, watch: Watch
+    cells: Sequence[Cell], parts: Mapping[str, TextData], stop: Stop, watch: OnEvent
 ) -> None:
-    """One cell after the other in this process."""
+    """Train one cell after the other in this process."""
     for cell in cells:
         stop.check(KEPT)
 
-        def tell(kind: str, message: str = "", share: float = 0.0, cell: Cell = cell) -> None:
+        def report(kind: str, message: str = "", share: float = 0.0, cell: Cell = cell) -> None:
             watch(Event(kind, cell, message, share))
 
-        tell("begins")
+        report("begins")
         try:
-            train_cell(cell, parts, tell, stop)
+            train_cell(cell, parts, report, stop)
         except StoppedError:
             raise
         # Out of memory or a bug: the other cells continue.
@@ -236,14 +236,14 @@ def _run_here(
             kind = "" if isinstance(error, LongtailError) else f"{type(error).__name__}: "
             message = kind + str(error).strip().partition("\n")[0]
             failure = {"message": message, "traceback": traceback.format_exc()}
-            # Not possible in a folder that is not ours, or on a full disk.
+            # Fails if the folder is not ours or the disk is full.
             with contextlib.suppress(LongtailError, OSError):
                 cell.open().write_record(FAILED, failure)
-            tell("failed", message)
+            report("failed", message)
         else:
-            tell("done")
+            report("done")
         finally:
-            # Free the GPU memory of the last model.
+            # Free the GPU memory of the model.
             gc.collect()
             torch.cuda.empty_cache()
 
@@ -252,11 +252,11 @@ def _run_apart(
     cells: Sequence[Cell],
     parts: Mapping[str, TextData],
     stop: Stop,
-    watch: Watch,
+    watch: OnEvent,
     jobs: int,
     out: Path,
 ) -> None:
-    """Several cells at a time, each in a process that sends its events; its output is LOG."""
+    """Train `jobs` cells at a time, each in a process that sends events and logs to LOG."""
     spawn = multiprocessing.get_context("spawn")
     waiting, running = list(cells), dict[Connection, tuple[Cell, Any]]()
     n_threads = max(1, (os.cpu_count() or 1) // jobs)
@@ -268,13 +268,13 @@ def _run_apart(
                 stop.check(KEPT)
                 while waiting and len(running) < jobs:
                     cell = waiting.pop(0)
-                    ours, theirs = spawn.Pipe(duplex=False)
+                    receiver, sender = spawn.Pipe(duplex=False)
                     log = cell.open().file(LOG)
-                    arguments = (cell, data, log, n_threads, theirs)
+                    arguments = (cell, data, log, n_threads, sender)
                     process = spawn.Process(target=_child, args=arguments)
                     process.start()
-                    theirs.close()
-                    running[ours] = cell, process
+                    sender.close()
+                    running[receiver] = cell, process
                 for ready in wait(list(running), POLL_SECONDS):
                     assert isinstance(ready, Connection)
                     cell, process = running[ready]
@@ -282,14 +282,17 @@ def _run_apart(
                         event: Event = ready.recv()
                     except EOFError:
                         process.join()  # for its exit code
-                        how = f"with exit code {process.exitcode} (fewer --jobs need less memory)"
-                        event = Event("failed", cell, f"its process ended {how}; see its {LOG}.")
+                        message = (
+                            f"its process ended with exit code {process.exitcode} (fewer --jobs "
+                            f"need less memory); see its {LOG}."
+                        )
+                        event = Event("failed", cell, message)
                     if event.kind in ("done", "failed"):
                         del running[ready]
                         process.join()
                     watch(event)
         finally:
-            # Each saves a checkpoint if stopped; after an error or a second Ctrl-C none stays.
+            # Time to save a checkpoint if stopped; none after an error. No process may survive.
             for _, process in running.values():
                 process.terminate()
             try:
@@ -302,7 +305,7 @@ def _run_apart(
 
 
 def _child(cell: Cell, data: Path, log: Path, n_threads: int, events: Connection) -> None:
-    """Train one cell; save its state and stop at SIGTERM, or when the parent process is gone."""
+    """Train one cell; save its state and stop at SIGTERM or when the parent process ends."""
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -310,7 +313,7 @@ def _child(cell: Cell, data: Path, log: Path, n_threads: int, events: Connection
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def stop_when_alone() -> None:
+    def stop_with_parent() -> None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -319,9 +322,9 @@ def _child(cell: Cell, data: Path, log: Path, n_threads: int, events: Connection
             events.send(event)
 
     with stopping() as stop:
-        # Ctrl-C reaches all processes of a terminal; the one that began this one passes it on.
+        # Ctrl-C reaches all processes of a terminal; the parent passes it on as SIGTERM.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        threading.Thread(target=stop_when_alone, daemon=True).start()
+        threading.Thread(target=stop_with_parent, daemon=True).start()
         parts = {path.stem: TextData.load(path) for path in data.glob("*.parquet")}
         try:
             _run_here([cell], parts, stop, send)

@@ -1,4 +1,4 @@
-"""`Thresholds`: one number per label, how they decide, and their form in JSON."""
+"""`Thresholds`: one number per label, the decisions they make, and their JSON form."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Overrides(TypedDict, total=False):
     """The arguments of `Thresholds.override`."""
 
     threshold: float
-    """One probability for all labels; an infinite threshold stays so."""
+    """One probability for all labels; infinite thresholds are kept."""
     min_labels: int
     max_labels: int | None
 
 
 @dataclass(frozen=True, eq=False)
 class Thresholds:
-    """Predicts every label whose score, as a logit, is at least the label's value.
+    """Predict every label whose score, as a logit, is at least the label's threshold.
 
-    Fitted by `fit_thresholds`; saved as JSON by `to_dict`.
+    Fit them with `fit_thresholds`; save them as JSON with `to_dict`.
     """
 
     values: NDArray[np.float64]
@@ -40,12 +40,12 @@ class Thresholds:
     method: str = "given"
     objective: str = "given"
     min_labels: int = 0
-    """A document with fewer labels also gets those nearest to their thresholds, except labels that
+    """Documents with fewer labels also get those nearest to their thresholds, except labels that
     are not scored or have infinite thresholds."""
     max_labels: int | None = None
-    """A document with more labels keeps those furthest above their thresholds."""
+    """Documents with more labels keep those furthest above their thresholds."""
     scale: Scale = "logit"
-    """The scale of the scores that they were fitted on, and that they expect."""
+    """The scale of the scores they were fitted on, and the default in `apply`."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Details of the fit, for reports."""
 
@@ -70,7 +70,7 @@ class Thresholds:
         return len(self.values)
 
     def override(self, **changes: Unpack[Overrides]) -> Thresholds:
-        """The same with other decisions, which `details["overridden"]` names."""
+        """A copy with some decisions changed; `details["overridden"]` lists which."""
         if not changes:
             return self
         changed: dict[str, Any] = dict(changes)
@@ -80,15 +80,15 @@ class Thresholds:
             check_number("threshold", threshold, 0, 1, exclusive=True)
             if self.scale == "margin":
                 raise InputError(
-                    "a threshold is a probability, and margins have none. Fit with another method "
-                    "than 'grid', which gives probabilities."
+                    "a threshold is a probability, and margins have none. Leave it out, or use a "
+                    "model that gives probabilities."
                 )
             changed["values"] = np.where(np.isinf(self.values), np.inf, logit(float(threshold)))
             changed["method"] = "given"
         return replace(self, **changed, details={**self.details, "overridden": overridden})
 
     def apply(self, scores: Any, scale: Scale | None = None) -> sp.csr_matrix:
-        """Decisions, documents x labels, as a sparse matrix of ones."""
+        """Decisions, documents x labels, as a sparse 0/1 matrix."""
         logits = to_logits(scores, self.scale if scale is None else scale)
         if logits.shape[1] != self.n_labels:
             raise InputError(
@@ -96,7 +96,7 @@ class Thresholds:
             )
         if not sp.issparse(logits):
             blocks = (self.margins(logits[rows]) >= 0 for rows in row_blocks(*logits.shape))
-            return sp.vstack([sp.csr_matrix(each, dtype=np.float32) for each in blocks], "csr")
+            return sp.vstack([sp.csr_matrix(block, dtype=np.float32) for block in blocks], "csr")
         margins = self.margins(logits)
         reached = (margins.data >= 0).astype(np.float32)
         decided = sp.csr_matrix((reached, margins.indices, margins.indptr), logits.shape, copy=True)
@@ -104,13 +104,13 @@ class Thresholds:
         return decided
 
     def margins(self, logits: Any) -> Any:
-        """Scores minus thresholds, within `min_labels` and `max_labels`.
+        """Scores minus thresholds, with `min_labels` and `max_labels` applied.
 
-        Of checked scores of `to_logits`, in float64, and CSR where those are. A label is predicted
-        where its margin is at least 0; if all thresholds were higher by s, where it is at least s.
-        Minus infinity: never predicted, because the threshold is infinite, or `max_labels` others
-        of the document lie higher. Infinity: always predicted, as one of the `min_labels` highest.
-        Of equal margins the lower column is the higher.
+        Takes the result of `to_logits`; returns float64, CSR if that is. A label is predicted where
+        its margin is at least 0, or at least s if all thresholds were raised by s. Minus infinity
+        means never predicted: the threshold is infinite, or `max_labels` other labels of the
+        document rank higher. Infinity means always predicted: one of the `min_labels` highest.
+        Ties go to the lower column.
         """
         depth = min(self.max_labels or self.min_labels, self.n_labels)
         margins: Any
@@ -122,23 +122,23 @@ class Thresholds:
             flat = margins.reshape(-1)
         if not depth or not len(flat):
             return margins
-        # Positions of the best of each document; -1 where it has fewer.
+        # Positions of the highest margins of each document; -1 where it has fewer.
         if sp.issparse(logits):
             best = top_entries(margins, min(depth, int(np.diff(margins.indptr).max())))
         else:
             best = top_k(margins, depth) + np.arange(len(margins))[:, np.newaxis] * self.n_labels
-        first = best[:, : self.min_labels]
-        first = first[first >= 0]
-        first = first[np.isfinite(flat[first])]
+        forced = best[:, : self.min_labels]
+        forced = forced[forced >= 0]
+        forced = forced[np.isfinite(flat[forced])]
         if self.max_labels is not None:
             dropped = np.ones(len(flat), dtype=np.bool_)
             dropped[best[best >= 0]] = False
             flat[dropped] = -np.inf
-        flat[first] = np.inf
+        flat[forced] = np.inf
         return margins
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON; one number where all labels share it, null for infinity."""
+        """Plain values for JSON: a shared threshold is stored once, infinity as null."""
         shared = (self.values == self.values[:1]).all()
         values = self.values[:1] if shared else self.values
         return {

@@ -1,7 +1,7 @@
-"""The scale of scores, stated and never guessed: logits, probabilities or margins.
+"""The scale of scores: logits, probabilities or margins, always given and never guessed.
 
-Thresholds and evaluation work with logits; margins stay as they are. The order is kept, so
-decisions are the same on every scale.
+Probabilities are converted to logits; margins are left unchanged. Conversion keeps the order of
+scores, so decisions are the same on every scale.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from longtail.errors import InputError
 from longtail.metrics.inputs import check_same_shape, score_matrix
 
 Scale = Literal["logit", "probability", "margin"]
-"""Margins, such as distances to a hyperplane, are any real numbers; logits give probabilities."""
+"""Logits give probabilities by the sigmoid; margins, such as distances to a hyperplane, do not."""
 
 
 def to_logits(scores: Any, scale: Scale, truth: sp.csr_matrix | None = None) -> Any:
-    """Checked scores as logits of float type: dense, or CSR where some pairs are not scored.
+    """Check scores and convert them to floating-point logits: dense, or CSR if any is missing.
 
     Args:
-        scores: documents x labels; in a masked array or a CSR matrix some pairs are not scored.
-        scale: what the scores are.
-        truth: labels whose shape the scores must have.
+        scores: documents x labels. Masked entries, and entries absent from CSR, are not scored.
+        scale: the scale of `scores`.
+        truth: labels, whose shape the scores must match.
     """
     check_choice("scale", scale, get_args(Scale))
     matrix = score_matrix(scores, finite=True)
     if truth is not None:
         check_same_shape(truth, matrix, "scores")
-    if matrix.dtype.kind != "f":  # unsigned numbers cannot be negated to sort them
+    if matrix.dtype.kind != "f":  # sorting negates scores, which unsigned integers do not allow
         matrix = matrix.astype(np.float64)
     if scale != "probability":
         return matrix
@@ -49,10 +49,10 @@ def to_logits(scores: Any, scale: Scale, truth: sp.csr_matrix | None = None) -> 
 
 
 def logit(probabilities: Any) -> NDArray[Any]:
-    """log(p / (1 - p)); 0 and 1 are moved to the nearest probabilities with a finite logit."""
+    """log(p / (1 - p)), with p clipped to where it is finite."""
     values = np.asarray(probabilities)
     if values.dtype == np.float16:
-        values = values.astype(np.float32)  # else neighbouring probabilities become the same logit
+        values = values.astype(np.float32)  # else neighbouring probabilities get equal logits
     limits = np.finfo(values.dtype)
     values = np.clip(values, limits.tiny, values.dtype.type(1) - limits.epsneg)
     return np.asarray(np.log(values) - np.log1p(-values))

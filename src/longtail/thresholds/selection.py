@@ -1,4 +1,4 @@
-"""Fitting by name, and `auto`: the method with the best F1 in cross-validation."""
+"""Fit thresholds by the name of a method; `auto` is the one with the best cross-validated F1."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from longtail.thresholds.cuts import OBJECTIVES, Objective, combine
 from longtail.thresholds.decision import Thresholds
 from longtail.thresholds.methods import METHODS, fit
 from longtail.thresholds.scales import Scale
-from longtail.thresholds.tuning import FloatArray, IntArray, Pairs, Tuning, make_tuning
+from longtail.thresholds.tuning import FloatArray, Pairs, Tuning, make_tuning
 
 AUTO = "auto"
 CANDIDATES = tuple(name for name in METHODS if name != "grid")
 DEFAULT = "per-label"
-# Standard errors by which another method must be better, as the best of several is easily lucky by
-# one or two. It helped an encoder a little and costs an SVM with few documents something:
+# Standard errors by which another method must beat the default: the best of several easily leads
+# by one or two by luck. It helped an encoder a little and cost an SVM with few documents some F1:
 # docs/log.md.
 MIN_STANDARD_ERRORS = 3
-N_FOLDS = 5
 N_RESAMPLES = 200
 
 
 class CrossValidatedF1(NamedTuple):
-    """F1 on documents that the thresholds were not fitted on."""
+    """F1 on documents held out from fitting the thresholds."""
 
     micro_f1: float
     macro_f1: float
@@ -55,27 +54,27 @@ def fit_thresholds(
     """Choose thresholds on documents that the model has not trained on.
 
     Args:
-        scores: documents x labels: dense, masked (a masked pair was not scored) or CSR (an absent
-            pair is never predicted).
-        y_true: their labels, a matrix of 0 and 1, with NaN or -1 where a label is unknown.
-        label_counts: training documents of each label, `LabelStats.label_counts`.
+        scores: documents x labels: dense, masked (masked pairs are ignored) or CSR (absent pairs
+            are never predicted).
+        y_true: labels of the same shape: 0 or 1, with NaN or -1 where a label is unknown.
+        label_counts: number of training documents per label, `LabelStats.label_counts`.
         method: one of `list_methods()`.
         objective: what to maximise: `micro` or `macro` F1, or the `mean` of both.
-        scale: whether the scores are logits, probabilities, or margins: any other real numbers.
-        folds: the fold of each document, if the scores are out of fold; default: five random
-            folds by `random_state`.
+        scale: `logit`, `probability`, or `margin` for any other real numbers.
+        folds: the fold of each document if the scores are out-of-fold; default: five random folds.
         min_labels, max_labels: see `Thresholds`.
+        random_state: seed of the random folds.
     """
-    method, objective = _known_names(method, objective)
-    tuning, groups = _prepared(scores, y_true, label_counts, scale, folds, random_state)
-    chosen, details = _choose(tuning, objective, groups) if method == AUTO else (method, {})
-    values, fitted = fit(chosen, tuning, objective, groups)
+    method, objective = _check_names(method, objective)
+    tuning = make_tuning(scores, y_true, label_counts, scale, folds, random_state)
+    chosen, details = _choose(tuning, objective) if method == AUTO else (method, {})
+    values, fitted = fit(chosen, tuning, objective)
     details = details | fitted
     return Thresholds(values, chosen, objective, min_labels, max_labels, scale, details)
 
 
 def list_methods() -> list[str]:
-    """The names that `fit_thresholds` takes."""
+    """The methods that `fit_thresholds` accepts."""
     return [*METHODS, AUTO]
 
 
@@ -90,14 +89,13 @@ def cross_validated_score(
     folds: Any = None,
     random_state: int = 0,
 ) -> CrossValidatedF1:
-    """F1 of a method on documents that its thresholds were not fitted on.
+    """Cross-validated F1 of a method; arguments as for `fit_thresholds`.
 
-    Micro- and macro-F1 are taken over all documents at once, as a rare label is in few folds.
-    Arguments as in `fit_thresholds`.
+    F1 is computed once over the decisions of all folds, since rare labels occur in few folds.
     """
-    method, objective = _known_names(method, objective)
-    tuning, groups = _prepared(scores, y_true, label_counts, scale, folds, random_state)
-    return _score(tuning, _out_of_fold(tuning, [method], objective, groups)[method])
+    method, objective = _check_names(method, objective)
+    tuning = make_tuning(scores, y_true, label_counts, scale, folds, random_state)
+    return _score(tuning, _out_of_fold(tuning, [method], objective)[method])
 
 
 def cross_validated_decisions(
@@ -113,35 +111,35 @@ def cross_validated_decisions(
     max_labels: int | None = None,
     random_state: int = 0,
 ) -> sp.csr_matrix:
-    """The decisions for every document by thresholds that were fitted on the other folds.
+    """Decisions on each document by thresholds fitted on the other folds.
 
-    Arguments as in `fit_thresholds`.
+    Arguments as for `fit_thresholds`.
     """
-    method, objective = _known_names(method, objective)
-    tuning, groups = _prepared(scores, y_true, label_counts, scale, folds, random_state)
+    method, objective = _check_names(method, objective)
+    tuning = make_tuning(scores, y_true, label_counts, scale, folds, random_state)
     limits = {"min_labels": min_labels, "max_labels": max_labels}
-    return _out_of_fold(tuning, [method], objective, groups, **limits)[method]
+    return _out_of_fold(tuning, [method], objective, **limits)[method]
 
 
 def _out_of_fold(
-    tuning: Tuning, methods: Sequence[str], objective: Objective, groups: IntArray, **limits: Any
+    tuning: Tuning, methods: Sequence[str], objective: Objective, **limits: Any
 ) -> dict[str, sp.csr_matrix]:
-    """Decisions of each method on every document by thresholds fitted on the other folds."""
-    names = np.unique(groups)
+    """For each method, decisions on each document by thresholds fitted on the other folds."""
+    names = np.unique(tuning.folds)
     if len(names) < 2:
         raise InputError("cross-validation needs at least two documents in two folds.")
     pairs = tuning.by_label
     decided = {method: np.zeros(len(pairs.scores), dtype=np.bool_) for method in methods}
     for name in names:
-        rest, part = groups[groups != name], tuning.select(groups != name)
-        held_out = np.flatnonzero((groups == name)[pairs.documents])
+        rest = tuning.select(tuning.folds != name)
+        held_out = np.flatnonzero((tuning.folds == name)[pairs.documents])
         scored = pairs.at(held_out)
         for method in methods:
             inner = method
             if method == AUTO:
-                # Nested: the choice itself must not see the documents either.
-                inner = _choose(part, objective, rest)[0] if len(names) > 2 else "global"
-            values, _ = fit(inner, part, objective, rest)
+                # Nested, so that the choice does not see the held-out documents either.
+                inner = _choose(rest, objective)[0] if len(names) > 2 else "global"
+            values, _ = fit(inner, rest, objective)
             decided[method][held_out] = _decide(scored, Thresholds(values, **limits))
     return {
         method: sp.csr_matrix(
@@ -153,7 +151,7 @@ def _out_of_fold(
 
 
 def _decide(pairs: Pairs, thresholds: Thresholds) -> NDArray[np.bool_]:
-    """Whether each pair is predicted; the pairs are all that the documents have."""
+    """Whether each pair is predicted; needs all pairs of their documents."""
     if not thresholds.min_labels and thresholds.max_labels is None:
         return np.asarray(pairs.scores >= thresholds.values[pairs.labels])
     order = np.lexsort((pairs.labels, pairs.documents))
@@ -165,11 +163,11 @@ def _decide(pairs: Pairs, thresholds: Thresholds) -> NDArray[np.bool_]:
     return decided
 
 
-def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str, dict[str, Any]]:
-    """The method with the best F1 on unseen documents; the default one unless that is clear."""
-    if len(np.unique(groups)) < 2 or not tuning.n_positive.any():
+def _choose(tuning: Tuning, objective: Objective) -> tuple[str, dict[str, Any]]:
+    """The method with the best cross-validated F1, or the default unless the gain is clear."""
+    if len(np.unique(tuning.folds)) < 2 or not tuning.n_positive.any():
         return "global", {"cross_validated_f1": {}}
-    decided = _out_of_fold(tuning, CANDIDATES, objective, groups)
+    decided = _out_of_fold(tuning, CANDIDATES, objective)
     scores = {name: _score(tuning, decisions) for name, decisions in decided.items()}
     best = max(CANDIDATES, key=lambda name: scores[name].of(objective))
     if best != DEFAULT:
@@ -182,13 +180,13 @@ def _choose(tuning: Tuning, objective: Objective, groups: IntArray) -> tuple[str
 def _gain(
     tuning: Tuning, first: sp.csr_matrix, second: sp.csr_matrix, objective: Objective
 ) -> tuple[float, float]:
-    """The gain in F1 of the second decisions over the first, and its bootstrap standard error."""
+    """Gain in F1 of the second decisions over the first, and its bootstrap standard error."""
     truth = tuning.y_true.astype(np.float64)
     n_documents, n_labels = truth.shape
     share = np.full(n_documents, 1 / n_documents)
     weights = np.random.RandomState(0).multinomial(n_documents, share, N_RESAMPLES)
     differences = np.zeros(N_RESAMPLES)
-    # In blocks, since with many labels the counts of all resamples may not fit into memory.
+    # In blocks: with many labels the counts of all resamples may not fit in memory.
     for rows in row_blocks(N_RESAMPLES, max(n_documents, n_labels)):
         part = np.array(weights[rows].T, dtype=np.float64, order="C")
         actual = truth.T @ part
@@ -202,7 +200,7 @@ def _gain(
 
 
 def _f1_of_columns(hits: Any, predicted: Any, actual: Any, objective: Objective) -> FloatArray:
-    """F1 of every column, labels being rows."""
+    """The objective for each column of labels x resamples."""
     total = predicted + actual
     micro = 2 * hits.sum(axis=0) / np.maximum(1, total.sum(axis=0))
     return combine(objective, micro, np.mean(2 * hits / np.maximum(1, total), axis=0))
@@ -210,26 +208,9 @@ def _f1_of_columns(hits: Any, predicted: Any, actual: Any, objective: Objective)
 
 def _score(tuning: Tuning, decided: sp.csr_matrix) -> CrossValidatedF1:
     counts = count(tuning.y_true, decided)
-    return CrossValidatedF1(*(precision_recall_f1(counts, each).f1 for each in ("micro", "macro")))
+    return CrossValidatedF1(*(precision_recall_f1(counts, name).f1 for name in ("micro", "macro")))
 
 
-def _known_names(method: str, objective: str) -> tuple[str, Objective]:
+def _check_names(method: str, objective: str) -> tuple[str, Objective]:
     chosen: Any = known_name("objective", objective, OBJECTIVES)
     return known_name("threshold method", method, list_methods()), chosen
-
-
-def _prepared(
-    scores: Any, y_true: Any, label_counts: Any, scale: Scale, folds: Any, random_state: int
-) -> tuple[Tuning, IntArray]:
-    """The user's arguments, checked, and the fold of each document."""
-    tuning = make_tuning(scores, y_true, label_counts, scale)
-    n_documents = tuning.n_documents
-    if folds is None:
-        order = np.random.RandomState(random_state).permutation(n_documents)
-        return tuning, np.argsort(order) % N_FOLDS
-    groups = np.asarray(folds)
-    if groups.shape != (n_documents,):
-        raise InputError(
-            f"expected the fold of each of {n_documents} documents, got shape {groups.shape}."
-        )
-    return tuning, np.unique(groups, return_inverse=True)[1].astype(np.int64)

@@ -1,7 +1,6 @@
-"""Scores and labels that thresholds are fitted on: checked, as logits, pair by pair.
+"""The scores and labels that thresholds are fitted on: checked, as logits, one entry per pair.
 
-A masked pair is ignored with its label, as is an unknown one; one that is absent from CSR is never
-predicted.
+Masked pairs and pairs with an unknown label are ignored; pairs absent from CSR are never predicted.
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ from longtail.thresholds.scales import Scale, to_logits
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+N_FOLDS = 5
 
 
 class Pairs(NamedTuple):
-    """Scored pairs of a document and a label."""
+    """Scored (document, label) pairs."""
 
     documents: NDArray[np.integer]
     labels: NDArray[np.int32]
@@ -37,47 +37,45 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """Documents that the model has not trained on: their scores as logits, and their labels."""
+    """Held-out documents: their scores as logits, their labels and their folds."""
 
     pairs: Pairs
-    """Label by label."""
+    """Grouped by label."""
     y_true: sp.csr_matrix
-    """Without masked pairs, as those are ignored."""
+    """Labels without those of masked pairs."""
     label_counts: FloatArray
-    """Training documents of each label."""
+    """Number of training documents per label."""
+    folds: IntArray
+    """The fold of each document."""
     scale: Scale = "logit"
     is_sorted: bool = False
-    """Whether the pairs are those of `by_label`."""
+    """Whether `pairs` are already in the order of `by_label`."""
     fits: dict[Any, Any] = field(default_factory=dict)
-    """Fitted methods that others build on; see `methods.fit`."""
+    """Cache of fitted methods; see `methods.fit`."""
 
     @property
     def n_labels(self) -> int:
         return int(self.y_true.shape[1])
 
-    @property
-    def n_documents(self) -> int:
-        return int(self.y_true.shape[0])
-
     @cached_property
     def n_positive(self) -> IntArray:
-        """Documents of each label: pairs without a sparse score included, masked ones not."""
+        """Number of documents per label, including pairs absent from CSR scores."""
         return np.bincount(self.y_true.indices, minlength=self.n_labels).astype(np.int64)
 
     @cached_property
     def by_label(self) -> Pairs:
-        """The pairs label by label, each from the highest score down."""
+        """The pairs grouped by label, by descending score within a label."""
         if self.is_sorted:
             return self.pairs
         order = np.empty(len(self.pairs.scores), dtype=np.int64)
         for start, size in zip(*self.segments, strict=True):
-            of_label = slice(start, start + size)
-            order[of_label] = start + np.argsort(-self.pairs.scores[of_label])
+            segment = slice(start, start + size)
+            order[segment] = start + np.argsort(-self.pairs.scores[segment])
         return self.pairs.at(order)
 
     @cached_property
     def f1_steps(self) -> FloatArray:
-        """The change of its label's F1 when a pair of `by_label` is predicted after those above."""
+        """For each pair of `by_label`: the change in its label's F1 when the cut moves below it."""
         starts, sizes = self.segments
         hits = np.append(0, np.cumsum(self.by_label.applies))
         hits = hits[1:] - np.repeat(hits[starts], sizes)
@@ -89,20 +87,28 @@ class Tuning:
 
     @cached_property
     def segments(self) -> tuple[IntArray, IntArray]:
-        """The start and the number of the pairs of each label."""
+        """Start and number of the pairs of each label."""
         sizes = np.bincount(self.pairs.labels, minlength=self.n_labels).astype(np.int64)
         return np.cumsum(sizes) - sizes, sizes
 
-    def select(self, chosen: NDArray[np.bool_]) -> Tuning:
-        """Some of the documents."""
-        pairs = self.by_label.at(np.flatnonzero(chosen[self.by_label.documents]))
-        numbers = np.cumsum(chosen, dtype=np.int32) - 1
-        pairs = pairs._replace(documents=numbers[pairs.documents])
-        return Tuning(pairs, self.y_true[chosen], self.label_counts, self.scale, is_sorted=True)
+    def select(self, mask: NDArray[np.bool_]) -> Tuning:
+        """The subset of documents where `mask` is true."""
+        pairs = self.by_label.at(np.flatnonzero(mask[self.by_label.documents]))
+        rows = np.cumsum(mask, dtype=np.int32) - 1
+        pairs = pairs._replace(documents=rows[pairs.documents])
+        y_true, folds = self.y_true[mask], self.folds[mask]
+        return Tuning(pairs, y_true, self.label_counts, folds, self.scale, is_sorted=True)
 
 
-def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "logit") -> Tuning:
-    """Check the user's arguments and convert the scores to logits."""
+def make_tuning(
+    scores: Any,
+    y_true: Any,
+    label_counts: Any,
+    scale: Scale = "logit",
+    folds: Any = None,
+    random_state: int = 0,
+) -> Tuning:
+    """Check the user's arguments, convert the scores to logits and draw folds if none are given."""
     truth, unknown = known_labels(y_true)
     counts = np.asarray(label_counts, dtype=np.float64)
     check_not_empty(truth.shape)
@@ -111,11 +117,20 @@ def make_tuning(scores: Any, y_true: Any, label_counts: Any, scale: Scale = "log
             f"expected {truth.shape[1]} finite training counts, one per label, got "
             f"{shown(label_counts)}. Take LabelStats.label_counts of the training part."
         )
+    n_documents = truth.shape[0]
+    if folds is None:
+        groups = np.argsort(np.random.RandomState(random_state).permutation(n_documents)) % N_FOLDS
+    elif np.shape(folds) == (n_documents,):
+        groups = np.unique(np.asarray(folds), return_inverse=True)[1].astype(np.int64)
+    else:
+        raise InputError(
+            f"expected one fold per document, {n_documents} in all, got shape {np.shape(folds)}."
+        )
     logits = without_pairs(to_logits(scores, scale, truth), unknown)
     if np.ma.isMaskedArray(scores):
         truth = truth.multiply(~np.ma.getmaskarray(scores)).tocsr()
         truth.eliminate_zeros()
-    return Tuning(_pairs(logits, truth.tocsc()), truth.astype(bool), counts, scale)
+    return Tuning(_pairs(logits, truth.tocsc()), truth.astype(bool), counts, groups, scale)
 
 
 def _pairs(logits: Any, truth: sp.csc_matrix) -> Pairs:

@@ -1,1 +1,1 @@
-"""All figures: corpora, results of recipes, and those of the report's page."""
+"""Figures of corpora and of the report's page."""

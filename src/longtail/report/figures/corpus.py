@@ -1,4 +1,4 @@
-"""Figures of labelled documents: the long tail with its links, and the sizes of the documents."""
+"""Figures of a corpus: the long tail and which labels co-occur; labels and words per document."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 PART_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 NEUTRAL = "#d9d9d9"
 MOST_BINS, N_PAIRS = 50, 12
-# Beyond this a cell per label would be smaller than a dot of the printed figure.
+# Beyond MAX_CELLS, a cell per label would be smaller than a dot of the printed figure.
 MAX_CELLS, N_BINS = 400, 80
 Cuts = tuple[float, float]
-# Inches: the figure's width, the side of the map, what lies left of it, the panel above, a gap.
+# Inches: width of the figure, side of the map, margin on its left, panel above it, gap.
 WIDTH, MAP, LEFT, PANEL, GAP = 10.0, 7.0, 1.25, 2.0, 0.15
 RIGHT = LEFT + MAP + GAP
 
@@ -41,17 +41,16 @@ RIGHT = LEFT + MAP + GAP
 def plot_labels(
     data: TextData, path: str | Path, *, title: str | None = None, cuts: Cuts | None = None
 ) -> None:
-    """Draw documents per label, and below them which labels share documents, to a file.
+    """Draw documents per label and a map of co-occurring labels to a file.
 
-    Up to 400 labels have a cell each; more are put into bins of ranks that widen towards the tail.
+    Up to 400 labels have a cell each; more are binned by rank, in bins that widen towards the tail.
     Names in a script that matplotlib's font lacks need another `rcParams["font.family"]`.
 
     Args:
         data: the documents, usually the training part.
-        path: a name that ends in .png, .svg or .pdf.
+        path: file name ending in .png, .svg or .pdf.
         title: default: the numbers of documents and labels.
-        cuts: tail labels have fewer documents than the first, head labels more than the second;
-            default: the terciles of the counts.
+        cuts: tail below the first count, head above the second; default: terciles.
     """
     target = check_target(path)
     if not data.label_names:
@@ -76,7 +75,7 @@ def plot_labels(
     top.set_xscale(heat.get_xscale())
     top.set_xlim(heat.get_xlim())
     _name_labels(heat, [shorten(data.label_names[k], 16) for k in order], binned)
-    # Fixed positions: a long name would push them off the page.
+    # Fixed positions, as long names would push them off the page.
     heat.xaxis.set_label_coords(0.5, -(bottom - 0.2) / MAP)
     heat.yaxis.set_label_coords(-(LEFT - 0.2) / MAP, 0.5)
     _draw_colour_bar(axes_at(RIGHT, bottom + MAP - 1.8, 0.18, 1.8), heat, binned)
@@ -86,7 +85,7 @@ def plot_labels(
 
 
 def _draw_counts(axes: Axes, counts: FloatArray, cuts: Cuts | None) -> None:
-    """Filled steps of the counts, coloured by group; the legend has the bounds of the groups."""
+    """Draw the sorted counts as filled steps coloured by group, with a legend of the groups."""
     from matplotlib.patches import Patch
 
     low, high = group_cuts(counts) if cuts is None else cuts
@@ -97,7 +96,7 @@ def _draw_counts(axes: Axes, counts: FloatArray, cuts: Cuts | None) -> None:
         colour, size = GROUP_COLOURS[group], plural(int(mask.sum()), "label")
         legend.append(Patch(color=colour, label=f"{group}: {size}\n{bound}\ndocuments"))
         if mask.any():
-            # Counts are sorted, so a group is one run of ranks.
+            # Counts are sorted, so the ranks of a group are contiguous.
             first, last = np.flatnonzero(mask)[[0, -1]]
             steps = np.maximum(counts[first : last + 1], 0.5), edges[first : last + 2]
             axes.stairs(*steps, baseline=0.5, fill=True, color=colour)
@@ -111,12 +110,12 @@ def _draw_counts(axes: Axes, counts: FloatArray, cuts: Cuts | None) -> None:
 
 
 def _draw_map(axes: Axes, p: FloatArray, edges: Any, binned: bool) -> None:
-    """The cells of p(i|j): white for none, grey where it is undefined."""
+    """Draw the cells of p(i|j): white for 0, grey where undefined."""
     from matplotlib import colormaps
     from matplotlib.colors import PowerNorm
 
     strongest = float(np.nan_to_num(p).max()) if binned else 1.0
-    # Most values are small. The paper takes the fourth root for its large corpus too.
+    # Most values are small; the paper also takes the fourth root for its large corpus.
     norm = PowerNorm(0.25 if binned else 0.5, 1e-12, strongest or 1.0)
     colours = colormaps["magma_r"].with_extremes(bad=NEUTRAL, under="white")
     cells = np.ma.masked_invalid(p)
@@ -127,7 +126,7 @@ def _draw_map(axes: Axes, p: FloatArray, edges: Any, binned: bool) -> None:
 
 
 def _name_labels(axes: Axes, names: list[str], binned: bool) -> None:
-    """Names where neighbours do not overlap: all of them, every n-th, or the first of the head."""
+    """Name as many labels as fit: all, every n-th, or the first of the head if binned."""
     if binned:
         powers = [10**k for k in range(1, 8) if 10**k <= len(names)]
         axes.set_xticks([1, *powers], [str(rank) for rank in (1, *powers)])
@@ -137,7 +136,7 @@ def _name_labels(axes: Axes, names: list[str], binned: bool) -> None:
         axes.set(xlabel="label i, by rank (bins widen towards the tail)", ylabel="label j, by rank")
         return
     cell = MAP * 72 / len(names)
-    # 5 points is the smallest print that can be read; where cells are smaller, names need air.
+    # 5 points is the smallest legible size; for smaller cells, skip names.
     every = 1 if cell >= 5 else int(np.ceil(7 / cell))
     size = float(np.clip(0.93 * cell * every, 4.7, 7))
     ranks, shown = range(1, len(names) + 1, every), names[::every]
@@ -149,7 +148,7 @@ def _name_labels(axes: Axes, names: list[str], binned: bool) -> None:
 def _draw_colour_bar(axes: Axes, heat: Axes, binned: bool) -> None:
     mesh = heat.collections[0]
     strongest = float(mesh.get_clim()[1] or 1)
-    # The strongest value ends the bar; a round one close below it would overlap.
+    # Leave out ticks that would overlap with the strongest value at the end of the bar.
     ticks = [tick for tick in (1e-4, 1e-3, 0.01, 0.1, 0.5) if tick < 0.6 * strongest]
     bar = heat.figure.colorbar(mesh, cax=axes)
     bar.set_ticks([*ticks, strongest], labels=[f"{t:.2g}" for t in (*ticks, strongest)], fontsize=8)
@@ -159,7 +158,7 @@ def _draw_colour_bar(axes: Axes, heat: Axes, binned: bool) -> None:
 
 
 def _list_pairs(figure: Figure, pairs: tuple[LinkedPair, ...], top: float) -> None:
-    """The names of the most linked pairs, from `top` inches downwards beside the map."""
+    """List the most linked pairs beside the map, from `top` inches downwards."""
 
     def write(text: str, y: float, **style: Any) -> None:
         settings: dict[str, Any] = {"fontsize": 7.5, "va": "top", "parse_math": False} | style
@@ -178,7 +177,7 @@ def _list_pairs(figure: Figure, pairs: tuple[LinkedPair, ...], top: float) -> No
 def plot_documents(
     parts: Mapping[str, TextData], path: str | Path, *, title: str | None = None
 ) -> None:
-    """Draw labels per document and words per document, a line for each part, to a file."""
+    """Draw labels per document and words per document to a file, one line per part."""
     target = check_target(path)
     filled = {part: data for part, data in parts.items() if len(data)}
     if not filled:
@@ -192,9 +191,9 @@ def plot_documents(
     words = [np.array([len(text.split()) for text in data.texts]) for data in filled.values()]
     for axes, values, unit in zip(panels, (labels, words), ("labels", "words"), strict=True):
         edges = bin_edges(np.concatenate(values))
-        for part, each, colour in zip(filled, values, cycle(PART_COLOURS), strict=False):
-            share = 100 * np.histogram(each, edges)[0] / each.size
-            label = shorten(f"{part}: {plural(each.size, 'document')}", 50).replace("$", r"\$")
+        for part, sizes, colour in zip(filled, values, cycle(PART_COLOURS), strict=False):
+            share = 100 * np.histogram(sizes, edges)[0] / sizes.size
+            label = shorten(f"{part}: {plural(sizes.size, 'document')}", 50).replace("$", r"\$")
             axes.stairs(share, edges, color=colour, linewidth=1.6, label=label)
         if edges[-1] > MOST_BINS:
             axes.set_xscale("symlog", linthresh=1)
@@ -207,7 +206,7 @@ def plot_documents(
 
 
 def bin_edges(numbers: IntArray) -> FloatArray:
-    """Edges of bins for whole numbers from 0 on: of one each, or of widths that grow if many."""
+    """Edges of bins for non-negative integers: one bin each, or growing widths if many."""
     most = int(numbers.max())
     if most < MOST_BINS:
         return np.arange(most + 2, dtype=np.float64) - 0.5

@@ -1,4 +1,4 @@
-"""The figures of the page as inline SVG whose colours are the page's, light or dark."""
+"""The figures of the report's page: inline SVG in the colours of the page, light or dark."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 Panels: TypeAlias = "Sequence[Axes]"
 Runs = list[tuple[int, Run]]
-"""Runs with their positions, which choose the colours."""
-# Placeholders that no figure would use; `_inline` replaces them by the page's variables.
+"""Runs with their positions, which determine their colours."""
+# Placeholder colours; `_inline` replaces them by CSS variables of the page.
 TEXT, GRID = "#000001", "#000002"
-# Inches, so that letters have the same size in half and in all of the width of the page.
+# Inches; the same font size at half and full width of the page.
 HALF, FULL = 5.4, 11.4
 UNIT = (-0.02, 1.02)
-# More dots than this make the page large and show no more.
+# More dots make the page larger but show no more.
 MOST_DOTS = 500
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -48,28 +48,28 @@ STYLE: dict[Any, Any] = {
 
 
 def draw_figures(runs: Mapping[str, Run]) -> dict[str, str]:
-    """Name -> SVG; a figure for which nothing is known is left out."""
+    """Name -> SVG; figures that no run has data for are left out."""
     from matplotlib import rc_context
 
     figures = {}
     with rc_context(STYLE):
-        for name, (draw, n_panels, width, is_known) in FIGURES.items():
-            known = [(k, run) for k, run in enumerate(runs.values()) if is_known(run)]
-            if known:
+        for name, (draw, n_panels, width, has_data) in FIGURES.items():
+            drawn = [(k, run) for k, run in enumerate(runs.values()) if has_data(run)]
+            if drawn:
                 figure = new_figure(width, 3.5)
                 figure.set_layout_engine("constrained")
                 figure.patch.set_alpha(0)
-                draw(figure.subplots(1, n_panels, sharey=True, squeeze=False)[0], known)
+                draw(figure.subplots(1, n_panels, sharey=True, squeeze=False)[0], drawn)
                 figures[name] = _inline(figure, name)
     return figures
 
 
 def _f1_by_count(panels: Panels, runs: Runs) -> None:
-    """F1 of every label over its training count, and the mean of labels of similar counts."""
+    """F1 of each label over its training count, with the mean over similar counts as a line."""
     (axes,) = panels
     for k, run in runs:
         table = run.evaluation.labels
-        dots = _some(np.flatnonzero(table.actual > 0))
+        dots = _thin(np.flatnonzero(table.actual > 0))
         counts = np.maximum(table.train_count[dots], 0.5)
         axes.plot(counts, table.f1[dots], "o", color=_colour(k), markersize=3, alpha=0.35, mew=0)
         axes.plot(*mean_f1_by_count(run.evaluation), **_line(k))
@@ -78,7 +78,7 @@ def _f1_by_count(panels: Panels, runs: Runs) -> None:
 
 
 def _thresholds(panels: Panels, runs: Runs) -> None:
-    """The threshold of a label over its training count."""
+    """The threshold of each label over its training count."""
     (axes,) = panels
     for k, run in runs:
         values = run.evaluation.thresholds.values
@@ -88,14 +88,14 @@ def _thresholds(panels: Panels, runs: Runs) -> None:
             ends = counts.min(), counts.max() * 1.0001
             axes.plot(ends, values[finite[[0, 0]]], **_line(k))
         else:
-            dots = _some(finite[np.argsort(counts[finite], kind="stable")])
+            dots = _thin(finite[np.argsort(counts[finite], kind="stable")])
             axes.plot(counts[dots], values[dots], "o", color=_colour(k), ms=3.5, mew=0)
     _over_counts(axes)
     axes.set_ylabel("threshold of the score")
 
 
 def _precision_recall(panels: Panels, runs: Runs) -> None:
-    """One panel per group; dots are the decisions that the report evaluates."""
+    """One panel per group; dots mark the evaluated decisions."""
     for k, run in runs:
         for axes, (group, curve) in zip(panels, precision_recall(run).items(), strict=True):
             axes.plot(*curve, **_line(k))
@@ -108,7 +108,7 @@ def _precision_recall(panels: Panels, runs: Runs) -> None:
 
 
 def _reliability(panels: Panels, runs: Runs) -> None:
-    """Observed frequency of labels over their predicted probability."""
+    """Observed frequency of labels over predicted probability."""
     (axes,) = panels
     axes.plot([0, 1], [0, 1], color=TEXT, linewidth=0.8, linestyle=":")
     for k, run in runs:
@@ -121,7 +121,7 @@ def _reliability(panels: Panels, runs: Runs) -> None:
     axes.set(xlabel="probability given", ylabel="share that applies", xlim=UNIT, ylim=UNIT)
 
 
-# How to draw it, panels, width, and which runs have it.
+# Name -> function that draws it, number of panels, width, and whether a run has the data.
 FIGURES: dict[str, tuple[Callable[[Panels, Runs], None], int, float, Callable[[Run], bool]]] = {
     "f1-by-count": (_f1_by_count, 1, HALF, lambda run: True),
     "thresholds": (_thresholds, 1, HALF, lambda run: True),
@@ -130,8 +130,8 @@ FIGURES: dict[str, tuple[Callable[[Panels, Runs], None], int, float, Callable[[R
 }
 
 
-def _some(labels: Any) -> Any:
-    """Every n-th, so that at most MOST_DOTS are left."""
+def _thin(labels: Any) -> Any:
+    """Every n-th label, so that at most MOST_DOTS are left."""
     return labels[:: max(1, -(-len(labels) // MOST_DOTS))]
 
 
@@ -151,7 +151,7 @@ def _over_counts(axes: Axes) -> None:
 
 
 def _inline(figure: Figure, name: str) -> str:
-    """SVG for the middle of a page: no header, no addresses, ids that start with the name."""
+    """The figure as SVG to embed: no header, no external references, ids prefixed with the name."""
     target = io.StringIO()
     empty = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(target, format="svg", transparent=True, metadata=empty)

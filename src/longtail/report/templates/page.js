@@ -1,5 +1,5 @@
 "use strict";
-// Sorts, filters and switches the table of labels. Without it the table is complete, but still.
+// Sorts, filters and switches the table of labels, which is complete but static without it.
 (function () {
   const table = document.getElementById("label-table");
   if (!table) return;
@@ -30,7 +30,7 @@
     rows.sort((a, b) => {
       const x = keys.get(a), y = keys.get(b);
       const order = compare(x, y);
-      // What a run does not know stays at the end.
+      // Labels that a run does not know stay at the end.
       return (x === null || y === null || !down ? order : -order) || number.get(a) - number.get(b);
     });
     body.append(...rows);
@@ -71,7 +71,7 @@
     button.addEventListener("click", () => {
       const column = Number(button.dataset.column);
       const now = button.parentElement.getAttribute("aria-sort");
-      // Names begin with a, numbers with the largest.
+      // The first click sorts names in ascending order, numbers in descending order.
       sort(column, now ? now === "ascending" : column >= 2);
     });
   });
@@ -80,5 +80,5 @@
   measure.addEventListener("change", show);
   document.getElementById("label-controls").hidden = false;
   filter();
-  show(); // a browser may have kept an older choice when the page is loaded again
+  show(); // browsers may restore an earlier choice on reload
 })();
