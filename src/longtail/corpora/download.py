@@ -31,9 +31,11 @@ class _FailedError(Exception):
 
 def cache_folder() -> Path:
     """Return the folder of downloads: LONGTAIL_CACHE, or `longtail` in the user's cache folder."""
-    import pooch
+    chosen = os.environ.get("LONGTAIL_CACHE")
+    if not chosen:
+        import pooch
 
-    chosen = os.environ.get("LONGTAIL_CACHE") or pooch.os_cache("longtail")
+        chosen = pooch.os_cache("longtail")
     try:
         return Path(chosen).expanduser().absolute()
     except RuntimeError as error:  # ~name of an unknown user

@@ -18,6 +18,9 @@ FIRST_STEPS, MAX_STEPS = 16, 256
 TOLERANCE = 0.01
 # Tokens in memory at a time: about 1 GB with BERT base.
 TOKENS = 1024
+# Labels per backward pass. On an H200, with MiniLM and 16 steps, five labels take 1.0 times as long
+# as one for 32 tokens, and 1.6 times for 128; one by one 2.7 and 3.1. On a CPU nothing changes.
+LABELS = 8
 Forward = Callable[[Tensor], Tensor]
 """Maps embeddings (steps, tokens, size) to logits (steps, labels)."""
 
@@ -61,9 +64,11 @@ def _sum_steps(
         for part, share in zip(torch.split(at, size), torch.split(shares, size), strict=True):
             points = (start + part[:, None, None] * path).requires_grad_()
             logits = forward(points)
-            for row, label in enumerate(labels):
-                (slope,) = torch.autograd.grad(
-                    logits[:, label] @ share, points, retain_graph=row < len(labels) - 1
+            grads = torch.eye(logits.shape[1], device=device)[labels][:, None] * share[:, None]
+            for first in range(0, len(labels), LABELS):
+                rows = slice(first, first + LABELS)
+                (slopes,) = torch.autograd.grad(
+                    logits, points, grads[rows], retain_graph=True, is_grads_batched=True
                 )
-                total[row] += (slope.sum(dim=0) * path).sum(dim=1)
+                total[rows] += (slopes.sum(dim=1) * path).sum(dim=2)
     return total.cpu().numpy()
