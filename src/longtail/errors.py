@@ -7,7 +7,10 @@ what came, and what to do; it is bounded and printable from here on.
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import sys
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +18,8 @@ LIMIT = 4000  # characters per message: two screens, whatever the file or the se
 NAME_LIMIT = 200  # characters shown of an unknown name
 KNOWN_LIMIT = 2000  # characters shown of the list of known names
 MOST_COMPARED = 5000  # known names compared with an unknown one: 0.1 s
+
+PACKAGE = os.path.join(os.path.dirname(__file__), "")
 
 # What a terminal acts on or cannot show: control characters except the line feed, line separators,
 # bidirectional marks, the byte order mark, lone surrogates.
@@ -48,6 +53,14 @@ def shown(value: object, most: int = NAME_LIMIT) -> str:
     except Exception:  # an integer of 5,000 digits, a broken __repr__
         text = f"an object of type {type(value).__name__}"
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def warn(message: str) -> None:
+    """Warn of the line that called longtail."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 class LongtailError(Exception):

@@ -22,7 +22,7 @@ FloatArray = NDArray[np.float64]
 GROUP_NAMES = ("head", "medium", "tail")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LabelStats:
     """Label counts of the training documents, and `mu` for the rebalancing losses.
 
@@ -72,6 +72,10 @@ class LabelStats:
         object.__setattr__(self, "label_counts", counts)
         object.__setattr__(self, "label_names", names)
         object.__setattr__(self, "n_samples", int(self.n_samples))
+
+    def __repr__(self) -> str:
+        sizes = f"{self.n_labels:,} labels, n_samples={self.n_samples}"
+        return f"LabelStats({sizes}, mu={self.mu:.4g}, mu_source={self.mu_source!r})"
 
     @property
     def n_labels(self) -> int:

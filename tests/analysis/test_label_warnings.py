@@ -14,7 +14,8 @@ from longtail.data import TextData, load_data
 
 
 def with_labels(labels: list[list[str]]) -> TextData:
-    return TextData.from_lists(["text"] * len(labels), labels)
+    """Documents with these labels, and one without any."""
+    return TextData.from_lists(["text"] * (len(labels) + 1), [*labels, []])
 
 
 def joined(data: TextData, separator: str) -> TextData:
@@ -32,7 +33,7 @@ def test_a_wrong_separator(separator: str) -> None:
     (warning,) = label_warnings(data)
     shown = repr(separator.strip(" "))
     assert warning.startswith(f"{sum(separator in name for name in data.label_names)} of ")
-    assert f"contain {shown}, and what follows it is often a label too" in warning
+    assert f"look like several labels joined by {shown}, such as" in warning
     assert f"--label-separator {'$' * (separator == chr(9))}{shown})" in warning
     examples = re.findall(r"'(\w[^']*)'", warning)
     assert len(examples) == 3 and all(repr(separator)[1:-1] in name for name in examples)
@@ -44,7 +45,10 @@ def test_names_with_separators_of_their_own() -> None:
     assert label_warnings(with_labels([names, names])) == []
     # Label names rarely contain a semicolon, so one joined name is enough.
     (warning,) = label_warnings(with_labels([["drama;comedy"], ["comedy"], ["drama"]]))
-    assert "1 of 3 label names contain ';'" in warning and "'drama;comedy'" in warning
+    assert (
+        "1 of 3 label names look like several labels joined by ';'" in warning
+        and "'drama;comedy'" in warning
+    )
 
 
 def test_a_column_of_ids_or_of_free_text() -> None:
@@ -53,6 +57,19 @@ def test_a_column_of_ids_or_of_free_text() -> None:
     assert "--labels-field" in warning and "--label-separator" in warning
     assert label_warnings(with_labels([[f"doc-{k % 25}"] for k in range(50)])) == []
     assert label_warnings(with_labels([["a"], ["b"], ["c"]])) == []
+
+
+def test_labels_on_every_document() -> None:
+    labels = [["billing"], ["billing", "refund"], ["billing"]]
+    (warning,) = label_warnings(TextData.from_lists(["text"] * 3, labels))
+    assert warning == (
+        "every document has the label 'billing': nothing can be learned about it, and every text "
+        "will get it. Add documents without it."
+    )
+    (warning,) = label_warnings(TextData.from_lists(["a", "b"], [["x", "y"]] * 2))
+    assert warning.startswith("every document has 2 labels, 'x', 'y': nothing can be learned about")
+    assert label_warnings(with_labels(labels)) == []
+    assert label_warnings(TextData.from_lists([], [], ["x"])) == []
 
 
 def test_names_that_are_nearly_equal() -> None:

@@ -94,13 +94,18 @@ def test_too_few_documents(method: str, make: Make) -> None:
     assert "too few documents to estimate" in card and "On 1 held-out document," in card
 
 
+def test_settings_are_explained() -> None:
+    card = model_card(LongTailClassifier("svm", folds=2).fit(TEXTS, LABELS))
+    assert "| max_features: Maximum vocabulary size | 200000 |" in card
+
+
 def test_limits_and_labels_without_documents(make: Make) -> None:
     data = TextData.from_lists(TEXTS, LABELS, [*NAMES, "tin"])
     card = model_card(make(epochs=1, min_labels=1, max_labels=2).fit(data))
     assert "at least 1: those nearest to their thresholds" in card and "at most 2: those" in card
     assert "without the limits" not in card
     assert "| without a document | 1 |" in card and "tin (" not in card
-    assert "1 label never predicted for lack of training documents: tin." in card
+    assert "1 label was never predicted for lack of training documents: tin." in card
 
 
 @pytest.mark.parametrize("folds", [1, 2])

@@ -85,7 +85,7 @@ def test_the_choice_is_in_the_plan_the_facts_and_the_card(tmp_path: Path) -> Non
     first.save_pretrained(tmp_path / "run")
     loaded = LongTailClassifier.from_pretrained(tmp_path / "run")
     assert loaded.facts_ == first.facts_ and loaded.plans_ == first.plans_
-    assert loaded.model == "auto" and f"| C | {plan.model.C} |" in model_card(loaded)
+    assert loaded.model == "auto" and f"| {plan.model.C} |" in model_card(loaded)
 
 
 def test_trials_say_on_how_many_documents(monkeypatch: Patch) -> None:

@@ -137,11 +137,19 @@ def test_labels_that_are_never_predicted() -> None:
     assert (unknown.n_labels, unknown.examples) == (1, ("unknown",))
     assert (useless.n_labels, useless.examples) == (1, ("useless",))
     assert (unreached.n_labels, unreached.examples) == (2, ("frequent", "rare"))
-    assert "1 of them with fewer than 10 training documents" in unreached.why
+    assert unreached.why.endswith("; 1 of them has fewer than 10 training documents")
+
+
+def test_reprs_are_short(svm: LongTailClassifier) -> None:
+    held_out = svm.held_out_
+    assert held_out is not None
+    for value in (svm.facts_, svm.thresholds_, svm.label_stats_, held_out.labels):
+        text = repr(value)
+        assert text.startswith(type(value).__name__) and len(text) < 400 and "array" not in text
 
 
 def test_a_label_without_documents_is_named(svm: LongTailClassifier) -> None:
     data = TextData.concat([NEWS, TextData.from_lists(["x"], [[]], ["tin"])])
     facts = LongTailClassifier("svm", training=CPU, folds=2).fit(data).facts_
     first = facts.sentences()[0]
-    assert first == "1 label never predicted for lack of training documents: tin."
+    assert first == "1 label was never predicted for lack of training documents: tin."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import MultiLabelBinarizer
 
+import longtail
+from longtail import LongTailClassifier
 from longtail.classifier.inputs import as_text_data, check_texts, on_classes, validation_part
 from longtail.data import TextData
 from longtail.errors import InputError
@@ -124,7 +127,7 @@ def test_columns_of_a_frame_may_be_numbers() -> None:
         (MATRIX[:-1], "24 texts and 23 rows of labels"),
         (MATRIX[:, 0], "got one number per text"),
         (MATRIX[:, :, None], "must be a documents x labels matrix"),
-        (MATRIX * 2, "labels must be 0 or 1, got 2"),
+        (MATRIX * 2, "labels must be 0 or 1, got 2.$"),
         (np.where(MATRIX, np.nan, 0), "expected documents with labels, got 24 without any"),
         (sp.csc_array(-MATRIX), "expected documents with labels, got 24 without any"),
         (2 * MATRIX - 1, "labels are 1 and -1 without any 0, and -1 means .* unknown. Write 0"),
@@ -204,9 +207,43 @@ def test_a_validation_part() -> None:
         validation_part(DATA[:0], DATA, notes.append)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "label_texts", "message"),
+    [
+        (
+            {"texts": [*TEXTS, "zinc"], "labels": [*LABELS, None]},
+            None,
+            "1 of 25 documents was left",
+        ),
+        (
+            {"texts": DATA, "validation": TextData.from_lists(["x"], [["zinc"]])},
+            None,
+            "1 labels of the validation part",
+        ),
+        ({"texts": DATA}, {"tin": "a metal"}, "label_texts: 1 of 1 texts are not used"),
+    ],
+)
+def test_warnings_name_the_line_of_the_caller(
+    arguments: dict[str, Any], label_texts: Any, message: str
+) -> None:
+    """Those of `evaluate`, `read_data`, `load_data` and `load_corpus` are tested there."""
+    with pytest.warns(UserWarning, match=message) as caught:
+        LongTailClassifier("svm", folds=1, label_texts=label_texts).fit(**arguments)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_only_one_function_warns() -> None:
+    root = Path(longtail.__file__).parent
+    warning = [
+        path.name for path in root.rglob("*.py") if "warnings.warn" in path.read_text("utf-8")
+    ]
+    assert warning == ["errors.py"]
+
+
 def test_too_few_documents() -> None:
     for texts, labels, message in (
-        ([], [], "expected at least one label"),
+        ([], [], "at least two documents, .* got none"),
+        (["a", "b"], [[], []], "no document has a label"),
         ([], np.zeros((0, 3)), "expected at least two documents"),
         (["a"], [["x"]], "at least two documents, .* got 1"),
         (["a", "b"], np.zeros((2, 3)), "expected documents with labels, got 2 without any"),

@@ -272,6 +272,18 @@ def test_numpy_parameters_train_and_are_saved(make: Make, tmp_path: Path) -> Non
     assert loaded.loss_settings == {"gamma": 1.0} and loaded.plans_ == classifier.plans_
 
 
+def test_a_model_is_saved_with_the_parameters_of_its_fit(tmp_path: Path) -> None:
+    classifier = LongTailClassifier(Svm(C=2.0), thresholds="per-label", folds=2).fit(TEXTS, LABELS)
+    classifier.set_params(thresholds="global", model__C=9.0, max_labels=1)
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        classifier.save_pretrained(folder)
+        classifier = LongTailClassifier.from_pretrained(folder)
+        assert classifier.thresholds == classifier.thresholds_.method == "per-label"
+        assert classifier.model == classifier.plans_[0].model == Svm(C=2.0)
+        # Takes effect without a new fit.
+        assert classifier.max_labels == classifier.thresholds_.max_labels == 1
+
+
 def test_the_loss_of_a_plan() -> None:
     stats = LabelStats.from_counts([5, 1, 2], n_samples=6)
     loss = Plan().new_loss(stats)

@@ -54,7 +54,7 @@ def test_documents_without_known_labels_or_weight_are_left_out(kind: str) -> Non
     expected = scores_of(kind, TEXTS, MATRIX)
     extra = [*TEXTS, "tin rose", "zinc fell"]
     more = np.vstack([MATRIX, np.full((2, 3), np.nan)])
-    with pytest.warns(UserWarning, match="2 of 26 documents are left out: none of their labels"):
+    with pytest.warns(UserWarning, match="2 of 26 documents were left out: none of their labels"):
         np.testing.assert_array_equal(scores_of(kind, extra, more), expected)
     weights = np.ones(26)
     weights[24:] = 0
@@ -121,7 +121,7 @@ def test_all_representations_of_unknown_labels_are_equivalent() -> None:
     kept = [k for k in range(24) if k not in rows]
     expected = scores_of("db", [TEXTS[k] for k in kept], MATRIX[kept])
     for labels in (matrix, lists, series):
-        with pytest.warns(UserWarning, match="3 of 24 documents are left out"):
+        with pytest.warns(UserWarning, match="3 of 24 documents were left out"):
             scores = scores_of("db", TEXTS, labels)
         np.testing.assert_array_equal(scores, expected)
 

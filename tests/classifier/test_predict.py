@@ -91,7 +91,9 @@ def test_evaluation_agrees_with_predictions(encoder: LongTailClassifier) -> None
 @pytest.mark.filterwarnings("ignore:the model was trained on")
 def test_unknown_labels_are_counted_and_not_evaluated(encoder: LongTailClassifier) -> None:
     data = TextData.from_lists(["wheat fell", "copper rose"], [["wheat", "tin"], ["tin", "zinc"]])
-    evaluation = encoder.evaluate(data)
+    with pytest.warns(UserWarning, match="3 assignments of 2 labels .*: 'tin', 'zinc'"):
+        evaluation = encoder.evaluate(data)
+    assert ", 3 labels and 2 unknown ones; " in repr(evaluation)
     assert evaluation.unknown_labels == {"tin": 2, "zinc": 1}
     assert evaluation.overall.n_labels == 3 and evaluation.overall.n_positive == 1
 
@@ -144,15 +146,15 @@ def test_limits_change_after_the_fit(make: Make, tmp_path: Path) -> None:
     held_out = classifier.held_out_
     classifier.set_params(min_labels=2, max_labels=2)
     assert {len(labels) for labels in classifier.predict_labels(TEXTS)} == {2}
-    assert classifier.held_out_ is not held_out and "from before max_labels and min_labels" in (
-        model_card(classifier)
+    assert classifier.held_out_ is not held_out and (
+        "before max_labels and min_labels were changed" in model_card(classifier)
     )
     loaded = reload(classifier, tmp_path / "run")
     assert loaded.set_params(max_labels=None).thresholds_.max_labels is None
     with pytest.raises(InputError, match="min_labels is 2, more than max_labels, which is 1"):
         classifier.set_params(max_labels=1)
     assert classifier.max_labels == classifier.thresholds_.max_labels == 2
-    assert "from before" not in model_card(classifier.fit(TEXTS, LABELS))
+    assert "were changed" not in model_card(classifier.fit(TEXTS, LABELS))
 
 
 def test_margins_become_logits_unless_the_method_is_grid() -> None:

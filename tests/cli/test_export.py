@@ -48,7 +48,7 @@ def test_conflicting_flags(longtail: Command, trained: Path, tmp_path: Path) -> 
 
     fails("--int8 belongs to --to onnx", trained, "hf", "--int8")
     fails("--check belongs to --to onnx", trained, "hf", "--check", "newswire")
-    fails("is not a transformers model", trained, "hf")
+    fails("transformers cannot load this model", trained, "hf")
     fails("no such file or folder: x.csv", trained, "onnx", "--check", "x.csv")
     fails("was exported to ONNX and has no weights for torch", exported, "onnx")
     fails("holds no longtail model", tmp_path, "onnx")

@@ -169,6 +169,7 @@ def test_sources_that_are_none(source: Any) -> None:
         ({"delimiter": '"'}, "neither a quote nor a newline"),
         ({"label_separator": ";", "label_columns": "*"}, "cannot be combined"),
         ({"text_field": 5}, "text_field must be a string"),
+        ({"text_field": ["title", "body"]}, r"string, got \['title', 'body'\]. Write 'title,body'"),
         ({"years": "2020-"}, "years must look like 2020 or, ascending, 2020-2021, got '2020-'"),
         ({"years": "2021-2020"}, "years must look like"),
         ({"years": "\u00b2"}, "years must look like"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from longtail.data import ReadReport, TextData, iter_texts, load_data, read_data, split, write_data
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.progress import Progress
 
 from .cases import citation, sgml, sizes, story, write_files
@@ -197,6 +197,17 @@ def test_parts_are_read_with_the_same_options(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="6 bad records were skipped") as caught:
         load_data(tmp_path, on_error="skip", **options)
     assert caught[0].filename == __file__
+
+
+def test_options_that_do_not_exist(tmp_path: Path) -> None:
+    for reader, option, near in (
+        (load_data, "labels_separator", "label_separator"),
+        (load_data, "split_methods", "split_method"),
+        (read_data, "on_errors", "on_error"),
+    ):
+        message = f"unknown option of {reader.__name__} '{option}'. Did you mean '{near}'"
+        with pytest.raises(UnknownNameError, match=message):
+            reader(tmp_path, **{option: ";"})
 
 
 def test_progress_only_goes_up_and_ends_at_the_total(tmp_path: Path) -> None:

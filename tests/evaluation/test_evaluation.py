@@ -59,7 +59,9 @@ def test_terciles_of_labels_per_document() -> None:
     names = ("up to 9 labels", "10 to 14 labels", "15 or more labels")
     assert terciles(5, 9, 9, 10, 12, 14, 15, 20, 30) == dict.fromkeys(names, 3)
     assert terciles(1, 1, 1, 1, 2) == terciles() == {}
-    assert list(terciles(1, 2, 3)) == ["up to 1 label", "2 labels", "3 or more labels"]
+    assert list(terciles(0, 1, 2, 3)) == ["up to 1 label", "2 labels", "3 or more labels"]
+    # Documents with one label are a group already.
+    assert list(terciles(1, 2, 3)) == ["2 labels", "3 or more labels"]
 
 
 def assert_same(one: Evaluation, two: Evaluation) -> None:

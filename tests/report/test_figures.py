@@ -17,7 +17,8 @@ from longtail.errors import InputError
 from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
 from longtail.report import Run, plot_documents, plot_labels
-from longtail.report.figures.corpus import bin_edges
+from longtail.report.figures.corpus import _draw_colour_bar, _draw_map, bin_edges
+from longtail.report.figures.drawing import new_figure
 from longtail.report.figures.evaluation import draw_figures
 from longtail.thresholds import Thresholds
 
@@ -49,6 +50,17 @@ def test_label_figures_of_all_sizes(tmp_path: Path, n_labels: int, mean_labels: 
     width, height = png_size(tmp_path / "labels.png")
     assert width == 1500 and 1400 < height < 1700
     assert (tmp_path / "labels.png").stat().st_size > 20_000
+
+
+@pytest.mark.parametrize("binned", [False, True])
+@pytest.mark.parametrize("strongest", [1.0, 0.1, 1e-3])
+def test_ticks_of_the_colour_bar_do_not_overlap(binned: bool, strongest: float) -> None:
+    figure = new_figure(2, 4)
+    heat, bar = figure.subplots(1, 2)
+    _draw_map(heat, np.array([[strongest, 0.0]] * 2), np.array([1, 2, 3]), binned)
+    _draw_colour_bar(bar, heat, binned)
+    places = np.sort(heat.collections[0].norm(bar.get_yticks()))
+    assert len(places) > 1 and np.diff(places).min() > 0.08 and places[-1] == 1
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".pdf", ".PNG"])

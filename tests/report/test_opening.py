@@ -64,6 +64,8 @@ def test_the_verdict_of_one_run() -> None:
     assert begin({"run": Run(silent)}).verdict[2] == (
         f"Of the 6 labels in these documents, 6 are never predicted, such as {named}."
     )
+    one = evaluated(TRUTH, np.where(np.arange(6) == 0, -1.0, 1.0) + 0 * TRUTH, COUNTS)
+    assert "1 is never predicted: " in begin({"run": Run(one)}).verdict[-1]
     # With only one group of labels, none is the weakest.
     assert len(begin({"run": Run(empty_groups())}).verdict) == 1
     nothing = evaluated(np.zeros((0, 6)), np.zeros((0, 6)), COUNTS)

@@ -159,7 +159,7 @@ def test_another_encoder_reaches_members_too(tmp_path: Path) -> None:
         ("loss: [\n", "cannot be read as a recipe"),
         ("model: [bagg]\n", "row.yml cannot be used: .*Did you mean 'bag'"),
         ("model: 3\n", "model must be one of auto, bag, encoder, svm"),
-        ("model: [bag, svm]\nC: 3\n", "C: `model` holds models with their settings"),
+        ("model: [bag, svm]\nC: 3\n", "C: `model` holds models with their own settings"),
         ("model: encoder\nlearning_rate: 1e-4\n", r"got '1e-4'\. In YAML write 1\.0e-4"),
     ],
 )

@@ -29,8 +29,9 @@ LETTER = re.compile(r"[^\W\d_]")
 
 def label_warnings(data: TextData) -> list[str]:
     """Warnings about suspicious labels, each with examples and a remedy."""
-    warnings = [_single_documents(data), _nearly_equal(data.label_names)]
-    return separator_warnings(data.label_names) + [warning for warning in warnings if warning]
+    names = data.label_names
+    warnings = [_on_every_document(data), _single_documents(data), _nearly_equal(names)]
+    return separator_warnings(names) + [warning for warning in warnings if warning]
 
 
 def separator_warnings(names: Iterable[str]) -> list[str]:
@@ -53,9 +54,24 @@ def _joined(names: tuple[str, ...], separator: str) -> str | None:
     if len(joined) < SEPARATORS[separator] or sum(is_label) < SHARE_OF_PARTS * len(is_label):
         return None
     return (
-        f"{len(parts)} of {len(names)} label names contain {separator!r}, and what follows it is "
-        f"often a label too: {_examples(sorted(joined, key=len))}. If each is several labels, set "
-        f"label_separator (--label-separator {'$' * (separator == TAB)}{separator!r})."
+        f"{len(parts)} of {len(names)} label names look like several labels joined by "
+        f"{separator!r}, such as {_examples(sorted(joined, key=len))}. If each is several labels, "
+        f"set label_separator (--label-separator {'$' * (separator == TAB)}{separator!r})."
+    )
+
+
+def _on_every_document(data: TextData) -> str | None:
+    """Labels without a counterexample."""
+    counts = np.bincount(data.Y.indices, minlength=len(data.label_names))
+    names = [data.label_names[k] for k in np.flatnonzero(counts == len(data))]
+    if not names or not len(data):
+        return None
+    has, it = "has the label", "it"
+    if len(names) > 1:
+        has, it = f"has {len(names)} labels,", "them"
+    return (
+        f"every document {has} {_examples(names)}: nothing can be learned about {it}, and every "
+        f"text will get {it}. Add documents without {it}."
     )
 
 

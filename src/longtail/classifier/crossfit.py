@@ -6,7 +6,6 @@ Thresholds chosen on such scores see every rare label, and no memorised document
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from longtail.classifier.folds import FoldedData
 from longtail.classifier.plan import Plan
 from longtail.classifier.work import Work
 from longtail.data import TextData
-from longtail.errors import LongtailError, UnknownNameError
+from longtail.errors import LongtailError, UnknownNameError, warn
 from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
 from longtail.models import build_model
@@ -53,7 +52,7 @@ class Run:
     only_fold: int | None = None
     """Fit this fold alone, as one of several processes."""
     progress: OnProgress = ignore
-    note: Callable[[str], None] = warnings.warn
+    note: Callable[[str], None] = warn
     stop: Stop = NEVER
     trust_remote_code: bool = False
 

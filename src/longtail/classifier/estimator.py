@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from longtail.classifier.saving import write_files
 from longtail.classifier.work import open_work
 from longtail.data import TextData, split
 from longtail.data.hashes import text_hashes
-from longtail.errors import InputError
+from longtail.errors import InputError, warn
 from longtail.evaluation import Evaluation, evaluate
 from longtail.models import DEFAULT_MODEL, ModelSettings, nested_params, parse_model
 from longtail.progress import Watch, watching
@@ -164,7 +163,7 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         resume: bool = False,
         only_fold: int | None = None,
         progress: Watch = "auto",
-        note: Callable[[str], None] = warnings.warn,
+        note: Callable[[str], None] = warn,
         stop: Stop = NEVER,
         trust_remote_code: bool = False,
     ) -> LongTailClassifier:
@@ -224,6 +223,7 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         params = plain_params(self.get_params(deep=False))
         thresholds, facts = choose_thresholds(data, fitted, params, base_model)
         self.classes_ = np.asarray(data.label_names, dtype=object)
+        self._params_ = to_plain(params)  # set_params may change them later
         self.label_stats_ = data.stats()
         # With cross-fitting every document is held out once.
         used = [fitted.held_out] if fitted.fold_of is not None else [data, fitted.held_out]

@@ -15,6 +15,7 @@ from longtail.classifier.crossfit import Fitted, Trial
 from longtail.classifier.ensemble import highest
 from longtail.data import TextData
 from longtail.evaluation import Scores
+from longtail.evaluation.results import f1_of_groups
 from longtail.labels import LabelStats, label_groups
 from longtail.metrics import Counts, count, precision_recall_f1
 from longtail.report.table import plural
@@ -64,7 +65,7 @@ class LabelCounts(NamedTuple):
     actual: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Facts:
     """Figures on the training documents, and on the documents held out to choose thresholds."""
 
@@ -91,10 +92,18 @@ class Facts:
     label_counts: LabelCounts | None = None
     """Counts behind `cross_validated`; saved in a separate file, so not in `to_dict`."""
 
+    def __repr__(self) -> str:
+        names = ", ".join(vars(self))
+        return (
+            f"Facts({self.n_held_out:,} held-out documents; "
+            f"{f1_of_groups(self.cross_validated or {})}; fields: {names})"
+        )
+
     def sentences(self) -> list[str]:
         """Which labels are never predicted, and what more documents may gain, as sentences."""
         lines = [
-            f"{plural(group.n_labels, 'label')} {group.why}: {', '.join(group.examples)}"
+            f"{plural(group.n_labels, 'label')} {'was' if group.n_labels == 1 else 'were'} "
+            f"{group.why}: {', '.join(group.examples)}"
             f"{' and others' * (group.n_labels > len(group.examples))}."
             for group in self.never_predicted
         ]
@@ -217,12 +226,16 @@ def _never_predicted(
     counts, finite = trained.label_counts, np.isfinite(thresholds.values)
     reached = count(likely.held_out.Y, thresholds.apply(likely.scores)).predicted > 0
     unreached = known & finite & ~reached
-    n_few = int((counts[unreached] < FEW).sum())
+    n_few, n_unreached = int((counts[unreached] < FEW).sum()), int(unreached.sum())
+    few = f"{n_few:,} of them {'has' if n_few == 1 else 'have'}"
+    if n_few == n_unreached:
+        few = "it has" if n_few == 1 else "all have"
     reasons = {
         "never predicted for lack of training documents": ~known,
         "never predicted, as no threshold improves F1": known & ~finite,
-        f"never predicted on held-out documents, {n_few:,} of them with fewer than {FEW} training "
-        "documents": unreached,
+        f"never predicted on held-out documents; {few} fewer than {FEW} training documents": (
+            unreached
+        ),
     }
     names = likely.held_out.label_names
     result = []

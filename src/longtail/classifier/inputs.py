@@ -6,7 +6,6 @@ Ambiguous input raises an error that says what to write instead.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -15,7 +14,7 @@ import scipy.sparse as sp
 
 from longtail.checks import has_surrogate, replace_surrogates
 from longtail.data import TextData
-from longtail.errors import InputError, shown
+from longtail.errors import InputError, shown, warn
 from longtail.metrics.inputs import known_labels
 
 
@@ -24,7 +23,7 @@ def as_text_data(
     labels: Any = None,
     label_names: Sequence[str] | None = None,
     sample_weight: Any = None,
-    note: Callable[[str], None] = warnings.warn,
+    note: Callable[[str], None] = warn,
 ) -> TextData:
     """Training documents as TextData, without those of weight 0 or without any known label.
 
@@ -37,17 +36,19 @@ def as_text_data(
         data = dataclasses.replace(data, weights=sample_weight)
     data, given = data.trainable(), data
     if given.unknown is not None and len(data) < len(given):
+        n_left_out = len(given) - len(data)
+        were, their = ("was", "its") if n_left_out == 1 else ("were", "their")
         note(
-            f"{len(given) - len(data)} of {len(given)} documents are left out: none of their "
-            "labels is known, or their weight is 0."
+            f"{n_left_out:,} of {len(given):,} documents {were} left out: none of {their} labels "
+            f"is known, or {their} weight is 0."
         )
-    if not data.label_names:
-        raise InputError("expected at least one label, got none: no document has a label.")
     if len(data) < 2:
         raise InputError(
             f"expected at least two documents, one to train on and one to choose the thresholds "
-            f"on, got {len(data)}."
+            f"on, got {len(data) or 'none'}."
         )
+    if not data.label_names:
+        raise InputError("expected at least one label, got none: no document has a label.")
     if not data.Y.nnz:
         raise InputError(f"expected documents with labels, got {len(data)} without any.")
     return data

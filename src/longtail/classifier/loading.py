@@ -184,7 +184,7 @@ def _restore(
     counts = _label_counts(root, config["files"], len(names))
     classifier.facts_ = Facts.from_dict(config["facts"], counts)
     classifier.document_hashes_ = _hashes(root, config["files"])
-    classifier._tuning_ = None
+    classifier._tuning_, classifier._params_ = None, config["arguments"]
     unknown, n_files = config["unknown"], len(config["files"])
     weights = tuple(float(weight) for weight in config["weights"])
     sizes = tuple(int(size) for size in config["sizes"])

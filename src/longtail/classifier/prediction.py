@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Unpack
 
@@ -18,11 +17,12 @@ from longtail.classifier.plan import Plan
 from longtail.classifier.predictions import Predictions, as_frame
 from longtail.data import TextData
 from longtail.data.hashes import text_hashes
-from longtail.errors import InputError, NotFittedError, UnknownNameError
+from longtail.errors import InputError, NotFittedError, UnknownNameError, shown, warn
 from longtail.evaluation import Evaluation, evaluate
 from longtail.labels import LabelStats, check_unique
 from longtail.metrics import count
 from longtail.models.explanation import Explanation
+from longtail.report.table import plural
 from longtail.thresholds import Overrides, Thresholds
 
 Texts = Iterable[str]
@@ -172,21 +172,33 @@ class PredictionMixin:
     def evaluate(self, texts: Texts | TextData, labels: Any = None) -> Evaluation:
         """Overall, head, medium and tail scores at the fitted thresholds; arguments as in `score`.
 
-        Labels that the model was not trained on are left out and counted in `unknown_labels`. Warns
-        about documents that it was trained on; to leave them out:
+        Warns about labels that the model was not trained on, which are left out and counted in
+        `unknown_labels`, and about documents that it was trained on; to leave those out:
         `data[~classifier.trained_on(data.texts)]`.
         """
         self._check_fitted()
         texts = texts if isinstance(texts, TextData) else check_texts(texts)
         n_trained = 0 if self.document_hashes_ is None else int(self.trained_on(texts).sum())
         if n_trained:
-            warnings.warn(
+            others = "data[~classifier.trained_on(data.texts)]"
+            if not isinstance(texts, TextData):
+                others = (
+                    "new = np.flatnonzero(~classifier.trained_on(texts)), then "
+                    "[texts[k] for k in new] and [labels[k] for k in new]"
+                )
+            warn(
                 f"the model was trained on {n_trained:,} of these {len(texts):,} documents, so the "
-                "scores are too high. Evaluate only the others: for a TextData, "
-                "data[~classifier.trained_on(data.texts)].",
-                stacklevel=2,
+                f"scores are too high. Evaluate only the others: {others}."
             )
-        return self.evaluate_scores(texts, labels)[0]
+        result, _ = self.evaluate_scores(texts, labels)
+        if unknown := result.unknown_labels:
+            named = ", ".join(shown(name, 60) for name in [*unknown][:3])
+            warn(
+                f"not evaluated: {plural(sum(unknown.values()), 'assignment')} of "
+                f"{plural(len(unknown), 'label')} that the model was not trained on: {named}"
+                f"{', ...' if len(unknown) > 3 else ''}. Check their spelling."
+            )
+        return result
 
     def evaluate_scores(
         self, texts: Texts | TextData, labels: Any = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from scipy.special import expit
 from longtail import __version__
 from longtail.classifier.choice import MAX_LABELS
 from longtail.classifier.held_out import FEW
-from longtail.classifier.plan import Plan, to_plain
+from longtail.classifier.plan import Plan
 from longtail.labels import label_groups
 from longtail.losses import LOSSES
 from longtail.models import MODELS, ModelSettings
@@ -71,7 +72,11 @@ def write_files(
         "format": FORMAT,
         "longtail_version": __version__,
         "saved": datetime.now(UTC).date().isoformat(),
-        "arguments": to_plain(classifier.get_params(deep=False)),
+        "arguments": {
+            **classifier._params_,
+            "min_labels": classifier.thresholds_.min_labels,
+            "max_labels": classifier.thresholds_.max_labels,
+        },
         "plans": [plan.to_dict() for plan in classifier.plans_],
         "label_names": classifier.classes_.tolist(),
         "label_counts": stats.label_counts.tolist(),
@@ -166,14 +171,15 @@ def _members(classifier: LongTailClassifier) -> list[dict[str, Any]]:
     ]
 
 
-def _settings(plan: Plan) -> dict[str, str]:
-    """The model's settings; local paths are reduced to the folder's name."""
-    shown = {key: str(value) for key, value in plan.model.to_dict().items()}
-    return {
-        key: Path(value).name if Path(value).is_absolute() else value
-        for key, value in shown.items()
-        if key not in field_names(ModelSettings)
-    }
+def _settings(plan: Plan) -> list[tuple[str, str, str]]:
+    """Name, help and value of each setting; a local path is reduced to the folder's name."""
+    rows = []
+    for item in fields(plan.model):
+        if item.name not in field_names(ModelSettings):
+            value = str(getattr(plan.model, item.name))
+            value = Path(value).name if Path(value).is_absolute() else value
+            rows.append((item.name, item.metadata.get("help", "").rstrip("."), value))
+    return rows
 
 
 def _shared(thresholds: Thresholds) -> str | None:

@@ -95,8 +95,8 @@ def leave_out_trained(
         is_trained |= classifier.trained_on(documents.texts)
     n_trained, n_read = int(is_trained.sum()), len(documents)
     counts: dict[str, int | None] = {"read": n_read, "trained_on": n_trained if names else None}
-    name = names[0] if len(names) == 1 else "one of these models"
-    overlap = f"{name} was trained on {n_trained:,} of {n_read:,} documents of {data}"
+    who = f"{names[0]} was" if len(names) == 1 else "together, these models were"
+    overlap = f"{who} trained on {n_trained:,} of {n_read:,} documents of {data}"
     if n_trained and include_trained:
         print_notes([f"{overlap}: they are evaluated too, and the scores are too high."])
     elif n_trained == n_read > 0:

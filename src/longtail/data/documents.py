@@ -166,7 +166,10 @@ class ReadOptions:
         for name, kind in self.__annotations__.items():
             value = getattr(self, name)
             if kind.startswith("str") and name != "years" and not isinstance(value, str | None):
-                raise InputError(f"{name} must be a string, got {value!r:.60}.")
+                write = ""
+                if name in ("text_field", "label_columns") and isinstance(value, list | tuple):
+                    write = f" Write {','.join(map(str, value))!r:.60}."
+                raise InputError(f"{name} must be a string, got {value!r:.60}.{write}")
         check_choice("on_error", self.on_error, ("raise", "skip"))
         check_choice("quote", self.quote, ("double", "none"))
         if self.label_separator == "":

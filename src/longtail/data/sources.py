@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from inspect import signature
 from itertools import chain, compress
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from longtail.data.files import STANDARD_INPUT, Tick, shown_names
 from longtail.data.formats import FORMATS, format_of_file, format_of_folder, get_format
 from longtail.data.splits import DEFAULT_SPLIT, split
 from longtail.data.textdata import TextData, label_union
-from longtail.errors import DataError, InputError, shown
+from longtail.errors import DataError, InputError, UnknownNameError, shown, warn
 from longtail.progress import OnProgress, ignore
 
 SHARES = (0.7, 0.1, 0.2)
@@ -55,7 +56,7 @@ def read_data(
         progress: called with a `longtail.progress.Progress` in bytes.
         options: fields of `ReadOptions`, such as on_error="skip".
     """
-    settings, total = ReadOptions(**options), report or ReadReport()
+    settings, total = _read_options(read_data, options), report or ReadReport()
     with our_errors(source):
         files = resolve(source, format, total)
         data, _ = collect(files, settings, total, progress)
@@ -114,7 +115,7 @@ def load_data(
         min_count: keep only labels with at least this many training documents.
         source, format, report, progress, options: as for `read_data`.
     """
-    settings, total = ReadOptions(**options), report or ReadReport()
+    settings, total = _read_options(load_data, options), report or ReadReport()
     parts: dict[str, TextData] = {}
     with our_errors(source):
         files = find_parts(source, format, total)
@@ -146,6 +147,18 @@ def load_data(
     return {part: parts[part].onto(names)[0] for part in PARTS if part in parts}
 
 
+def _read_options(reader: Callable[..., Any], options: Mapping[str, Any]) -> ReadOptions:
+    """The options of a reader, checked."""
+    known = [field.name for field in fields(ReadOptions)]
+    for name in options.keys() - known:
+        raise UnknownNameError(
+            f"option of {reader.__name__}",
+            name,
+            {*known, *signature(reader).parameters} - {"options"},
+        )
+    return ReadOptions(**options)
+
+
 def has_parts(source: str | Path, format: str | None = None) -> bool:
     """Return whether the source itself has training and test parts."""
     with our_errors(source):
@@ -156,8 +169,7 @@ def has_parts(source: str | Path, format: str | None = None) -> bool:
 def warn_of_omissions(total: ReadReport, report: ReadReport | None) -> None:
     """Warn of skipped records and files if the user gave no report."""
     if report is None and (total.skipped or total.left_out):
-        # Level 3: the caller of read_data, load_data or load_corpus.
-        warnings.warn("\n".join(total.lines()), stacklevel=3)
+        warn("\n".join(total.lines()))
 
 
 def frequent_labels(

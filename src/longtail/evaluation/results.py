@@ -24,7 +24,7 @@ def document_groups(truth: sp.csr_matrix) -> dict[str, BoolArray]:
     """Masks of single- and multi-label documents, and terciles of the number of labels.
 
     Documents without labels are neither single- nor multi-label. Terciles are left out if one of
-    them would be empty.
+    them would be empty, and a tercile that equals one of these masks.
     """
     sizes = np.diff(truth.indptr)
     groups = {"single_label": sizes == 1, "multi_label": sizes > 1}
@@ -35,7 +35,13 @@ def document_groups(truth: sp.csr_matrix) -> dict[str, BoolArray]:
         middle: (sizes > low) & (sizes <= high),
         f"{high + 1} or more labels": sizes > high,
     }
-    return groups | terciles if all(rows.any() for rows in terciles.values()) else groups
+    if not all(rows.any() for rows in terciles.values()):
+        return groups
+    return groups | {
+        name: rows
+        for name, rows in terciles.items()
+        if not any(np.array_equal(rows, others) for others in groups.values())
+    }
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,16 @@ class Scores:
         return {k: None if self.is_empty and k not in sizes else v for k, v in asdict(self).items()}
 
 
+def f1_of_groups(groups: Mapping[str, Scores]) -> str:
+    """The F1 of the groups that are not empty, for a repr."""
+    figures = [
+        f"{name} {100 * group.micro_f1:.2f} / {100 * group.macro_f1:.2f}"
+        for name, group in groups.items()
+        if not group.is_empty
+    ]
+    return f"micro / macro F1: {', '.join(figures) or 'none'}"
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Reliability bins over all scored pairs, and the expected calibration error."""
@@ -85,7 +101,7 @@ class Calibration:
     share_that_applies: tuple[float | None, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LabelTable:
     """Counts and scores per label, in column order."""
 
@@ -97,6 +113,9 @@ class LabelTable:
     precision: FloatArray
     recall: FloatArray
     f1: FloatArray
+
+    def __repr__(self) -> str:
+        return f"LabelTable({len(self.names):,} labels; columns: {', '.join(vars(self))})"
 
     def rows(self) -> list[dict[str, Any]]:
         """One dict per label."""
@@ -137,11 +156,10 @@ class Evaluation:
     """Labels that the model does not know -> number of documents; not evaluated."""
 
     def __repr__(self) -> str:
-        groups = [(name, group) for name, group in self.groups().items() if not group.is_empty]
-        figures = [f"{name} {100 * s.micro_f1:.2f} / {100 * s.macro_f1:.2f}" for name, s in groups]
+        unknown = f" and {len(self.unknown_labels):,} unknown ones" if self.unknown_labels else ""
         return (
-            f"Evaluation({self.overall.n_documents:,} documents, {self.overall.n_labels:,} labels; "
-            f"micro / macro F1: {', '.join(figures) or 'none'})"
+            f"Evaluation({self.overall.n_documents:,} documents, {self.overall.n_labels:,} labels"
+            f"{unknown}; {f1_of_groups(self.groups())})"
         )
 
     def groups(self) -> dict[str, Scores]:

@@ -44,10 +44,8 @@ def label_matrix(Y: Any, what: str) -> sp.csr_matrix:
     matrix.eliminate_zeros()
     wrong = matrix.data[matrix.data != 1]
     if wrong.size:
-        raise InputError(
-            f"{what} must be 0 or 1, got {wrong[0]:g}. Turn scores into decisions with a threshold "
-            "first."
-        )
+        advice = "" if what == "labels" else " Turn scores into decisions with a threshold first."
+        raise InputError(f"{what} must be 0 or 1, got {wrong[0]:g}.{advice}")
     ones = np.ones(matrix.nnz, dtype=np.int8)
     return sp.csr_matrix((ones, matrix.indices, matrix.indptr), shape=matrix.shape)
 

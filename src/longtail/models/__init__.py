@@ -45,13 +45,13 @@ MODELS: dict[str, ModelKind] = {
     "bag": ModelKind(
         Bag,
         "longtail.models.bag:build_bag",
-        "TF-IDF features and a head trained with the loss below",
+        "TF-IDF features and a linear head, or a hidden layer",
         folds=5,
     ),
     "encoder": ModelKind(
         Encoder,
         "longtail.models.encoder:EncoderModel",
-        "a pretrained encoder, fine-tuned with the loss below",
+        "a pretrained encoder, fine-tuned",
         folds=1,
     ),
     "svm": ModelKind(

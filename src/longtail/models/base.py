@@ -146,7 +146,8 @@ class TextModel(ABC):
     def save_for_transformers(self, folder: Path, settings: Mapping[str, Any]) -> None:
         """Write what `transformers.pipeline` loads, adding settings to its config.json."""
         raise InputError(
-            f"{self.settings.description} is not a transformers model. Export it with --to onnx."
+            f"transformers cannot load this model ({self.settings.description}). Export it with "
+            "--to onnx."
         )
 
 

@@ -103,8 +103,8 @@ def _single_run(name: str, evaluation: Evaluation) -> list[str]:
         named = [f"{one_line(each.label)} ({each.documents})" for each in weak.never[:MOST_NAMED]]
         sentences.append(
             f"Of the {plural(weak.n_carried, 'label')} in these documents, {len(weak.never)} "
-            f"{'is' if len(weak.never) == 1 else 'are'} never predicted, such as "
-            f"{', '.join(named)}."
+            f"{'is' if len(weak.never) == 1 else 'are'} never predicted"
+            f"{', such as ' if len(weak.never) > len(named) else ': '}{', '.join(named)}."
         )
     return sentences
 

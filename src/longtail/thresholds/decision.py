@@ -28,7 +28,7 @@ class Overrides(TypedDict, total=False):
     max_labels: int | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Thresholds:
     """Predict every label whose score, as a logit, is at least the label's threshold.
 
@@ -64,6 +64,10 @@ class Thresholds:
             )
         values.setflags(write=False)
         object.__setattr__(self, "values", values)
+
+    def __repr__(self) -> str:
+        limits = f"min_labels={self.min_labels}, max_labels={self.max_labels}"
+        return f"Thresholds({self.n_labels:,} labels, method={self.method!r}, {limits})"
 
     @property
     def n_labels(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 
@@ -18,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.errors import DataError, LongtailError
+from longtail.errors import DataError, LongtailError, warn
 from longtail.losses import MultiLabelLoss
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
@@ -78,7 +77,7 @@ class Trainer:
     validation: Validation | None = None
     checkpoints: Checkpoints | None = None
     progress: OnProgress = ignore
-    note: Note = warnings.warn
+    note: Note = warn
     stop: Stop = NEVER
     describe: Callable[[int], str] = str
 

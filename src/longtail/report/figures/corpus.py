@@ -148,10 +148,14 @@ def _name_labels(axes: Axes, names: list[str], binned: bool) -> None:
 def _draw_colour_bar(axes: Axes, heat: Axes, binned: bool) -> None:
     mesh = heat.collections[0]
     strongest = float(mesh.get_clim()[1] or 1)
-    # Leave out ticks that would overlap with the strongest value at the end of the bar.
-    ticks = [tick for tick in (1e-4, 1e-3, 0.01, 0.1, 0.5) if tick < 0.6 * strongest]
+    # Leave out ticks that would overlap with a higher one: the labels are 6 % of the bar high.
+    ticks = [strongest]
+    for tick in (0.5, 0.1, 0.01, 1e-3, 1e-4):
+        higher, lower = np.asarray(mesh.norm(np.array([ticks[-1], tick])))
+        if higher - lower > 0.08:
+            ticks.append(tick)
     bar = heat.figure.colorbar(mesh, cax=axes)
-    bar.set_ticks([*ticks, strongest], labels=[f"{t:.2g}" for t in (*ticks, strongest)], fontsize=8)
+    bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks], fontsize=8)
     bar.ax.minorticks_off()
     scale = "mean p(i | j) of a bin" if binned else "p(i | j)"
     bar.set_label(f"{scale}\n(root scale; white: none)", fontsize=8.5)
