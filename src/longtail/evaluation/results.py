@@ -156,7 +156,7 @@ class Evaluation:
     """Labels that the model does not know -> number of documents; not evaluated."""
 
     def __repr__(self) -> str:
-        unknown = f" and {len(self.unknown_labels):,} unknown ones" if self.unknown_labels else ""
+        unknown = f" (and {len(self.unknown_labels):,} unknown)" if self.unknown_labels else ""
         return (
             f"Evaluation({self.overall.n_documents:,} documents, {self.overall.n_labels:,} labels"
             f"{unknown}; {f1_of_groups(self.groups())})"
