@@ -93,7 +93,7 @@ def test_unknown_labels_are_counted_and_not_evaluated(encoder: LongTailClassifie
     data = TextData.from_lists(["wheat fell", "copper rose"], [["wheat", "tin"], ["tin", "zinc"]])
     with pytest.warns(UserWarning, match="3 assignments of 2 labels .*: 'tin', 'zinc'"):
         evaluation = encoder.evaluate(data)
-    assert ", 3 labels and 2 unknown ones; " in repr(evaluation)
+    assert ", 3 labels (and 2 unknown); " in repr(evaluation)
     assert evaluation.unknown_labels == {"tin": 2, "zinc": 1}
     assert evaluation.overall.n_labels == 3 and evaluation.overall.n_positive == 1
 
