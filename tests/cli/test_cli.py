@@ -329,6 +329,12 @@ def test_parts_with_other_fields_than_the_training_data(longtail: Command, tmp_p
     err = longtail.fails("test.jsonl, line 1: expected a string", "evaluate", run, parts)
     flags = err.split("Pass ")[1].strip().rstrip(".").split()
     longtail.ok("evaluate", run, parts, *flags)
+    (parts / "test.xlsx").touch()
+    assert "1 left out: data file" in longtail.ok("evaluate", run, parts, *flags).err
+    message = "in field 'tag', got none. Did you mean 'tags'"
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"subject": "wheat", "tags": ["a"]}\n')
+    longtail.fails(message, "evaluate", run, lines, "--labels-field", "tag")
     (parts / "test.jsonl").unlink()
     out = longtail.ok("train", parts, "--folds", 1, "--out", tmp_path / "second").out
     assert "has no test part" in out and "Evaluate it with" not in out

@@ -69,7 +69,8 @@ def predict(
         typer.Option(help="File to write: .csv, .tsv, .jsonl (each also .gz) or .parquet."),
     ] = None,
     text: Annotated[
-        str | None, typer.Option("--text", hidden=True, help="Only a message: see `explain`.")
+        str | None,
+        typer.Option("--text", hidden=True, help="Not for predict: see `longtail explain`."),
     ] = None,
     split: Part = None,
     top_k: Annotated[

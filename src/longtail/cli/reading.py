@@ -133,8 +133,10 @@ class Source:
 
         if self.has_parts():
             name = name or "test"
-            files = self.files().get(name)
+            report = ReadReport()
+            files = self.files(report).get(name)
             if files:
+                print_notes(report.lines())
                 # Only this part: an error names its file.
                 paths = [path for path, _ in files]
                 data = paths[0] if len(paths) == 1 else paths
@@ -203,14 +205,14 @@ class Source:
 
     def has_test(self) -> bool:
         """Whether there are documents to evaluate; of data with parts inside, this is assumed."""
-        files = self.files()
+        files = self.files(ReadReport())
         return not files or "" in files or "test" in files
 
-    def files(self) -> dict[str, Files]:
+    def files(self, report: ReadReport) -> dict[str, Files]:
         """The files by part; "" for a source without parts or with parts inside; none: a corpus."""
         from longtail.data.sources import find_parts
 
-        return {} if self._is_corpus() else find_parts(self.data, self.format, ReadReport())
+        return {} if self._is_corpus() else find_parts(self.data, self.format, report)
 
     def _read(self, read: Callable[..., Any], place: Any, data: Any = None, **settings: Any) -> Any:
         """Call a reader with a progress bar, and print notes on the records it skipped."""

@@ -97,12 +97,16 @@ def _field_hint(
     if kind == "columns" and other is not None:
         flag = f"--delimiter {'$' * (other == TAB)}{other!r}"
         return f"{there} If cells are separated by {other!r}, pass {flag}."
+    if name in names:
+        return there
     hint = did_you_mean(name, names) + there
     flags = ["--text-field text"] if "text" in names and options.text_field != "text" else []
     if "labels" in names and options.labels_field not in (None, "labels"):
         flags.append("--labels-field labels")
     if flags:
         return f"{hint} Pass {' '.join(flags)}."
+    if kind == "fields" and name not in options.text_fields:
+        return f"{hint} Name yours with labels_field (--labels-field)."
     if kind == "fields" or options.label_columns is None is options.labels_field:
         return f"{hint} Name yours with text_field (--text-field)."
     return (
@@ -151,10 +155,9 @@ def _labels(record: Mapping[str, Any], field: str | None, options: ReadOptions) 
         else:
             labels = split_labels(labels, separator)
     if not is_strings(labels):
-        raise RecordError(
-            f"expected a list of strings in field {field!r}, got {shown(labels)}. The fields are: "
-            f"{shown_names(record)}."
-        )
+        got = shown(labels) if field in record else "none"
+        hint = _field_hint(field, record, options)
+        raise RecordError(f"expected a list of strings in field {field!r}, got {got}. {hint}")
     whole_characters(" ".join(labels), field)
     return labels
 
