@@ -52,6 +52,17 @@ def test_a_mistake_in_a_flag_imports_no_torch(flags: str, tmp_path: Path) -> Non
     assert not loaded_by(code) & {"torch", "transformers", "sklearn", "matplotlib"}
 
 
+@pytest.mark.parametrize("flags", ["--out .", "--out a.csv", "--out new --format cvs"])
+def test_a_wrong_folder_or_format_imports_no_torch(
+    flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("text,labels\none,x\n")
+    code = HELP.format(arguments=["train", "a.csv", *flags.split()])
+    loaded = loaded_by(code.replace("assert not stop.code", "assert stop.code"))
+    assert not loaded & {"torch", "transformers", "sklearn", "matplotlib"}
+
+
 def test_import_longtail_is_light() -> None:
     assert loaded_by("import longtail; dir(longtail)") == set()
 

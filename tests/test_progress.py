@@ -37,12 +37,14 @@ def test_a_log_has_the_first_and_last_line_of_a_training(
     with show_progress(every_seconds=0) as show:
         show(Progress("reading a.csv", 2_500_000, 5_000_000, "bytes"))
         show(Progress("drift"))
+        show(Progress("comparing bag", 1, unit="settings"))
         show(Progress("predicting -", 1500, documents_per_second=250.2))
         show(Progress("predicting a.csv", 10, 20, "bytes", documents_per_second=1250.2))
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "reading a.csv, 2.5 MB of 5.0 MB",
         "drift",
+        "comparing bag, setting 1",
         "predicting -, 1,500 documents, 250 documents/s",
         "predicting a.csv, 10 bytes of 20 bytes, 1,250 documents/s",
     ]

@@ -83,13 +83,17 @@ class UnknownNameError(LongtailError, ValueError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         names = sorted(map(str, known))
-        unknown = name[:NAME_LIMIT] if isinstance(name, str) else shown(name)
-        # difflib's time grows with the product of the lengths; a short name takes 18 us.
-        candidates = [known for known in names if len(known) <= NAME_LIMIT][:MOST_COMPARED]
-        near = difflib.get_close_matches(unknown, candidates, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
-        listed = printable(", ".join(names), KNOWN_LIMIT)
+        hint, listed = did_you_mean(name, names), printable(", ".join(names), KNOWN_LIMIT)
         super().__init__(f"unknown {kind} {shown(name)}. {hint}Known: {listed}.")
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return a question with the nearest known names and a space, or nothing if none is near."""
+    unknown = name[:NAME_LIMIT] if isinstance(name, str) else shown(name)
+    # difflib's time grows with the product of the lengths; a short name takes 18 us.
+    candidates = [entry for entry in known if len(entry) <= NAME_LIMIT][:MOST_COMPARED]
+    near = difflib.get_close_matches(unknown, candidates, cutoff=0.5)
+    return f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
 
 
 def known_name(kind: str, name: object, known: Iterable[str]) -> str:
@@ -102,6 +106,10 @@ def known_name(kind: str, name: object, known: Iterable[str]) -> str:
 
 class DataError(LongtailError, ValueError):
     """A file or record that cannot be read, or a place that cannot be written."""
+
+
+class BadRecordError(DataError):
+    """A record that cannot be read; `--on-error skip` leaves it out."""
 
 
 class NotFittedError(LongtailError, AttributeError, ValueError):

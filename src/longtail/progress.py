@@ -141,6 +141,8 @@ def _figures(progress: Progress) -> str:
         figures = decimal(done) + ("" if total is None else f" of {decimal(total)}")
     else:
         figures = f"{done:,}" + ("" if total is None else f" of {total:,}") + f" {progress.unit}"
+    if progress.unit == "settings":
+        figures = f"setting {done:,}"  # the one at work, and not a count
     if progress.loss is not None:
         figures += f", loss {progress.loss:.4g}"
     if progress.documents_per_second:

@@ -186,7 +186,7 @@ def _finish_predicting(folder: Path) -> None:
     code, printed = _predict(folder, "--resume")
     if "is not started" in printed:
         code, printed = _predict(folder)
-    assert code == 0 or "is whole already" in printed, f"refused: {printed[-200:]}"
+    assert code == 0 or "is complete" in printed, f"refused: {printed[-200:]}"
     assert (folder / "out.jsonl").exists(), "nothing was written"
     _look_predicted(folder)
     # A kill before the mark is written leaves an empty private folder.

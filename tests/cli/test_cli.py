@@ -63,7 +63,7 @@ def test_reading_options_reach_the_reader(longtail: Command, tmp_path: Path) -> 
 def test_corpus(longtail: Command, tmp_path: Path) -> None:
     names = [line.split()[0] for line in longtail("corpus", "list").out.splitlines()]
     assert names == list_corpora()
-    assert "6769 documents" in longtail.ok("corpus", "get", "newswire", "--out", tmp_path).out
+    assert "6,769 documents" in longtail.ok("corpus", "get", "newswire", "--out", tmp_path).out
     assert len((tmp_path / "test.jsonl").read_text().splitlines()) == 3019
     small = ("--set", "n_documents=50", "--set", "n_labels=5", "--out", tmp_path / "small")
     longtail.ok("corpus", "get", "newswire", *small, "--to", "parquet")
@@ -290,3 +290,51 @@ def test_reports_in_every_format(
         assert "64.47" not in text  # the paper's macro-F1 of the DB loss, on another corpus
     assert "\\toprule" in longtail.ok(*report, "--to", "latex").out
     longtail.fails("unknown format '.pdf'", *report, "--out", "a.pdf")
+
+
+def test_the_wrong_kind_of_data_is_explained(
+    longtail: Command, trained: Path, tmp_path: Path
+) -> None:
+    longtail.fails(f"{trained} is a model folder", "stats", trained)
+    table = tmp_path / "rows.json"
+    table.write_text('[{"text": "a", "labels": ["x"]}]')
+    err = longtail.fails(f"{table}: expected ", "stats", table)
+    assert "orient='records', lines=True" in err
+    indexed = tmp_path / "indexed.csv"
+    indexed.write_text(",text,a,b\n0,one,0,1\n1,two,1,0\n")
+    longtail.fails(
+        "column 1 has no name (a pandas index?)", "stats", indexed, "--label-columns", "*"
+    )
+
+
+def test_data_that_cannot_be_split_are_named(longtail: Command, tmp_path: Path) -> None:
+    table = tmp_path / "g.csv"
+    table.write_text("text,labels\na,x\n,y\n,z\n")
+    err = longtail.fails("g.csv: cannot split 1 document into", "stats", table, "--on-error=skip")
+    assert "2 bad records were skipped of 3" in err and "g.csv, line 3: the text is empty" in err
+    table.write_text("text,labels,date\na,x,1.1.2025\nb,x,2.1.2025\nc,x,3.1.2025\n")
+    time = ("stats", table, "--split-method", "time")
+    err = longtail.fails("g.csv: document 1 has the date '1.1.2025'", *time)
+    assert "choose another" in err and "--split-method" in err
+    longtail.fails("Did you mean 'date'", *time, "--date-field", "Date")
+
+
+def test_parts_with_other_fields_than_the_training_data(longtail: Command, tmp_path: Path) -> None:
+    table, run, parts = tmp_path / "t.csv", tmp_path / "run", tmp_path / "parts"
+    rows = (f"text {k} {'wheat' * (k % 2)},{'ab'[k % 2]}\n" for k in range(60))
+    table.write_text("subject,tags\n" + "".join(rows))
+    fields = ("--text-field", "subject", "--labels-field", "tags")
+    longtail.ok("train", table, *fields, "--folds", 1, "--out", run)
+    longtail.ok("corpus", "split", table, *fields, "--out", parts)
+    err = longtail.fails("test.jsonl, line 1: expected a string", "evaluate", run, parts)
+    flags = err.split("Pass ")[1].strip().rstrip(".").split()
+    longtail.ok("evaluate", run, parts, *flags)
+    (parts / "test.xlsx").touch()
+    assert "1 left out: data file" in longtail.ok("evaluate", run, parts, *flags).err
+    message = "in field 'tag', got none. Did you mean 'tags'"
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"subject": "wheat", "tags": ["a"]}\n')
+    longtail.fails(message, "evaluate", run, lines, "--labels-field", "tag")
+    (parts / "test.jsonl").unlink()
+    out = longtail.ok("train", parts, "--folds", 1, "--out", tmp_path / "second").out
+    assert "has no test part" in out and "Evaluate it with" not in out

@@ -167,7 +167,7 @@ def test_a_report_numbers_documents_without_ids_as_they_were_read(
 ) -> None:
     write_csv(table, [*rows, ("new", "nothing of the kind", rows[0][2])])
     page = table.with_name("page.html")
-    longtail.ok("report", run, "--data", table, "--id-field", "none", "--out", page)
+    longtail.ok("report", run, "--data", table, "--id-field", "id", "--out", page)
     assert "document 601 of 601" in page.read_text()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -195,7 +196,7 @@ def test_columns_are_those_of_the_training_data(
     assert [row["text"] for row in rows] == [f"{text}\nas, said" for text in TICKETS]
     # Flags override.
     (tmp_path / "b.csv").write_text("n;text\n7;Oil\n")
-    longtail.fails("the columns are: 'n;text'", "predict", run, tmp_path / "b.csv")
+    longtail.fails("The columns are: 'n;text'", "predict", run, tmp_path / "b.csv")
     flags = ("--delimiter", ";", "--text-field", "text", "--id-field", "n", "--without-text")
     assert json.loads(longtail.ok("predict", run, tmp_path / "b.csv", *flags).out)["id"] == "7"
     # Skipped records count in the numbers.
@@ -284,10 +285,10 @@ def test_a_validation_part_that_training_split_off(
         (("--out", "folder.csv", "--overwrite"), "folder.csv is a folder"),
         (("--out", "in.csv", "--overwrite"), "is the data being read"),
         (("--out", "o.csv", "--resume"), "nothing to resume: o.csv is not started"),
-        (("--out", "there.csv", "--resume"), "there.csv is whole already"),
+        (("--out", "there.csv", "--resume"), "there.csv is complete"),
         (
             ("--text-field", "body"),
-            "the columns are: 'text', 'labels'. Name yours with text_field (--text-field).",
+            "The columns are: 'text', 'labels'. Pass --text-field text.",
         ),
         (("--split", "tset"), "has no parts, so --split tset"),
     ],
@@ -451,3 +452,55 @@ def test_a_prediction_stopped_by_a_signal_resumes(
     longtail.ok(*words, tmp_path / "out.csv", "--resume")
     longtail.ok(*words, tmp_path / "whole.csv")
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_a_missing_id_field_is_an_error_if_named_and_a_note_if_from_the_run(
+    longtail: Command, run: Path, tickets: Path, tmp_path: Path
+) -> None:
+    message = "tickets.csv: no document has the field 'kye' (--id-field). Did you mean 'key'?"
+    out = ("--out", tmp_path / "p.csv")
+    longtail.fails(message, "predict", run, tickets, "--id-field", "kye", *out)
+    records = [{"subject": text, "body": "b"} for text in TICKETS]
+    lines = tmp_path / "t.jsonl"
+    lines.write_text("\n".join(map(json.dumps, records)))
+    message = "no document has the field 'kye' (--id-field)"
+    err = longtail.fails(message, "predict", run, lines, "--id-field", "kye", *out)
+    assert "Resume" not in err and not (tmp_path / "p.csv").exists()
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text(tickets.read_text().replace("key,", "nr,"))
+    for data in (lines, renamed):
+        err = longtail.ok("predict", run, data, *out, "--overwrite").err
+        assert err.count("'key' (--id-field, as in the training data): the documents are") == 1
+        assert [row["id"] for row in rows_of(tmp_path / "p.csv")] == list("12345")
+
+
+def test_a_resume_that_works_is_suggested(
+    longtail: Command, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "BATCH", 1)
+    table, out = tmp_path / "latin.csv", tmp_path / "p.csv"
+    table.write_bytes("subject,body\noil,x\ncorn,y\ncaf\u00e9,z\n".encode("latin-1"))
+    err = longtail.fails("not valid UTF-8", "predict", run, table, "--out", out)
+    note, advice, _ = err.split("\n", 2)
+    assert note.startswith("2 documents are kept. Leave out bad records with: longtail predict")
+    assert "start over with --overwrite" in advice
+    (tmp_path / "other.csv").write_text("subject,body\noil,x\n")
+    message = f"unfinished {out} was made from {table}, not from {tmp_path / 'other.csv'}"
+    longtail.fails(message, "predict", run, tmp_path / "other.csv", "--out", out, "--resume")
+    command = shlex.split(note.split("with: longtail ")[1])
+    longtail.ok(*command)
+    assert len(rows_of(out)) == 2
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_table_on_standard_input_without_format_gives_a_note(run: Path, delimiter: str) -> None:
+    lines = delimiter.join(["key", "subject", "body"]) + "\n1" + 2 * f"{delimiter}oil" + "\n"
+    flag = {",": "csv.", ";": "csv --delimiter ';'.", "\t": "tsv."}[delimiter]
+    done = subprocess.run([*PREDICT, run], input=lines, capture_output=True, text=True, check=True)
+    assert f"pass --format {flag}" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_text_in_place_of_data_is_explained(longtail: Command, run: Path) -> None:
+    message = "echo 'my invoice is wrong' | longtail predict"
+    longtail.fails(message, "predict", run, "my invoice is wrong")
+    longtail.fails("longtail explain", "predict", run, "--text", "my invoice")

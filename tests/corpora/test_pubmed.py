@@ -66,7 +66,7 @@ def test_both_sources_give_the_same_corpus(bioasq: Path, medline: Path) -> None:
         assert data.fingerprint() == second[part].fingerprint()
         assert (data.ids, data.dates) == (second[part].ids, second[part].dates)
     assert report.passed_over == {"not of the years 2020-2021": 50}
-    assert report.notes and "were left out: 1, with" in report.notes[0]
+    assert report.notes and "Left out: 1 labels with" in report.notes[0]
 
 
 def test_the_parts_are_those_of_scikit_learn(bioasq: Path) -> None:

@@ -24,11 +24,11 @@ from .cases import article, citation, heading, read, sgml, skip, story, write_fi
 JSONL = [
     (b"{broken", "not valid JSON"),
     (b'["a"]', "expected a JSON object, got"),
-    (b'{"txt": "a", "labels": ["x"]}', r"field 'text', got none\. The fields are: 'txt', 'labels'"),
-    (b'{"text": "a"}', r"list of strings in field 'labels', got None\. The fields are: 'text'"),
+    (b'{"txt": "a", "labels": ["x"]}', r"field 'text', got none\. Did you mean 'txt'"),
+    (b'{"text": "a"}', r"list of strings in field 'labels', got none\. The fields are: 'text'"),
     (b'{"text": "a", "labels": "x,y"}', "'x,y' may be one label or several.*--label-separator"),
     (b'{"text": "a", "labels": {"x": 1}}', "expected a list of strings"),
-    (b'{"text": "a", "labels": [1]}', r"expected a list of strings in field 'labels', got \[1\]"),
+    (b'{"text": "a", "labels": [1]}', r"strings in field 'labels', got \[1\]. The fields are"),
     (b'{"text": "a", "labels": []}', "the document has no labels.*--keep-unlabelled"),
     (b'{"text": "a", "labels": ["x", " "]}', "a label is empty"),
     (b'{"text": " \\n\\u2003", "labels": ["x"]}', "the text is empty"),
@@ -206,7 +206,7 @@ def test_nothing_to_read(tmp_path: Path, content: str, on_error: str) -> None:
         (b"text,labels,gr\xf6\xdfe", "line 2: not valid UTF-8"),
         (b'text,labels,"a"b', "line 2: not valid CSV"),
         (b"text,labels,text", "the column 'text' occurs twice"),
-        (b"body,labels,id", "expected a column 'text', the columns are: 'body', 'labels', 'id'"),
+        (b"body,labels,id", "expected a column 'text'. The columns are: 'body', 'labels', 'id'"),
     ],
 )
 def test_a_header_cannot_be_skipped(tmp_path: Path, header: bytes, message: str) -> None:

@@ -73,7 +73,9 @@ def test_labels_as_strings_and_in_columns(tmp_path: Path) -> None:
     columns.save_to_disk(tmp_path / "columns")
     data = read_data(tmp_path / "columns", label_columns="*", keep_unlabelled=True)
     assert data.label_names == ("z", "a") and labels_of(data) == [["z", "a"], []]
-    with pytest.raises(DataError, match="expected a column 'labels', the columns are: 'text', 'z'"):
+    with pytest.raises(
+        DataError, match=r"expected a column 'labels'\. The columns are: 'text', 'z'"
+    ):
         read_data(tmp_path / "columns")
     table([[1], [2]]).save_to_disk(tmp_path / "numbers")
     with pytest.raises(DataError, match="row 1: expected a list of strings"):

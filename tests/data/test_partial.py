@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtail.data import ReadReport, TextData, read_data, write_data
+from longtail.data import ReadReport, TextData, load_data, read_data, write_data
 from longtail.data.documents import ReadOptions
 from longtail.errors import DataError, InputError
 
@@ -153,13 +153,29 @@ def test_the_labels_that_were_checked(tmp_path: Path) -> None:
     assert hidden(data) == [[0, 0, 0], [0, 0, 0], [1, 1, 0]]
 
 
-def test_a_field_that_is_not_there_is_noted(tmp_path: Path) -> None:
-    line = '{"text": "x", "labels": ["a"]}'
-    report = ReadReport()
-    read(tmp_path / "a.jsonl", line, known_field="knwon", weight_field="w", report=report)
-    assert [note for note in report.notes if "in no document" in note] == [
-        f"the field '{name}' is in no document, or has no effect." for name in ("knwon", "w")
-    ]
+@pytest.mark.parametrize("option", ["id_field", "date_field", "known_field", "weight_field"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_a_named_field_that_no_document_has_is_an_error(
+    tmp_path: Path, name: str, option: str
+) -> None:
+    path, flag = tmp_path / name, f"--{option.replace('_', '-')}"
+    write_data(TextData.from_lists(["x", "y", "z"], [["a"]] * 3), path)
+    for load in (read_data, load_data):
+        with pytest.raises(DataError, match=rf"no document has the field 'txt' \({flag}\). Did"):
+            load(path, **{option: "txt"})
+        report = ReadReport(remembered=[option])
+        load(path, report=report, **{option: "txt"})
+        (note,) = report.notes
+        assert f"'txt' ({flag}, as in the training data)" in note
+        assert ("numbered" in note) == (option == "id_field")
+
+
+def test_a_named_field_of_one_part_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(
+        '{"text": "x", "labels": ["a"]}\n{"text": "y", "labels": ["a"], "w": 2}\n'
+    )
+    (tmp_path / "test.csv").write_text("text,labels\nz,a\n")
+    assert load_data(tmp_path, weight_field="w")["test"].weights is None
 
 
 @pytest.mark.parametrize(

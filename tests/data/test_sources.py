@@ -253,8 +253,8 @@ def test_labels_with_enough_training_documents(tmp_path: Path) -> None:
     assert sizes(parts) == {"train": 4, "validation": 1, "test": 1}
     assert parts["test"].texts == ["test 0"] and parts["test"].labels_of(0) == ["a"]
     (note,) = report.notes
-    assert "fewer than 2 training documents were left out: 2, with 5 of 12 assignments" in note
-    assert "documents without any other label were dropped: 4." in note
+    assert "Left out: 2 labels with fewer than 2 training documents (5 of 12 assignments)" in note
+    assert "and 4 documents with no other label." in note
     # Documents that never had a label are kept.
     write_data(
         TextData.from_lists(["nothing", "rare"], [[], ["d"]], ("a", "d")), tmp_path / "test.jsonl"

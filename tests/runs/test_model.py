@@ -18,12 +18,15 @@ from longtail.runs.files import files_in, staging
 from longtail.runs.model import (
     CONFIG_FILE,
     READY,
+    WORK,
+    check_model,
     check_out,
     manifest,
     replace_model,
     seal,
     whole_folder,
 )
+from longtail.runs.workspace import Workspace
 
 from .cases import killed_at
 
@@ -302,3 +305,9 @@ def test_files_can_be_read_by_those_who_may_read_the_folder(model: Path) -> None
     usual.write_text("")
     for name in (CONFIG_FILE, *OLD_FILES):
         assert (model / name).stat().st_mode == usual.stat().st_mode
+
+
+def test_an_unfinished_training_is_no_model(tmp_path: Path) -> None:
+    Workspace.begin(tmp_path / "run" / WORK, {}).close()
+    with pytest.raises(DataError, match=r"unfinished training.*train DATA --out .*run --resume"):
+        check_model(tmp_path / "run")

@@ -117,7 +117,7 @@ def corpus_get(
         _check_empty(out)
     for part, documents in source.parts().items():
         written = part if out is None else _write(documents, out / part, to)
-        typer.echo(f"{written}: {len(documents)} documents")
+        typer.echo(f"{written}: {len(documents):,} documents")
 
 
 @corpus_app.command("split")
@@ -160,7 +160,7 @@ def corpus_split(
     for folder, parts in splits.items():
         names = ("train", "test") if len(parts) == 2 else ("train", "validation", "test")
         for name, part in zip(names, parts, strict=True):
-            typer.echo(f"{_write(part, out / folder / name, to)}: {len(part)} documents")
+            typer.echo(f"{_write(part, out / folder / name, to)}: {len(part):,} documents")
 
 
 @corpus_app.command("convert")
@@ -175,7 +175,7 @@ def corpus_convert(
     check_new(out, overwrite)
     documents = source.whole()
     _write(documents, out)
-    typer.echo(f"{out}: {len(documents)} documents")
+    typer.echo(f"{out}: {len(documents):,} documents")
 
 
 @corpus_app.command("formats")

@@ -50,9 +50,7 @@ def explain(
         ),
     ] = None,
     split: Part = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of documents, from the first.")
-    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N documents.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="File to write: .html, a page, or .jsonl.")
     ] = None,

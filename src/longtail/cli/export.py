@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longtail.checks import check_choice
 from longtail.cli.reading import MEMORY, Source
 from longtail.cli.show import Run, TrustRemoteCode
 from longtail.errors import DataError, InputError
@@ -24,7 +25,7 @@ MAX_CHECKED = 500  # documents of --check that both models predict
 def export(
     run: Run,
     to: Annotated[
-        Literal["onnx", "hf"],
+        str,
         typer.Option(help="onnx: a run that needs no torch weights; hf: for transformers."),
     ],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
@@ -82,6 +83,7 @@ def _check(
     run: Path, out: Path, to: str, *, int8: bool, check: str | None, overwrite: bool
 ) -> None:
     """Raise for flags that conflict, before anything is loaded."""
+    check_choice("--to", to, ("onnx", "hf"))
     if to == "hf":
         given = {"--int8": int8, "--check": check is not None, "--overwrite": overwrite}
         for name, is_given in given.items():

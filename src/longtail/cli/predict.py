@@ -20,8 +20,8 @@ import typer
 from longtail.cli.flags import THRESHOLDS, given_flags, option, takes
 from longtail.cli.reading import RUN_OPTIONS
 from longtail.cli.show import Device, Engine, OverwriteOut, Part, Run, TrustRemoteCode, print_notes
-from longtail.cli.texts import STANDARD_INPUT, Texts
-from longtail.errors import InputError
+from longtail.cli.texts import STANDARD_INPUT, Texts, text_hint
+from longtail.errors import BadRecordError, InputError
 from longtail.progress import OnProgress, ignore, show_progress
 from longtail.runs.files import check_new, check_not_read
 from longtail.runs.model import check_engine, read_config, whole_folder
@@ -68,6 +68,10 @@ def predict(
         Path | None,
         typer.Option(help="File to write: .csv, .tsv, .jsonl (each also .gz) or .parquet."),
     ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", hidden=True, help="Not for predict: see `longtail explain`."),
+    ] = None,
     split: Part = None,
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Also the k best labels, predicted or not.")
@@ -84,6 +88,8 @@ def predict(
     One document per line or row: its id, or its number in DATA, its labels, and their
     probabilities and thresholds.
     """
+    if text is not None:
+        raise InputError(f"predict has no --text. {text_hint(run, text)}")
     _check_flags(data, out, split, overrides, resume=resume, overwrite=overwrite)
     config = read_config(whole_folder(run))
     check_engine(run, config or {}, engine)
@@ -114,7 +120,7 @@ def predict(
             typer.echo(f"{out} is finished already.")
             return
         request.write(texts, load, parts)
-        typer.echo(f"{out}: {parts.kept} documents")
+        typer.echo(f"{out}: {parts.kept:,} documents")
     print_notes(texts.report.lines())
 
 
@@ -221,4 +227,9 @@ class Request:
             # Standard input cannot be read again, so its parts are of no use.
             parts.close(keep=not texts.is_stream)
             if parts.kept and not parts.is_finished and not texts.is_stream:
-                print_notes([f"{parts.kept} documents are kept. Resume with: {command}"])
+                advice = f"Resume with: {command}"
+                if texts.error is not None:
+                    advice = "To read them with other options, start over with --overwrite."
+                if isinstance(texts.error, BadRecordError):
+                    advice = f"Leave out bad records with: {command} --on-error skip\n{advice}"
+                print_notes([f"{parts.kept:,} documents are kept. {advice}"])

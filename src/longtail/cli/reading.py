@@ -29,6 +29,7 @@ from longtail.runs.model import whole_folder
 
 if TYPE_CHECKING:
     from longtail.data import TextData
+    from longtail.data.collect import Files
 
 HELP = "A corpus name, a file, a folder of parts (train, validation, test), or hf:NAME."
 PANEL = "Data"
@@ -54,11 +55,14 @@ class Source:
     split_method: str = SPLIT_NAMES[0]
     split_seed: int = 0
     min_count: int = 0
+    remembered: tuple[str, ...] = ()
+    """Names of options that come from a run."""
 
     def __post_init__(self) -> None:
         """Raise for missing data, before any heavy import."""
         from longtail.corpora import list_corpora
         from longtail.data.arrow import PREFIX
+        from longtail.data.formats import get_format
 
         if self._is_corpus():
             return
@@ -67,6 +71,8 @@ class Source:
             raise InputError(
                 f"--path and --set belong to a named corpus, but {self.data!r} is none of {names}."
             )
+        if self.format is not None:
+            get_format(self.format)  # raises for an unknown one
         if self.data.startswith(PREFIX) or Path(self.data).exists():
             return
         is_path = any(mark in self.data for mark in "./\\")
@@ -123,8 +129,19 @@ class Source:
 
     def part(self, name: str | None = None) -> TextData:
         """One part, by default `test`; all documents of a source without parts."""
+        from longtail.data import read_data
+
         if self.has_parts():
             name = name or "test"
+            report = ReadReport()
+            files = self.files(report).get(name)
+            if files:
+                print_notes(report.lines())
+                # Only this part: an error names its file.
+                paths = [path for path, _ in files]
+                data = paths[0] if len(paths) == 1 else paths
+                documents: TextData = self._read(read_data, self.format, data, **self.options)
+                return documents
             return self.parts(needed=(name,))[name]
         if name is not None:
             raise InputError(
@@ -158,7 +175,7 @@ class Source:
         flags = command_line(added, DEFAULTS)
         if flags:
             print_notes([f"reading {self.data} as {run} was trained: {shlex.join(flags)}"])
-        return dataclasses.replace(self, options={**added, **self.options})
+        return dataclasses.replace(self, options={**added, **self.options}, remembered=tuple(added))
 
     def arguments(self, with_split: bool = False) -> list[str]:
         """DATA and the options that differ from their defaults, as on a command line.
@@ -186,11 +203,22 @@ class Source:
 
         return self._is_corpus() or has_parts(self.data, self.format)
 
-    def _read(self, read: Callable[..., Any], place: Any, **settings: Any) -> Any:
+    def has_test(self) -> bool:
+        """Whether there are documents to evaluate; of data with parts inside, this is assumed."""
+        files = self.files(ReadReport())
+        return not files or "" in files or "test" in files
+
+    def files(self, report: ReadReport) -> dict[str, Files]:
+        """The files by part; "" for a source without parts or with parts inside; none: a corpus."""
+        from longtail.data.sources import find_parts
+
+        return {} if self._is_corpus() else find_parts(self.data, self.format, report)
+
+    def _read(self, read: Callable[..., Any], place: Any, data: Any = None, **settings: Any) -> Any:
         """Call a reader with a progress bar, and print notes on the records it skipped."""
-        report = ReadReport()
+        report = ReadReport(remembered=self.remembered)
         with show_progress() as progress:
-            documents = read(self.data, place, progress=progress, report=report, **settings)
+            documents = read(data or self.data, place, progress=progress, report=report, **settings)
         print_notes(report.lines())
         return documents
 
@@ -234,7 +262,7 @@ def _options(panel: str = PANEL, of_run: bool = False) -> list[inspect.Parameter
     methods = ", ".join(SPLIT_NAMES)
     # name, type, help, default, whether common
     rows: list[tuple[str, Any, str, Any, bool]] = [
-        ("format", str, "A name of `longtail corpus formats`, if not by suffix.", None, True),
+        ("format", str, "A name of `longtail corpus formats`; default: by the suffix.", None, True),
         ("split_method", str, f"How to split a file: {methods}.", SPLIT_NAMES[0], True),
         ("split_seed", int, "Seed of that split.", 0, False),
         ("min_count", int, "Leave out labels with fewer training documents.", 0, True),

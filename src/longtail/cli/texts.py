@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -14,6 +15,7 @@ from typing import Any
 from longtail.cli.reading import Source, remembered_options
 from longtail.cli.show import print_notes
 from longtail.data.documents import Document, ReadOptions, ReadReport
+from longtail.data.fields import TAB, USUAL_DELIMITERS
 from longtail.errors import DataError, InputError
 from longtail.progress import Progress
 from longtail.runs.files import files_in
@@ -37,10 +39,10 @@ class Texts:
         from longtail.corpora import list_corpora
 
         self.data, self.split, self.is_corpus = data, split, data in list_corpora()
-        self.report, self.is_stream = ReadReport(), data == STANDARD_INPUT
+        self.is_stream = data == STANDARD_INPUT
         is_text = split is None and (self.is_stream or data.endswith((".txt", ".txt.gz")))
         self.format = "text" if format is None and is_text else format
-        remembered = remembered_options(run, data)
+        self._trained_on = remembered = remembered_options(run, data)
         self.separator = options.get("label_separator") or remembered.label_separator or SEPARATOR
         """Between labels in one string, in the output too."""
         if remembered.label_columns is not None:
@@ -48,9 +50,14 @@ class Texts:
         # The reading options of a table apply neither to plain text nor to a corpus.
         is_table = self.format != "text" and not self.is_corpus
         self.options = replace(remembered if is_table else ReadOptions(), **options)
+        self.report = ReadReport(remembered=tuple(asdict(self.options).keys() - options.keys()))
+        self.error: BaseException | None = None
+        """What stopped the reading."""
         self._n_bytes = self._total_bytes = 0
         self._total: int | None = None
         self._contents: Callable[[], dict[str, str | None]] = dict
+        if " " in data and not Path(data).exists():
+            raise DataError(f"no such file or folder: {data}. {text_hint(run, data)}")
         documents = self._read() if split is None else self._part(split)
         # A missing column is an error now; on standard input this would wait for the first line.
         first = [] if self.is_stream else list(islice(documents, 1))
@@ -60,7 +67,8 @@ class Texts:
 
     def _part(self, split: str) -> Iterator[Document]:
         """One part of DATA, read into memory with its labels."""
-        part = Source(self.data, self.format, None, {}, asdict(self.options)).part(split)
+        options, remembered = asdict(self.options), tuple(self.report.remembered)
+        part = Source(self.data, self.format, None, {}, options, remembered=remembered).part(split)
         self._total = len(part)
         self._contents = lambda: {f"the {split} part": part.fingerprint()}
         numbered = enumerate(part, start=1)
@@ -123,7 +131,7 @@ class Texts:
             item = arrived.get()
             if isinstance(item, Document):
                 if is_first and self.format == "text":
-                    _check_format(item.text)
+                    _check_format(item.text, self._trained_on)
                 is_first = False
                 batch.append(item)
             is_due = len(batch) == BATCH or (self.is_stream and arrived.empty())
@@ -131,14 +139,28 @@ class Texts:
                 yield batch
                 batch = []
             if isinstance(item, BaseException):
+                self.error = item
                 raise item
             if item is None:
                 return
 
 
-def _check_format(first: str) -> None:
+def text_hint(run: Path, text: str) -> str:
+    """How to predict a text given on the command line."""
+    piped = f"echo {shlex.quote(text)} | longtail predict {run}"
+    return f"To predict a text, pipe it: {piped}, or use: longtail explain {run} --text TEXT"
+
+
+def _check_format(first: str, trained_on: ReadOptions) -> None:
     """Print a note if the first line of a text file looks like another format."""
-    looks_like = {"jsonl": first.lstrip()[:1] == "{", "libmultilabel": "\t" in first}
+    for delimiter in USUAL_DELIMITERS:
+        cells = [cell.strip().strip('"') for cell in first.split(delimiter)]
+        if len(cells) > 1 and set(trained_on.text_fields) <= set(cells):
+            flags = {",": "csv", TAB: "tsv"}.get(delimiter, f"csv --delimiter {delimiter!r}")
+            note = f"the first line holds the columns of the training data: pass --format {flags}"
+            print_notes([f"{note}. Now every line, this one too, is read as a text."])
+            return
+    looks_like = {"jsonl": first.lstrip()[:1] == "{", "libmultilabel": TAB in first}
     for name, applies in looks_like.items():
         if applies:
             print_notes([f"the first line looks like {name}: is --format {name} missing?"])

@@ -20,6 +20,7 @@ from longtail.errors import DataError, InputError
 from longtail.progress import show_progress
 from longtail.runs.model import (
     CARD_FILE,
+    WORK,
     check_out,
     finish_install,
     read_config,
@@ -29,8 +30,6 @@ from longtail.runs.model import (
 from longtail.runs.workspace import Workspace
 from longtail.training.settings import RUNTIME
 
-WORK = ".longtail-work"
-"""Folder of the unfinished training inside --out; removed at the end."""
 RECORD = "run.json"
 """File there with the key of the training, which its model will carry, and its settings."""
 Resume = Annotated[
@@ -68,6 +67,8 @@ def train(
 ) -> None:
     """Train a model, fit its thresholds on held-out documents, and save it."""
     joins = resume or fold is not None
+    if not joins:
+        _check_free(out, overwrite)
     settings = chosen.resolved(partial=joins)
     from longtail.analysis import label_warnings
     from longtail.classifier import LongTailClassifier
@@ -83,7 +84,7 @@ def train(
     finished = finished_settings(out)
     if finished is not None and joins:
         check_resumed(finished, settings, out)
-        typer.echo(f"{out} is finished already. {_evaluate_hint(source, out)}")
+        typer.echo(f"{out} is finished already. {_evaluate_hint(source, out, source.has_test())}")
         return
     is_new = not out.exists()
     work, record, is_first = _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
@@ -116,7 +117,7 @@ def train(
         return
     _finish(classifier, source, out, work, record, command)
     print_result(classifier)
-    hint = _evaluate_hint(source, out)
+    hint = _evaluate_hint(source, out, "test" in parts)
     typer.echo(f"Saved to {out}, with the model card {out / CARD_FILE}. {hint}")
     if not joins and chosen.is_plain:
         suggest_best(classifier)
@@ -171,16 +172,9 @@ def _begin(
         check_resumed(record["settings"], settings, out)
         runtime = {name: value for name, value in settings.items() if name in RUNTIME}
         return work, {**record, "settings": {**record["settings"], **runtime}}, False
-    if exists and not overwrite:
-        raise DataError(
-            f"{out} holds an unfinished training. Resume it with --resume, or start over with "
-            "--overwrite."
-        )
     if resume:
         raise DataError(f"there is nothing to resume in {out}. Leave out --resume to start.")
-    check_out(out)
-    if read_config(whole_folder(out)) is not None and not overwrite:
-        raise DataError(f"{out} holds a trained model. Replace it with --overwrite.")
+    _check_free(out, overwrite)
     if exists:
         _remove(folder)
     record = {"key": uuid.uuid4().hex, "settings": settings}
@@ -191,6 +185,18 @@ def _begin(
         work.close()
         return _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
     return work, record, True
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    """Raise if a model, an unfinished training or files of the user are in the way."""
+    if Workspace.is_one(out / WORK) and not overwrite:
+        raise DataError(
+            f"{out} holds an unfinished training. Resume it with --resume, or start over with "
+            "--overwrite."
+        )
+    check_out(out)
+    if read_config(whole_folder(out)) is not None and not overwrite:
+        raise DataError(f"{out} holds a trained model. Replace it with --overwrite.")
 
 
 def _remove(folder: Path) -> None:
@@ -225,7 +231,9 @@ def _read_record(work: Workspace) -> dict[str, Any] | None:
     return record if is_whole else None
 
 
-def _evaluate_hint(source: Source, out: Path) -> str:
+def _evaluate_hint(source: Source, out: Path, has_test: bool) -> str:
+    if not has_test:
+        return f"{source.data} has no test part: evaluate the model on other documents."
     command = shlex.join(["longtail", "evaluate", str(out), *source.arguments()])
     return f"Evaluate it with: {command}"
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from longtail.data.documents import (
     PART_NAMES,
+    FieldNames,
     LabelNames,
     ReadOptions,
     RecordError,
@@ -44,6 +45,7 @@ def read_parquet(path: Path, options: ReadOptions, tick: Tick) -> Records:
             names: tuple[str, ...] = tuple(label_columns(schema.names, options))
             if options.label_columns is None and options.labels_field == "labels":
                 names = tuple(json.loads((schema.metadata or {}).get(NAMES_KEY, b"[]")))
+            yield FieldNames(schema.names)
             yield LabelNames(names)
             for batch in _batches(file, used, size, options.max_record):
                 for row in batch.to_pylist():
@@ -84,6 +86,7 @@ def read_hugging_face(source: Path | str, options: ReadOptions, tick: Tick) -> R
                 "dataset yourself and pass the splits you want to TextData.from_lists."
             )
         used = check_columns(table.column_names, options, source)
+        yield FieldNames(table.column_names)
         classes = None
         if options.label_columns is None and field is not None:
             classes = _class_names(table.features.get(field))

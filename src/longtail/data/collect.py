@@ -12,6 +12,7 @@ import numpy as np
 
 from longtail.data.documents import (
     Document,
+    FieldNames,
     LabelNames,
     Omitted,
     ReadOptions,
@@ -23,7 +24,14 @@ from longtail.data.documents import (
 from longtail.data.files import READ_ERRORS, Tick, TooLargeError, reason, shown_names
 from longtail.data.formats import Format
 from longtail.data.textdata import TextData, unknown_pairs
-from longtail.errors import DataError, InputError, LongtailError, shown
+from longtail.errors import (
+    BadRecordError,
+    DataError,
+    InputError,
+    LongtailError,
+    did_you_mean,
+    shown,
+)
 from longtail.labels import LabelEncoder
 from longtail.progress import OnProgress, Progress, ignore
 
@@ -63,8 +71,10 @@ def usable(
             if isinstance(record, RecordError):
                 at = f"line {record.at}" if isinstance(record.at, int) else record.at
                 if options.on_error == "raise":
-                    raise DataError(f"{path}, {at}: {record}")
+                    raise BadRecordError(f"{path}, {at}: {record}")
                 report.skip(f"{path}, {at}", str(record))
+            elif isinstance(record, FieldNames):
+                report.fields |= dict.fromkeys(record.names)
             elif isinstance(record, Omitted):
                 getattr(report, record.counter)[record.what] += 1
             else:
@@ -129,7 +139,7 @@ def collect(
         unknown_pairs(known, names),
         None if set(weights) <= {None} else np.array([1 if w is None else w for w in weights]),
     )
-    _note(data, options, report)
+    _note(data, report)
     return data, parts
 
 
@@ -139,8 +149,30 @@ def _check_once(files: Files) -> None:
         raise DataError(f"{path} would be read twice. Name it once, with or without .gz.")
 
 
-def _note(data: TextData, options: ReadOptions, report: ReadReport) -> None:
-    """Note surprising label names, unknown pairs, and fields without effect."""
+def check_fields(
+    source: object,
+    options: ReadOptions,
+    report: ReadReport,
+    names: Sequence[str] = ("id_field", "date_field", "known_field", "weight_field"),
+) -> None:
+    """Raise if no document has a field that these options name; a note for one from a run."""
+    for name in names:
+        field = getattr(options, name)
+        if field == getattr(ReadOptions, name) or field in report.fields:
+            continue
+        if not report.fields and name in ("id_field", "date_field"):
+            continue  # a format whose fields have no names
+        problem = f"{source}: no document has the field {shown(field)} (--{name.replace('_', '-')}"
+        if name in report.remembered:
+            instead = ": the documents are numbered instead" if name == "id_field" else ""
+            report.notes.append(f"{problem}, as in the training data){instead}.")
+            continue
+        hint = did_you_mean(field, report.fields)
+        raise DataError(f"{problem}). {hint}The fields are: {shown_names(report.fields)}.")
+
+
+def _note(data: TextData, report: ReadReport) -> None:
+    """Note surprising label names and unknown pairs."""
     if padded := [name for name in data.label_names if name != name.strip()]:
         what = "label names with white space at an end, which are distinct from those without it"
         report.notes.append(f"{what}: {len(padded)} ({shown_names(padded)}).")
@@ -150,10 +182,6 @@ def _note(data: TextData, options: ReadOptions, report: ReadReport) -> None:
             f"{share:.1%} of all pairs of document and label are unknown: they are neither trained "
             "on nor evaluated."
         )
-    fields = (options.known_field, data.unknown), (options.weight_field, data.weights)
-    for field, values in fields:
-        if field is not None and values is None:
-            report.notes.append(f"the field {field!r} is in no document, or has no effect.")
 
 
 def _checked(document: Document, options: ReadOptions, known_ids: set[str]) -> Record:
@@ -195,7 +223,7 @@ def _records(path: Path | str, entry: Format, options: ReadOptions, tick: Tick) 
     try:
         with closing(entry.read(path, options, tick)) as records:
             for record in records:
-                n_records += not isinstance(record, LabelNames)
+                n_records += not isinstance(record, LabelNames | FieldNames)
                 yield record
     except LongtailError:
         raise

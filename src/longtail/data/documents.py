@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -67,7 +67,13 @@ class LabelNames(NamedTuple):
     names: tuple[str, ...]
 
 
-Record = Document | RecordError | Omitted | LabelNames
+class FieldNames(NamedTuple):
+    """Fields of the records, those that the options name among them if a record has them."""
+
+    names: Collection[str]
+
+
+Record = Document | RecordError | Omitted | LabelNames | FieldNames
 Records = Generator[Record, None, None]
 """What a reader returns; closing it closes the file."""
 
@@ -91,8 +97,10 @@ class ReadOptions:
         common=True,
     )
     labels_field: str | None = setting("labels", "Field or column of the labels.", common=True)
-    id_field: str = setting("id", "Field or column of the id; optional in the data.")
-    date_field: str = setting("date", "Field or column of the date; optional in the data.")
+    id_field: str = setting("id", "Field or column of the id; optional in the data.", common=True)
+    date_field: str = setting(
+        "date", "Field or column of the date; optional in the data.", common=True
+    )
     known_field: str | None = setting(
         None,
         "Field or column of the labels that were checked; the others are unknown. A document "
@@ -111,16 +119,18 @@ class ReadOptions:
         common=True,
     )
     delimiter: str | None = setting(
-        None, "Separator of cells; default: a comma, in .tsv files a tab."
+        None, "Separator of cells; default: a comma, in .tsv files a tab.", common=True
     )
     quote: str = setting(
         "double", "CSV and TSV: `double` if quotes enclose cells, `none` if they are plain text."
     )
     encoding: str | None = setting(
-        None, "Text encoding; default: UTF-8, for Reuters and NLTK files Latin-1."
+        None, "Text encoding; default: UTF-8, for Reuters and NLTK files Latin-1.", common=True
     )
     on_error: OnError = setting(  # noqa: RUF009
-        "raise", "`raise` stops at the first bad record; `skip` skips and counts bad records."
+        "raise",
+        "`raise` stops at the first bad record; `skip` skips and counts bad records.",
+        common=True,
     )
     keep_unlabelled: bool = setting(
         False, "Keep documents without labels as examples of no label; else they are bad records."
@@ -208,6 +218,10 @@ class ReadReport:
     """Reason -> number of records that the format expects not to be documents."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Description -> number of omissions that a user would not expect."""
+    fields: dict[str, None] = field(default_factory=dict)
+    """Fields of the records, in order."""
+    remembered: Collection[str] = ()
+    """Reading options that come from a run: if no document has their field, it is no error."""
     notes: list[str] = field(default_factory=list)
     """Notes on the documents as a whole, such as rare labels that were left out."""
 
@@ -232,7 +246,7 @@ class ReadReport:
             if rest := counts[len(self.examples) :]:
                 lines.append(f"  {sum(rest):,}: other kinds")
         for reason, n in self.passed_over.items():
-            lines.append(f"{n} record{'s' * (n != 1)} passed over: {reason}.")
-        lines += [f"{n} left out: {what}." for what, n in self.left_out.items()]
+            lines.append(f"{n:,} record{'s' * (n != 1)} passed over: {reason}.")
+        lines += [f"{n:,} left out: {what}." for what, n in self.left_out.items()]
         # File names may hold control characters.
         return [printable(line).replace("\n", "\\n") for line in lines + self.notes]

@@ -9,14 +9,14 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard
 
 from longtail.checks import has_surrogate
 from longtail.data.documents import Document, ReadOptions, RecordError
 from longtail.data.files import shown_names
-from longtail.errors import DataError, shown
+from longtail.errors import DataError, did_you_mean, shown
 
 TAB = "\t"
 USUAL_DELIMITERS = (";", TAB, ",", "|")
@@ -40,10 +40,8 @@ def to_document(
         text = record.get(field)
         if not isinstance(text, str):
             got = shown(text) if field in record else "none"
-            raise RecordError(
-                f"expected a string in field {field!r}, got {got}. The fields are: "
-                f"{shown_names(record)}. Name yours with text_field (--text-field)."
-            )
+            hint = _field_hint(field, record, options)
+            raise RecordError(f"expected a string in field {field!r}, got {got}. {hint}")
         texts.append(whole_characters(text, field))
     known: Sequence[str] | None = None
     if options.label_columns is None:
@@ -73,27 +71,48 @@ def check_columns(columns: Sequence[str], options: ReadOptions, source: object) 
     unique, required = set(columns), [*options.text_fields, *label_columns(columns, options)]
     if options.label_columns is None and options.labels_field is not None:
         required.append(options.labels_field)
-    hint = "Name yours with text_field (--text-field)."
-    if options.label_columns is not None or options.labels_field is not None:
-        hint = (
-            "Name yours with text_field and labels_field (--text-field, --labels-field), or, if "
-            "every label has its own column, with label_columns (--label-columns '*')."
-        )
-    other = next((d for d in USUAL_DELIMITERS if len(columns) == 1 and d in columns[0]), None)
-    if other is not None:
-        flag = f"--delimiter {'$' * (other == TAB)}{other!r}"
-        hint = f"Name the separator of cells with delimiter ({flag})."
     for name in required:
         if name not in unique:
-            raise DataError(
-                f"{source}: expected a column {name!r}, the columns are: {shown_names(columns)}. "
-                f"{hint}"
-            )
+            hint = _field_hint(name, columns, options, "columns")
+            raise DataError(f"{source}: expected a column {name!r}. {hint}")
+    if "" in required:
+        raise DataError(
+            f"{source}: column {columns.index('') + 1} has no name (a pandas index?). Write the "
+            "file with index=False, or name the label columns with label_columns "
+            "(--label-columns 'a,b')."
+        )
     if len(unique) < len(columns):
         (repeated, _), *_ = Counter(columns).most_common(1)
         raise DataError(f"{source}: the column {shown(repeated)} occurs twice. Rename one of them.")
     used = {*required, *options.other_fields}
     return [name for name in columns if name in used]
+
+
+def _field_hint(
+    name: str, names: Collection[str], options: ReadOptions, kind: str = "fields"
+) -> str:
+    """Return the fields that there are, and how to name the right one."""
+    there = f"The {kind} are: {shown_names(names)}."
+    other = next((d for d in USUAL_DELIMITERS if len(names) == 1 and d in next(iter(names))), None)
+    if kind == "columns" and other is not None:
+        flag = f"--delimiter {'$' * (other == TAB)}{other!r}"
+        return f"{there} If cells are separated by {other!r}, pass {flag}."
+    if name in names:
+        return there
+    hint = did_you_mean(name, names) + there
+    flags = ["--text-field text"] if "text" in names and options.text_field != "text" else []
+    if "labels" in names and options.labels_field not in (None, "labels"):
+        flags.append("--labels-field labels")
+    if flags:
+        return f"{hint} Pass {' '.join(flags)}."
+    if kind == "fields" and name not in options.text_fields:
+        return f"{hint} Name yours with labels_field (--labels-field)."
+    if kind == "fields" or options.label_columns is None is options.labels_field:
+        return f"{hint} Name yours with text_field (--text-field)."
+    return (
+        f"{hint} Name yours with text_field and labels_field (--text-field, --labels-field), or, "
+        "if every label has its own column, with label_columns (--label-columns '*')."
+    )
 
 
 def label_columns(columns: Iterable[str], options: ReadOptions) -> list[str]:
@@ -136,10 +155,9 @@ def _labels(record: Mapping[str, Any], field: str | None, options: ReadOptions) 
         else:
             labels = split_labels(labels, separator)
     if not is_strings(labels):
-        raise RecordError(
-            f"expected a list of strings in field {field!r}, got {shown(labels)}. The fields are: "
-            f"{shown_names(record)}."
-        )
+        got = shown(labels) if field in record else "none"
+        hint = _field_hint(field, record, options)
+        raise RecordError(f"expected a list of strings in field {field!r}, got {got}. {hint}")
     whole_characters(" ".join(labels), field)
     return labels
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from longtail.data import fields
 from longtail.data.documents import (
+    FieldNames,
     LabelNames,
     Omitted,
     ReadOptions,
@@ -42,9 +43,17 @@ def read_jsonl(path: Path, options: ReadOptions, tick: Tick) -> Records:
     """Read one record per non-blank line."""
     if options.label_columns is not None:
         yield LabelNames(tuple(fields.label_columns((), options)))
-    yield from line_records(
-        path, options, tick, lambda at, line, opts: fields.to_document(at, _object(line), opts)
-    )
+    names = dict[str, None]()
+
+    def parse(at: int, line: str, options: ReadOptions) -> Record:
+        record = _object(line)
+        # Of later records only the fields that the options name: few, however many keys there are.
+        new = [name for name in options.other_fields if name in record] if names else record
+        names.update(dict.fromkeys(new))
+        return fields.to_document(at, record, options)
+
+    yield from line_records(path, options, tick, parse)
+    yield FieldNames(names)
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -75,7 +84,7 @@ def read_bioasq(path: Path, options: ReadOptions, tick: Tick) -> Records:
         head = HEAD.match(first)
         body = first[head.end() :].strip().removesuffix(",") if head else ""
         if not head or (body and not _is_json(body)):
-            yield from _whole_file(chain([first], lines), options)
+            yield from _whole_file(path, chain([first], lines), options)
             return
         is_open = True
         for number, line in enumerate(chain([body], lines), start=1):
@@ -98,7 +107,7 @@ def _is_json(text: str) -> bool:
     return False
 
 
-def _whole_file(lines: Iterator[str], options: ReadOptions) -> Iterator[Record]:
+def _whole_file(path: Path, lines: Iterator[str], options: ReadOptions) -> Iterator[Record]:
     pieces, size, details = [], 0, ""
     for line in lines:
         pieces.append(line)
@@ -109,11 +118,13 @@ def _whole_file(lines: Iterator[str], options: ReadOptions) -> Iterator[Record]:
     try:
         articles = _object("".join(pieces)).get("articles")
     except RecordError as error:
-        articles, details = None, f" ({error})"
+        articles, details = None, f" ({str(error).removesuffix('.')})"
     if not isinstance(articles, list) or not articles:
         raise DataError(
-            f'expected {{"articles": [...]}} as in BioASQ Task A, got no articles{details}. For '
-            "one JSON object per line use format='jsonl' (--format jsonl)."
+            f'{path}: expected {{"articles": [...]}} as in BioASQ Task A, got no '
+            f"articles{details}. If the file has one JSON object per line, pass format='jsonl' "
+            "(--format jsonl). If not, write it so, in pandas with "
+            "to_json('data.jsonl', orient='records', lines=True)."
         )
     for number, value in enumerate(articles, start=1):
         yield attempt(_article, f"article {number}", value, options)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from longtail.data.arrow import PREFIX
-from longtail.data.collect import Files, collect, our_errors, usable
+from longtail.data.collect import Files, check_fields, collect, our_errors, usable
 from longtail.data.documents import PART_NAMES, PARTS, Document, ReadOptions, ReadReport
 from longtail.data.files import STANDARD_INPUT, Tick, shown_names
 from longtail.data.formats import FORMATS, format_of_file, format_of_folder, get_format
@@ -22,6 +22,7 @@ from longtail.data.splits import DEFAULT_SPLIT, split
 from longtail.data.textdata import TextData, label_union
 from longtail.errors import DataError, InputError, UnknownNameError, shown, warn
 from longtail.progress import OnProgress, ignore
+from longtail.runs.model import CONFIG_FILE
 
 SHARES = (0.7, 0.1, 0.2)
 # Formats whose suffix other files have too: notes in .txt, settings in .json.
@@ -60,6 +61,7 @@ def read_data(
     with our_errors(source):
         files = resolve(source, format, total)
         data, _ = collect(files, settings, total, progress)
+        check_fields(source, settings, total)
     warn_of_omissions(total, report)
     return data
 
@@ -84,11 +86,18 @@ def iter_texts(
         files = resolve(source, format, report)
 
     def documents() -> Iterator[Document]:
+        is_checked = False
         for path, entry in files:
             with our_errors(path):
                 for record in usable(path, entry, settings, report, tick):
                     if isinstance(record, Document):
+                        if not is_checked and report.fields and len(files) == 1:
+                            # The header of a table: raise before the first document.
+                            check_fields(source, settings, report, ("id_field",))
+                            is_checked = True
                         yield record
+        if not is_checked:
+            check_fields(source, settings, report, ("id_field",))
 
     return documents()
 
@@ -133,13 +142,17 @@ def load_data(
             else:
                 rows = np.array(part_of)
                 parts = {part: data.select(rows == part) for part in PARTS if part in part_of}
-    if "" in parts:
-        divided = split(parts[""], SHARES, split_method, random_state)
-        parts = dict(zip(PARTS, divided, strict=True))
-    if "validation" not in parts:
-        parts["train"], parts["validation"] = split(
-            parts["train"], (0.9, 0.1), split_method, random_state
-        )
+    check_fields(source, settings, total)
+    try:
+        if "" in parts:
+            divided = split(parts[""], SHARES, split_method, random_state)
+            parts = dict(zip(PARTS, divided, strict=True))
+        if "validation" not in parts:
+            parts["train"], parts["validation"] = split(
+                parts["train"], (0.9, 0.1), split_method, random_state
+            )
+    except DataError as error:
+        raise DataError("\n".join([f"{source}: {error}", *total.lines()])) from error
     if min_count:
         parts = frequent_labels(parts, min_count, total)
     warn_of_omissions(total, report)
@@ -197,9 +210,9 @@ def frequent_labels(
     if rare:
         n_all = sum(documents.Y.nnz for documents in parts.values())
         report.notes.append(
-            f"labels with fewer than {min_count} training documents were left out: {len(rare)}, "
-            f"with {rare.total()} of {n_all} assignments; documents without any other label were "
-            f"dropped: {n_dropped}."
+            f"Left out: {len(rare):,} labels with fewer than {min_count:,} training documents "
+            f"({rare.total():,} of {n_all:,} assignments), and {n_dropped:,} documents with no "
+            "other label."
         )
     return kept
 
@@ -259,6 +272,11 @@ def _find_in_folder(root: Path, format: str | None, report: ReadReport) -> dict[
         )
     parts = {part: resolve(entries, format, report) for part, entries in named.items()}
     if not parts:
+        if (root / CONFIG_FILE).is_file():
+            raise DataError(
+                f"{root} is a model folder, as written by `longtail train`. Expected data: a file, "
+                "or a folder with a training part such as train.jsonl."
+            )
         kinds = {kind.name for file in files if (kind := format_of_file(file)) is not None}
         if entry is None and len(kinds) != 1:
             raise DataError(

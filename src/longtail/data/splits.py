@@ -66,7 +66,7 @@ def split_by_ids(data: TextData, ids: Iterable[str]) -> tuple[TextData, TextData
     if data.ids is None:
         raise DataError(
             "a split by ids needs the ids of the documents, and these have none. Name their field "
-            "with id_field when reading."
+            "with id_field (--id-field) when reading."
         )
     known, names = Counter(data.ids), dict.fromkeys(ids)
     if not names:
@@ -118,7 +118,11 @@ def part_sizes(n_documents: int, shares: Shares) -> IntArray:
     if len(shares) < 2 or not all(isinstance(share, Real) and share > 0 for share in shares):
         raise InputError(f"shares must be two or more positive numbers, got {tuple(shares)}.")
     if n_documents < len(shares):
-        raise DataError(f"cannot split {n_documents} documents into {len(shares)} parts.")
+        raise DataError(
+            f"cannot split {n_documents:,} document{'s' * (n_documents != 1)} into {len(shares)} "
+            "parts, each with at least one. Give more documents, or a folder of parts: train, "
+            "validation, test."
+        )
     is_whole = all(isinstance(share, Integral) for share in shares)
     if is_whole and sum(shares) == n_documents:
         return np.array(shares, dtype=np.int64)
@@ -159,14 +163,16 @@ def assign_by_time(dates: Sequence[str] | None, shares: Shares) -> IntArray:
     if dates is None:
         raise DataError(
             "a split by time needs the dates of the documents, and these have none. Name their "
-            "field with date_field when reading, or use the method 'random' or 'stratified'."
+            "field with date_field (--date-field) when reading, or choose another split_method "
+            "(--split-method): random or stratified."
         )
     sizes = part_sizes(len(dates), shares)
     for row, date in enumerate(dates):
         if not ISO_DATE.match(date):
             raise DataError(
-                f"document {row} has the date {date!r}, which is not ISO 8601, such as 1987, "
-                "1987-02 or 1987-02-26. Correct the dates, or use another method."
+                f"document {row + 1:,} has the date {date!r}, expected a date such as 1987, "
+                "1987-02 or 1987-02-26. Correct the dates, or choose another split_method "
+                "(--split-method)."
             )
     days, day_of, n_of_day = np.unique(dates, return_inverse=True, return_counts=True)
     if len(days) < len(sizes):

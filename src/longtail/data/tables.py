@@ -9,6 +9,7 @@ from pathlib import Path
 from longtail.checks import has_surrogate
 from longtail.data.documents import (
     Document,
+    FieldNames,
     LabelNames,
     ReadOptions,
     Record,
@@ -55,6 +56,7 @@ def _read_table(delimiter: str, path: Path, options: ReadOptions, tick: Tick) ->
             elif row and not columns:
                 columns = row
                 check_columns(columns, options, path)
+                yield FieldNames(columns)
                 yield LabelNames(tuple(label_columns(columns, options)))
             elif row:
                 yield attempt(to_document, first, dict(zip(columns, row, strict=True)), options)

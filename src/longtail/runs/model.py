@@ -23,6 +23,7 @@ from longtail.runs import files
 # Makes a folder a model folder: written last, with the list of all other files.
 CONFIG_FILE = "longtail.json"
 CARD_FILE = "README.md"  # the model card, which users may edit
+WORK = ".longtail-work"  # the unfinished training of a model, in its folder
 READY = ".longtail-ready"  # a complete model, to be moved into the folder that contains it
 
 ENGINES = ("torch", "onnx")
@@ -83,6 +84,11 @@ def check_model(folder: Path) -> None:
             f"{folder} is a file. Expected a model folder, as written by `longtail train`."
         )
     if not (whole_folder(folder) / CONFIG_FILE).exists():
+        if files.key_of(folder / WORK):
+            raise DataError(
+                f"{folder} holds an unfinished training, and no model yet. Finish it with: "
+                f"longtail train DATA --out {folder} --resume"
+            )
         what = "has no such file" if folder.is_dir() else "does not exist"
         raise DataError(
             f"{folder} holds no longtail model: expected a {CONFIG_FILE} there, but the folder "

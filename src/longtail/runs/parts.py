@@ -64,7 +64,14 @@ class Parts:
                 raise DataError(
                     f"{out} is unfinished. Resume it with --resume, or start over with --overwrite."
                 )
-            changed = differences(started["settings"], _plain(settings()), ignored)
+            before, now = started["settings"], _plain(settings())
+            if before.get("data") != now.get("data"):
+                raise InputError(
+                    f"the unfinished {out} was made from {before['data']}, not from "
+                    f"{now['data']}. Resume it with {before['data']}, or start over with "
+                    "--overwrite."
+                )
+            changed = differences(before, now, ignored)
             if changed:
                 raise InputError(
                     f"{out} was started with other settings: {'; '.join(changed)}. Resume with the "
@@ -74,7 +81,7 @@ class Parts:
         if resume:
             raise DataError(
                 f"there is nothing to resume: {out} is "
-                f"{'whole already' if out.is_file() else 'not started'}. Leave out --resume."
+                f"{'complete' if out.is_file() else 'not started'}. Leave out --resume."
             )
         check_new(out, overwrite)
         if earlier is not None:
