@@ -32,12 +32,12 @@ from longtail.serve.settings import Service
 
 
 def create_app(service: Service, served: dict[str, Served] | None = None) -> App:
-    """The ASGI application; it loads the models that are not in `served` when it starts."""
+    """The ASGI application; loads the models unless `served` has them."""
+    served = served or {name: Served.load(name, service) for name in service.runs}
     state = State(service, served, Metrics())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await state.start()
         yield
         await state.stop()
 
@@ -60,24 +60,14 @@ def create_app(service: Service, served: dict[str, Served] | None = None) -> App
 class State:
     """The models of a running application, each with its queues."""
 
-    def __init__(
-        self, service: Service, served: dict[str, Served] | None, metrics: Metrics
-    ) -> None:
-        self.service, self.metrics = service, metrics
-        self.served = served or {}
-        self.status = "loading"
-        self.queues: dict[str, Queues] = {}
+    def __init__(self, service: Service, served: dict[str, Served], metrics: Metrics) -> None:
+        self.service, self.served, self.metrics = service, served, metrics
+        self.status = "ready"
+        self.queues = {
+            name: Queues(model, service.limits, metrics) for name, model in served.items()
+        }
         # A thread of its own, so that a slow disk does not delay predictions.
         self.disk = ThreadPoolExecutor(1, "corrections")
-
-    async def start(self) -> None:
-        """Load the models that are not loaded, and open the queues."""
-        for name in self.service.runs:
-            if name not in self.served:
-                self.served[name] = await asyncio.to_thread(Served.load, name, self.service)
-        for name, served in self.served.items():
-            self.queues[name] = Queues(served, self.service.limits, self.metrics)
-        self.status = "ready"
 
     async def stop(self) -> None:
         """Finish the requests that were accepted."""
@@ -103,7 +93,7 @@ def _add_state_routes(app: FastAPI, state: State) -> None:
 
     @app.get("/ready", response_model=schemas.Ready, responses=not_ready, tags=["state"])
     async def ready() -> Any:
-        """Whether the models are loaded and accept requests."""
+        """Whether the models accept requests."""
         is_ready = state.status == "ready"
         body = {"status": state.status, "models": list(state.served) if is_ready else []}
         return JSONResponse(body, 200 if is_ready else 503)

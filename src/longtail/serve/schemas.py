@@ -118,7 +118,7 @@ class Health(BaseModel):
 
 
 class Ready(BaseModel):
-    status: Literal["ready", "loading", "stopping"]
+    status: Literal["ready", "stopping"]
     models: list[str]
 
 
