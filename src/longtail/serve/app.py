@@ -84,6 +84,7 @@ class State:
 
 
 def _add_state_routes(app: FastAPI, state: State) -> None:
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", response_model=schemas.Health, tags=["state"])
     async def health() -> Any:
         """Whether the process answers."""
@@ -91,6 +92,7 @@ def _add_state_routes(app: FastAPI, state: State) -> None:
 
     not_ready: dict[int | str, Any] = {503: {"model": schemas.Ready, "description": "Not ready."}}
 
+    @app.head("/ready", include_in_schema=False)
     @app.get("/ready", response_model=schemas.Ready, responses=not_ready, tags=["state"])
     async def ready() -> Any:
         """Whether the models accept requests."""
@@ -130,15 +132,10 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
         return JSONResponse(state.model(name).details | extra)
 
     @app.get("/models/{name}/labels", response_model=schemas.Labels, **options(404, 422))
-    async def labels(
-        name: str,
-        search: Annotated[str, Query(max_length=1000)] = "",
-        offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
-        limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-    ) -> Any:
+    async def labels(name: str, query: Annotated[schemas.LabelSearch, Query()]) -> Any:
         """Labels, with precision and recall on held-out documents."""
-        total, rows = state.model(name).find_labels(search, offset, limit)
-        return JSONResponse({"total": total, "offset": offset, "labels": rows})
+        total, rows = state.model(name).find_labels(query.search, query.offset, query.limit)
+        return JSONResponse({"total": total, "offset": query.offset, "labels": rows})
 
     @app.post("/models/{name}/predict", response_model=schemas.PredictAnswer, **options(*ERRORS))
     async def predict(name: str, body: schemas.PredictRequest, request: Request) -> Any:

@@ -6,28 +6,29 @@ import { byId, element } from "./dom.js";
 import { mark, marked } from "./editor.js";
 
 const panel = byId("reasons");
+const words = byId("words");
 const MAX_WORDS = 8; // for and against each, in the list; the text shows all
 const WEAKEST = 0.05; // share of the strongest word's value; weaker words are not shown
-const HINT =
-  "Point at a label, or move to it with the Tab key, to see the words for and against it.";
 const NO_WORDS = "No word of the text speaks for or against it.";
 const NO_REASONS = "The service gives reasons only for the best labels; this one ranks lower.";
 
 let requested = null; // {result, names, answer}: one request per text, on first pointing at a label
 
-/** Show the reasons of a label of this result, or the hint. */
+/** Show the reasons of a label of this result instead of the hint. */
 export async function showReasons(view, name) {
   const { result } = view;
+  panel.hidden = name === null && !result?.labels.length;
   panel.classList.toggle("active", name !== null);
   const label = result?.labels.find((each) => each.label === name);
   if (!label || view.stale()) {
     mark([]);
-    const hint = result?.labels.length ? HINT : "";
-    const text = name && !label ? `${name} is not among the labels returned for this text.` : hint;
-    panel.replaceChildren(...(text ? [note(text)] : []));
+    const text = label
+      ? "The text has changed since these labels were predicted."
+      : `${name} is not among the labels returned for this text.`;
+    words.replaceChildren(...(name === null ? [] : [note(text)]));
     return;
   }
-  const show = (...content) => panel.replaceChildren(heading(label, view.strictness), ...content);
+  const show = (...content) => words.replaceChildren(heading(label, view.strictness), ...content);
   try {
     if (requested?.result !== result || !requested.names.has(name)) {
       show(note("Loading the words…"));
