@@ -73,7 +73,7 @@ def test_slow_clients_are_disconnected(serving: Serve, monkeypatch: pytest.Monke
         chunked = raw(port, head + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n{\r\n", pause=0.1)
         assert b"408" in chunked
         nonsense = raw(port, b"\x16\x03\x01 nonsense\r\n\r\n")
-        assert b"400 Bad Request" in nonsense and b'{"error": "expected a request' in nonsense
+        assert b"400 Bad Request" in nonsense and b'{"error": "the request is not valid' in nonsense
         assert b"content-security-policy: default-src" in nonsense
         end = time.monotonic() + 10
         while server.server_state.connections and time.monotonic() < end:

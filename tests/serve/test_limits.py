@@ -210,6 +210,11 @@ def test_reasons_of_a_request_are_bounded(serving: Serve, monkeypatch: pytest.Mo
         for document in client.post(PATH, json=body).json()["documents"]:
             has_reasons = [label["reasons"] is not None for label in document["labels"]]
             assert has_reasons == [True, True, False]
+        named = {"documents": [{"text": "copper"}], "top_k": 3, "reasons_for": ["wheat", "other"]}
+        (document,) = client.post(PATH, json=named).json()["documents"]
+        explained = [each["label"] for each in document["labels"] if each["reasons"] is not None]
+        assert explained == ["wheat"]
+        error_of(client.post(PATH, json=named | {"reasons_for": ["wheat"] * 11}), 422)
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,8 @@ def test_rows_stay_under_the_pointer(open_page: Open, width: int) -> None:
         assert page.locator("#labels .active").count() == 1
 
 
-def test_a_model_without_reasons_gets_one_request_per_text(open_page: Open) -> None:
-    page = open_page(refused=1)
+def test_a_model_without_reasons_gets_one_request_per_label(open_page: Open) -> None:
+    page = open_page(refused=2)
     write(page, TEXT)
     asked: list[Any] = []
 
@@ -186,7 +186,7 @@ def test_a_model_without_reasons_gets_one_request_per_text(open_page: Open) -> N
         row(page, label).hover()
         expect(page.locator("#reasons strong")).to_have_text(label)
         expect(page.locator("#reasons p").last).to_have_text("None of this model.")
-    assert len(asked) == 1 and page.locator("#reasons .error").count() == 0
+    assert len(asked) == 2 and page.locator("#reasons .error").count() == 0
 
 
 def test_the_marks_lie_on_the_words(open_page: Open) -> None:

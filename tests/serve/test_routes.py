@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from longtail import Bag, LongTailClassifier, Training, __version__
-from longtail.serve.queues import MAX_EXPLAINED
+from longtail.serve.schemas import MAX_EXPLAINED
 from longtail.serve.served import PredictQuery, Served
 
 from .conftest import LABELS, TEXTS, Serve

@@ -152,7 +152,8 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
             _check_length(document.text, limits.max_text_length)
         texts = [document.text for document in documents]
         answers = await _in_time(
-            state.queues[name].predict(texts, body.top_k, body.reasons), limits.timeout
+            state.queues[name].predict(texts, body.top_k, body.reasons, body.reasons_for),
+            limits.timeout,
         )
         state.metrics.documents.labels(name).inc(len(documents))
         pairs = zip(documents, answers, strict=True)

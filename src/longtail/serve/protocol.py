@@ -70,9 +70,7 @@ class TimeoutProtocol(H11Protocol):  # type: ignore[misc]
             self._read_timer.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        self._close_with(
-            400, "expected a request in HTTP/1.1, got something that is not. Send one."
-        )
+        self._close_with(400, "the request is not valid HTTP/1.1. Send one that is.")
 
     def _unsupported_upgrade_warning(self) -> None:
         """Nothing: the advice of uvicorn, to install websockets, does not apply."""

@@ -9,11 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from longtail.errors import InputError
 from longtail.serve.batching import Batcher
 from longtail.serve.observe import Metrics
+from longtail.serve.schemas import MAX_EXPLAINED
 from longtail.serve.served import Answer, PredictQuery, Served
 from longtail.serve.settings import Limits
 
-# Labels with reasons in a request: an encoder may take a second or two for each.
-MAX_EXPLAINED = 10
 LABELS_PER_CALL = 4  # of one document, before other requests have a turn
 
 
@@ -36,10 +35,14 @@ class Queues:
         self._reasons = asyncio.Lock()  # first come, first served
 
     async def predict(
-        self, texts: Sequence[str], top_k: int | None, reasons: bool
+        self,
+        texts: Sequence[str],
+        top_k: int | None,
+        reasons: bool,
+        reasons_for: Sequence[str] | None = None,
     ) -> list[list[Answer]]:
-        """The labels of each text; `reasons`: with reasons for MAX_EXPLAINED of the best."""
-        if reasons and len(texts) > MAX_EXPLAINED:
+        """The labels of each text; with reasons for the best of them, or of those named."""
+        if (reasons or reasons_for) and len(texts) > MAX_EXPLAINED:
             raise InputError(
                 f"reasons are given for at most {MAX_EXPLAINED} documents at a time, got "
                 f"{len(texts)}. Send them in several requests, or without reasons."
@@ -48,18 +51,22 @@ class Queues:
         try:
             queries = [PredictQuery(text, top_k) for text in texts]
             answers = await self._predictions.submit(queries)
-            if reasons:
-                await self._add_reasons(texts, answers)
+            if reasons or reasons_for:
+                await self._add_reasons(texts, answers, reasons_for)
             return answers
         finally:
             self._waiting.dec(len(texts))
 
-    async def _add_reasons(self, texts: Sequence[str], answers: list[list[Answer]]) -> None:
-        """Add reasons to the best labels of each text, equally many of each."""
+    async def _add_reasons(
+        self, texts: Sequence[str], answers: list[list[Answer]], only: Sequence[str] | None
+    ) -> None:
+        """Add reasons to MAX_EXPLAINED labels: the best of each text, equally many of each."""
         loop, n_labels = asyncio.get_running_loop(), MAX_EXPLAINED // len(texts)
         for text, answer in zip(texts, answers, strict=True):
-            for start in range(0, min(len(answer), n_labels), LABELS_PER_CALL):
-                part = answer[start : min(start + LABELS_PER_CALL, n_labels)]
+            explained = [label for label in answer if only is None or label["label"] in only]
+            explained = explained[:n_labels]
+            for start in range(0, len(explained), LABELS_PER_CALL):
+                part = explained[start : start + LABELS_PER_CALL]
                 names = [label["label"] for label in part]
                 async with self._reasons:
                     self._observe_reasons(1)

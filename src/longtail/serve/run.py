@@ -23,7 +23,7 @@ WAITING_CONNECTIONS = 1024  # that no worker has accepted yet
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens once the models are loaded; raises if the port cannot be used."""
+    """A socket that does not listen yet; raises if the port cannot be used."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with ExitStack() as stack:
@@ -46,7 +46,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 def serve(
     service: Service, listener: socket.socket, workers: int, started: Callable[[], None]
 ) -> None:
-    """Serve until a signal comes; call `started` once all models are loaded."""
+    """Serve until a signal comes; listen, and call `started`, once all models are loaded."""
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
@@ -72,6 +72,7 @@ def serve(
     with listener, nullcontext() if workers == 1 else _shared_metrics():
         # With several workers too: a damaged model is an error here, before any of them starts.
         served = {name: Served.load(name, service) for name in service.runs}
+        listener.listen(WAITING_CONNECTIONS)
         started()
         if workers == 1:
             make = partial(_app, service, served)

@@ -17,6 +17,8 @@ from pydantic import (
 from longtail.checks import has_surrogate
 
 MAX_TOP_K = 200
+# Labels with reasons in a request: an encoder may take a second or two for each.
+MAX_EXPLAINED = 10
 # Pydantic reports every unknown field: those of a large body would take gigabytes.
 MAX_FIELDS = 20
 Group = Literal["head", "medium", "tail", "unseen"]
@@ -76,7 +78,17 @@ class PredictRequest(Strict):
         le=MAX_TOP_K,
         description="Also return this many of the best labels, predicted or not.",
     )
-    reasons: bool = Field(False, description="Return the words for and against each label.")
+    reasons: bool = Field(
+        False,
+        description=f"Return the words for and against the {MAX_EXPLAINED} best labels; of several "
+        "documents, equally many each.",
+    )
+    reasons_for: list[Label] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_EXPLAINED,
+        description="Return the words for and against these of the labels returned instead.",
+    )
 
 
 class Reason(BaseModel):
