@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -42,6 +44,9 @@ class TimeoutProtocol(H11Protocol):  # type: ignore[misc]
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if sys.platform != "win32":
+            # Otherwise the worker that woke first accepts most or all of a burst.
+            os.sched_yield()
         if len(self.connections) > max_connections():
             self._close_with(503, "too many connections. Try again later.")
         else:
