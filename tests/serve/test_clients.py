@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 
 from longtail.serve import protocol
+from longtail.serve.run import open_socket
 from longtail.serve.served import Served
 
 from .conftest import PATH, TEXT, Serve, Slow, raw, real_server
@@ -70,7 +72,9 @@ def test_slow_clients_are_disconnected(serving: Serve, monkeypatch: pytest.Monke
         assert b"408" in slow_body and b"the body did not arrive within 0.3 seconds" in slow_body
         chunked = raw(port, head + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n{\r\n", pause=0.1)
         assert b"408" in chunked
-        assert b"400" in raw(port, b"\x16\x03\x01 nonsense\r\n\r\n")
+        nonsense = raw(port, b"\x16\x03\x01 nonsense\r\n\r\n")
+        assert b"400 Bad Request" in nonsense and b'{"error": "the request is not valid' in nonsense
+        assert b"content-security-policy: default-src" in nonsense
         end = time.monotonic() + 10
         while server.server_state.connections and time.monotonic() < end:
             time.sleep(0.01)
@@ -97,3 +101,41 @@ def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyP
         while server.server_state.connections and time.monotonic() < end:
             time.sleep(0.01)
         assert not server.server_state.connections
+
+
+def test_connections_are_bounded(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "max_connections", lambda: 3)
+    with real_server(serving().app) as (server, port), ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        while len(server.server_state.connections) < 3:
+            time.sleep(0.01)
+        refused = raw(port)
+        assert b"503 Service Unavailable" in refused and b"retry-after: 1" in refused
+        assert b"too many connections" in refused
+        stack.close()
+        while server.server_state.connections:
+            time.sleep(0.01)
+        assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+
+
+def test_the_limit_of_files_bounds_connections() -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        for soft, expected in ((200, 136), (50, 1), (before[0], None)):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+            number = protocol.max_connections.__wrapped__()
+            assert number == (expected or number) <= protocol.MAX_CONNECTIONS
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_sockets_listen_late_and_send_without_delay() -> None:
+    with open_socket("127.0.0.1", 0) as listener:
+        address = listener.getsockname()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        listener.listen()
+        with socket.create_connection(address), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

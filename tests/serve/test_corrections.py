@@ -151,6 +151,7 @@ def test_wrong_places_of_corrections(run: Path, tmp_path: Path) -> None:
         (tmp_path / "corrections.csv", "expected the name of a .jsonl file"),
         (tmp_path / "nowhere" / "corrections.jsonl", "cannot be written as a file"),
         (tmp_path / "folder.jsonl", "cannot be written as a file"),
+        (Path("/proc/corrections.jsonl"), "cannot be written as a file"),
     ):
         (tmp_path / "folder.jsonl").mkdir(exist_ok=True)
         with pytest.raises(InputError, match=why):

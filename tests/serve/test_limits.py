@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from longtail.errors import DataError, InputError
-from longtail.serve import guard
+from longtail.serve import guard, queues
 from longtail.serve.observe import JsonLines
 from longtail.serve.served import Answer, PredictQuery, Served
 from longtail.serve.settings import Limits
@@ -47,6 +47,7 @@ def error_of(answer: Any, status: int) -> str:
         (b'{"documents": [{"text": "a", "id": 5}]}', "body.documents.0.id is wrong"),
         (b'{"documents": [{"text": "a", "odd": 5}]}', "odd is not a known field"),
         (b'{"documents": [{"text": "\\ud800"}]}', "surrogate"),
+        (b'{"documents": [{"text": "a", "id": "%s"}]}' % (b"x" * 1001), "at most 1000 characters"),
         (b'{"documents": [{"text": "a"}], "top_k": 0}', "top_k"),
         (b'{"documents": [{"text": "a"}], "top_k": true}', "top_k"),
         (b'{"documents": [{"text": "a"}], "top_k": NaN}', "top_k"),
@@ -65,6 +66,8 @@ def test_other_content_types_addresses_and_methods(client: TestClient) -> None:
         assert "expected Content-Type: application/json" in error_of(answer, 422)
     for query in ("limit=0", "limit=x", "offset=-1", "offset=" + "9" * 5000, "limit=1001"):
         error_of(client.get(f"/models/run/labels?{query}"), 422)
+    unknown = client.get("/models/run/labels?serach=copper")
+    assert "query.serach is not a known field" in error_of(unknown, 422)
     error_of(client.post("/models/other/predict", json=TEXT), 404)
     assert "does not take DELETE" in error_of(client.delete(PATH), 405)
     assert "GET /docs" in error_of(client.get("/predict"), 404)
@@ -121,18 +124,18 @@ def test_huge_and_odd_texts_are_answered(client: TestClient) -> None:
 
 def test_the_key_protects_all_but_the_page(serving: Serve) -> None:
     with serving(api_key="secret") as client:
-        for path in ("/health", "/ready", "/", "/static/api.css"):
-            assert client.get(path).status_code == 200
-        for path in ("/models", "/models/run", "/metrics", "/docs", "/openapi.json", "/nothing"):
+        for path in ("/health", "/ready", "/", "/static/api.css", "/docs", "/openapi.json"):
+            answer = client.get(path)
+            assert answer.status_code == 200 and "nickel" not in answer.text
+        for path in ("/models", "/models/run", "/metrics", "/nothing"):
             for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "secret"}):
                 answer = client.get(path, headers=header)
                 assert "Authorization: Bearer KEY" in error_of(answer, 401)
                 assert answer.headers["www-authenticate"] == "Bearer"
         key = {"authorization": "Bearer secret"}
         assert client.get("/models", headers=key).status_code == 200
-        api = client.get("/openapi.json", headers=key).json()
-        assert "securitySchemes" in api["components"]
-        assert "Authorization: Bearer" in client.get("/docs", headers=key).text
+        assert "securitySchemes" in client.get("/openapi.json").json()["components"]
+        assert "Authorization: Bearer" in client.get("/docs").text
 
 
 def test_a_local_service_refuses_the_hosts_of_other_sites(serving: Serve) -> None:
@@ -183,21 +186,35 @@ def test_a_failure_of_the_model_is_a_503_without_a_traceback(
 
 def test_requests_for_reasons_do_not_delay_predictions(serving: Serve, loaded: Served) -> None:
     class Explaining(Served):
-        def explain(self, queries: Any) -> Any:
-            time.sleep(0.05 * len(queries))
-            return [{label: [] for label in one.labels} for one in queries]
+        def explain(self, text: str, labels: list[str]) -> Any:
+            time.sleep(0.1)
+            return {label: [] for label in labels}
 
     with (
         serving(Explaining("run", loaded.classifier, "")) as client,
         ThreadPoolExecutor(1) as pool,
     ):
-        large = {"documents": [{"text": "copper"}] * 16, "reasons": True}
+        large = {"documents": [{"text": "copper"}] * 10, "reasons": True}
         slow = pool.submit(client.post, PATH, json=large)
         time.sleep(0.2)
         for _ in range(3):
             assert client.post(PATH, json=TEXT).status_code == 200
         assert not slow.done()
         assert slow.result().status_code == 200
+
+
+def test_reasons_of_a_request_are_bounded(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "MAX_EXPLAINED", 5)
+    with serving() as client:
+        body = {"documents": [{"text": "copper"}] * 2, "reasons": True, "top_k": 3}
+        for document in client.post(PATH, json=body).json()["documents"]:
+            has_reasons = [label["reasons"] is not None for label in document["labels"]]
+            assert has_reasons == [True, True, False]
+        named = {"documents": [{"text": "copper"}], "top_k": 3, "reasons_for": ["wheat", "other"]}
+        (document,) = client.post(PATH, json=named).json()["documents"]
+        explained = [each["label"] for each in document["labels"] if each["reasons"] is not None]
+        assert explained == ["wheat"]
+        error_of(client.post(PATH, json=named | {"reasons_for": ["wheat"] * 11}), 422)
 
 
 @pytest.mark.parametrize(

@@ -147,8 +147,33 @@ def test_pointing_at_a_label_marks_its_words(open_page: Open) -> None:
     assert marked(page, "for") == []
 
 
-def test_a_model_without_reasons_gets_one_request_per_text(open_page: Open) -> None:
-    page = open_page(refused=1)
+@pytest.mark.parametrize("width", [360, 880, 1280])
+def test_rows_stay_under_the_pointer(open_page: Open, width: int) -> None:
+    page = open_page(viewport={"width": width, "height": 740})
+    write(page, TEXT)
+    for label in ("copper", "wheat"):
+        one = row(page, label)
+        page.hover("h1")
+        one.evaluate("row => row.scrollIntoView({ block: 'center' })")
+        before = one.bounding_box()
+        # Near its top: a row that moves up would leave the pointer.
+        one.hover(position={"x": 5, "y": 3})
+        page.wait_for_selector("#reasons .reasons-line")
+        expect(page.locator("#reasons strong")).to_have_text(label)
+        assert one.bounding_box() == before
+    # At the bottom of the screen, where the words appear.
+    page.hover("h1")
+    one.evaluate("row => row.scrollIntoView({ block: 'end' })")
+    box = one.bounding_box()
+    page.mouse.move(box["x"] + 5, box["y"] + box["height"] / 2)
+    page.wait_for_selector("#reasons .reasons-line")
+    for _ in range(10):
+        page.wait_for_timeout(50)
+        assert page.locator("#labels .active").count() == 1
+
+
+def test_a_model_without_reasons_gets_one_request_per_label(open_page: Open) -> None:
+    page = open_page(refused=2)
     write(page, TEXT)
     asked: list[Any] = []
 
@@ -161,7 +186,7 @@ def test_a_model_without_reasons_gets_one_request_per_text(open_page: Open) -> N
         row(page, label).hover()
         expect(page.locator("#reasons strong")).to_have_text(label)
         expect(page.locator("#reasons p").last).to_have_text("None of this model.")
-    assert len(asked) == 1 and page.locator("#reasons .error").count() == 0
+    assert len(asked) == 2 and page.locator("#reasons .error").count() == 0
 
 
 def test_the_marks_lie_on_the_words(open_page: Open) -> None:
@@ -189,6 +214,7 @@ def test_strictness_moves_the_thresholds(open_page: Open) -> None:
     slider.fill("-5")
     effect = page.locator("#strictness-effect").text_content()
     assert "appear" in effect and "vanish" not in effect
+    assert EVIL[:29] + "…" in effect and EVIL not in effect
     assert {"copper", "wheat"} < predicted(page)
     page.click("#strictness-reset")
     assert predicted(page) == {"copper", "wheat"}

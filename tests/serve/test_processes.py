@@ -1,9 +1,10 @@
-"""The command with two workers: one is killed during requests, the other continues."""
+"""The command with two workers: if one is killed or cannot load, the other continues."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +35,8 @@ def wait_for(check: object, seconds: float = 60.0) -> None:
 
 
 def test_a_killed_worker_is_replaced_while_the_other_continues(run: Path, tmp_path: Path) -> None:
-    corrections, errors = tmp_path / "corrections.jsonl", (tmp_path / "log").open("wb")
+    run, log = Path(shutil.copytree(run, tmp_path / "run")), tmp_path / "log"
+    corrections, errors = tmp_path / "corrections.jsonl", log.open("wb")
     flags = ["--port", "0", "--workers", "2", "--corrections", str(corrections)]
     command = [sys.executable, "-m", "longtail", "serve", str(run), *flags]
     with errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as server:
@@ -73,11 +75,19 @@ def test_a_killed_worker_is_replaced_while_the_other_continues(run: Path, tmp_pa
             text = httpx.get(url + "/metrics").text
             lines = [line for line in text.splitlines() if "corrections_total{" in line]
             assert float(lines[0].split()[-1]) >= len(stored), "the numbers of all workers"
+
+            wait_for(lambda: log.read_text().count("startup complete") == 3)
+            (run / "idf.safetensors").rename(tmp_path / "idf.safetensors")
+            os.kill(min(children_of(server.pid)), signal.SIGKILL)
+            wait_for(lambda: "idf.safetensors is missing" in log.read_text())
+            assert httpx.get(url + "/ready", timeout=60).status_code == 200
+            (tmp_path / "idf.safetensors").rename(run / "idf.safetensors")
+            wait_for(lambda: log.read_text().count("startup complete") == 4)
         finally:
             server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 0
     kept = read_data(corrections, keep_unlabelled=True)
     assert kept.ids is not None and set(stored) <= set(kept.ids)
     assert len(kept.ids) == len(set(kept.ids)) <= len(stored) + statuses.count(0)
-    for line in (tmp_path / "log").read_text().splitlines():
+    for line in log.read_text().splitlines():
         assert "xxx" not in json.dumps(json.loads(line))

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from longtail import Bag, LongTailClassifier, Training, __version__
-from longtail.serve.queues import MAX_REASONS
+from longtail.serve.schemas import MAX_EXPLAINED
 from longtail.serve.served import PredictQuery, Served
 
 from .conftest import LABELS, TEXTS, Serve
@@ -26,14 +26,14 @@ def predict(client: TestClient, *texts: str, **more: Any) -> Any:
 
 
 def test_state(client: TestClient, serving: Serve) -> None:
+    for path in ("/", "/health", "/ready"):
+        assert client.head(path).status_code == 200
     assert client.get("/health").json() == {"status": "ok", "version": __version__}
     assert client.get("/ready").json() == {"status": "ready", "models": ["run"]}
-    not_started = TestClient(serving().app)
-    answer = not_started.get("/ready")
-    assert answer.status_code == 503 and answer.json() == {"status": "loading", "models": []}
     with serving() as stopped:
         pass
-    assert TestClient(stopped.app).get("/ready").json()["status"] == "stopping"
+    answer = TestClient(stopped.app).get("/ready")
+    assert answer.status_code == 503 and answer.json() == {"status": "stopping", "models": []}
 
 
 def test_models(client: TestClient, serving: Serve, loaded: Served) -> None:
@@ -146,9 +146,9 @@ def test_reasons_are_the_strongest_words_in_the_order_of_the_text(
     starts = [reason["start"] for reason in reasons]
     assert starts == sorted(starts) and reasons[0]["value"] != 0
     assert all(text[reason["start"] : reason["end"]] == reason["word"] for reason in reasons)
-    body = {"documents": [{"text": "a"}] * (MAX_REASONS + 1), "reasons": True}
+    body = {"documents": [{"text": "a"}] * (MAX_EXPLAINED + 1), "reasons": True}
     answer = client.post("/models/run/predict", json=body)
-    assert answer.status_code == 422 and "at most 16 documents" in answer.json()["error"]
+    assert answer.status_code == 422 and "at most 10 documents" in answer.json()["error"]
 
 
 def test_reasons_of_the_model(client: TestClient) -> None:

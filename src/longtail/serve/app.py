@@ -32,12 +32,12 @@ from longtail.serve.settings import Service
 
 
 def create_app(service: Service, served: dict[str, Served] | None = None) -> App:
-    """The ASGI application; it loads the models that are not in `served` when it starts."""
+    """The ASGI application; loads the models unless `served` has them."""
+    served = served or {name: Served.load(name, service) for name in service.runs}
     state = State(service, served, Metrics())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await state.start()
         yield
         await state.stop()
 
@@ -60,24 +60,14 @@ def create_app(service: Service, served: dict[str, Served] | None = None) -> App
 class State:
     """The models of a running application, each with its queues."""
 
-    def __init__(
-        self, service: Service, served: dict[str, Served] | None, metrics: Metrics
-    ) -> None:
-        self.service, self.metrics = service, metrics
-        self.served = served or {}
-        self.status = "loading"
-        self.queues: dict[str, Queues] = {}
+    def __init__(self, service: Service, served: dict[str, Served], metrics: Metrics) -> None:
+        self.service, self.served, self.metrics = service, served, metrics
+        self.status = "ready"
+        self.queues = {
+            name: Queues(model, service.limits, metrics) for name, model in served.items()
+        }
         # A thread of its own, so that a slow disk does not delay predictions.
         self.disk = ThreadPoolExecutor(1, "corrections")
-
-    async def start(self) -> None:
-        """Load the models that are not loaded, and open the queues."""
-        for name in self.service.runs:
-            if name not in self.served:
-                self.served[name] = await asyncio.to_thread(Served.load, name, self.service)
-        for name, served in self.served.items():
-            self.queues[name] = Queues(served, self.service.limits, self.metrics)
-        self.status = "ready"
 
     async def stop(self) -> None:
         """Finish the requests that were accepted."""
@@ -94,6 +84,7 @@ class State:
 
 
 def _add_state_routes(app: FastAPI, state: State) -> None:
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", response_model=schemas.Health, tags=["state"])
     async def health() -> Any:
         """Whether the process answers."""
@@ -101,9 +92,10 @@ def _add_state_routes(app: FastAPI, state: State) -> None:
 
     not_ready: dict[int | str, Any] = {503: {"model": schemas.Ready, "description": "Not ready."}}
 
+    @app.head("/ready", include_in_schema=False)
     @app.get("/ready", response_model=schemas.Ready, responses=not_ready, tags=["state"])
     async def ready() -> Any:
-        """Whether the models are loaded and accept requests."""
+        """Whether the models accept requests."""
         is_ready = state.status == "ready"
         body = {"status": state.status, "models": list(state.served) if is_ready else []}
         return JSONResponse(body, 200 if is_ready else 503)
@@ -140,15 +132,10 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
         return JSONResponse(state.model(name).details | extra)
 
     @app.get("/models/{name}/labels", response_model=schemas.Labels, **options(404, 422))
-    async def labels(
-        name: str,
-        search: Annotated[str, Query(max_length=1000)] = "",
-        offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
-        limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-    ) -> Any:
+    async def labels(name: str, query: Annotated[schemas.LabelSearch, Query()]) -> Any:
         """Labels, with precision and recall on held-out documents."""
-        total, rows = state.model(name).find_labels(search, offset, limit)
-        return JSONResponse({"total": total, "offset": offset, "labels": rows})
+        total, rows = state.model(name).find_labels(query.search, query.offset, query.limit)
+        return JSONResponse({"total": total, "offset": query.offset, "labels": rows})
 
     @app.post("/models/{name}/predict", response_model=schemas.PredictAnswer, **options(*ERRORS))
     async def predict(name: str, body: schemas.PredictRequest, request: Request) -> Any:
@@ -165,7 +152,8 @@ def _add_model_routes(app: FastAPI, state: State) -> None:
             _check_length(document.text, limits.max_text_length)
         texts = [document.text for document in documents]
         answers = await _in_time(
-            state.queues[name].predict(texts, body.top_k, body.reasons), limits.timeout
+            state.queues[name].predict(texts, body.top_k, body.reasons, body.reasons_for),
+            limits.timeout,
         )
         state.metrics.documents.labels(name).inc(len(documents))
         pairs = zip(documents, answers, strict=True)

@@ -41,7 +41,7 @@ MAX_BODIES = 50
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # Hosts that the DNS of another site cannot claim.
 LOCAL = re.compile(r"(?:localhost|[\d.]+|\[[\da-f:.]+\])(?::\d*)?", re.ASCII | re.IGNORECASE)
-OPEN_ROUTES = ("/health", "/ready", "/")
+OPEN_ROUTES = ("/health", "/ready", "/", "/docs", "/openapi.json")
 CRASHED = "the service failed on this request; its log says where. Report it if it happens again."
 
 log = logging.getLogger(LOG)

@@ -82,7 +82,8 @@ class JsonLines(logging.Formatter):
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "message": record.getMessage(),
+            # asyncio and uvicorn append tracebacks and objects, which may quote texts.
+            "message": record.getMessage().partition("\n")[0],
             **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[0]:
@@ -99,6 +100,6 @@ LOG_CONFIG: dict[str, Any] = {
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "loggers": {
         name: {"handlers": ["stderr"], "level": "INFO", "propagate": False}
-        for name in ("uvicorn", LOG)
+        for name in ("uvicorn", "asyncio", LOG)
     },
 }

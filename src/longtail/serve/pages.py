@@ -28,6 +28,7 @@ def add_pages(app: FastAPI) -> None:
         mime_type = MIME_TYPES[PurePath(name).suffix]
         return Response(_files()[name], media_type=mime_type, headers=REVALIDATE)
 
+    @app.head("/", include_in_schema=False)
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return static_file("index.html")

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP/1.1 protocol with timeouts for clients that send headers or read answers slowly.
+"""uvicorn's HTTP/1.1 protocol with a bound of connections, and with timeouts for slow clients.
 
 `guard.py` has the timeout of bodies.
 """
@@ -7,30 +7,50 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
+from functools import cache
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from longtail.serve.guard import HEADERS, RETRY_SECONDS
+
 HEADER_SECONDS = 10.0
 READ_SECONDS = 30.0
-BODY = json.dumps(
-    {"error": f"the headers did not arrive within {HEADER_SECONDS:g} seconds. Send them again."}
-)
-TOO_SLOW = (
-    "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    f"Content-Length: {len(BODY)}\r\n\r\n{BODY}"
-)
+MAX_CONNECTIONS = 4096  # of a process
+OTHER_FILES = 64  # descriptors for models, the log, corrections, and connections being refused
+
+
+@cache
+def max_connections() -> int:
+    """Connections that the limit of file descriptors allows."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return MAX_CONNECTIONS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(1, min(MAX_CONNECTIONS, soft - OTHER_FILES))
 
 
 class TimeoutProtocol(H11Protocol):  # type: ignore[misc]
-    """Closes a connection that sends its headers too late, or does not read its answer."""
+    """Closes a connection that is one too many, sends its headers too late, or does not read."""
 
     _header_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._wait_for_headers()
+        if sys.platform != "win32":
+            # Otherwise the worker that woke first accepts most or all of a burst.
+            os.sched_yield()
+        if len(self.connections) > max_connections():
+            self._close_with(503, "too many connections. Try again later.")
+        else:
+            self._wait_for_headers()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -54,14 +74,31 @@ class TimeoutProtocol(H11Protocol):  # type: ignore[misc]
         if self._read_timer is not None:
             self._read_timer.cancel()
 
+    def send_400_response(self, msg: str) -> None:
+        self._close_with(400, "the request is not valid HTTP/1.1. Send one that is.")
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing: the advice of uvicorn, to install websockets, does not apply."""
+
     def _wait_for_headers(self) -> None:
-        self._header_timer = self.loop.call_later(HEADER_SECONDS, self._cut)
+        message = f"the headers did not arrive within {HEADER_SECONDS:g} seconds. Send them again."
+        self._header_timer = self.loop.call_later(HEADER_SECONDS, self._close_with, 408, message)
 
     def _stop_waiting(self) -> None:
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
 
-    def _cut(self) -> None:
-        self.transport.write(TOO_SLOW.encode())
+    def _close_with(self, status: int, message: str) -> None:
+        """Answer a connection without a request."""
+        body = json.dumps({"error": message}).encode()
+        lines = [
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(),
+            b"content-type: application/json",
+            b"content-length: %d" % len(body),
+            b"connection: close",
+            *(b"%b: %b" % header for header in HEADERS),
+            *([b"retry-after: %d" % RETRY_SECONDS] if status == 503 else []),
+        ]
+        self.transport.write(b"\r\n".join([*lines, b"", body]))
         self.transport.close()

@@ -17,6 +17,8 @@ from pydantic import (
 from longtail.checks import has_surrogate
 
 MAX_TOP_K = 200
+# Labels with reasons in a request: an encoder may take a second or two for each.
+MAX_EXPLAINED = 10
 # Pydantic reports every unknown field: those of a large body would take gigabytes.
 MAX_FIELDS = 20
 Group = Literal["head", "medium", "tail", "unseen"]
@@ -28,9 +30,12 @@ def _check_text(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_check_text)]
-Id = Annotated[Text, StringConstraints(max_length=1000)]
-Label = Annotated[Text, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
+CHECK = AfterValidator(_check_text)  # after the limits, whose messages then speak of characters
+Text = Annotated[str, CHECK]
+Id = Annotated[str, StringConstraints(max_length=1000), CHECK]
+Prefix = Annotated[str, StringConstraints(min_length=1, max_length=1000), CHECK]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S"), CHECK]
+Written = Annotated[str, StringConstraints(min_length=1, pattern=r"\S"), CHECK]
 
 
 class Strict(BaseModel):
@@ -45,6 +50,16 @@ class Strict(BaseModel):
         if isinstance(value, dict) and len(value) > MAX_FIELDS:
             raise ValueError(f"an object of {len(value):,} fields")
         return value
+
+
+class LabelSearch(BaseModel):
+    """The query of GET /models/{name}/labels."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    search: str = Field("", max_length=1000)
+    offset: int = Field(0, ge=0, le=2**31)
+    limit: int = Field(50, ge=1, le=1000)
 
 
 class Document(Strict):
@@ -63,7 +78,17 @@ class PredictRequest(Strict):
         le=MAX_TOP_K,
         description="Also return this many of the best labels, predicted or not.",
     )
-    reasons: bool = Field(False, description="Return the words for and against each label.")
+    reasons: bool = Field(
+        False,
+        description=f"Return the words for and against the {MAX_EXPLAINED} best labels; of several "
+        "documents, equally many each.",
+    )
+    reasons_for: list[Label] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_EXPLAINED,
+        description="Return the words for and against these of the labels returned instead.",
+    )
 
 
 class Reason(BaseModel):
@@ -94,9 +119,9 @@ class PredictAnswer(BaseModel):
 
 
 class Correction(Strict):
-    text: Text = Field(min_length=1, pattern=r"\S", examples=["Robusta coffee exports rose 4 pct"])
+    text: Written = Field(examples=["Robusta coffee exports rose 4 pct"])
     labels: list[Label] = Field(max_length=1000, examples=[["coffee"]])
-    id: Annotated[Id, Field(min_length=1)] | None = Field(
+    id: Prefix | None = Field(
         None, description="Prefix of the id in the file; a unique suffix is added."
     )
     predicted: list[Label] | None = Field(None, max_length=1000)
@@ -118,7 +143,7 @@ class Health(BaseModel):
 
 
 class Ready(BaseModel):
-    status: Literal["ready", "loading", "stopping"]
+    status: Literal["ready", "stopping"]
     models: list[str]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from longtail.serve.settings import Service
 
 MAX_WORDS = 30  # of the reasons of a label, the strongest ones
-MAX_EXPLAINED = 20  # labels of a document with reasons
 UNSEEN = "unseen"
 Answer = dict[str, Any]
 
@@ -27,13 +25,6 @@ class PredictQuery(NamedTuple):
 
     text: str
     top_k: int | None = None
-
-
-class ExplainQuery(NamedTuple):
-    """A text, and the labels to give reasons for."""
-
-    text: str
-    labels: tuple[str, ...]
 
 
 class Served:
@@ -118,21 +109,18 @@ class Served:
             "reasons": None,
         }
 
-    def explain(self, queries: list[ExplainQuery]) -> list[dict[str, list[Answer]]]:
-        """The strongest words for or against each label of each text, in the order of the text."""
-        answers = []
-        for text, labels in queries:
-            (explanation,) = self.classifier.explain([text], list(labels))
-            reasons: dict[str, list[Answer]] = defaultdict(list)
-            for label, values in zip(explanation.labels, explanation.values, strict=True):
-                strongest = np.argsort(-np.abs(values), kind="stable")[:MAX_WORDS]
-                for word in sorted(strongest[values[strongest] != 0].tolist()):
-                    start, end = map(int, explanation.words[word])
-                    value = _rounded(float(values[word]))
-                    reason = {"start": start, "end": end, "word": text[start:end], "value": value}
-                    reasons[str(label)].append(reason)
-            answers.append({label: reasons[label] for label in labels})
-        return answers
+    def explain(self, text: str, labels: list[str]) -> dict[str, list[Answer]]:
+        """The strongest words for or against each label of a text, in the order of the text."""
+        (explanation,) = self.classifier.explain([text], labels)
+        reasons: dict[str, list[Answer]] = {label: [] for label in labels}
+        for label, values in zip(explanation.labels, explanation.values, strict=True):
+            strongest = np.argsort(-np.abs(values), kind="stable")[:MAX_WORDS]
+            for word in sorted(strongest[values[strongest] != 0].tolist()):
+                start, end = map(int, explanation.words[word])
+                value = _rounded(float(values[word]))
+                reason = {"start": start, "end": end, "word": text[start:end], "value": value}
+                reasons[str(label)].append(reason)
+        return reasons
 
     def find_labels(self, search: str, offset: int, limit: int) -> tuple[int, list[Answer]]:
         """The number of labels that contain a string, and one page of them.

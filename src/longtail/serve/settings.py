@@ -100,5 +100,10 @@ def check_corrections(service: Service) -> None:
         for run in service.runs.values():
             if path.resolve().is_relative_to(run.resolve()):
                 raise InputError(f"{path} is inside the model {run}. Choose another --corrections.")
-        if not path.parent.is_dir() or (path.exists() and not path.is_file()):
-            raise InputError(f"{path} cannot be written as a file. Choose another --corrections.")
+        try:
+            path.open("ab").close()
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be written as a file ({error.strerror or error}). Choose another "
+                "--corrections."
+            ) from error

@@ -6,41 +6,43 @@ import { byId, element } from "./dom.js";
 import { mark, marked } from "./editor.js";
 
 const panel = byId("reasons");
+const words = byId("words");
 const MAX_WORDS = 8; // for and against each, in the list; the text shows all
 const WEAKEST = 0.05; // share of the strongest word's value; weaker words are not shown
-const HINT =
-  "Point at a label, or move to it with the Tab key, to see the words for and against it.";
 const NO_WORDS = "No word of the text speaks for or against it.";
-const NO_REASONS = "The service gives reasons only for the best labels; this one ranks lower.";
 
-let requested = null; // {result, names, answer}: one request per text, on first pointing at a label
+let requested = null; // {result, answers}: a request per label, on first pointing at it
+let pending = new AbortController(); // of the last request: an encoder takes seconds for each
 
-/** Show the reasons of a label of this result, or the hint. */
+/** Show the reasons of a label of this result instead of the hint. */
 export async function showReasons(view, name) {
   const { result } = view;
+  panel.hidden = name === null && !result?.labels.length;
   panel.classList.toggle("active", name !== null);
   const label = result?.labels.find((each) => each.label === name);
   if (!label || view.stale()) {
     mark([]);
-    const hint = result?.labels.length ? HINT : "";
-    const text = name && !label ? `${name} is not among the labels returned for this text.` : hint;
-    panel.replaceChildren(...(text ? [note(text)] : []));
+    const text = label
+      ? "The text has changed since these labels were predicted."
+      : `${name} is not among the labels returned for this text.`;
+    words.replaceChildren(...(name === null ? [] : [note(text)]));
     return;
   }
-  const show = (...content) => panel.replaceChildren(heading(label, view.strictness), ...content);
+  const show = (...content) => words.replaceChildren(heading(label, view.strictness), ...content);
   try {
-    if (requested?.result !== result || !requested.names.has(name)) {
+    if (requested?.result !== result) requested = { result, answers: new Map() };
+    if (!requested.answers.has(name)) {
+      mark([]);
       show(note("Loading the words…"));
-      const names = new Set(view.shown().map((each) => each.label));
-      requested = { result, names, answer: request(view) };
+      requested.answers.set(name, request(result, label));
     }
-    const reasons = (await requested.answer).get(name);
+    const reasons = await requested.answers.get(name);
     if (view.active !== name || view.result !== result || view.stale()) return;
-    mark(reasons ?? []);
-    show(...(reasons?.length ? lists(reasons) : [note(reasons ? NO_WORDS : NO_REASONS)]));
+    mark(reasons);
+    show(...(reasons.length ? lists(reasons) : [note(NO_WORDS)]));
   } catch (error) {
     const final = error.status === 422; // such as from a model without reasons
-    if (requested?.result === result && !final) requested = null; // pointing again retries
+    if (requested.result === result && !final) requested.answers.delete(name); // pointing retries
     if (view.active === name && view.result === result)
       show(note(error.message, final ? "soft" : "message error"));
   }
@@ -48,16 +50,20 @@ export async function showReasons(view, name) {
 
 const note = (text, style = "soft") => element("p", { class: style }, text);
 
-/** Reasons by label, for the labels that are shown. */
-async function request(view) {
-  const { result } = view;
-  const last = Math.max(0, ...view.shown().map((label) => result.labels.indexOf(label))) + 1;
-  const answer = await call(modelPath(result.model, "/predict"), {
-    body: { documents: [{ text: result.text }], top_k: last, reasons: true },
+/** The reasons of a label; drops the request for another one. */
+async function request({ model, text, labels }, label) {
+  pending.abort();
+  pending = new AbortController();
+  const answer = await call(modelPath(model, "/predict"), {
+    body: {
+      documents: [{ text }],
+      top_k: labels.indexOf(label) + 1,
+      reasons_for: [label.label],
+    },
+    signal: pending.signal,
   });
-  return new Map(
-    answer.documents[0].labels.map(({ label, reasons }) => [label, reasons && strong(reasons)]),
-  );
+  const found = answer.documents[0].labels.find((each) => each.label === label.label);
+  return strong(found?.reasons ?? []);
 }
 
 function strong(reasons) {

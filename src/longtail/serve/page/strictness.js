@@ -5,6 +5,7 @@ import { byId } from "./dom.js";
 
 const slider = byId("strictness");
 const MAX_NAMES = 5; // of labels that appear or vanish; the list shows them all
+const MAX_CHARACTERS = 30; // of each name
 const RANGES = { logit: { max: 5, step: 0.1 }, margin: { max: 2, step: 0.05 } };
 
 /** Call back with the strictness when it changes. */
@@ -42,8 +43,15 @@ export function showStrictness(strictness, labels) {
 
 function phrase(labels, verb) {
   if (labels.length === 0) return "";
-  const names = labels.slice(0, MAX_NAMES).map(({ label }) => label);
+  const names = labels.slice(0, MAX_NAMES).map(({ label }) => shortened(label));
   const rest = labels.length > MAX_NAMES ? ` and ${labels.length - MAX_NAMES} more` : "";
   const ending = labels.length > 1 ? "" : verb === "vanish" ? "es" : "s";
   return `${names.join(", ")}${rest} ${verb}${ending}`;
+}
+
+function shortened(name) {
+  const characters = [...name];
+  return characters.length > MAX_CHARACTERS
+    ? `${characters.slice(0, MAX_CHARACTERS - 1).join("")}…`
+    : name;
 }
