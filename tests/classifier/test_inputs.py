@@ -167,7 +167,7 @@ def test_texts_that_are_refused(texts: Any, message: str) -> None:
         check_texts(texts)
 
 
-@given(st.lists(st.text(alphabet=st.characters(), max_size=20), max_size=4))
+@given(st.lists(st.text(max_size=20), max_size=4))
 def test_only_surrogates_are_replaced(texts: list[str]) -> None:
     halves = [text + "\ud800" + text for text in texts]
     assert check_texts(texts) == texts
