@@ -4,8 +4,8 @@
     python benchmarks/default.py pubmed_mesh --min-count pubmed_mesh=5 --only omikuji longtail
 
 FOLDER holds train.jsonl(.gz), test.jsonl(.gz) and perhaps validation.jsonl(.gz). The documents are
-read as `longtail train` reads them: without a validation file a tenth of train is held out at
-random, seed 0. Labels are those of train, with `--min-count N` those of at least N documents, for
+read as `longtail train` reads them: without a validation file a stratified tenth of train is held
+out. Labels are those of train, with `--min-count N` those of at least N documents, for
 all systems. A document without labels is an example of none.
 
 The peers of benchmarks/peers.py run in a virtual environment of their own (--peers-venv, made if
