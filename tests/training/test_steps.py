@@ -213,8 +213,8 @@ def test_a_prediction_on_a_cpu_takes_few_tokens_at_a_time() -> None:
     lengths = [600, 4, 512, 200, 200, 200, 8] + [4] * 200
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     encoded = EncodedTokens(np.zeros(offsets[-1], np.int32), offsets, 0, 1000)
-    parts = steps._batches(encoded, 256, torch.device("cpu"))
+    parts = steps.prediction_batches(encoded, 256, torch.device("cpu"))
     assert sorted(np.concatenate(parts).tolist()) == list(range(207))
     sizes = [(len(rows), int(encoded.lengths[rows].max())) for rows in parts]
     assert sizes == [(1, 600), (1, 512), (2, 200), (2, 200), (128, 4), (73, 4)]
-    assert len(steps._batches(encoded, 256, torch.device("meta"))) == 1
+    assert len(steps.prediction_batches(encoded, 256, torch.device("meta"))) == 1

@@ -22,8 +22,8 @@ from longtail.models.base import Engine, FitContext, Floats, MakeLoss, TextModel
 from longtail.models.explanation import Contributions
 from longtail.models.words import Spans
 from longtail.runs.files import check_regular
-from longtail.training.encoded import sorted_batches
 from longtail.training.settings import Training
+from longtail.training.steps import prediction_batches
 
 MODEL_FILE = "model.onnx"
 # Weights of more than 2 GB, which do not fit into one ONNX file.
@@ -61,7 +61,8 @@ class OnnxModel(TextModel):
         scores = np.empty((len(encoded), self._n_labels), dtype=np.float32)
         # int8 scales the activations of a batch together, so that scores would depend on the other
         # texts. One by one is no slower.
-        for rows in sorted_batches(encoded.lengths, 1 if self.is_int8 else BATCH):
+        size = 1 if self.is_int8 else BATCH
+        for rows in prediction_batches(encoded, size, torch.device("cpu")):
             scores[rows] = self._batch(encoded, rows)
         return scores
 

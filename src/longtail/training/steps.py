@@ -216,7 +216,7 @@ def predict_logits(
             torch.cuda.empty_cache()
 
 
-def _batches(encoded: Encoded, batch_size: int, device: torch.device) -> list[IntArray]:
+def prediction_batches(encoded: Encoded, batch_size: int, device: torch.device) -> list[IntArray]:
     """Batches of similar lengths; on a CPU they have few tokens."""
     batches = sorted_batches(encoded.lengths, batch_size)
     if device.type != "cpu" or not isinstance(encoded, EncodedTokens):
@@ -238,7 +238,7 @@ def _predict(network: nn.Module, encoded: Encoded, batch_size: int) -> NDArray[n
     half = device.type == "cuda" and isinstance(encoded, EncodedTokens)
     half = half and torch.cuda.is_bf16_supported()
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
-        for rows in _batches(encoded, batch_size, device):
+        for rows in prediction_batches(encoded, batch_size, device):
             inputs = {k: v.to(device) for k, v in encoded.batch(rows).items()}
             batch = network(**inputs).float().cpu().numpy()
             if logits is None:
