@@ -96,9 +96,10 @@ def takes(
     """
 
     def decorate(verb: Verb) -> Verb:
-        own = dict(inspect.signature(verb, eval_str=True).parameters)
-        own.pop(HELP_ALL.name, None)  # of a verb that is wrapped twice
-        parameters = [flags[0] if p.name == name else p for p in own.values()] + flags[1:]
+        signature = inspect.signature(verb, eval_str=True).parameters.values()
+        # A verb that is wrapped twice has --help-all already.
+        before = [p for p in signature if p.name != HELP_ALL.name]
+        parameters = [flags[0] if p.name == name else p for p in before] + flags[1:]
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
         parameters.append(HELP_ALL)
 

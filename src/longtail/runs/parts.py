@@ -19,7 +19,7 @@ from longtail.runs.workspace import Workspace, differences
 
 # The settings at the start, and the checksum of the complete output just before it is renamed.
 STARTED, WHOLE = "started.json", "whole.json"
-# A part is written after so many records or seconds.
+# A part is written after this many records or seconds.
 MOST_RECORDS, SECONDS = 10_000, 30.0
 
 Records = Iterator[dict[str, Any]]

@@ -136,9 +136,7 @@ def solve_hinge(
         n = np.array([len(start[k].alpha) if start else 0 for k in labels])
         limit = max(fewest, PER_POSITIVE * most)
         capacity = min(len(norms), max(most, n.max(initial=0)) + (rounds + 1) * limit)
-        used, alpha = np.zeros((len(labels), capacity), np.int32), np.zeros((len(labels), capacity))
-        for k in np.flatnonzero(n):
-            used[k, : n[k]], alpha[k, : n[k]] = start[labels[k]]
+        used, alpha = _padded([start[k] for k in labels] if start else [], len(labels), capacity)
         solved = _solve_chunk(
             X,
             norms,
@@ -165,10 +163,25 @@ def solve_hinge(
         progress(Progress("solving", done, n_labels, "labels"))
     if duals is not None:
         duals[:] = solutions
-    starts = np.cumsum([0, *(len(values) for _, values in weights)])
-    indices = np.concatenate([np.zeros(0, np.int32), *(columns for columns, _ in weights)])
-    values = np.concatenate([np.zeros(0, np.float32), *(values for _, values in weights)])
-    return sp.csr_matrix((values, indices, starts), shape=(n_labels, features.shape[1]))
+    return _stacked(weights, features.shape[1])
+
+
+def _padded(duals: Duals, n_labels: int, capacity: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Working sets and dual variables, labels x capacity, with zeros behind those given."""
+    documents = np.zeros((n_labels, capacity), np.int32)
+    alpha = np.zeros((n_labels, capacity))
+    for k, dual in enumerate(duals):
+        size = len(dual.alpha)
+        documents[k, :size], alpha[k, :size] = dual
+    return documents, alpha
+
+
+def _stacked(rows: list[Any], n_columns: int) -> sp.csr_matrix:
+    """The matrix of rows given as columns and values."""
+    starts = np.cumsum([0, *(len(values) for _, values in rows)])
+    columns = np.concatenate([np.zeros(0, np.int32), *(columns for columns, _ in rows)])
+    values = np.concatenate([np.zeros(0, np.float32), *(values for _, values in rows)])
+    return sp.csr_matrix((values, columns, starts), shape=(len(rows), n_columns))
 
 
 _jit = numba.njit(nogil=True, cache=True)

@@ -62,8 +62,8 @@ async function request({ model, text, labels }, label) {
     },
     signal: pending.signal,
   });
-  const found = answer.documents[0].labels.find((each) => each.label === label.label);
-  return strong(found?.reasons ?? []);
+  const row = answer.documents[0].labels.find(({ label: name }) => name === label.label);
+  return strong(row?.reasons ?? []);
 }
 
 function strong(reasons) {
