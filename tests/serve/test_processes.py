@@ -44,7 +44,8 @@ def test_a_killed_worker_is_replaced_while_the_other_continues(run: Path, tmp_pa
             assert server.stdout is not None
             url = server.stdout.readline().decode().split()[0]
             wait_for(lambda: httpx.get(url + "/ready", timeout=60).status_code == 200)
-            wait_for(lambda: len(children_of(server.pid)) == 2)
+            # Both have started: one killed earlier would never log that it has.
+            wait_for(lambda: log.read_text().count("startup complete") == 2)
             before, stored, statuses, stop = children_of(server.pid), [], [], threading.Event()
 
             def send(name: str) -> None:
