@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,6 +15,8 @@ from longtail.training.encoded import (
     DeviceFeed,
     HostFeed,
     epoch_batches,
+    level_batches,
+    packed_width,
     padded_width,
     sorted_batches,
 )
@@ -20,7 +24,9 @@ from longtail.training.encoded import (
 from .cases import documents, make_tokens
 
 CPU = torch.device("cpu")
-text_lengths = st.lists(st.integers(0, 600), max_size=300).map(np.array)
+text_lengths = st.lists(st.integers(0, 600), max_size=300).map(
+    lambda lengths: np.array(lengths, dtype=np.int64)
+)
 
 
 @given(text_lengths, st.integers(1, 40), st.integers(0, 5), st.integers(0, 5))
@@ -28,21 +34,27 @@ def test_batches_have_every_document_once(
     lengths: np.ndarray, size: int, seed: int, epoch: int
 ) -> None:
     shuffled, ordered = epoch_batches(lengths, size, seed, epoch), sorted_batches(lengths, size)
-    for batches in (shuffled, ordered):
+    level = level_batches(lengths, size, seed, epoch)
+    for batches in (level, shuffled, ordered):
         rows = np.concatenate(batches) if batches else np.zeros(0, dtype=int)
         assert sorted(rows.tolist()) == list(range(len(lengths)))
         assert len(batches) == -(-len(lengths) // size)
-        assert sum(len(batch) < size for batch in batches) <= 1
+        if batches is level:
+            sizes = [len(batch) for batch in batches]
+            assert max(sizes, default=0) - min(sizes, default=0) <= 1
+        else:
+            assert sum(len(batch) < size for batch in batches) <= 1
     # For predictions the longest come first.
     assert (np.diff(lengths[rows]) <= 0).all()
     again = epoch_batches(lengths, size, seed, epoch)
     assert all((first == second).all() for first, second in zip(shuffled, again, strict=True))
 
 
-def test_epochs_and_seeds_differ() -> None:
+@pytest.mark.parametrize("make", [epoch_batches, level_batches])
+def test_epochs_and_seeds_differ(make: Callable[..., list[np.ndarray]]) -> None:
     lengths = np.random.default_rng(0).integers(1, 500, size=200)
     sets = [
-        {tuple(sorted(batch.tolist())) for batch in epoch_batches(lengths, 8, seed, epoch)}
+        {tuple(sorted(batch.tolist())) for batch in make(lengths, 8, seed, epoch)}
         for seed, epoch in ((0, 0), (0, 1), (1, 0))
     ]
     # Not only in another order: other documents share a batch.
@@ -62,6 +74,26 @@ def test_there_is_little_padding(n: int, most: float) -> None:
     assert padding([shuffled[k : k + 32] for k in range(0, n, 32)]) > 0.5
     bucketed = padding(epoch_batches(lengths, 32, 0, 0))
     assert padding(sorted_batches(lengths, 32)) <= bucketed < most
+
+
+def test_level_batches_have_equal_sums() -> None:
+    """So that one graph serves all batches: lengths as in news."""
+    lengths = np.random.default_rng(1).lognormal(4.5, 0.8, size=7001).clip(5, 512).astype(np.int64)
+    widths = set()
+    for epoch in range(3):
+        for rows in level_batches(lengths, 32, 0, epoch):
+            n_tokens = int(lengths[rows].sum())
+            widths.add(packed_width(n_tokens, lengths.mean() * 32))
+            assert n_tokens <= max(widths)
+    (width,) = widths
+    assert width < 1.03 * lengths.mean() * 32
+
+
+@given(st.integers(1, 100_000), st.integers(1, 100_000))
+def test_packed_width(n_tokens: int, expected: int) -> None:
+    width = packed_width(n_tokens, expected)
+    assert n_tokens <= width and width % 64 == 0
+    assert width <= max(n_tokens + 512, 1.01 * expected + 80)
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000))

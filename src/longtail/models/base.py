@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -160,28 +161,37 @@ class NetworkModel(TextModel):
 
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
         encoded = self.prepare(data, context)
-        Trainer(
-            self.network,
-            encoded,
-            data.Y,
-            loss(data.stats()),
-            training.resolved(self.settings.training_defaults),
-            partial=Partial(data.unknown, data.weights),
-            is_head=self.is_head,
-            bf16=self.bf16,
-            seed=context.seed,
-            validation=context.validation(self),
-            checkpoints=context.checkpoints,
-            progress=context.progress,
-            note=context.note,
-            stop=context.stop,
-            describe=context.describe,
-        ).train()
+        training = training.resolved(self.settings.training_defaults)
+        with self.packing(encoded, training, context.note) as packed:
+            Trainer(
+                self.network,
+                encoded,
+                data.Y,
+                loss(data.stats()),
+                training,
+                partial=Partial(data.unknown, data.weights),
+                is_head=self.is_head,
+                bf16=self.bf16,
+                packed=packed,
+                seed=context.seed,
+                validation=context.validation(self),
+                checkpoints=context.checkpoints,
+                progress=context.progress,
+                note=context.note,
+                stop=context.stop,
+                describe=context.describe,
+            ).train()
         self.to_device(device_of(training.device))
 
     @abstractmethod
     def prepare(self, data: TextData, context: FitContext) -> Encoded:
         """Build the network and its encoding; return the encoded documents."""
+
+    def packing(
+        self, encoded: Any, training: Training, note: Callable[[str], None]
+    ) -> AbstractContextManager[bool]:
+        """Context in which the network takes packed documents, if that is faster and possible."""
+        return nullcontext(False)
 
     @abstractmethod
     def is_head(self, parameter: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -23,13 +23,19 @@ from longtail.models.base import FitContext, NetworkModel, load_network
 from longtail.models.explanation import Contributions
 from longtail.models.foreign import check_encoder
 from longtail.models.integrated import integrated_gradients
+from longtail.models.packed import PackedEncoder, pack
 from longtail.models.settings import Encoder
 from longtail.models.tokens import tokenize, tokens_of
 from longtail.models.words import Pieces, Spans, spread
+from longtail.training.devices import device_of, n_processes
 from longtail.training.encoded import Encoded, EncodedTokens
+from longtail.training.packed import Layout, has_kernels
+from longtail.training.settings import Training
 
 HEAD_FILE = "head.safetensors"
 LIMITS_FILE = "limits.json"  # written for an exported encoder, which has no weights to read it from
+# From so many steps on, compiled layers save more than the 5 to 15 s of their compilation.
+COMPILED_STEPS = 2000
 # What transformers raises for a folder that is incomplete, damaged, or of an unknown kind.
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
 # Files of an encoder, with all names that transformers reads.
@@ -67,6 +73,35 @@ class EncoderModel(NetworkModel):
         self.load_pretrained(data.label_names)
         encoded: Encoded = context.encode(self)
         return encoded
+
+    @contextmanager
+    def packing(
+        self, encoded: Any, training: Training, note: Callable[[str], None]
+    ) -> Iterator[bool]:
+        device, network = device_of(training.device), self.network
+        usable = training.acceleration != "off" and n_processes() == 1 and has_kernels(device)
+        if not usable or not isinstance(network, MeanNetwork):
+            yield False
+            return
+        network.to(device)
+        checked = np.unique([0, len(encoded) - 1, int(encoded.lengths.argmax())])
+        documents = [encoded.select(checked[k : k + 1]).tokens for k in range(len(checked))]
+        tokens = [torch.from_numpy(tokens).long().to(device) for tokens in documents]
+        network.packed = packed = pack(self._pretrained, tokens)
+        if packed is None:
+            yield False
+            return
+        assert training.epochs and training.batch_size
+        if training.epochs * len(encoded) >= COMPILED_STEPS * training.batch_size:
+            packed.compile(note)
+        try:
+            for parameter in packed.fixed:
+                parameter.requires_grad_(False)
+            yield True
+        finally:
+            for parameter in packed.fixed:
+                parameter.requires_grad_(True)
+            network.packed = None
 
     def load_pretrained(self, label_names: Sequence[str]) -> None:
         """Load the pretrained encoder, with a new head for these labels."""
@@ -259,6 +294,8 @@ class MeanNetwork(nn.Module):
     def __init__(self, encoder: Any, n_labels: int, dropout: float) -> None:
         super().__init__()
         self.encoder = encoder
+        self.packed: PackedEncoder | None = None
+        """The encoder for packed documents, while it is trained on them."""
         self.dropout = nn.Dropout(dropout)
         self.labels = nn.Linear(encoder.config.hidden_size, n_labels)
         for name, parameter in encoder.named_parameters():
@@ -269,13 +306,19 @@ class MeanNetwork(nn.Module):
     def forward(
         self,
         input_ids: Tensor | None,
-        attention_mask: Tensor,
+        attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        layout: Layout | None = None,
     ) -> Tensor:
-        outputs = _call(self.encoder, input_ids, attention_mask, inputs_embeds)
-        states = outputs.last_hidden_state
-        known = attention_mask.unsqueeze(-1).to(states.dtype)
-        pooled = (states * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
+        if layout is not None:
+            assert self.packed is not None and input_ids is not None
+            pooled = layout.mean(self.packed(input_ids, layout))
+        else:
+            assert attention_mask is not None
+            outputs = _call(self.encoder, input_ids, attention_mask, inputs_embeds)
+            states = outputs.last_hidden_state
+            known = attention_mask.unsqueeze(-1).to(states.dtype)
+            pooled = (states * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
         logits: Tensor = self.labels(self.dropout(pooled))
         return logits
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +11,8 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from longtail.training.packed import BLOCK, Layout, tile_count
 
 IntArray = NDArray[np.int64]
 # Documents are sorted by length within pools of SORTED_TOGETHER batches: larger pools mean less
@@ -138,6 +141,27 @@ def epoch_batches(lengths: IntArray, size: int, seed: int, epoch: int) -> list[I
     return [batches[k] for k in rng.permutation(len(batches))]
 
 
+def level_batches(lengths: IntArray, size: int, seed: int, epoch: int) -> list[IntArray]:
+    """The batches of an epoch: every document once, shuffled, with nearly equal sums of lengths.
+
+    Documents are dealt out from the longest to the shortest, one to each batch at a time: in turn
+    at random, and the longest to the batch with the smallest sum.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    n_batches = -(-len(lengths) // size)
+    rows = rng.permutation(len(lengths))
+    rows = rows[np.argsort(-lengths[rows], kind="stable")]
+    sums = np.zeros(n_batches, dtype=np.int64)
+    members = np.full((n_batches, size), -1)
+    for turn in range(size):
+        dealt = rows[turn * n_batches : (turn + 1) * n_batches]
+        at_random = turn % 2 == 0
+        order = rng.permutation(n_batches) if at_random else np.argsort(sums, kind="stable")
+        members[order[: len(dealt)], turn] = dealt
+        sums[order[: len(dealt)]] += lengths[dealt]
+    return [members[k][members[k] >= 0] for k in rng.permutation(n_batches)]
+
+
 def sorted_batches(lengths: IntArray, size: int) -> list[IntArray]:
     """Batches of all documents, longest first: one that does not fit in memory fails early."""
     rows = np.argsort(-lengths, kind="stable")
@@ -151,6 +175,12 @@ def padded_width(length: int, longest: int) -> int:
     """
     step = max(16, 2 ** (int(length - 1).bit_length() - 4)) if length > 1 else 16
     return min(-(-length // step) * step, max(longest, length))
+
+
+def packed_width(n_tokens: int, expected: float) -> int:
+    """The length to pad a packed batch to; nearly always the same for batches of equal sums."""
+    usual = -(-int(1.005 * expected + 16) // BLOCK) * BLOCK
+    return usual if n_tokens <= usual else -(-n_tokens // 512) * 512
 
 
 class HostFeed:
@@ -178,6 +208,10 @@ class DeviceFeed:
     """Holds all tokens and labels on the device and gathers batches there from row numbers.
 
     Nothing in `batch` synchronises with the host, so that a CUDA graph can record it.
+
+    Args:
+        packed: make batches one sequence of documents with a Layout, without padding; the number
+            of documents of a batch.
     """
 
     def __init__(
@@ -186,8 +220,13 @@ class DeviceFeed:
         Y: sp.csr_matrix,
         device: torch.device,
         partial: Partial = WHOLE,
+        packed: int | None = None,
     ) -> None:
         self._encoded, self._device, self._n_labels = encoded, device, int(Y.shape[1])
+        self.packed = packed is not None
+        # Mean numbers of documents and tokens of the batches of `level_batches`.
+        n_batches = -(-len(encoded) // (packed or 1))
+        self._level = len(encoded) / n_batches, float(encoded.lengths.sum()) / n_batches
         self._unknown, self._weights = None, Partial(weights=partial.weights).tensors(device)[1]
         if partial.unknown is not None:
             self._unknown = torch.from_numpy(_label_table(partial.unknown)).to(device)
@@ -204,17 +243,17 @@ class DeviceFeed:
         return int(encoded.tokens.nbytes + 16 * len(encoded) + 8 * most * len(encoded))
 
     def width(self, rows: IntArray) -> int | None:
-        longest = int(self._encoded.lengths[rows].max(initial=1))
-        return padded_width(longest, self._encoded.max_length)
+        lengths = self._encoded.lengths[rows]
+        if self.packed:
+            n_documents, n_tokens = self._level
+            share = len(rows) / n_documents
+            is_whole = abs(len(rows) - n_documents) < 1
+            return packed_width(int(lengths.sum()), n_tokens * (1 if is_whole else share))
+        return padded_width(int(lengths.max(initial=1)), self._encoded.max_length)
 
-    def batch(self, rows: Tensor, width: int | None) -> tuple[dict[str, Tensor], Any]:
+    def batch(self, rows: Tensor, width: int | None) -> tuple[dict[str, Any], Any]:
         assert width is not None
-        places = torch.arange(width, device=self._device)
-        mask = places < self._lengths[rows].unsqueeze(1)
-        positions = (self._starts[rows].unsqueeze(1) + places).clamp(max=len(self._tokens) - 1)
-        tokens = self._tokens[positions].long()
-        input_ids = torch.where(mask, tokens, self._encoded.pad)
-        inputs = {"input_ids": input_ids, "attention_mask": mask.long()}
+        gather = self._gather_packed if self.packed else self._gather_padded
         # The extra column takes the padding of the label table.
         targets = torch.zeros((len(rows), self._n_labels + 1), device=self._device)
         targets.scatter_(1, self._labels[rows], 1.0)
@@ -223,20 +262,42 @@ class DeviceFeed:
             known = torch.ones_like(targets, dtype=torch.bool)
             known = known.scatter_(1, self._unknown[rows], False)[:, :-1]
         weights = None if self._weights is None else self._weights[rows]
-        return inputs, (targets[:, :-1], known, weights)
+        return gather(rows, width), (targets[:, :-1], known, weights)
+
+    def _gather_padded(self, rows: Tensor, width: int) -> dict[str, Any]:
+        places = torch.arange(width, device=self._device)
+        mask = places < self._lengths[rows].unsqueeze(1)
+        positions = (self._starts[rows].unsqueeze(1) + places).clamp(max=len(self._tokens) - 1)
+        input_ids = torch.where(mask, self._tokens[positions].long(), self._encoded.pad)
+        return {"input_ids": input_ids, "attention_mask": mask.long()}
+
+    def _gather_packed(self, rows: Tensor, width: int) -> dict[str, Any]:
+        # Few numbers of tiles, as the layers are compiled for each.
+        layout = Layout.of(self._lengths[rows], width, tile_count(width, -(-len(rows) // 8) * 8))
+        inside = layout.document < len(rows)
+        owner = rows[layout.document.clamp(max=len(rows) - 1)]
+        places = torch.where(inside, self._starts[owner] + layout.position, 0)
+        tokens = torch.where(inside, self._tokens[places].long(), self._encoded.pad)
+        # Padding may be longer than any document.
+        position = torch.where(inside, layout.position, 0)
+        return {"input_ids": tokens, "layout": dataclasses.replace(layout, position=position)}
 
 
 Feed = HostFeed | DeviceFeed
 
 
 def make_feed(
-    encoded: Encoded, Y: sp.csr_matrix, device: torch.device, partial: Partial = WHOLE
+    encoded: Encoded,
+    Y: sp.csr_matrix,
+    device: torch.device,
+    partial: Partial = WHOLE,
+    packed: int | None = None,
 ) -> Feed:
     """A DeviceFeed for tokens on a GPU with enough memory, otherwise a HostFeed."""
     if device.type == "cuda" and isinstance(encoded, EncodedTokens):
         free, _ = torch.cuda.mem_get_info(device)
         if DeviceFeed.n_bytes(encoded, Y, partial) < free // 4:
-            return DeviceFeed(encoded, Y, device, partial)
+            return DeviceFeed(encoded, Y, device, partial, packed)
     return HostFeed(encoded, Y, device, partial)
 
 

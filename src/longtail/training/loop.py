@@ -22,7 +22,16 @@ from longtail.losses import MultiLabelLoss
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import Processes, device_of, gpu_stream, has_bf16, limited_threads
-from longtail.training.encoded import WHOLE, Encoded, IntArray, Partial, epoch_batches, make_feed
+from longtail.training.encoded import (
+    WHOLE,
+    DeviceFeed,
+    Encoded,
+    IntArray,
+    Partial,
+    epoch_batches,
+    level_batches,
+    make_feed,
+)
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.settings import Training
 from longtail.training.steps import Note, Steps, predict_logits
@@ -60,6 +69,7 @@ class Trainer:
         training: resolved, so that no field is None.
         is_head: whether a parameter, by name, belongs to the head.
         bf16: whether the network may compute in bf16.
+        packed: whether the network takes packed documents, `input_ids` with a `layout`.
         seed: for shuffling. Dropout uses torch's random numbers, seeded by the caller.
         describe: describes the document of a row in error messages.
     """
@@ -73,6 +83,7 @@ class Trainer:
     partial: Partial = WHOLE
     is_head: Callable[[str], bool]
     bf16: bool = False
+    packed: bool = False
     seed: int = 0
     validation: Validation | None = None
     checkpoints: Checkpoints | None = None
@@ -92,12 +103,16 @@ class Trainer:
             self.note("this model or device does not support bf16: computing in float32.")
         alone = self.processes.count == 1
         network.to(self.device).train()
+        size = training.batch_size if self.packed and alone else None
+        feed = make_feed(self.encoded, self.Y, self.device, self.partial, size)
+        is_packed = isinstance(feed, DeviceFeed) and feed.packed
+        self.make_batches = level_batches if is_packed else epoch_batches
         self.weights = Weights(network, half and alone, training.ema)
         self.steps = Steps(
             network,
             self.weights,
             self.loss.to(self.device),
-            make_feed(self.encoded, self.Y, self.device, self.partial),
+            feed,
             training,
             processes=self.processes,
             autocast=half and not alone,
@@ -128,7 +143,7 @@ class Trainer:
 
     def _epoch(self) -> None:
         size, lengths = self.steps.batch_size, self.encoded.lengths
-        batches = epoch_batches(lengths, size, self.seed, self.state.epoch)
+        batches = self.make_batches(lengths, size, self.seed, self.state.epoch)
         waiting: list[tuple[IntArray, Tensor]] = []
         seen, since = 0, time.perf_counter()
         saves_every_step = self.checkpoints is not None and self.training.checkpoint_minutes == 0

@@ -23,13 +23,16 @@ from longtail.training.encoded import (
     Encoded,
     EncodedTokens,
     Feed,
+    HostFeed,
     IntArray,
     sorted_batches,
 )
+from longtail.training.packed import has_kernels
 from longtail.training.settings import Training
 from longtail.training.weights import Weights, make_optimizer
 
 Note = Callable[[str], None]
+Widths = tuple[int | None, ...]
 # Tokens of a prediction batch on a CPU, whose caches are small: per CPU second all-MiniLM-L6-v2
 # scores 59 texts of 60 tokens in batches of 8, 39 in batches of 32; of 13 tokens 109 texts one by
 # one, 250 in batches of 16 or 32.
@@ -62,14 +65,16 @@ class Steps:
         assert training.batch_size is not None
         self.weights, self.loss, self.feed, self.training = weights, loss, feed, training
         self.processes, self.autocast, self.note = processes, autocast, note
-        self.optimizer = make_optimizer(weights, is_head, training, processes.device)
+        is_packed = isinstance(feed, DeviceFeed) and feed.packed
+        flat = is_packed and weights.half and has_kernels(processes.device)
+        self.optimizer = make_optimizer(weights, is_head, training, processes.device, flat)
         self.forward = processes.wrap(network)
         self.batch_size = training.batch_size
         # Documents in memory at a time.
         self.micro = min(training.micro_batch or self.batch_size, self.batch_size)
         self.graphs = training.acceleration != "off" and isinstance(feed, DeviceFeed)
         self.graphs = self.graphs and processes.count == 1
-        self._recorded: dict[int, Any] = {}
+        self._recorded: dict[tuple[int, Widths], Any] = {}
         self._pool: Any = None
 
     def __call__(self, rows: IntArray, factor: float) -> Tensor:
@@ -81,10 +86,11 @@ class Steps:
                 group["lr"] = group["peak"] * factor
         while True:
             try:
-                width = self.feed.width(rows)
-                if self.graphs and width is not None and len(rows) == self.batch_size:
-                    return self._graphed(rows, width)
-                return self._step(self._share(rows), width, len(rows))
+                mine = self._share(rows)
+                widths = tuple(map(self.feed.width, self._parts(mine)))
+                if self.graphs and None not in widths:
+                    return self._graphed(rows, widths)
+                return self._step(self._on_device(mine), widths, len(rows))
             except Exception as error:
                 if is_out_of_memory(error):
                     self._halve(error)
@@ -98,37 +104,36 @@ class Steps:
                 else:
                     raise
 
-    def _share(self, rows: IntArray) -> Any:
-        """This process's rows, on the device if the feed expects them there."""
+    def _share(self, rows: IntArray) -> IntArray:
+        """This process's rows."""
         mine = rows[self.processes.rank :: self.processes.count]
-        if len(mine) == 0:
-            # Every process must exchange gradients, even without a document; see `_weight`.
-            mine = rows[:1]
-        if self.feed.width(rows) is None:
-            return mine
-        return torch.from_numpy(np.ascontiguousarray(mine)).to(self.processes.device)
+        # Every process must exchange gradients, even without a document; see `_weight`.
+        return mine if len(mine) else rows[:1]
 
-    def _step(self, rows: Any, width: int | None, n_rows: int) -> Tensor:
+    def _parts(self, rows: Any) -> list[Any]:
+        """Rows to be in memory at a time."""
+        return [rows[start : start + self.micro] for start in range(0, len(rows), self.micro)]
+
+    def _on_device(self, rows: IntArray) -> Any:
+        """The rows, on the device if the feed expects them there."""
+        if isinstance(self.feed, HostFeed):
+            return rows
+        return torch.from_numpy(np.ascontiguousarray(rows)).to(self.processes.device)
+
+    def _step(self, rows: Any, widths: Widths, n_rows: int) -> Tensor:
         device = self.processes.device
         total = torch.zeros((), device=device)
         autocast = torch.autocast(device.type, torch.bfloat16, enabled=self.autocast)
-        parts = range(0, len(rows), self.micro)
-        for start in parts:
-            part = rows[start : start + self.micro]
+        parts = list(zip(self._parts(rows), widths, strict=True))
+        for number, (part, width) in enumerate(parts, start=1):
             inputs, targets = self.feed.batch(part, width)
-            is_last = start == parts[-1]
             accumulating = self.processes.without_sync(self.forward)
-            with nullcontext() if is_last else accumulating, autocast:
+            with nullcontext() if number == len(parts) else accumulating, autocast:
                 logits = self.forward(**inputs)
                 value = self.loss(logits.float(), *targets) * self._weight(len(part), n_rows)
                 value.backward()
             total = total + value.detach()
-        self.weights.collect()
-        if self.training.max_grad_norm:
-            nn.utils.clip_grad_norm_(self.weights.optimized, self.training.max_grad_norm)
-        self.optimizer.step()
-        self.weights.spread()
-        self.weights.clear()
+        self.weights.step(self.optimizer, self.training.max_grad_norm)
         # The loss of the whole batch, so that all processes stop at the same non-finite one.
         return self.processes.mean(total)
 
@@ -138,26 +143,32 @@ class Steps:
             return 0.0
         return self.processes.count * self.loss.share(n_part, n_rows)
 
-    def _graphed(self, rows: IntArray, width: int) -> Tensor:
-        if width in self._recorded:
-            graph, static_rows, result = self._recorded[width]
+    def _graphed(self, rows: IntArray, widths: Widths) -> Tensor:
+        shape = len(rows), widths
+        if shape in self._recorded:
+            graph, static_rows, result = self._recorded[shape]
             static_rows.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
             graph.replay()
             return result.clone()  # type: ignore[no-any-return]
-        # The first batch of a width takes an eager step, which also warms up for the capture.
-        static_rows = torch.from_numpy(rows).to(self.processes.device)
-        loss, graph = self._step(static_rows, width, len(rows)), torch.cuda.CUDAGraph()
+        # The first batch of a shape takes an eager step, which also warms up for the capture.
+        static_rows = self._on_device(rows)
+        loss, graph = self._step(static_rows, widths, len(rows)), torch.cuda.CUDAGraph()
+        stream = torch.cuda.current_stream()
         try:
-            with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream()):
-                result = self._step(static_rows, width, len(rows))
+            with torch.cuda.graph(graph, pool=self._pool, stream=stream):
+                result = self._step(static_rows, widths, len(rows))
             self._pool = self._pool or graph.pool()
-            self._recorded[width] = (graph, static_rows, result)
+            self._recorded[shape] = (graph, static_rows, result)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 self._halve(error)
             else:
                 self.graphs = False
-                self._reset(f"continuing without CUDA graphs: {_first_line(error)}.")
+                # A failed capture leaves the generator in the state of a capture.
+                generator = torch.cuda.default_generators[stream.device_index]
+                generator.graphsafe_set_state(generator.clone_state())
+                reason = _first_line(error.__context__ or error)
+                self._reset(f"continuing without CUDA graphs: {reason}.")
         return loss
 
     def _halve(self, error: BaseException) -> None:

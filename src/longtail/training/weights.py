@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from longtail.training.settings import Training
+
+if TYPE_CHECKING:
+    from longtail.training.adamw import FlatAdamW
+
+Optimizer: TypeAlias = "torch.optim.Optimizer | FlatAdamW"
 
 
 class Weights:
@@ -25,7 +30,7 @@ class Weights:
     """
 
     def __init__(self, network: nn.Module, half: bool = False, ema: float = 0.0) -> None:
-        self._network, self._half, self._ema = network, half, ema
+        self._network, self.half, self._ema = network, half, ema
         named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
         self.names = [name for name, _ in named]
         self.used: list[Tensor] = [p for _, p in named]
@@ -45,24 +50,33 @@ class Weights:
             if parameter.is_floating_point():
                 parameter.data = parameter.data.to(dtype)
 
-    def collect(self) -> None:
-        """Copy the gradients to the master weights, after the backward pass."""
-        if not self._half:
-            return
-        pairs = zip(self.optimized, self.used, strict=True)
-        grads = {weight: used.grad for weight, used in pairs if used.grad is not None}
-        wide = [torch.empty_like(weight) for weight in grads]
-        torch._foreach_copy_(wide, list(grads.values()))
-        for weight, grad in zip(grads, wide, strict=True):
-            weight.grad = grad
-
-    def spread(self) -> None:
-        """Copy the new weights to the network and update the average, after the optimizer step."""
+    def step(self, optimizer: Optimizer, max_norm: float) -> None:
+        """Update the weights by their gradients, whose norm is limited; 0: not limited."""
+        if isinstance(optimizer, torch.optim.Optimizer):
+            norm = self._collect()
+        else:
+            norm = optimizer.collect(self.used)
+        if max_norm:
+            # The optimizer divides gradients by this: cheaper than another pass over them.
+            optimizer.grad_scale = (norm / max_norm).clamp(min=1)
+        optimizer.step()
         with torch.no_grad():
-            if self._half:
+            if self.half and isinstance(optimizer, torch.optim.Optimizer):
                 torch._foreach_copy_(self.used, self.optimized)
             if self.average:
                 torch._foreach_lerp_(self.average, self.optimized, 1 - self._ema)
+        self.clear()
+
+    def _collect(self) -> Tensor:
+        """Copy the gradients to the master weights; return their norm."""
+        pairs = zip(self.optimized, self.used, strict=True)
+        grads = {weight: used.grad for weight, used in pairs if used.grad is not None}
+        if self.half:
+            wide = [torch.empty_like(weight) for weight in grads]
+            torch._foreach_copy_(wide, list(grads.values()))
+            for weight, grad in zip(grads, wide, strict=True):
+                weight.grad = grad
+        return nn.utils.get_total_norm([weight.grad for weight in grads if weight.grad is not None])
 
     def clear(self) -> None:
         """Drop the gradients."""
@@ -74,7 +88,7 @@ class Weights:
         """Put the network in eval mode, with the averaged weights if there are any."""
         training = self._network.training
         self._network.eval()
-        copied = self.average and not self._half
+        copied = self.average and not self.half
         before = [w.detach().clone() for w in self.optimized] if copied else self.optimized
         try:
             if self.average:
@@ -92,14 +106,14 @@ class Weights:
     def finish(self) -> None:
         """Leave the network in float32 with the best weights, else the average, else the last."""
         kept = self.best or self.average or self.optimized
-        if self._half:
+        if self.half:
             self._cast(torch.float32)
         with torch.no_grad():
             for fixed, value in self._fixed:
                 fixed.copy_(value)
         self._put(kept)
 
-    def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    def tensors(self, optimizer: Optimizer) -> dict[str, Tensor]:
         """All weights and optimizer states by name, for a checkpoint."""
         states = {
             f"optimizer.{key}.{name}": value
@@ -108,21 +122,25 @@ class Weights:
         }
         return self._by_name() | states
 
-    def load(self, tensors: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+    def load(self, tensors: Mapping[str, Tensor], optimizer: Optimizer) -> None:
         """Restore what `tensors` returned."""
         if f"best.{self.names[0]}" in tensors:
             self.best = [torch.empty_like(p) for p in self.optimized]
         with torch.no_grad():
             for name, value in self._by_name().items():
                 value.copy_(tensors[name])
-            if self._half:
+            if self.half:
                 torch._foreach_copy_(self.used, self.optimized)
         for name, weight in zip(self.names, self.optimized, strict=True):
             for key in ("step", "exp_avg", "exp_avg_sq"):
                 # A weight that never had a gradient has no state.
                 if (state := tensors.get(f"optimizer.{key}.{name}")) is not None:
-                    # Fused AdamW keeps its step count on the device of the weights.
-                    optimizer.state[weight][key] = state.to(weight.device)
+                    held = optimizer.state[weight]
+                    if key in held:
+                        held[key].copy_(state)
+                    else:
+                        # Fused AdamW keeps its step count on the device of the weights.
+                        held[key] = state.to(weight.device)
 
     def _by_name(self) -> dict[str, Tensor]:
         parts = {"weights": self.optimized, "average": self.average, "best": self.best}
@@ -139,18 +157,32 @@ class Weights:
 
 
 def make_optimizer(
-    weights: Weights, is_head: Callable[[str], bool], training: Training, device: torch.device
-) -> torch.optim.Optimizer:
-    """AdamW without decay of biases and norms; a group's `peak` is its peak learning rate."""
-    members: dict[tuple[bool, bool], list[Tensor]] = {}
-    for name, weight in zip(weights.names, weights.optimized, strict=True):
-        members.setdefault((is_head(name), weight.dim() > 1), []).append(weight)
+    weights: Weights,
+    is_head: Callable[[str], bool],
+    training: Training,
+    device: torch.device,
+    flat: bool = False,
+) -> Optimizer:
+    """AdamW without decay of biases and norms; a group's `peak` is its peak learning rate.
+
+    Args:
+        flat: one pass over all weights of a network in bf16 on a GPU, all of which have gradients.
+    """
+    members: dict[tuple[bool, bool], list[int]] = {}
+    for number, (name, weight) in enumerate(zip(weights.names, weights.optimized, strict=True)):
+        members.setdefault((is_head(name), weight.dim() > 1), []).append(number)
     assert training.learning_rate is not None
     groups: list[dict[str, Any]] = []
-    for (in_head, decays), params in members.items():
+    for (in_head, decays), numbers in members.items():
         rate = (in_head and training.head_learning_rate) or training.learning_rate
         # A CUDA graph would record a number as a constant; a tensor is filled before each step.
         on_device = torch.tensor(rate, device=device) if device.type == "cuda" else rate
         decay = (training.weight_decay or 0.0) if decays else 0.0
-        groups.append({"params": params, "weight_decay": decay, "lr": on_device, "peak": rate})
+        groups.append({"members": numbers, "weight_decay": decay, "lr": on_device, "peak": rate})
+    if flat:
+        from longtail.training.adamw import FlatAdamW
+
+        return FlatAdamW(groups, weights.optimized, weights.used)
+    for group in groups:
+        group["params"] = [weights.optimized[k] for k in group.pop("members")]
     return torch.optim.AdamW(groups, fused=True, capturable=device.type == "cuda")

@@ -1,0 +1,200 @@
+"""Encoders on packed documents: the layers of BERT and its relatives without padding.
+
+The network keeps its weights and its own forward pass, which scores texts; only training calls
+this one. Whether both compute the same is checked before each training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longtail.training.steps import is_out_of_memory
+from longtail.training.packed import Layout, attention, dropout, tile_count
+
+HEAD_SIZES = (16, 32, 64, 128)
+"""Numbers of dimensions per attention head that the kernels take."""
+# Largest difference of a state, relative to the standard deviation of all states, that rounding
+# may cause in float32.
+TOLERANCE = 1e-2
+RECOMPILATIONS = 64
+
+
+class Weights(NamedTuple):
+    """The weights of one layer."""
+
+    query: tuple[Tensor, Tensor]
+    key: tuple[Tensor, Tensor]
+    value: tuple[Tensor, Tensor]
+    out: tuple[Tensor, Tensor]
+    norm: tuple[Tensor, Tensor]
+    up: tuple[Tensor, Tensor]
+    down: tuple[Tensor, Tensor]
+    last_norm: tuple[Tensor, Tensor]
+
+
+class Rates(NamedTuple):
+    """Dropout rates of one layer, and the epsilon of its norms."""
+
+    attention: float
+    hidden: float
+    eps: float
+
+
+def layer(
+    states: Tensor,
+    weights: Weights,
+    n_heads: int,
+    rates: Rates,
+    tiles: Tensor,
+    bias: Tensor | None,
+    seeds: Tensor,
+) -> Tensor:
+    """A layer of BERT: attention and a hidden layer, each followed by a sum and a norm."""
+    n_tokens, width = states.shape
+    shape = (n_tokens, n_heads, width // n_heads)
+    # One product with all three takes less time than three, backward too.
+    together = F.linear(states, *(torch.cat(parts) for parts in zip(*weights[:3], strict=True)))
+    query, key, value = (part.view(shape) for part in together.split(width, dim=1))
+    mixed = attention(query, key, value, tiles, bias, seeds[0:1], rates.attention)
+    mixed = F.linear(mixed.view(n_tokens, width), *weights.out)
+    states = dropout(mixed, rates.hidden, seeds[1:2]) + states
+    states = F.layer_norm(states, (width,), *weights.norm, rates.eps)
+    inner = F.linear(F.gelu(F.linear(states, *weights.up)), *weights.down)
+    inner = dropout(inner, rates.hidden, seeds[2:3]) + states
+    return F.layer_norm(inner, (width,), *weights.last_norm, rates.eps)
+
+
+class PackedEncoder:
+    """The encoder as a function of packed tokens.
+
+    Args:
+        encoder: a transformers model with embeddings and layers like BERT's or MPNet's.
+        longest: largest number of tokens of a document.
+    """
+
+    def __init__(self, encoder: Any, longest: int) -> None:
+        config = encoder.config
+        self.encoder, self.n_heads = encoder, config.num_attention_heads
+        self.fixed: list[nn.Parameter] = []
+        """Parameters that are not trained on packed documents."""
+        self._run: Callable[..., Tensor] = layer
+        self._parts = [_parts(module) for module in encoder.encoder.layer]
+        self._rates = Rates(
+            config.attention_probs_dropout_prob, config.hidden_dropout_prob, config.layer_norm_eps
+        )
+        positions = encoder.embeddings.position_embeddings
+        # RoBERTa and MPNet count positions from their padding index on.
+        self._first = 0 if positions.padding_idx is None else positions.padding_idx + 1
+        self._longest = longest
+        layers = encoder.encoder
+        if hasattr(layers, "relative_attention_bias"):
+            # MPNet's, a few hundred weights: the kernels compute no gradient for them.
+            self.fixed = [layers.relative_attention_bias.weight]
+
+    def compile(self, note: Callable[[str], None]) -> None:
+        """Compile the layers at their next call, which takes some seconds."""
+        from torch._dynamo import config
+
+        # Without timing candidates: another process would pick others, which round differently.
+        compiled = torch.compile(layer, dynamic=False, options={"deterministic": True})
+
+        def run(*args: Any) -> Tensor:
+            try:
+                # Folds of other sizes may have other shapes.
+                with config.patch(recompile_limit=RECOMPILATIONS):
+                    return compiled(*args)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                self._run = layer
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                note(f"continuing with layers that are not compiled: {reason}.")
+                return layer(*args)
+
+        self._run = run
+
+    def __call__(self, input_ids: Tensor, layout: Layout) -> Tensor:
+        """The states of the last layer, (tokens, width)."""
+        states = self.encoder.embeddings(
+            input_ids=input_ids.unsqueeze(0),
+            position_ids=(layout.position + self._first).unsqueeze(0),
+            token_type_ids=torch.zeros_like(input_ids).unsqueeze(0),
+        ).squeeze(0)
+        rates = self._rates if self.encoder.training else Rates(0.0, 0.0, self._rates.eps)
+        shape = (len(self._parts), 3)
+        seeds = torch.randint(2**31 - 1, shape, dtype=torch.int32, device=states.device)
+        bias = self._bias(states)
+        for modules, seed in zip(self._parts, seeds, strict=True):
+            weights = Weights(*((module.weight, module.bias) for module in modules))
+            states = self._run(states, weights, self.n_heads, rates, layout.tiles, bias, seed)
+        return states
+
+    def _bias(self, states: Tensor) -> Tensor | None:
+        """MPNet's attention bias of each pair of positions, (heads, positions, positions)."""
+        layers = self.encoder.encoder
+        if not hasattr(layers, "compute_position_bias"):
+            return None
+        with torch.no_grad():
+            bias: Tensor = layers.compute_position_bias(states[None, : self._longest])
+            return bias.squeeze(0).to(states.dtype)
+
+
+def _parts(layer: Any) -> list[nn.Module]:
+    """The modules of a layer, in the order of Weights."""
+    attention = layer.attention
+    if hasattr(attention, "attn"):
+        inside, out, norm = attention.attn, attention.attn.o, attention.LayerNorm
+        first = [inside.q, inside.k, inside.v, out, norm]
+    else:
+        inside, after = attention.self, attention.output
+        first = [inside.query, inside.key, inside.value, after.dense, after.LayerNorm]
+    return [*first, layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm]
+
+
+def pack(encoder: Any, documents: Sequence[Tensor]) -> PackedEncoder | None:
+    """The packed form of an encoder; None if it has none, or one with other results.
+
+    Args:
+        documents: token ids of some documents, to compare on; the longest of all among them.
+    """
+    config = encoder.config
+    size = getattr(config, "hidden_size", 0) // max(1, getattr(config, "num_attention_heads", 0))
+    if size not in HEAD_SIZES or getattr(config, "hidden_act", None) != "gelu":
+        return None
+    with _evaluating(encoder):
+        try:
+            packed = PackedEncoder(encoder, max(map(len, documents)))
+            same = all(_agree(packed, document) for document in documents)
+        except (AttributeError, TypeError, RuntimeError, ValueError, IndexError):
+            # Another architecture.
+            return None
+    return packed if same and documents else None
+
+
+def _agree(packed: PackedEncoder, document: Tensor) -> bool:
+    """Whether the encoder has the same states for two copies of a document, packed and alone."""
+    n_tokens = len(document)
+    mask = torch.ones_like(document).unsqueeze(0)
+    alone = packed.encoder(document.unsqueeze(0), attention_mask=mask).last_hidden_state[0]
+    lengths = torch.tensor([n_tokens, n_tokens], device=document.device)
+    layout = Layout.of(lengths, 2 * n_tokens, tile_count(2 * n_tokens, 2))
+    both = packed(torch.cat([document, document]), layout).view(2, n_tokens, -1)
+    return bool((both - alone).abs().max() < TOLERANCE * alone.std())
+
+
+@contextmanager
+def _evaluating(encoder: nn.Module) -> Any:
+    """Put the encoder in eval mode for a while, without gradients."""
+    training = encoder.training
+    encoder.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        encoder.train(training)

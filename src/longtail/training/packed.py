@@ -1,0 +1,223 @@
+"""Packed documents: all tokens of a batch in one sequence, without padding between documents.
+
+Attention and dropout for such sequences: on a GPU by Triton kernels, elsewhere in plain torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BLOCK = 64
+"""Tokens per tile of attention."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which document each token of a packed sequence belongs to.
+
+    Tokens behind the last document are padding; they form a document of their own.
+    """
+
+    document: Tensor
+    """Document of each token, (tokens,); the number of documents for padding."""
+    position: Tensor
+    """Position of each token in its document, (tokens,)."""
+    lengths: Tensor
+    """Tokens of each document, (documents,)."""
+    tiles: Tensor
+    """Tiles of at most BLOCK tokens of one document, (tiles, 3): first token of the tile, first
+    token of its document, end of its document. Unused tiles are empty."""
+
+    @classmethod
+    def of(cls, lengths: Tensor, n_tokens: int, n_tiles: int) -> Layout:
+        """Lay out documents of these lengths in `n_tokens` tokens; does not synchronise."""
+        device, n_documents = lengths.device, len(lengths)
+        ends = lengths.cumsum(0)
+        places = torch.arange(n_tokens, device=device)
+        document = torch.searchsorted(ends, places, right=True)
+        ends = torch.cat([ends, ends.new_full((1,), n_tokens)])
+        starts = torch.cat([ends.new_zeros(1), ends[:-1]])
+        blocks = (ends - starts + BLOCK - 1) // BLOCK
+        block_ends = blocks.cumsum(0)
+        tile = torch.arange(n_tiles, device=device)
+        owner = torch.searchsorted(block_ends, tile, right=True)
+        inside = owner <= n_documents
+        owner = owner.clamp(max=n_documents)
+        first = starts[owner] + (tile - (block_ends - blocks)[owner]) * BLOCK
+        tiles = torch.stack([first, starts[owner], ends[owner]], dim=1)
+        tiles = torch.where(inside.unsqueeze(1), tiles, 0).to(torch.int32)
+        return cls(document, places - starts[document], lengths, tiles)
+
+    def mean(self, states: Tensor) -> Tensor:
+        """The mean over the tokens of each document; states: (tokens, width)."""
+        numbers = torch.arange(len(self.lengths), device=states.device)
+        members = (self.document == numbers.unsqueeze(1)).to(states.dtype)
+        return (members @ states) / self.lengths.unsqueeze(1).clamp(min=1).to(states.dtype)
+
+
+def tile_count(n_tokens: int, n_documents: int) -> int:
+    """The largest number of tiles of so many tokens and documents, with padding."""
+    return n_tokens // BLOCK + n_documents + 1
+
+
+def kept(numbers: Tensor, seed: Tensor, rate: float) -> Tensor:
+    """Which elements dropout keeps, from their numbers and a seed, both int32.
+
+    A hash instead of torch's random numbers, whose arithmetic takes longer than the memory traffic
+    of the layers. The Triton kernels compute the same.
+    """
+    # Not seed + numbers: the compiler would fold the factor into the numbers, past 32 bits.
+    x = (numbers ^ seed) * -1640531535 + seed
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * 0x7FEB352D
+    return x >= lowest_kept(rate)
+
+
+def lowest_kept(rate: float) -> int:
+    """The lowest hash that dropout keeps, of all of int32."""
+    return int(rate * 2**32) - 2**31
+
+
+def dropout(x: Tensor, rate: float, seed: Tensor) -> Tensor:
+    """Zero elements with probability `rate`, and scale the others up."""
+    if rate == 0:
+        return x
+    numbers = torch.arange(x.numel(), dtype=torch.int32, device=x.device).view(x.shape)
+    return torch.where(kept(numbers, seed, rate), x * (1 / (1 - rate)), 0.0)
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tiles: Tensor,
+    bias: Tensor | None,
+    seed: Tensor,
+    rate: float,
+) -> Tensor:
+    """Softmax attention of each token over its own document; (tokens, heads, size) each.
+
+    Args:
+        tiles: see Layout.
+        bias: (heads, n, n) for documents of at most n tokens: added to the score of each position
+            of a query (row) and of a key (column). It gets no gradient.
+        seed: of dropout, one int32.
+        rate: of dropout, applied to the attention weights.
+    """
+    result: Tensor = _attention(query, key, value, tiles, bias, seed, rate)[0]
+    return result
+
+
+@torch.library.custom_op("longtail::attention", mutates_args=())
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tiles: Tensor,
+    bias: Tensor | None,
+    seed: Tensor,
+    rate: float,
+) -> tuple[Tensor, Tensor]:
+    """The result, and the logarithm of the sum of weights before dropout, (heads, tokens)."""
+    if query.is_cuda:
+        from longtail.training import attention_kernels
+
+        return attention_kernels.forward(query, key, value, tiles, bias, seed, rate)
+    scores = _scores(query, key, tiles, bias)
+    total = scores.logsumexp(dim=-1)
+    weights = (scores - total.unsqueeze(-1)).exp()
+    weights = weights * _dropout_factor(weights, seed, rate)
+    return torch.einsum("hqk,khd->qhd", weights, value.float()).to(value.dtype).contiguous(), total
+
+
+@_attention.register_fake
+def _(query: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    n_tokens, n_heads, _size = query.shape
+    total = query.new_empty((n_heads, n_tokens), dtype=torch.float32)
+    return query.new_empty(query.shape), total
+
+
+@torch.library.custom_op("longtail::attention_backward", mutates_args=())
+def _attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    result: Tensor,
+    total: Tensor,
+    tiles: Tensor,
+    bias: Tensor | None,
+    seed: Tensor,
+    rate: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if query.is_cuda:
+        from longtail.training import attention_kernels
+
+        saved = (query, key, value, result, total)
+        return attention_kernels.backward(grad, *saved, tiles, bias, seed, rate)
+    weights = (_scores(query, key, tiles, bias) - total.unsqueeze(-1)).exp()
+    factor = _dropout_factor(weights, seed, rate)
+    wide = grad.float()
+    rise = torch.einsum("qhd,khd->hqk", wide, value.float()) * factor
+    slope = (wide * result.float()).sum(dim=-1).T.unsqueeze(-1)
+    rise = weights * (rise - slope) / query.shape[2] ** 0.5
+    return (
+        torch.einsum("hqk,khd->qhd", rise, key.float()).to(query.dtype).contiguous(),
+        torch.einsum("hqk,qhd->khd", rise, query.float()).to(query.dtype).contiguous(),
+        torch.einsum("hqk,qhd->khd", weights * factor, wide).to(query.dtype).contiguous(),
+    )
+
+
+@_attention_backward.register_fake
+def _(grad: Tensor, query: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return query.new_empty(query.shape), query.new_empty(query.shape), query.new_empty(query.shape)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    query, key, value, tiles, bias, seed, ctx.rate = inputs
+    ctx.save_for_backward(query, key, value, *output, tiles, bias, seed)
+
+
+def _backward(ctx: Any, grad: Tensor, _total: Tensor) -> tuple[Tensor | None, ...]:
+    grads = _attention_backward(grad.contiguous(), *ctx.saved_tensors, ctx.rate)
+    return (*grads, None, None, None, None)
+
+
+_attention.register_autograd(_backward, setup_context=_setup_context)
+
+
+def _scores(query: Tensor, key: Tensor, tiles: Tensor, bias: Tensor | None) -> Tensor:
+    """Scores of all pairs of tokens, (heads, queries, keys); -inf across documents."""
+    n_tokens, _, size = query.shape
+    places = torch.arange(n_tokens, device=query.device)
+    starts = torch.zeros_like(places)
+    for first, start, end in tiles.tolist():
+        starts[first : min(first + BLOCK, end)] = start
+    scores = torch.einsum("qhd,khd->hqk", query.float(), key.float()) / size**0.5
+    if bias is not None:
+        # Padding may be longer than the bias; its states are not used.
+        position = (places - starts).clamp(max=bias.shape[1] - 1)
+        scores = scores + bias.float()[:, position[:, None], position]
+    return scores.masked_fill(starts[:, None] != starts, -torch.inf)
+
+
+def _dropout_factor(weights: Tensor, seed: Tensor, rate: float) -> Tensor | float:
+    """What dropout multiplies attention weights by; the same as in the kernels."""
+    if rate == 0:
+        return 1.0
+    n_heads, n_tokens, _ = weights.shape
+    places = torch.arange(n_tokens, dtype=torch.int32, device=weights.device)
+    heads = torch.arange(n_heads, dtype=torch.int32, device=weights.device)
+    rows = places * n_heads + heads.unsqueeze(1)
+    # Large numbers wrap around.
+    numbers = rows.unsqueeze(-1) * n_tokens + places
+    return kept(numbers, seed, rate) / (1 - rate)
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether attention over packed documents has kernels for this device."""
+    return device.type == "cuda" and find_spec("triton") is not None
