@@ -33,6 +33,7 @@ def fit_model(settings: ModelSettings, data: TextData = DATA, **arguments: Any) 
     context: dict[str, Any] = {
         "encode": lambda model: model.learn_encoding(data.texts),
         "validation": lambda model: None,
+        "seeded": lambda: torch.random.fork_rng([]),
         "seed": 0,
         "checkpoints": None,
         "progress": lambda moment: None,

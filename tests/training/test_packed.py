@@ -47,14 +47,16 @@ def test_mean_leaves_padding_out() -> None:
 
 def make_case(lengths: list[int], total: int, size: int, seed: int) -> tuple[list[Tensor], Layout]:
     generator = torch.Generator().manual_seed(seed)
-    parts = [torch.randn(total, 3, size, generator=generator) for _ in range(4)]
+    # Queries, keys and values; a gradient of the result.
+    parts = [torch.randn(total, 3, 3, size, generator=generator)]
+    parts.append(torch.randn(total, 3, size, generator=generator))
     layout = Layout.of(torch.tensor(lengths), total, tile_count(total, len(lengths)))
     return parts, layout
 
 
 def plain(parts: list[Tensor], layout: Layout, bias: Tensor | None) -> list[Tensor]:
-    """torch's attention, document by document, and the gradients of query, key and value."""
-    q, k, v = (part.clone().requires_grad_() for part in parts[:3])
+    """torch's attention, document by document, and the gradient of its inputs."""
+    together = parts[0].clone().requires_grad_()
     outputs = []
     for document in range(int(layout.document.max()) + 1):
         rows = (layout.document == document).nonzero().squeeze(1)
@@ -62,36 +64,36 @@ def plain(parts: list[Tensor], layout: Layout, bias: Tensor | None) -> list[Tens
             continue
         mask = None
         if bias is not None:
-            mask = bias[:, : len(rows), : len(rows)]
-        mine = (part[rows].transpose(0, 1) for part in (q, k, v))
+            place = torch.arange(len(rows))
+            mask = bias[:, place - place.unsqueeze(1) + bias.shape[1] // 2]
+        mine = (part.transpose(0, 1) for part in together[rows].unbind(1))
         outputs.append(
             torch.nn.functional.scaled_dot_product_attention(*mine, attn_mask=mask).transpose(0, 1)
         )
     result = torch.cat(outputs)
-    return [result.detach(), *torch.autograd.grad(result, (q, k, v), parts[3])]
+    return [result.detach(), *torch.autograd.grad(result, together, parts[1])]
 
 
 @pytest.mark.parametrize(("lengths", "total"), LENGTHS)
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_attention_stays_within_documents(
-    lengths: list[int], total: int, with_bias: bool
-) -> None:
+def test_attention_stays_within_documents(lengths: list[int], total: int, with_bias: bool) -> None:
     parts, layout = make_case(lengths, total, 16, 0)
-    bias = torch.randn(3, total, total, generator=torch.Generator().manual_seed(1))
-    q, k, v = (part.to(DEVICE).requires_grad_() for part in parts[:3])
+    bias = torch.randn(3, 2 * total - 1, generator=torch.Generator().manual_seed(1))
+    together = parts[0].to(DEVICE).requires_grad_()
     table = bias.to(DEVICE) if with_bias else None
-    result = attention(q, k, v, layout.tiles.to(DEVICE), table, NO_SEED, 0.0)
-    grads = torch.autograd.grad(result, (q, k, v), parts[3].to(DEVICE))
-    for here, there in zip((result, *grads), plain(parts, layout, bias if with_bias else None), strict=True):
+    result = attention(together, layout.tiles.to(DEVICE), table, NO_SEED, 0.0)
+    grads = torch.autograd.grad(result, together, parts[1].to(DEVICE))
+    expected = plain(parts, layout, bias if with_bias else None)
+    for here, there in zip((result, *grads), expected, strict=True):
         assert torch.allclose(here.cpu(), there, atol=1e-5)
 
 
 def test_attention_can_be_compiled_and_checked() -> None:
     """Shapes and aliasing as torch expects of an operator."""
     parts, layout = make_case([5, 9], 16, 16, 0)
-    inputs = [part.to(DEVICE).requires_grad_() for part in parts[:3]]
+    together = parts[0].to(DEVICE).requires_grad_()
     more = (layout.tiles.to(DEVICE), None, NO_SEED, 0.25)
-    torch.library.opcheck(torch.ops.longtail.attention, (*inputs, *more))
+    torch.library.opcheck(torch.ops.longtail.attention, (together, *more))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
@@ -130,14 +132,14 @@ def test_kernels_equal_plain_torch(
     from longtail.training import attention_kernels
 
     parts, layout = make_case(lengths, total, size, 2)
-    bias = torch.randn(3, total, total) if with_bias else None
+    bias = torch.randn(3, 2 * total - 1) if with_bias else None
     seed = torch.tensor([12345], dtype=torch.int32)
-    q, k, v = (part.clone().requires_grad_() for part in parts[:3])
-    result = attention(q, k, v, layout.tiles, bias, seed, rate)
-    grads = torch.autograd.grad(result, (q, k, v), parts[3])
+    together = parts[0].clone().requires_grad_()
+    result = attention(together, layout.tiles, bias, seed, rate)
+    (grads,) = torch.autograd.grad(result, together, parts[1])
     there = [part.to(DEVICE) for part in parts]
     more = (layout.tiles.to(DEVICE), None if bias is None else bias.to(DEVICE), seed.to(DEVICE))
-    out, logarithms = attention_kernels.forward(*there[:3], *more, rate)
-    theirs = attention_kernels.backward(there[3], *there[:3], out, logarithms, *more, rate)
-    for ours, kernel in zip((result.detach(), *grads), (out, *theirs), strict=True):
+    out, total = attention_kernels.forward(there[0], *more, rate)
+    theirs = attention_kernels.backward(there[1], there[0], out, total, *more, rate)
+    for ours, kernel in ((result.detach(), out), (grads, theirs)):
         assert torch.allclose(ours, kernel.cpu(), atol=2e-5)

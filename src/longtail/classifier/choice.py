@@ -10,6 +10,7 @@ Further folds are used only where the held-out documents have few labels.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,8 +164,7 @@ class Comparison:
     def _scores(self, plan: Plan, part: Part) -> Floats:
         self.run.stop.check(self.run.work.kept)
         model = build_model(plan.model, self.run.trust_remote_code)
-        with seeded(plan, part.fold):
-            model.fit(part.training, plan.new_loss, plan.training, self._context(part))
+        model.fit(part.training, plan.new_loss, plan.training, self._context(part))
         return model.scores([], self.folded.encode(model, part.held_out))
 
     def _evaluate(self, name: str, scores: list[Floats]) -> Trial:
@@ -186,6 +186,7 @@ class Comparison:
         return FitContext(
             encode=lambda model: self.folded.encode(model, part.rows),
             validation=lambda model: None,
+            seeded=partial(seeded, self.plan, part.fold),
             seed=self.plan.random_state,
             checkpoints=None,
             progress=lambda progress: None,

@@ -27,12 +27,13 @@ from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
 from longtail.models import build_model
 from longtail.models.base import FitContext, Floats, TextModel
-from longtail.progress import OnProgress, Progress, ignore
+from longtail.progress import OnProgress, Progress, Together, ignore
 from longtail.thresholds import Objective, fit_thresholds
 from longtail.training.checkpoints import Checkpoints
-from longtail.training.devices import device_of
+from longtail.training.devices import SHARED, device_of, in_threads
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.loop import Validation
+from longtail.training.packed import has_kernels
 
 # Larger scores mean that the training diverged.
 MAX_SCORE = 1e9
@@ -108,6 +109,8 @@ class _PlanFit:
     run: Run
     keeps: bool = True
     """Whether finished folds are saved in the run's folder."""
+    together: Together | None = None
+    """Progress of folds that are fitted at the same time."""
 
     def fit_fold(self, fold: int) -> tuple[TextModel, NDArray[np.bool_]]:
         """The model of a fold, and which labels have a training document there."""
@@ -119,9 +122,8 @@ class _PlanFit:
         device = device_of(plan.training.device)
 
         def fit(checkpoints: Checkpoints | None) -> None:
-            with seeded(plan, fold):
-                context = self._context(fold, checkpoints)
-                model.fit(part, plan.new_loss, plan.training, context)
+            context = self._context(fold, checkpoints)
+            model.fit(part, plan.new_loss, plan.training, context)
 
         load = partial(model.load, n_labels=len(known), device=device)
         minutes = plan.training.checkpoint_minutes
@@ -143,7 +145,10 @@ class _PlanFit:
             return Validation(folded.encode(model, held_out), score)
 
         def progress(progress: Progress) -> None:
-            run.progress(dataclasses.replace(progress, fold=fold + 1, folds=plan.folds))
+            if self.together is not None:
+                self.together(fold, progress)
+            else:
+                run.progress(dataclasses.replace(progress, fold=fold + 1, folds=plan.folds))
 
         def describe(row: int) -> str:
             data, k = folded.data, rows[row]
@@ -152,6 +157,7 @@ class _PlanFit:
         return FitContext(
             encode=lambda model: folded.encode(model, rows),
             validation=validation,
+            seeded=partial(seeded, plan, fold),
             seed=plan.random_state,
             checkpoints=checkpoints,
             progress=progress,
@@ -185,10 +191,10 @@ class _PlanFit:
 
 @contextmanager
 def seeded(plan: Plan, fold: int) -> Iterator[None]:
-    """Seed torch for a fold; afterwards the caller's random state is restored."""
+    """Seed torch for a fold, for this thread only; afterwards the caller's state is restored."""
     device = device_of(plan.training.device)
     gpus, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
-    with torch.random.fork_rng(gpus, device_type=kind):
+    with SHARED, torch.random.fork_rng(gpus, device_type=kind):
         torch.manual_seed(plan.random_state + 7919 * fold)
         yield
 
@@ -199,12 +205,16 @@ def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
     if run.only_fold is not None:
         fit.fit_fold(run.only_fold)
         return None
-    models, knowns, pieces = [], [], []
-    for fold in range(plan.folds):
+    n_lanes = min(plan.folds, plan.model.lanes) if _has_gpu(plan) else 1
+    if n_lanes > 1:
+        fit = dataclasses.replace(fit, together=Together(run.progress, plan.folds))
+
+    def fit_and_score(fold: int) -> tuple[TextModel, NDArray[np.bool_], Any]:
         model, known = fit.fit_fold(fold)
-        pieces.append(fit.held_out_scores(fold, model, known))
-        models.append(model)
-        knowns.append(known)
+        return model, known, fit.held_out_scores(fold, model, known)
+
+    fitted = list(in_threads(fit_and_score, range(plan.folds), n_lanes))
+    models, knowns, pieces = (list(parts) for parts in zip(*fitted, strict=True))
     # Restore the order of the documents.
     rows = np.concatenate([folded.held_out_rows(fold) for fold in range(plan.folds)])
     order = np.argsort(rows)
@@ -216,6 +226,10 @@ def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
     ensemble = Ensemble(models, np.stack(knowns), sizes, scale=models[0].scale).merged()
     held_out, fold_of = folded.data.select(rows[order]), folded.fold_of
     return Fitted(ensemble, scores, held_out, fold_of if plan.folds > 1 else None, (plan,))
+
+
+def _has_gpu(plan: Plan) -> bool:
+    return has_kernels(device_of(plan.training.device))
 
 
 def fit_half(plan: Plan, halved: FoldedData, run: Run) -> Any:

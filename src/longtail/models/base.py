@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -32,7 +32,7 @@ from longtail.training.encoded import Encoded, Partial
 from longtail.training.interrupt import Stop
 from longtail.training.loop import Trainer, Validation
 from longtail.training.settings import Training
-from longtail.training.steps import predict_logits
+from longtail.training.steps import Note, predict_logits
 
 Floats = NDArray[np.float32]
 Scale = Literal["logit", "margin"]
@@ -51,6 +51,8 @@ class FitContext:
     """Returns the training texts, encoded; folds with the same encoding share the work."""
     validation: Callable[[TextModel], Validation | None]
     """Returns documents for early stopping, if it is on."""
+    seeded: Callable[[], AbstractContextManager[None]]
+    """Context with seeded random numbers of torch, in which no other thread uses them."""
     seed: int
     checkpoints: Checkpoints | None
     progress: OnProgress
@@ -85,7 +87,7 @@ class TextModel(ABC):
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
         """Train, and be ready to predict on `training.device`.
 
-        Random numbers come from torch, seeded by the caller.
+        Random numbers come from torch, within `context.seeded()`, or from `context.seed`.
         """
 
     @abstractmethod
@@ -160,37 +162,44 @@ class NetworkModel(TextModel):
     """Whether the network may be trained in bf16."""
 
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
-        encoded = self.prepare(data, context)
         training = training.resolved(self.settings.training_defaults)
-        with self.packing(encoded, training, context.note) as packed:
-            Trainer(
-                self.network,
-                encoded,
-                data.Y,
-                loss(data.stats()),
-                training,
-                partial=Partial(data.unknown, data.weights),
-                is_head=self.is_head,
-                bf16=self.bf16,
-                packed=packed,
-                seed=context.seed,
-                validation=context.validation(self),
-                checkpoints=context.checkpoints,
-                progress=context.progress,
-                note=context.note,
-                stop=context.stop,
-                describe=context.describe,
-            ).train()
+        assert training.epochs and training.batch_size
+        with ExitStack() as stack:
+            with context.seeded():
+                encoded = self.prepare(data, context)
+                n_steps = training.epochs * len(encoded) // training.batch_size
+                packed = stack.enter_context(self.packing(training, n_steps, context.note))
+                trainer = Trainer(
+                    self.network,
+                    encoded,
+                    data.Y,
+                    loss(data.stats()),
+                    training,
+                    partial=Partial(data.unknown, data.weights),
+                    is_head=self.is_head,
+                    bf16=self.bf16,
+                    packed=packed,
+                    seed=context.seed,
+                    validation=context.validation(self),
+                    checkpoints=context.checkpoints,
+                    progress=context.progress,
+                    note=context.note,
+                    stop=context.stop,
+                    describe=context.describe,
+                )
+                if not packed:
+                    trainer.train()
+            if packed:
+                # Without torch's random numbers, so that others can be trained at the same time.
+                trainer.train()
         self.to_device(device_of(training.device))
 
     @abstractmethod
     def prepare(self, data: TextData, context: FitContext) -> Encoded:
         """Build the network and its encoding; return the encoded documents."""
 
-    def packing(
-        self, encoded: Any, training: Training, note: Callable[[str], None]
-    ) -> AbstractContextManager[bool]:
-        """Context in which the network takes packed documents, if that is faster and possible."""
+    def packing(self, training: Training, n_steps: int, note: Note) -> AbstractContextManager[bool]:
+        """Context in which the network takes packed documents, if it can."""
         return nullcontext(False)
 
     @abstractmethod

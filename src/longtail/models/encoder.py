@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -29,8 +29,9 @@ from longtail.models.tokens import tokenize, tokens_of
 from longtail.models.words import Pieces, Spans, spread
 from longtail.training.devices import device_of, n_processes
 from longtail.training.encoded import Encoded, EncodedTokens
-from longtail.training.packed import Layout, has_kernels
+from longtail.training.packed import Layout, dropout, has_kernels
 from longtail.training.settings import Training
+from longtail.training.steps import Note
 
 HEAD_FILE = "head.safetensors"
 LIMITS_FILE = "limits.json"  # written for an exported encoder, which has no weights to read it from
@@ -75,24 +76,14 @@ class EncoderModel(NetworkModel):
         return encoded
 
     @contextmanager
-    def packing(
-        self, encoded: Any, training: Training, note: Callable[[str], None]
-    ) -> Iterator[bool]:
-        device, network = device_of(training.device), self.network
-        usable = training.acceleration != "off" and n_processes() == 1 and has_kernels(device)
-        if not usable or not isinstance(network, MeanNetwork):
+    def packing(self, training: Training, n_steps: int, note: Note) -> Iterator[bool]:
+        device = device_of(training.device)
+        self.to_device(device)
+        packed = self.network.packed if isinstance(self.network, MeanNetwork) else None
+        if packed is None or training.acceleration == "off" or n_processes() > 1:
             yield False
             return
-        network.to(device)
-        checked = np.unique([0, len(encoded) - 1, int(encoded.lengths.argmax())])
-        documents = [encoded.select(checked[k : k + 1]).tokens for k in range(len(checked))]
-        tokens = [torch.from_numpy(tokens).long().to(device) for tokens in documents]
-        network.packed = packed = pack(self._pretrained, tokens)
-        if packed is None:
-            yield False
-            return
-        assert training.epochs and training.batch_size
-        if training.epochs * len(encoded) >= COMPILED_STEPS * training.batch_size:
+        if n_steps >= COMPILED_STEPS:
             packed.compile(note)
         try:
             for parameter in packed.fixed:
@@ -101,7 +92,14 @@ class EncoderModel(NetworkModel):
         finally:
             for parameter in packed.fixed:
                 parameter.requires_grad_(True)
-            network.packed = None
+            packed.reset()
+
+    def to_device(self, device: torch.device) -> None:
+        super().to_device(device)
+        if isinstance(self.network, MeanNetwork):
+            self.network.packed = None
+            if has_kernels(device):
+                self.network.packed = pack(self._pretrained, self._limits().max_length)
 
     def load_pretrained(self, label_names: Sequence[str]) -> None:
         """Load the pretrained encoder, with a new head for these labels."""
@@ -295,7 +293,7 @@ class MeanNetwork(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.packed: PackedEncoder | None = None
-        """The encoder for packed documents, while it is trained on them."""
+        """The encoder for packed documents, on a device that has kernels for them."""
         self.dropout = nn.Dropout(dropout)
         self.labels = nn.Linear(encoder.config.hidden_size, n_labels)
         for name, parameter in encoder.named_parameters():
@@ -309,17 +307,23 @@ class MeanNetwork(nn.Module):
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         layout: Layout | None = None,
+        seed: Tensor | None = None,
     ) -> Tensor:
+        """Logits of padded texts, or of packed ones, whose dropout has a `seed`."""
         if layout is not None:
             assert self.packed is not None and input_ids is not None
-            pooled = layout.mean(self.packed(input_ids, layout))
+            seeds = None if seed is None else self.packed.seeds(seed)
+            pooled = layout.mean(self.packed(input_ids, layout, seeds))
+            if seeds is not None:
+                pooled = dropout(pooled, self.dropout.p, seeds[0, 1:2])
         else:
             assert attention_mask is not None
             outputs = _call(self.encoder, input_ids, attention_mask, inputs_embeds)
             states = outputs.last_hidden_state
             known = attention_mask.unsqueeze(-1).to(states.dtype)
             pooled = (states * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
-        logits: Tensor = self.labels(self.dropout(pooled))
+            pooled = self.dropout(pooled)
+        logits: Tensor = self.labels(pooled)
         return logits
 
 

@@ -6,7 +6,7 @@ this one. Whether both compute the same is checked before each training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail.training.packed import Layout, attention, dropout, mix, tile_count
 from longtail.training.steps import is_out_of_memory
-from longtail.training.packed import Layout, attention, dropout, tile_count
 
 HEAD_SIZES = (16, 32, 64, 128)
 """Numbers of dimensions per attention head that the kernels take."""
@@ -57,11 +57,10 @@ def layer(
 ) -> Tensor:
     """A layer of BERT: attention and a hidden layer, each followed by a sum and a norm."""
     n_tokens, width = states.shape
-    shape = (n_tokens, n_heads, width // n_heads)
     # One product with all three takes less time than three, backward too.
     together = F.linear(states, *(torch.cat(parts) for parts in zip(*weights[:3], strict=True)))
-    query, key, value = (part.view(shape) for part in together.split(width, dim=1))
-    mixed = attention(query, key, value, tiles, bias, seeds[0:1], rates.attention)
+    together = together.view(n_tokens, 3, n_heads, width // n_heads)
+    mixed = attention(together, tiles, bias, seeds[0:1], rates.attention)
     mixed = F.linear(mixed.view(n_tokens, width), *weights.out)
     states = dropout(mixed, rates.hidden, seeds[1:2]) + states
     states = F.layer_norm(states, (width,), *weights.norm, rates.eps)
@@ -81,6 +80,8 @@ class PackedEncoder:
     def __init__(self, encoder: Any, longest: int) -> None:
         config = encoder.config
         self.encoder, self.n_heads = encoder, config.num_attention_heads
+        self._bias: Tensor | None = None
+        """MPNet's attention bias of each distance between tokens; see `attention`."""
         self.fixed: list[nn.Parameter] = []
         """Parameters that are not trained on packed documents."""
         self._run: Callable[..., Tensor] = layer
@@ -96,6 +97,10 @@ class PackedEncoder:
         if hasattr(layers, "relative_attention_bias"):
             # MPNet's, a few hundred weights: the kernels compute no gradient for them.
             self.fixed = [layers.relative_attention_bias.weight]
+            states = torch.empty(1, longest, 0, device=self.fixed[0].device)
+            with torch.no_grad():
+                pairs = layers.compute_position_bias(states).squeeze(0)
+            self._bias = torch.cat([pairs[:, 1:, 0].flip(1), pairs[:, 0]], dim=1)
 
     def compile(self, note: Callable[[str], None]) -> None:
         """Compile the layers at their next call, which takes some seconds."""
@@ -119,30 +124,38 @@ class PackedEncoder:
 
         self._run = run
 
-    def __call__(self, input_ids: Tensor, layout: Layout) -> Tensor:
-        """The states of the last layer, (tokens, width)."""
+    def reset(self) -> None:
+        """Use layers that are not compiled."""
+        self._run = layer
+
+    def seeds(self, seed: Tensor) -> Tensor:
+        """Seeds of all dropouts of a step, (layers + 1, 3); the first row is for what is around
+        the layers."""
+        n_seeds = 3 * (len(self._parts) + 1)
+        numbers = torch.arange(n_seeds, dtype=torch.int32, device=seed.device)
+        return mix(numbers, seed).view(-1, 3)
+
+    def __call__(self, input_ids: Tensor, layout: Layout, seeds: Tensor | None = None) -> Tensor:
+        """The states of the last layer, (tokens, width); without seeds nothing is dropped."""
+        # Its random numbers are torch's, which all threads share.
+        self.encoder.embeddings.dropout.eval()
         states = self.encoder.embeddings(
             input_ids=input_ids.unsqueeze(0),
             position_ids=(layout.position + self._first).unsqueeze(0),
             token_type_ids=torch.zeros_like(input_ids).unsqueeze(0),
         ).squeeze(0)
-        rates = self._rates if self.encoder.training else Rates(0.0, 0.0, self._rates.eps)
-        shape = (len(self._parts), 3)
-        seeds = torch.randint(2**31 - 1, shape, dtype=torch.int32, device=states.device)
-        bias = self._bias(states)
-        for modules, seed in zip(self._parts, seeds, strict=True):
-            weights = Weights(*((module.weight, module.bias) for module in modules))
-            states = self._run(states, weights, self.n_heads, rates, layout.tiles, bias, seed)
-        return states
-
-    def _bias(self, states: Tensor) -> Tensor | None:
-        """MPNet's attention bias of each pair of positions, (heads, positions, positions)."""
-        layers = self.encoder.encoder
-        if not hasattr(layers, "compute_position_bias"):
-            return None
-        with torch.no_grad():
-            bias: Tensor = layers.compute_position_bias(states[None, : self._longest])
-            return bias.squeeze(0).to(states.dtype)
+        rates = self._rates
+        if seeds is None:
+            rates = Rates(0.0, 0.0, rates.eps)
+            shape = (len(self._parts) + 1, 3)
+            seeds = torch.zeros(shape, dtype=torch.int32, device=states.device)
+        states = dropout(states, rates.hidden, seeds[0, :1])
+        for modules, seed in zip(self._parts, seeds[1:], strict=True):
+            pairs: Any = ((module.weight, module.bias) for module in modules)
+            weights = Weights(*pairs)
+            states = self._run(states, weights, self.n_heads, rates, layout.tiles, self._bias, seed)
+        result: Tensor = states
+        return result
 
 
 def _parts(layer: Any) -> list[nn.Module]:
@@ -157,24 +170,25 @@ def _parts(layer: Any) -> list[nn.Module]:
     return [*first, layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm]
 
 
-def pack(encoder: Any, documents: Sequence[Tensor]) -> PackedEncoder | None:
-    """The packed form of an encoder; None if it has none, or one with other results.
-
-    Args:
-        documents: token ids of some documents, to compare on; the longest of all among them.
-    """
+def pack(encoder: Any, max_length: int) -> PackedEncoder | None:
+    """The packed form of an encoder on its device; None if it has none that computes the same."""
     config = encoder.config
     size = getattr(config, "hidden_size", 0) // max(1, getattr(config, "num_attention_heads", 0))
     if size not in HEAD_SIZES or getattr(config, "hidden_act", None) != "gelu":
         return None
+    # Texts of any tokens but the first, one of which is padding.
+    n_words = encoder.get_input_embeddings().num_embeddings
+    tokens = torch.arange(max_length) * 7919 % max(1, n_words - 4) + min(4, n_words - 1)
+    tokens = tokens.to(encoder.device)
     with _evaluating(encoder):
         try:
-            packed = PackedEncoder(encoder, max(map(len, documents)))
-            same = all(_agree(packed, document) for document in documents)
+            packed = PackedEncoder(encoder, max_length)
+            lengths = (max_length // 3 + 1, max_length)
+            same = all(_agree(packed, tokens[-length:]) for length in lengths)
         except (AttributeError, TypeError, RuntimeError, ValueError, IndexError):
             # Another architecture.
             return None
-    return packed if same and documents else None
+    return packed if same else None
 
 
 def _agree(packed: PackedEncoder, document: Tensor) -> bool:

@@ -41,6 +41,8 @@ class ModelSettings(Settings):
     """The loss if none is given; None: chosen on held-out documents."""
     training_defaults: ClassVar[Mapping[str, Any]] = {}
     """This kind's defaults for fields of `Training` that are None."""
+    lanes: ClassVar[int] = 1
+    """Number of folds that are trained on one GPU at the same time."""
 
     def stages(self, data: TextData, loss: str | None) -> list[Stage]:
         """The search over what these settings leave open; empty if they are complete."""
@@ -149,6 +151,7 @@ class Encoder(ModelSettings):
         "head_learning_rate": 1e-3,
         "weight_decay": 0.01,
     }
+    lanes = 3
 
     encoder: str = setting(
         "sentence-transformers/all-MiniLM-L6-v2",

@@ -87,9 +87,11 @@ class FlatAdamW:
 
     def collect(self, used: list[Tensor]) -> Tensor:
         """Take over the gradients of the network's weights; return their norm."""
-        torch._foreach_copy_(list(self._grads.values()), [used[k].grad for k in self._grads])
+        grads: Any = [used[k].grad for k in self._grads]
+        torch._foreach_copy_(list(self._grads.values()), grads)
         norms = [torch.linalg.vector_norm(flat[4], dtype=torch.float32) for flat in self._flat]
-        return torch.linalg.vector_norm(torch.stack(norms))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        return norm
 
     def step(self) -> None:
         """Update masters, moments and the network's weights."""

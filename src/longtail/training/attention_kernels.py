@@ -16,7 +16,7 @@ from torch import Tensor
 
 from longtail.training.packed import BLOCK, lowest_kept
 
-WARPS, STAGES = 4, 2
+WARPS, STAGES = 4, 3
 # The kernels work in base 2, whose exponential is an instruction; Triton reads no global numbers,
 # so they repeat log2(e) and its inverse.
 LOG2E = 1.4426950408889634
@@ -30,33 +30,32 @@ def _kept(numbers, seed, least):
 
 
 @triton.jit
-def _tile(pointer, row_stride, rows, head, end, SIZE: tl.constexpr):
-    places = rows[:, None] * row_stride + head * SIZE + tl.arange(0, SIZE)[None, :]
+def _tile(pointer, stride, rows, end, SIZE: tl.constexpr):
+    """Rows of one head; those past the end are 0."""
+    places = rows[:, None] * stride + tl.arange(0, SIZE)[None, :]
     return tl.load(pointer + places, mask=rows[:, None] < end, other=0.0)
 
 
 @triton.jit
-def _weights(
-    q, k, rows, columns, begin, end, head, total, bias_ptr, width, scale,
+def _scores(
+    q, k, rows, columns, bias_ptr, width, scale,
     HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Scores in base 2, less `total` of each row."""
-    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-    inside = (rows[:, None] < end) & (columns[None, :] < end)
+    """Scores in base 2."""
     if HAS_BIAS:
-        # Padding may be longer than the bias; its states are not used.
-        row = tl.minimum(rows - begin, width - 1)[:, None]
-        column = columns[None, :] - begin
-        place = (head * width + row) * width + column
-        bias = tl.load(bias_ptr + place, mask=inside & (column < width), other=0.0)
-        scores += bias.to(tl.float32) * 1.4426950408889634
-    return tl.where(inside, scores - total, float("-inf"))
+        # A table of distances stays in the fastest cache, as pairs of positions would not. Padding
+        # may be longer than the table; its states are not used.
+        column = columns[None, :] - rows[:, None] + width // 2
+        bias = tl.load(bias_ptr + tl.minimum(tl.maximum(column, 0), width - 1))
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+        return scores + bias * 1.4426950408889634
+    return tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
 
 
 @triton.jit
 def _forward_kernel(
-    out_ptr, total_ptr, q_ptr, q_stride, k_ptr, k_stride, v_ptr, v_stride,
-    tiles_ptr, bias_ptr, width, seed_ptr, scale, n_heads, n_tokens, least, growth,
+    out_ptr, total_ptr, together_ptr, tiles_ptr, bias_ptr, width, seed_ptr, scale,
+    n_heads, n_tokens, least, growth,
     HAS_BIAS: tl.constexpr, DROPOUT: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -66,43 +65,45 @@ def _forward_kernel(
     end = tl.load(tiles_ptr + 3 * tile + 2)
     if first >= end:
         return
+    stride = n_heads * SIZE
+    q_ptr = together_ptr + head * SIZE
+    k_ptr, v_ptr = q_ptr + stride, q_ptr + 2 * stride
+    bias_ptr += head * width
     rows = first + tl.arange(0, BLOCK)
-    q = _tile(q_ptr, q_stride, rows, head, end, SIZE)
+    q = _tile(q_ptr, 3 * stride, rows, end, SIZE)
     seed = tl.load(seed_ptr)
+    numbers = (rows * n_heads + head) * n_tokens
     most = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     result = tl.zeros([BLOCK, SIZE], tl.float32)
     for start in range(begin, end, BLOCK):
         columns = start + tl.arange(0, BLOCK)
-        k = _tile(k_ptr, k_stride, columns, head, end, SIZE)
-        v = _tile(v_ptr, v_stride, columns, head, end, SIZE)
-        scores = _weights(
-            q, k, rows, columns, begin, end, head, 0.0, bias_ptr, width, scale, HAS_BIAS, PRECISION
-        )
-        # Rows past the end have no score at all; any finite maximum keeps them finite.
-        higher = tl.maximum(tl.maximum(most, tl.max(scores, axis=1)), -1e30)
+        k = _tile(k_ptr, 3 * stride, columns, end, SIZE)
+        v = _tile(v_ptr, 3 * stride, columns, end, SIZE)
+        scores = _scores(q, k, rows, columns, bias_ptr, width, scale, HAS_BIAS, PRECISION)
+        scores += tl.where(columns < end, 0.0, float("-inf"))[None, :]
+        higher = tl.maximum(most, tl.max(scores, axis=1))
         weights = tl.exp2(scores - higher[:, None])
         shrink = tl.exp2(most - higher)
         total = total * shrink + tl.sum(weights, axis=1)
         if DROPOUT:
-            numbers = (rows[:, None] * n_heads + head) * n_tokens + columns[None, :]
-            weights = tl.where(_kept(numbers, seed, least), weights * growth, 0.0)
+            keep = _kept(numbers[:, None] + columns[None, :], seed, least)
+            weights = tl.where(keep, weights, 0.0)
         result = result * shrink[:, None]
         result += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
         most = higher
     inside = rows < end
-    result = result / tl.where(inside, total, 1.0)[:, None]
-    places = (rows[:, None] * n_heads + head) * SIZE + tl.arange(0, SIZE)[None, :]
+    result = result * (growth / total)[:, None]
+    places = rows[:, None] * stride + head * SIZE + tl.arange(0, SIZE)[None, :]
     tl.store(out_ptr + places, result.to(out_ptr.dtype.element_ty), mask=inside[:, None])
-    logarithm = (most + tl.log2(tl.where(inside, total, 1.0))) * 0.6931471805599453
-    tl.store(total_ptr + head * n_tokens + rows, logarithm, mask=inside)
+    tl.store(total_ptr + head * n_tokens + rows, most + tl.log2(total), mask=inside)
 
 
 @triton.jit
 def _query_kernel(
-    grad_q_ptr, slope_ptr, grad_ptr, out_ptr, total_ptr,
-    q_ptr, q_stride, k_ptr, k_stride, v_ptr, v_stride,
-    tiles_ptr, bias_ptr, width, seed_ptr, scale, n_heads, n_tokens, least, growth,
+    grad_together_ptr, slope_ptr, grad_ptr, out_ptr, total_ptr,
+    together_ptr, tiles_ptr, bias_ptr, width, seed_ptr, scale,
+    n_heads, n_tokens, least, growth,
     HAS_BIAS: tl.constexpr, DROPOUT: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -112,42 +113,44 @@ def _query_kernel(
     end = tl.load(tiles_ptr + 3 * tile + 2)
     if first >= end:
         return
+    stride = n_heads * SIZE
+    q_ptr = together_ptr + head * SIZE
+    k_ptr, v_ptr = q_ptr + stride, q_ptr + 2 * stride
+    bias_ptr += head * width
     rows = first + tl.arange(0, BLOCK)
     inside = rows < end
-    stride = n_heads * SIZE
-    q = _tile(q_ptr, q_stride, rows, head, end, SIZE)
-    grad = _tile(grad_ptr, stride, rows, head, end, SIZE)
-    out = _tile(out_ptr, stride, rows, head, end, SIZE)
+    q = _tile(q_ptr, 3 * stride, rows, end, SIZE)
+    grad = _tile(grad_ptr + head * SIZE, stride, rows, end, SIZE)
+    out = _tile(out_ptr + head * SIZE, stride, rows, end, SIZE)
     slope = tl.sum(grad.to(tl.float32) * out.to(tl.float32), axis=1)
     tl.store(slope_ptr + head * n_tokens + rows, slope, mask=inside)
     total = tl.load(total_ptr + head * n_tokens + rows, mask=inside, other=0.0)
-    total = total * 1.4426950408889634
     seed = tl.load(seed_ptr)
+    numbers = (rows * n_heads + head) * n_tokens
     result = tl.zeros([BLOCK, SIZE], tl.float32)
     for start in range(begin, end, BLOCK):
+        # Keys past the end are 0 and add nothing.
         columns = start + tl.arange(0, BLOCK)
-        k = _tile(k_ptr, k_stride, columns, head, end, SIZE)
-        v = _tile(v_ptr, v_stride, columns, head, end, SIZE)
-        weights = tl.exp2(_weights(
-            q, k, rows, columns, begin, end, head, total[:, None], bias_ptr, width, scale, HAS_BIAS,
-            PRECISION,
-        ))  # fmt: skip
+        k = _tile(k_ptr, 3 * stride, columns, end, SIZE)
+        v = _tile(v_ptr, 3 * stride, columns, end, SIZE)
+        scores = _scores(q, k, rows, columns, bias_ptr, width, scale, HAS_BIAS, PRECISION)
         rise = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
         if DROPOUT:
-            numbers = (rows[:, None] * n_heads + head) * n_tokens + columns[None, :]
-            rise = tl.where(_kept(numbers, seed, least), rise * growth, 0.0)
-        rise = weights * (rise - slope[:, None])
+            keep = _kept(numbers[:, None] + columns[None, :], seed, least)
+            rise = tl.where(keep, rise * growth, 0.0)
+        rise = tl.exp2(scores - total[:, None]) * (rise - slope[:, None])
         result += tl.dot(rise.to(k.dtype), k, input_precision=PRECISION)
-    places = (rows[:, None] * n_heads + head) * SIZE + tl.arange(0, SIZE)[None, :]
+    places = rows[:, None] * (3 * stride) + head * SIZE + tl.arange(0, SIZE)[None, :]
     result = result * (scale * 0.6931471805599453)
-    tl.store(grad_q_ptr + places, result.to(grad_q_ptr.dtype.element_ty), mask=inside[:, None])
+    kind = grad_together_ptr.dtype.element_ty
+    tl.store(grad_together_ptr + places, result.to(kind), mask=inside[:, None])
 
 
 @triton.jit
 def _key_kernel(
-    grad_k_ptr, grad_v_ptr, slope_ptr, grad_ptr, total_ptr,
-    q_ptr, q_stride, k_ptr, k_stride, v_ptr, v_stride,
-    tiles_ptr, bias_ptr, width, seed_ptr, scale, n_heads, n_tokens, least, growth,
+    grad_together_ptr, slope_ptr, grad_ptr, total_ptr,
+    together_ptr, tiles_ptr, bias_ptr, width, seed_ptr, scale,
+    n_heads, n_tokens, least, growth,
     HAS_BIAS: tl.constexpr, DROPOUT: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -157,102 +160,89 @@ def _key_kernel(
     end = tl.load(tiles_ptr + 3 * tile + 2)
     if first >= end:
         return
+    stride = n_heads * SIZE
+    q_ptr = together_ptr + head * SIZE
+    bias_ptr += head * width
     columns = first + tl.arange(0, BLOCK)
-    k = _tile(k_ptr, k_stride, columns, head, end, SIZE)
-    v = _tile(v_ptr, v_stride, columns, head, end, SIZE)
+    k = _tile(q_ptr + stride, 3 * stride, columns, end, SIZE)
+    v = _tile(q_ptr + 2 * stride, 3 * stride, columns, end, SIZE)
     seed = tl.load(seed_ptr)
     grad_k = tl.zeros([BLOCK, SIZE], tl.float32)
     grad_v = tl.zeros([BLOCK, SIZE], tl.float32)
     for start in range(begin, end, BLOCK):
+        # Queries past the end, their slopes and the gradient are 0 and add nothing.
         rows = start + tl.arange(0, BLOCK)
-        inside = rows < end
-        q = _tile(q_ptr, q_stride, rows, head, end, SIZE)
-        grad = _tile(grad_ptr, n_heads * SIZE, rows, head, end, SIZE)
-        total = tl.load(total_ptr + head * n_tokens + rows, mask=inside, other=0.0)
-        total = total * 1.4426950408889634
-        slope = tl.load(slope_ptr + head * n_tokens + rows, mask=inside, other=0.0)
-        weights = tl.exp2(_weights(
-            q, k, rows, columns, begin, end, head, total[:, None], bias_ptr, width, scale, HAS_BIAS,
-            PRECISION,
-        ))  # fmt: skip
+        q = _tile(q_ptr, 3 * stride, rows, end, SIZE)
+        grad = _tile(grad_ptr + head * SIZE, stride, rows, end, SIZE)
+        places = head * n_tokens + rows
+        total = tl.load(total_ptr + places, mask=rows < end, other=0.0)
+        slope = tl.load(slope_ptr + places, mask=rows < end, other=0.0)
+        scores = _scores(q, k, rows, columns, bias_ptr, width, scale, HAS_BIAS, PRECISION)
+        weights = tl.exp2(scores - total[:, None])
         rise = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
         used = weights
         if DROPOUT:
-            numbers = (rows[:, None] * n_heads + head) * n_tokens + columns[None, :]
-            keep = _kept(numbers, seed, least)
-            used = tl.where(keep, weights * growth, 0.0)
+            numbers = (rows * n_heads + head) * n_tokens
+            keep = _kept(numbers[:, None] + columns[None, :], seed, least)
+            used = tl.where(keep, weights, 0.0)
             rise = tl.where(keep, rise * growth, 0.0)
-        grad_v += tl.dot(tl.trans(used).to(grad.dtype), grad, input_precision=PRECISION)
+        grad_v += tl.dot(tl.trans(used.to(grad.dtype)), grad, input_precision=PRECISION)
         rise = weights * (rise - slope[:, None])
-        grad_k += tl.dot(tl.trans(rise).to(q.dtype), q, input_precision=PRECISION)
-    places = (columns[:, None] * n_heads + head) * SIZE + tl.arange(0, SIZE)[None, :]
+        grad_k += tl.dot(tl.trans(rise.to(q.dtype)), q, input_precision=PRECISION)
+    places = columns[:, None] * (3 * stride) + head * SIZE + tl.arange(0, SIZE)[None, :] + stride
     mask = columns[:, None] < end
+    kind = grad_together_ptr.dtype.element_ty
     grad_k = grad_k * (scale * 0.6931471805599453)
-    tl.store(grad_k_ptr + places, grad_k.to(grad_k_ptr.dtype.element_ty), mask=mask)
-    tl.store(grad_v_ptr + places, grad_v.to(grad_v_ptr.dtype.element_ty), mask=mask)
+    tl.store(grad_together_ptr + places, grad_k.to(kind), mask=mask)
+    tl.store(grad_together_ptr + places + stride, (grad_v * growth).to(kind), mask=mask)
 
 
 def forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    tiles: Tensor,
-    bias: Tensor | None,
-    seed: Tensor,
-    rate: float,
+    together: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the result and the logarithm of the sum of weights."""
-    n_tokens, n_heads, _ = query.shape
-    result = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    total = torch.empty((n_heads, n_tokens), dtype=torch.float32, device=query.device)
-    parts, options = _arguments(query, key, value, tiles, bias, seed, rate)
+    """Return the result, and the base-2 logarithm of the sum of weights."""
+    n_tokens, _, n_heads, size = together.shape
+    result = together.new_empty((n_tokens, n_heads, size))
+    total = together.new_empty((n_heads, n_tokens), dtype=torch.float32)
+    parts, options = _arguments(together, tiles, bias, seed, rate)
     _forward_kernel[(len(tiles), n_heads)](result, total, *parts, **options)
     return result, total
 
 
 def backward(
     grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    together: Tensor,
     result: Tensor,
     total: Tensor,
     tiles: Tensor,
     bias: Tensor | None,
     seed: Tensor,
     rate: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of query, key and value."""
-    grads = [torch.empty(query.shape, dtype=query.dtype, device=query.device) for _ in range(3)]
-    slope = torch.empty_like(total)
-    parts, options = _arguments(query, key, value, tiles, bias, seed, rate)
-    grid = (len(tiles), query.shape[1])
+) -> Tensor:
+    """Return the gradient of `together`."""
+    grads, slope = torch.empty_like(together), torch.empty_like(total)
+    parts, options = _arguments(together, tiles, bias, seed, rate)
+    grid = (len(tiles), together.shape[2])
     # The second kernel reads the slopes that the first one writes.
-    _query_kernel[grid](grads[0], slope, grad, result, total, *parts, **options)
-    _key_kernel[grid](grads[1], grads[2], slope, grad, total, *parts, **options)
-    return grads[0], grads[1], grads[2]
+    _query_kernel[grid](grads, slope, grad, result, total, *parts, **options)
+    _key_kernel[grid](grads, slope, grad, total, *parts, **options)
+    return grads
 
 
 def _arguments(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    tiles: Tensor,
-    bias: Tensor | None,
-    seed: Tensor,
-    rate: float,
+    together: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments that all kernels share."""
-    n_tokens, n_heads, size = query.shape
-    bias = None if bias is None else bias.contiguous()
-    parts = [item for part in (query, key, value) for item in (part, part.stride(0))]
-    # `query` stands for a bias that is never read.
-    table, width = (query, 0) if bias is None else (bias, bias.shape[1])
-    least, growth = lowest_kept(rate), 1 / (1 - rate)
-    parts += [tiles, table, width, seed, LOG2E / size**0.5, n_heads, n_tokens, least, growth]
+    n_tokens, _, n_heads, size = together.shape
+    # `together` stands for a bias that is never read.
+    table, width = (together, 0)
+    if bias is not None:
+        table, width = bias.float().contiguous(), bias.shape[1]
+    scale, least, growth = LOG2E / size**0.5, lowest_kept(rate), 1 / (1 - rate)
+    parts = [together, tiles, table, width, seed, scale, n_heads, n_tokens, least, growth]
     options = dict(
         HAS_BIAS=bias is not None, DROPOUT=rate > 0, SIZE=size, BLOCK=BLOCK,
-        PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
+        PRECISION="ieee" if together.dtype == torch.float32 else "tf32",
         num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
     return parts, options

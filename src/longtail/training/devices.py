@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,6 +22,9 @@ Result = TypeVar("Result")
 # With fewer weights a step on the CPU is too short for several threads: on a busy two-core machine
 # one thread took 2 ms where two took 140 ms, waiting for each other.
 SMALL_NETWORK = 10_000_000
+SHARED = threading.RLock()
+"""Held by a thread that uses what all threads share: torch's random numbers and switches, the
+compiler, and the recording of CUDA graphs."""
 
 
 def device_of(name: str) -> torch.device:
@@ -91,22 +95,41 @@ def gpu_stream(device: torch.device, deterministic: bool) -> Iterator[None]:
     torch.cuda.current_stream(device).wait_stream(stream)
 
 
-@contextmanager
-def _deterministic_kernels() -> Iterator[None]:
-    # Without it cuBLAS may use its workspaces in another order each time.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    memory: Any = torch.utils.deterministic
-    fills_memory = memory.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True)
-    # Filling uninitialised memory costs as much as all the rest of deterministic mode.
-    memory.fill_uninitialized_memory = False
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=warn_only)
-        memory.fill_uninitialized_memory = fills_memory
+class _Deterministic:
+    """Deterministic kernels while any thread wants them: torch has one switch for all."""
+
+    def __init__(self) -> None:
+        self._wanted = 0
+        self._before: tuple[Any, ...] = ()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        memory: Any = torch.utils.deterministic
+        with SHARED:
+            self._wanted += 1
+            if self._wanted == 1:
+                # Without it cuBLAS may use its workspaces in another order each time.
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+                self._before = (
+                    torch.are_deterministic_algorithms_enabled(),
+                    torch.is_deterministic_algorithms_warn_only_enabled(),
+                    memory.fill_uninitialized_memory,
+                )
+                torch.use_deterministic_algorithms(True)
+                # Filling uninitialised memory costs as much as all the rest of deterministic mode.
+                memory.fill_uninitialized_memory = False
+        try:
+            yield
+        finally:
+            with SHARED:
+                self._wanted -= 1
+                if self._wanted == 0:
+                    was_on, warn_only, fills_memory = self._before
+                    torch.use_deterministic_algorithms(was_on, warn_only=warn_only)
+                    memory.fill_uninitialized_memory = fills_memory
+
+
+_deterministic_kernels = _Deterministic()
 
 
 @contextmanager
@@ -123,13 +146,21 @@ def limited_threads(network: nn.Module) -> Iterator[None]:
 
 
 def in_threads(
-    function: Callable[[Item], Result], items: Sequence[Item], **settings: Any
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    n_threads: int | None = None,
+    **settings: Any,
 ) -> Iterator[Result]:
-    """Map a function that releases the GIL over the items, on all cores; results keep their order.
+    """Map a function that releases the GIL over the items; results keep their order.
 
-    `settings`: arguments of the ThreadPoolExecutor.
+    `n_threads`: by default as many as there are cores. `settings`: of the ThreadPoolExecutor.
     """
-    executor = ThreadPoolExecutor(max(1, min(len(items), joblib.cpu_count())), **settings)
+    n_threads = joblib.cpu_count() if n_threads is None else n_threads
+    n_threads = max(1, min(len(items), n_threads))
+    if n_threads == 1 and not settings:
+        yield from map(function, items)
+        return
+    executor = ThreadPoolExecutor(n_threads, **settings)
     try:
         yield from executor.map(function, items)
     finally:

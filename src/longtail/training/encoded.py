@@ -116,6 +116,14 @@ class EncodedTokens:
             "attention_mask": torch.from_numpy(mask.astype(np.int64)),
         }
 
+    def packed_batch(self, rows: IntArray, device: torch.device) -> dict[str, Any]:
+        """The rows as one sequence, without padding, on the device."""
+        part = self.select(rows)
+        n_tokens = int(part.offsets[-1])
+        lengths = torch.from_numpy(part.lengths).to(device)
+        layout = Layout.of(lengths, n_tokens, tile_count(n_tokens, len(rows)))
+        return {"input_ids": torch.from_numpy(part.tokens).to(device).long(), "layout": layout}
+
 
 def _padded(
     flat: NDArray[Any], starts: IntArray, lengths: IntArray, pad: int

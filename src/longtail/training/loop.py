@@ -70,7 +70,8 @@ class Trainer:
         is_head: whether a parameter, by name, belongs to the head.
         bf16: whether the network may compute in bf16.
         packed: whether the network takes packed documents, `input_ids` with a `layout`.
-        seed: for shuffling. Dropout uses torch's random numbers, seeded by the caller.
+        seed: for shuffling. Dropout uses torch's random numbers, seeded by the caller; of packed
+            documents, only their seed.
         describe: describes the document of a row in error messages.
     """
 
@@ -130,6 +131,7 @@ class Trainer:
                 copies * sum(weight.numel() * 4 for weight in self.weights.optimized)
             )
             self._resume(self.checkpoints)
+        self.steps.taken.fill_(self.state.epoch * self.per_epoch + self.state.step)
         with gpu_stream(self.device, self.training.deterministic), limited_threads(self.network):
             while self.state.epoch < self.epochs and not self._stops_early():
                 self._epoch()

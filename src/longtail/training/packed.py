@@ -65,16 +65,20 @@ def tile_count(n_tokens: int, n_documents: int) -> int:
     return n_tokens // BLOCK + n_documents + 1
 
 
-def kept(numbers: Tensor, seed: Tensor, rate: float) -> Tensor:
-    """Which elements dropout keeps, from their numbers and a seed, both int32.
+def mix(numbers: Tensor, seed: Tensor | int) -> Tensor:
+    """Hash numbers and a seed, all int32; the Triton kernels compute the same.
 
-    A hash instead of torch's random numbers, whose arithmetic takes longer than the memory traffic
-    of the layers. The Triton kernels compute the same.
+    Dropout uses it instead of torch's random numbers, whose arithmetic takes longer than the memory
+    traffic of the layers, and whose state all threads share.
     """
     # Not seed + numbers: the compiler would fold the factor into the numbers, past 32 bits.
     x = (numbers ^ seed) * -1640531535 + seed
-    x = (x ^ ((x >> 15) & 0x1FFFF)) * 0x7FEB352D
-    return x >= lowest_kept(rate)
+    return (x ^ ((x >> 15) & 0x1FFFF)) * 0x7FEB352D
+
+
+def kept(numbers: Tensor, seed: Tensor, rate: float) -> Tensor:
+    """Which elements dropout keeps, from their numbers and a seed, both int32."""
+    return mix(numbers, seed) >= lowest_kept(rate)
 
 
 def lowest_kept(rate: float) -> int:
@@ -91,118 +95,114 @@ def dropout(x: Tensor, rate: float, seed: Tensor) -> Tensor:
 
 
 def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    tiles: Tensor,
-    bias: Tensor | None,
-    seed: Tensor,
-    rate: float,
+    together: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
 ) -> Tensor:
-    """Softmax attention of each token over its own document; (tokens, heads, size) each.
+    """Softmax attention of each token over its own document, (tokens, heads, size).
 
     Args:
+        together: queries, keys and values, (tokens, 3, heads, size).
         tiles: see Layout.
-        bias: (heads, n, n) for documents of at most n tokens: added to the score of each position
-            of a query (row) and of a key (column). It gets no gradient.
+        bias: (heads, 2 n - 1) for documents of at most n tokens: column n - 1 + d is added to the
+            score of a key that is d tokens behind its query. It gets no gradient.
         seed: of dropout, one int32.
         rate: of dropout, applied to the attention weights.
     """
-    result: Tensor = _attention(query, key, value, tiles, bias, seed, rate)[0]
+    result: Tensor = _attention(together, tiles, bias, seed, rate)[0]
     return result
 
 
 @torch.library.custom_op("longtail::attention", mutates_args=())
 def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    tiles: Tensor,
-    bias: Tensor | None,
-    seed: Tensor,
-    rate: float,
+    together: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
 ) -> tuple[Tensor, Tensor]:
-    """The result, and the logarithm of the sum of weights before dropout, (heads, tokens)."""
-    if query.is_cuda:
+    """The result, and the logarithm of the sum of weights before dropout, (heads, tokens).
+
+    The kernels return the latter in base 2.
+    """
+    if together.is_cuda:
         from longtail.training import attention_kernels
 
-        return attention_kernels.forward(query, key, value, tiles, bias, seed, rate)
-    scores = _scores(query, key, tiles, bias)
+        return attention_kernels.forward(together, tiles, bias, seed, rate)
+    scores = _scores(together, tiles, bias)
     total = scores.logsumexp(dim=-1)
     weights = (scores - total.unsqueeze(-1)).exp()
     weights = weights * _dropout_factor(weights, seed, rate)
-    return torch.einsum("hqk,khd->qhd", weights, value.float()).to(value.dtype).contiguous(), total
+    result = torch.einsum("hqk,khd->qhd", weights, together[:, 2].float())
+    return result.to(together.dtype).contiguous(), total
 
 
 @_attention.register_fake
-def _(query: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    n_tokens, n_heads, _size = query.shape
-    total = query.new_empty((n_heads, n_tokens), dtype=torch.float32)
-    return query.new_empty(query.shape), total
+def _(together: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    n_tokens, _three, n_heads, size = together.shape
+    total = together.new_empty((n_heads, n_tokens), dtype=torch.float32)
+    return together.new_empty((n_tokens, n_heads, size)), total
 
 
 @torch.library.custom_op("longtail::attention_backward", mutates_args=())
 def _attention_backward(
     grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    together: Tensor,
     result: Tensor,
     total: Tensor,
     tiles: Tensor,
     bias: Tensor | None,
     seed: Tensor,
     rate: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    if query.is_cuda:
+) -> Tensor:
+    if together.is_cuda:
         from longtail.training import attention_kernels
 
-        saved = (query, key, value, result, total)
-        return attention_kernels.backward(grad, *saved, tiles, bias, seed, rate)
-    weights = (_scores(query, key, tiles, bias) - total.unsqueeze(-1)).exp()
+        return attention_kernels.backward(grad, together, result, total, tiles, bias, seed, rate)
+    query, key, value = together.float().unbind(1)
+    weights = (_scores(together, tiles, bias) - total.unsqueeze(-1)).exp()
     factor = _dropout_factor(weights, seed, rate)
     wide = grad.float()
-    rise = torch.einsum("qhd,khd->hqk", wide, value.float()) * factor
+    rise = torch.einsum("qhd,khd->hqk", wide, value) * factor
     slope = (wide * result.float()).sum(dim=-1).T.unsqueeze(-1)
     rise = weights * (rise - slope) / query.shape[2] ** 0.5
-    return (
-        torch.einsum("hqk,khd->qhd", rise, key.float()).to(query.dtype).contiguous(),
-        torch.einsum("hqk,qhd->khd", rise, query.float()).to(query.dtype).contiguous(),
-        torch.einsum("hqk,qhd->khd", weights * factor, wide).to(query.dtype).contiguous(),
+    grads = (
+        torch.einsum("hqk,khd->qhd", rise, key),
+        torch.einsum("hqk,qhd->khd", rise, query),
+        torch.einsum("hqk,qhd->khd", weights * factor, wide),
     )
+    return torch.stack(grads, dim=1).to(together.dtype)
 
 
 @_attention_backward.register_fake
-def _(grad: Tensor, query: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return query.new_empty(query.shape), query.new_empty(query.shape), query.new_empty(query.shape)
+def _(grad: Tensor, together: Tensor, *_: Any) -> Tensor:
+    return together.new_empty(together.shape)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    query, key, value, tiles, bias, seed, ctx.rate = inputs
-    ctx.save_for_backward(query, key, value, *output, tiles, bias, seed)
+    together, tiles, bias, seed, ctx.rate = inputs
+    ctx.save_for_backward(together, *output, tiles, bias, seed)
 
 
 def _backward(ctx: Any, grad: Tensor, _total: Tensor) -> tuple[Tensor | None, ...]:
     grads = _attention_backward(grad.contiguous(), *ctx.saved_tensors, ctx.rate)
-    return (*grads, None, None, None, None)
+    return grads, None, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_setup_context)
 
 
-def _scores(query: Tensor, key: Tensor, tiles: Tensor, bias: Tensor | None) -> Tensor:
+def _scores(together: Tensor, tiles: Tensor, bias: Tensor | None) -> Tensor:
     """Scores of all pairs of tokens, (heads, queries, keys); -inf across documents."""
+    query, key, _ = together.float().unbind(1)
     n_tokens, _, size = query.shape
     places = torch.arange(n_tokens, device=query.device)
     starts = torch.zeros_like(places)
     for first, start, end in tiles.tolist():
         starts[first : min(first + BLOCK, end)] = start
-    scores = torch.einsum("qhd,khd->hqk", query.float(), key.float()) / size**0.5
+    scores = torch.einsum("qhd,khd->hqk", query, key) / size**0.5
     if bias is not None:
         # Padding may be longer than the bias; its states are not used.
-        position = (places - starts).clamp(max=bias.shape[1] - 1)
-        scores = scores + bias.float()[:, position[:, None], position]
-    return scores.masked_fill(starts[:, None] != starts, -torch.inf)
+        last = bias.shape[1] - 1
+        column = (places - places[:, None] + last // 2).clamp(0, last)
+        scores = scores + bias.float()[:, column]
+    other = starts[:, None] != starts
+    result: Tensor = scores.masked_fill(other, -torch.inf)
+    return result
 
 
 def _dropout_factor(weights: Tensor, seed: Tensor, rate: float) -> Tensor | float:

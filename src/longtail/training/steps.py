@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from longtail.errors import InputError, LongtailError
 from longtail.losses import MultiLabelLoss
-from longtail.training.devices import Processes
+from longtail.training.devices import SHARED, Processes
 from longtail.training.encoded import (
     DeviceFeed,
     Encoded,
@@ -27,7 +27,7 @@ from longtail.training.encoded import (
     IntArray,
     sorted_batches,
 )
-from longtail.training.packed import has_kernels
+from longtail.training.packed import has_kernels, mix
 from longtail.training.settings import Training
 from longtail.training.weights import Weights, make_optimizer
 
@@ -65,8 +65,11 @@ class Steps:
         assert training.batch_size is not None
         self.weights, self.loss, self.feed, self.training = weights, loss, feed, training
         self.processes, self.autocast, self.note = processes, autocast, note
-        is_packed = isinstance(feed, DeviceFeed) and feed.packed
-        flat = is_packed and weights.half and has_kernels(processes.device)
+        self.packed = isinstance(feed, DeviceFeed) and feed.packed
+        self.seed = torch.initial_seed() & 0x7FFFFFFF
+        self.taken = torch.zeros(1, dtype=torch.int32, device=processes.device)
+        """Number of steps taken; on the device, so that a CUDA graph counts too."""
+        flat = self.packed and weights.half and has_kernels(processes.device)
         self.optimizer = make_optimizer(weights, is_head, training, processes.device, flat)
         self.forward = processes.wrap(network)
         self.batch_size = training.batch_size
@@ -90,7 +93,8 @@ class Steps:
                 widths = tuple(map(self.feed.width, self._parts(mine)))
                 if self.graphs and None not in widths:
                     return self._graphed(rows, widths)
-                return self._step(self._on_device(mine), widths, len(rows))
+                with SHARED if self.packed else nullcontext():
+                    return self._step(self._on_device(mine), widths, len(rows))
             except Exception as error:
                 if is_out_of_memory(error):
                     self._halve(error)
@@ -127,6 +131,8 @@ class Steps:
         parts = list(zip(self._parts(rows), widths, strict=True))
         for number, (part, width) in enumerate(parts, start=1):
             inputs, targets = self.feed.batch(part, width)
+            if self.packed:
+                inputs["seed"] = mix(self.taken * len(rows) + number, self.seed)
             accumulating = self.processes.without_sync(self.forward)
             with nullcontext() if number == len(parts) else accumulating, autocast:
                 logits = self.forward(**inputs)
@@ -134,6 +140,7 @@ class Steps:
                 value.backward()
             total = total + value.detach()
         self.weights.step(self.optimizer, self.training.max_grad_norm)
+        self.taken += 1
         # The loss of the whole batch, so that all processes stop at the same non-finite one.
         return self.processes.mean(total)
 
@@ -145,20 +152,26 @@ class Steps:
 
     def _graphed(self, rows: IntArray, widths: Widths) -> Tensor:
         shape = len(rows), widths
-        if shape in self._recorded:
-            graph, static_rows, result = self._recorded[shape]
-            static_rows.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
-            graph.replay()
-            return result.clone()  # type: ignore[no-any-return]
+        if shape not in self._recorded:
+            with SHARED:
+                return self._record(rows, widths)
+        graph, static_rows, result = self._recorded[shape]
+        static_rows.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
+        graph.replay()
+        return result.clone()  # type: ignore[no-any-return]
+
+    def _record(self, rows: IntArray, widths: Widths) -> Tensor:
         # The first batch of a shape takes an eager step, which also warms up for the capture.
         static_rows = self._on_device(rows)
         loss, graph = self._step(static_rows, widths, len(rows)), torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream()
         try:
-            with torch.cuda.graph(graph, pool=self._pool, stream=stream):
+            # Other threads may allocate memory meanwhile.
+            mode = "thread_local"
+            with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode=mode):
                 result = self._step(static_rows, widths, len(rows))
             self._pool = self._pool or graph.pool()
-            self._recorded[shape] = (graph, static_rows, result)
+            self._recorded[len(rows), widths] = (graph, static_rows, result)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 self._halve(error)
@@ -248,9 +261,14 @@ def _predict(network: nn.Module, encoded: Encoded, batch_size: int) -> NDArray[n
     # As in training: on a GPU an encoder computes in bf16.
     half = device.type == "cuda" and isinstance(encoded, EncodedTokens)
     half = half and torch.cuda.is_bf16_supported()
+    packs = isinstance(encoded, EncodedTokens) and getattr(network, "packed", None) is not None
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
         for rows in prediction_batches(encoded, batch_size, device):
-            inputs = {k: v.to(device) for k, v in encoded.batch(rows).items()}
+            if packs and encoded.lengths[rows].min() > 0:
+                assert isinstance(encoded, EncodedTokens)
+                inputs = encoded.packed_batch(rows, device)
+            else:
+                inputs = {k: v.to(device) for k, v in encoded.batch(rows).items()}
             batch = network(**inputs).float().cpu().numpy()
             if logits is None:
                 logits = np.empty((len(encoded), batch.shape[1]), dtype=np.float32)

@@ -52,16 +52,17 @@ class Weights:
 
     def step(self, optimizer: Optimizer, max_norm: float) -> None:
         """Update the weights by their gradients, whose norm is limited; 0: not limited."""
+        rounds = self.half and isinstance(optimizer, torch.optim.Optimizer)
         if isinstance(optimizer, torch.optim.Optimizer):
             norm = self._collect()
         else:
             norm = optimizer.collect(self.used)
         if max_norm:
             # The optimizer divides gradients by this: cheaper than another pass over them.
-            optimizer.grad_scale = (norm / max_norm).clamp(min=1)
+            optimizer.grad_scale = (norm / max_norm).clamp(min=1)  # type: ignore[union-attr]
         optimizer.step()
         with torch.no_grad():
-            if self.half and isinstance(optimizer, torch.optim.Optimizer):
+            if rounds:
                 torch._foreach_copy_(self.used, self.optimized)
             if self.average:
                 torch._foreach_lerp_(self.average, self.optimized, 1 - self._ema)
