@@ -2,9 +2,9 @@
 
     python benchmarks/training_gpu.py FOLDER --encoder ENCODER_FOLDER     # FOLDER of Reuters' parts
 
-1. Shapes of three encoders with random weights, batch 32: BERT-base in float32, padded to 512 tokens
-   as in the paper's scripts (the median step times the steps of an epoch), then this library's loop,
-   padded and packed; with --large FOLDER also documents per second on that corpus.
+1. Shapes of three encoders with random weights, batch 32: BERT-base in float32, padded to 512
+   tokens as in the paper's scripts (the median step times the steps of an epoch), then this
+   library's loop, padded and packed; with --large FOLDER also documents per second there.
 2. The given encoder, if its folder has weights: seconds per epoch, seconds to the end of the first
    one, documents per second in predict.
 3. The DB loss with one global threshold chosen on the validation part: test scores of three seeds.
@@ -141,7 +141,7 @@ def speed(data: TextData, encoder: str, table: Table) -> None:
             "packed, --no-deterministic": {"deterministic": False},
         }.items():
             model = random_encoder(shape, encoder, n_labels)
-            clock, after = our_epochs(model, encoded, data, epochs=4, **more)
+            clock, after = our_epochs(model, encoded, data, epochs=3, **more)
             weights.append(after)
             wanted = target if name == "packed" else ""
             table.add_row(f"{shape}, {name}: epoch", f"{clock.epoch:.2f} s", wanted)

@@ -137,14 +137,7 @@ class PackedEncoder:
 
     def __call__(self, input_ids: Tensor, layout: Layout, seeds: Tensor | None = None) -> Tensor:
         """The states of the last layer, (tokens, width); without seeds nothing is dropped."""
-        # Its random numbers are torch's, which all threads share.
-        self.encoder.embeddings.dropout.eval()
-        states = self.encoder.embeddings(
-            input_ids=input_ids.unsqueeze(0),
-            position_ids=(layout.position + self._first).unsqueeze(0),
-            token_type_ids=torch.zeros_like(input_ids).unsqueeze(0),
-        ).squeeze(0)
-        rates = self._rates
+        states, rates = self._embed(input_ids, layout.position), self._rates
         if seeds is None:
             rates = Rates(0.0, 0.0, rates.eps)
             shape = (len(self._parts) + 1, 3)
@@ -155,6 +148,22 @@ class PackedEncoder:
             weights = Weights(*pairs)
             states = self._run(states, weights, self.n_heads, rates, layout.tiles, self._bias, seed)
         result: Tensor = states
+        return result
+
+    def _embed(self, input_ids: Tensor, position: Tensor) -> Tensor:
+        """The states before the first layer.
+
+        The gradient of a lookup sorts its indices. That of a product does not, so that positions
+        are one, and all tokens are of the first type anyway.
+        """
+        parts = self.encoder.embeddings
+        states = parts.word_embeddings(input_ids)
+        table = parts.position_embeddings.weight[self._first :][: self._longest]
+        numbers = torch.arange(len(table), device=position.device)
+        states = states + (position.unsqueeze(1) == numbers).to(table.dtype) @ table
+        if hasattr(parts, "token_type_embeddings"):
+            states = states + parts.token_type_embeddings.weight[0]
+        result: Tensor = parts.LayerNorm(states)
         return result
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from longtail.training.packed import BLOCK, lowest_kept
 
-WARPS, STAGES = 4, 3
 # The kernels work in base 2, whose exponential is an instruction; Triton reads no global numbers,
 # so they repeat log2(e) and its inverse.
 LOG2E = 1.4426950408889634
@@ -243,6 +242,6 @@ def _arguments(
     options = dict(
         HAS_BIAS=bias is not None, DROPOUT=rate > 0, SIZE=size, BLOCK=BLOCK,
         PRECISION="ieee" if together.dtype == torch.float32 else "tf32",
-        num_warps=WARPS, num_stages=STAGES,
+        num_warps=4, num_stages=3 if bias is None else 1,
     )  # fmt: skip
     return parts, options

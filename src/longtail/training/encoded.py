@@ -122,7 +122,7 @@ class EncodedTokens:
         n_tokens = int(part.offsets[-1])
         lengths = torch.from_numpy(part.lengths).to(device)
         layout = Layout.of(lengths, n_tokens, tile_count(n_tokens, len(rows)))
-        return {"input_ids": torch.from_numpy(part.tokens).to(device).long(), "layout": layout}
+        return {"input_ids": torch.from_numpy(part.tokens).to(device), "layout": layout}
 
 
 def _padded(
@@ -285,7 +285,8 @@ class DeviceFeed:
         inside = layout.document < len(rows)
         owner = rows[layout.document.clamp(max=len(rows) - 1)]
         places = torch.where(inside, self._starts[owner] + layout.position, 0)
-        tokens = torch.where(inside, self._tokens[places].long(), self._encoded.pad)
+        # As int32, which embedding gradients sort in half the time of int64.
+        tokens = torch.where(inside, self._tokens[places], self._encoded.pad)
         # Padding may be longer than any document.
         position = torch.where(inside, layout.position, 0)
         return {"input_ids": tokens, "layout": dataclasses.replace(layout, position=position)}
