@@ -42,7 +42,9 @@ class Training(Settings):
     warmup_ratio: float = setting(0.1, "Share of the steps in which the learning rate rises.")
     schedule: str = setting("linear", f"How the learning rate falls: {', '.join(SCHEDULES)}.")
     max_grad_norm: float = setting(1.0, "Maximum norm of the gradient; 0: no clipping.")
-    ema: float = setting(0.0, "Decay of a moving average of the weights, such as 0.999; 0: none.")
+    ema: float = setting(
+        0.0, "Decay of a moving average of the weights after each step, such as 0.999; 0: none."
+    )
     early_stopping_patience: int = setting(
         0, "Stop after this many epochs without a better validation score; 0: never."
     )
@@ -52,7 +54,7 @@ class Training(Settings):
         "auto", f"{', '.join(ACCELERATIONS)}; auto: CUDA graphs on a GPU, if they work."
     )
     deterministic: bool = setting(
-        True, "On a GPU, use deterministic kernels only: about 10 % slower."
+        True, "On a GPU, use deterministic kernels only: up to 10 % slower."
     )
     device: str = setting("auto", "cpu, cuda, cuda:1, or auto: a GPU if there is one.", common=True)
     checkpoint_minutes: float = setting(

@@ -41,7 +41,9 @@ class Weights:
             fixed = [p for p in network.parameters() if not p.requires_grad]
             self._fixed = [(p, p.detach().clone()) for p in fixed]
             self._cast(torch.bfloat16)
-        self.average = [p.detach().clone() for p in self.optimized] if ema else []
+        self.average = [torch.zeros_like(p) for p in self.optimized] if ema else []
+        """The moving average, before its division by the weights that it has added up to."""
+        self.n_averaged = torch.zeros((), device=self.optimized[0].device)
         self.best: list[Tensor] = []
 
     def _cast(self, dtype: torch.dtype) -> None:
@@ -65,6 +67,7 @@ class Weights:
             if rounds:
                 torch._foreach_copy_(self.used, self.optimized)
             if self.average:
+                self.n_averaged += 1
                 torch._foreach_lerp_(self.average, self.optimized, 1 - self._ema)
         self.clear()
 
@@ -93,7 +96,7 @@ class Weights:
         before = [w.detach().clone() for w in self.optimized] if copied else self.optimized
         try:
             if self.average:
-                self._put(self.average)
+                self._put(self._current())
             yield
         finally:
             if self.average:
@@ -102,11 +105,19 @@ class Weights:
 
     def remember_best(self) -> None:
         """Keep the current weights, or their average, as the best."""
-        self.best = [weight.detach().clone() for weight in self.average or self.optimized]
+        self.best = [weight.detach().clone() for weight in self._current()]
+
+    def _current(self) -> list[Tensor]:
+        """The average over the weights after each step so far, else the weights."""
+        n_steps = float(self.n_averaged)
+        if not self.average or n_steps == 0:
+            return self.optimized
+        share = 1 - self._ema**n_steps
+        return [weight / share for weight in self.average]
 
     def finish(self) -> None:
         """Leave the network in float32 with the best weights, else the average, else the last."""
-        kept = self.best or self.average or self.optimized
+        kept = self.best or self._current()
         if self.half:
             self._cast(torch.float32)
         with torch.no_grad():
@@ -145,11 +156,12 @@ class Weights:
 
     def _by_name(self) -> dict[str, Tensor]:
         parts = {"weights": self.optimized, "average": self.average, "best": self.best}
-        return {
+        named = {
             f"{part}.{name}": value
             for part, values in parts.items()
             for name, value in zip(self.names, values, strict=bool(values))
         }
+        return named | ({"averaged": self.n_averaged} if self.average else {})
 
     def _put(self, values: list[Tensor]) -> None:
         if values is not self.used:
