@@ -137,16 +137,17 @@ class PackedEncoder:
 
     def __call__(self, input_ids: Tensor, layout: Layout, seeds: Tensor | None = None) -> Tensor:
         """The states of the last layer, (tokens, width); without seeds nothing is dropped."""
-        states, rates = self._embed(input_ids, layout.position), self._rates
+        states, rates, run = self._embed(input_ids, layout.position), self._rates, self._run
         if seeds is None:
-            rates = Rates(0.0, 0.0, rates.eps)
+            # Compiled layers would be compiled again for each size of a batch to predict.
+            rates, run = Rates(0.0, 0.0, rates.eps), layer
             shape = (len(self._parts) + 1, 3)
             seeds = torch.zeros(shape, dtype=torch.int32, device=states.device)
         states = dropout(states, rates.hidden, seeds[0, :1])
         for modules, seed in zip(self._parts, seeds[1:], strict=True):
             pairs: Any = ((module.weight, module.bias) for module in modules)
             weights = Weights(*pairs)
-            states = self._run(states, weights, self.n_heads, rates, layout.tiles, self._bias, seed)
+            states = run(states, weights, self.n_heads, rates, layout.tiles, self._bias, seed)
         result: Tensor = states
         return result
 
