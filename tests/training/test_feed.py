@@ -85,6 +85,8 @@ def test_level_batches_have_equal_sums() -> None:
             n_tokens = int(lengths[rows].sum())
             widths.add(packed_width(n_tokens, lengths.mean() * 32))
             assert n_tokens <= max(widths)
+            halves = [int(lengths[part].sum()) for part in (rows[:16], rows[16:])]
+            assert max(halves) < 1.3 * min(halves)
     (width,) = widths
     assert width < 1.03 * lengths.mean() * 32
 

@@ -1,7 +1,7 @@
 """Encoders on packed documents: the layers of BERT and its relatives without padding.
 
-The network keeps its weights and its own forward pass, which scores texts; only training calls
-this one. Whether both compute the same is checked before each training.
+The network keeps its weights and its own forward pass, which explanations, exports and other
+devices use. Whether both compute the same is checked on each GPU that the network is moved to.
 """
 
 from __future__ import annotations

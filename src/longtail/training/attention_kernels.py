@@ -204,7 +204,8 @@ def forward(
     result = together.new_empty((n_tokens, n_heads, size))
     total = together.new_empty((n_heads, n_tokens), dtype=torch.float32)
     parts, options = _arguments(together, tiles, bias, seed, rate)
-    _forward_kernel[(len(tiles), n_heads)](result, total, *parts, **options)
+    with torch.cuda.device_of(together):
+        _forward_kernel[(len(tiles), n_heads)](result, total, *parts, **options)
     return result, total
 
 
@@ -222,9 +223,10 @@ def backward(
     grads, slope = torch.empty_like(together), torch.empty_like(total)
     parts, options = _arguments(together, tiles, bias, seed, rate)
     grid = (len(tiles), together.shape[2])
-    # The second kernel reads the slopes that the first one writes.
-    _query_kernel[grid](grads, slope, grad, result, total, *parts, **options)
-    _key_kernel[grid](grads, slope, grad, total, *parts, **options)
+    with torch.cuda.device_of(together):
+        # The second kernel reads the slopes that the first one writes.
+        _query_kernel[grid](grads, slope, grad, result, total, *parts, **options)
+        _key_kernel[grid](grads, slope, grad, total, *parts, **options)
     return grads
 
 

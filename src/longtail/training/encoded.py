@@ -153,7 +153,8 @@ def level_batches(lengths: IntArray, size: int, seed: int, epoch: int) -> list[I
     """The batches of an epoch: every document once, shuffled, with nearly equal sums of lengths.
 
     Documents are dealt out from the longest to the shortest, one to each batch at a time: in turn
-    at random, and the longest to the batch with the smallest sum.
+    at random, and the longest to the batch with the smallest sum. Within a batch long and short
+    documents alternate, so that no part has all of the long ones.
     """
     rng = np.random.default_rng([seed, epoch])
     n_batches = -(-len(lengths) // size)
@@ -167,6 +168,8 @@ def level_batches(lengths: IntArray, size: int, seed: int, epoch: int) -> list[I
         order = rng.permutation(n_batches) if at_random else np.argsort(sums, kind="stable")
         members[order[: len(dealt)], turn] = dealt
         sums[order[: len(dealt)]] += lengths[dealt]
+    # Turns with their binary digits reversed: even ones first, of these every other one first, ...
+    members = members[:, np.argsort([int(f"{turn:032b}"[::-1], 2) for turn in range(size)])]
     return [members[k][members[k] >= 0] for k in rng.permutation(n_batches)]
 
 

@@ -216,9 +216,10 @@ class Trainer:
         if self.processes.rank > 0:
             return
         tensors = self.weights.tensors(self.steps.optimizer)
-        tensors["random.cpu"] = torch.get_rng_state()
-        if self.device.type == "cuda":
-            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        if not self.steps.packed:
+            tensors["random.cpu"] = torch.get_rng_state()
+            if self.device.type == "cuda":
+                tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
         checkpoints.save(tensors, vars(self.state) | {"micro": self.steps.micro})
 
     def _resume(self, checkpoints: Checkpoints) -> None:
@@ -233,7 +234,8 @@ class Trainer:
             if "random.cuda" in tensors and self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
             # Last: no random number may be drawn between here and the next step.
-            torch.set_rng_state(tensors["random.cpu"])
+            if "random.cpu" in tensors:
+                torch.set_rng_state(tensors["random.cpu"])
         except (KeyError, TypeError, RuntimeError) as error:
             raise DataError(
                 f"the checkpoint in {checkpoints.folder} belongs to another network or version "
