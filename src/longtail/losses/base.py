@@ -17,7 +17,7 @@ from longtail.checks import check_choice, check_number
 from longtail.errors import InputError, shown
 from longtail.losses import functional
 from longtail.losses.balanced import ElementTerms, balanced_sum, weigh
-from longtail.losses.closed_form import Batch
+from longtail.losses.closed_form import Batch, SetTerms, set_sum
 from longtail.losses.targets import (
     FLOATS,
     NUMBERS,
@@ -251,6 +251,20 @@ class DocumentLoss(MultiLabelLoss):
 
     Label weights and mask apply to the elements inside a document's term.
     """
+
+    def set_terms(self) -> SetTerms | None:
+        """Return the maths of this loss for the kernels; None if they do not know it."""
+        return None
+
+    def _fast_loss(self, logits: Tensor, batch: Batch) -> Tensor | None:
+        terms = self.set_terms()
+        if terms is None or not kernels_usable(logits) or not differentiates_logits_only(batch):
+            return None
+        if terms.two_way or self.reduction == "sum":
+            return set_sum(logits, batch, terms)
+        if batch.mask is None:
+            return set_sum(logits, batch, terms, 1 / max(1, logits.shape[0]))
+        return set_sum(logits, batch, terms) / batch.mask.any(dim=1).sum().clamp(min=1)
 
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
         raise NotImplementedError

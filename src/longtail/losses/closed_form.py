@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,22 @@ class Batch:
     where it is None."""
 
 
+class SetTerms(NamedTuple):
+    """The maths of a loss that compares elements within documents, as plain values.
+
+    Per document, log(1 + the sum of e^z over negatives) + log(1 + the sum of e^-z over positives);
+    or as in TwoWayLoss.
+    """
+
+    two_way: bool = False
+    """Whether labels have terms too, and sums no 1."""
+    negative_temperature: float = 1.0
+    positive_temperature: float = 1.0
+    mean: bool = False
+    """Whether two-way divides by the numbers of documents and labels with a positive."""
+    label_weight: Tensor | None = None
+
+
 Evaluate = Callable[[Tensor, bool], tuple[Tensor, Tensor | None]]
 """Maps logits, and whether a gradient is wanted, to the value and its gradient."""
 
@@ -39,6 +55,18 @@ def differentiable(logits: Tensor, batch: Batch, evaluate: Evaluate, factor: flo
     """
     with_grad = torch.is_grad_enabled() and logits.requires_grad
     return _ClosedForm.apply(logits, batch, evaluate, factor, with_grad)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def set_sum(logits: Tensor, batch: Batch, terms: SetTerms, scale: float = 1.0) -> Tensor:
+    """Return `scale` times the sum of the terms, or two-way's loss; only where kernels run."""
+    from longtail.losses.document_kernels import sum_and_grad
+
+    def evaluate(logits: Tensor, with_grad: bool) -> tuple[Tensor, Tensor | None]:
+        with torch.cuda.device_of(logits):
+            dtype = gradient_dtype(logits) if with_grad else None
+            return sum_and_grad(logits, batch, terms, scale, dtype)
+
+    return differentiable(logits, batch, evaluate)
 
 
 def gradient_dtype(logits: Tensor) -> torch.dtype:

@@ -18,9 +18,11 @@ from torch import Tensor
 from longtail.losses.targets import Targets
 
 # Labels and warps per program; elements per tile where there are fewer labels.
-BLOCK, WARPS, TILE = 1024, 8, 4096
+BLOCK, WARPS, TILE = 1024, 8, 2048
 # At most so many rows per program, and not fewer programs than this for it.
 STEPS, PROGRAMS = 16, 2048
+# So many tiles are left to one program, whose sum needs no second launch.
+ALONE = 4
 POSITIONS = 128
 
 
@@ -176,6 +178,8 @@ def cut(n_rows: int, n_labels: int, single_rows: bool = False) -> Tiles:
     n_blocks, n_tiles = triton.cdiv(n_labels, block), triton.cdiv(n_rows, rows)
     # What belongs to labels is read once for all steps, if enough programs remain.
     steps = max(1, min(STEPS, n_tiles * n_blocks // PROGRAMS))
+    if n_blocks == 1 and n_tiles <= ALONE:
+        steps = n_tiles
     return Tiles(rows, block, n_blocks, steps, n_blocks * triton.cdiv(n_tiles, steps))
 
 

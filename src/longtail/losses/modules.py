@@ -23,7 +23,7 @@ from longtail.losses.base import (
     mean_of,
     number,
 )
-from longtail.losses.closed_form import Batch
+from longtail.losses.closed_form import Batch, SetTerms
 from longtail.losses.functional import log_sum
 from longtail.losses.targets import Targets
 
@@ -280,6 +280,9 @@ class ZLPRLoss(DocumentLoss):
         Soft targets weight the two sums by y and 1 - y.
     """
 
+    def set_terms(self) -> SetTerms:
+        return SetTerms(label_weight=self.label_weight)
+
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
         negatives, _ = log_sum(targets, logits, weight, 1, positive=False, plus_one=True)
         positives, _ = log_sum(targets, -logits, weight, 1, positive=True, plus_one=True)
@@ -338,6 +341,12 @@ class TwoWayLoss(DocumentLoss):
         super().__init__(**common)
         self.positive_temperature = number("positive_temperature", positive_temperature, 1e-3)
         self.negative_temperature = number("negative_temperature", negative_temperature, 1e-3)
+
+    def set_terms(self) -> SetTerms:
+        return SetTerms(
+            True, self.negative_temperature, self.positive_temperature,
+            self.reduction != "sum", self.label_weight,
+        )  # fmt: skip
 
     def _reduce(self, logits: Tensor, batch: Batch) -> Tensor:
         terms, present = [], []
