@@ -85,10 +85,7 @@ def _sum_and_grad(
     if kernels_usable(logits):
         from longtail.losses.kernels import sum_and_grad
 
-        with torch.cuda.device_of(logits):
-            return sum_and_grad(
-                logits, batch, terms, scale, gradient_dtype(logits) if with_grad else None
-            )
+        return sum_and_grad(logits, batch, terms, scale, gradient_dtype(logits, with_grad))
     # All elements as negatives except each document's labels, which are added at the end.
     dtype = torch.promote_types(logits.dtype, torch.float32)
     n_rows, n_labels = logits.shape

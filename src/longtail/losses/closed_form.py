@@ -62,19 +62,19 @@ def set_sum(logits: Tensor, batch: Batch, terms: SetTerms, scale: float = 1.0) -
     from longtail.losses.document_kernels import sum_and_grad
 
     def evaluate(logits: Tensor, with_grad: bool) -> tuple[Tensor, Tensor | None]:
-        with torch.cuda.device_of(logits):
-            dtype = gradient_dtype(logits) if with_grad else None
-            return sum_and_grad(logits, batch, terms, scale, dtype)
+        return sum_and_grad(logits, batch, terms, scale, gradient_dtype(logits, with_grad))
 
     return differentiable(logits, batch, evaluate)
 
 
-def gradient_dtype(logits: Tensor) -> torch.dtype:
-    """Return the type of the stored gradient.
+def gradient_dtype(logits: Tensor, with_grad: bool = True) -> torch.dtype | None:
+    """Return the type of the stored gradient; None if none is wanted.
 
     Before the factor of the loss or a gradient scaler, float16 would overflow for large weights and
     underflow for small slopes; bfloat16 has the range of float32.
     """
+    if not with_grad:
+        return None
     return torch.float32 if logits.dtype == torch.float16 else logits.dtype
 
 
@@ -88,7 +88,8 @@ class _ClosedForm(torch.autograd.Function):
         # All but the logits are saved only so that autograd detects in-place changes.
         ctx.save_for_backward(logits, batch.targets.dense, batch.mask, batch.sample_weight)
         ctx.rest = (evaluate, factor)
-        total, ctx.grad = evaluate(logits.detach(), with_grad)
+        with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+            total, ctx.grad = evaluate(logits.detach(), with_grad)
         return total
 
     @staticmethod

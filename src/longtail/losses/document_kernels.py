@@ -373,7 +373,7 @@ def sum_and_grad(
     up, down = LOG2E / terms.negative_temperature, -LOG2E / terms.positive_temperature
     temperatures = (terms.negative_temperature, terms.positive_temperature)
     switches = dict(BITS=inputs.bits, HARD=inputs.hard, TWO_WAY=terms.two_way, num_warps=WARPS)
-    _sums_kernel[(tiles.count,)](
+    _sums_kernel[(tiles.programs,)](
         parts, label_levels, label_sums, *data, tiles.n_blocks, tiles.steps, count, up, down,
         *temperatures, ROWS=tiles.rows, BLOCK=tiles.block, **switches,
     )  # fmt: skip
@@ -390,7 +390,7 @@ def sum_and_grad(
     if grad_dtype is not None:
         grad = torch.empty((n_rows, n_labels), dtype=grad_dtype, device=logits.device)
         cuts = cut(n_rows, n_labels, inputs.values is not None)
-        _gradient_kernel[(cuts.count,)](
+        _gradient_kernel[(cuts.programs,)](
             grad, total, document_levels, label_levels, *data, cuts.n_blocks, cuts.steps, count,
             up, down, ROWS=cuts.rows, BLOCK=cuts.block, **switches,
         )  # fmt: skip

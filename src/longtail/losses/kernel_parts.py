@@ -164,8 +164,7 @@ class Tiles(NamedTuple):
     """Tiles side by side."""
     steps: int
     """Tiles below each other per program."""
-    count: int
-    """Programs."""
+    programs: int
 
 
 @lru_cache(maxsize=256)

@@ -6,25 +6,28 @@ Triton's interpreter.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from longtail.losses.balanced import Batch, ElementTerms
+from longtail.losses.balanced import ElementTerms
+from longtail.losses.closed_form import Batch
 from longtail.losses.kernel_parts import (
     WARPS,
     Inputs,
     address,
-    is_soft,
     cut,
+    is_soft,
     known_elements,
     load_targets,
     log1p,
     place,
     plain,
-    reciprocal,
     read_inputs,
+    reciprocal,
     soft_targets,
     with_columns,
 )
@@ -272,7 +275,7 @@ def sum_and_grad(
     inputs = read_inputs(batch.targets, mask, None if batch.document_mass is not None else inverse)
     # Values of sparse targets are searched row by row.
     tiles = cut(n_rows, n_labels, inputs.values is not None)
-    total = torch.empty(tiles.count, dtype=torch.float32, device=logits.device)
+    total = torch.empty(tiles.programs, dtype=torch.float32, device=logits.device)
     grad = None
     if grad_dtype is not None:
         grad = torch.empty((n_rows, n_labels), dtype=grad_dtype, device=logits.device)
@@ -280,7 +283,7 @@ def sum_and_grad(
     if inverse is not None:
         mass = _mass(inputs, batch, inverse, tiles.n_blocks)
     first, second = terms.constants()
-    _element_kernel[(tiles.count,)](
+    _element_kernel[(tiles.programs,)](
         total, grad, logits, logits.stride(0), inputs.matrix, inputs.stride,
         inputs.starts, inputs.labels, inputs.values, inputs.state,
         plain(terms.shift), plain(terms.label_weight), inverse, mass, plain(batch.sample_weight),
@@ -290,10 +293,10 @@ def sum_and_grad(
         KIND=terms.kind, GAMMA=terms.gamma, GAMMA_NEGATIVE=terms.gamma_negative,
         BITS=inputs.bits, HARD=inputs.hard, ROWS=tiles.rows, BLOCK=tiles.block, num_warps=WARPS,
     )  # fmt: skip
-    return total.sum() if tiles.count > 1 else total.view(()), grad
+    return total.sum() if tiles.programs > 1 else total.view(()), grad
 
 
-def _mass(inputs: Inputs, batch: Batch, inverse: Tensor, n_blocks: int) -> Tensor | None:
+def _mass(inputs: Inputs, batch: Batch, inverse: Tensor, n_blocks: int) -> Any:
     """Return the documents' sums of 1/n; None if a tile holds all labels."""
     if batch.document_mass is not None:
         return plain(batch.document_mass)
