@@ -1,4 +1,4 @@
-"""Triton kernels for losses that compare elements within documents and within labels: zlpr, two-way.
+"""Triton kernels for losses that compare elements within documents or labels: zlpr, two-way.
 
 A first pass sums exponentials per document (and label), online and per tile; a second one writes
 the gradient, a softmax. Beyond it, only vectors are kept. All exponents are in base 2. Imported
@@ -31,9 +31,17 @@ from longtail.losses.kernel_parts import (
     with_columns,
 )
 
-# Programs wanted before two-way's tiles are wider than 128 labels; blocks per step of the combination.
+# Programs wanted before two-way's tiles are wider than 128 labels; parts of a row summed at once.
 PROGRAMS, CHUNK = 1024, 128
 LOG2E = 1.4426950408889634
+
+
+@triton.jit
+def _log2(x):
+    """log2, 0 for x <= 0; also for numbers so small that a GPU's logarithm takes them for 0."""
+    is_small = x < 1e-30
+    larger = tl.where(is_small, x * 18446744073709551616.0, x)
+    return tl.where(x <= 0.0, 0.0, tl.log2(larger) - tl.where(is_small, 64.0, 0.0))
 
 
 @triton.jit
@@ -42,8 +50,8 @@ def _exponents(z, raw, y, known, up, down, SOFT: tl.constexpr):
     if SOFT:
         # In the exponent: a tiny factor must not round a sum to 0. NaN stays.
         rest = 1.0 - y
-        below = z * up + tl.log2(tl.where(rest <= 0.0, 1.0, rest))
-        above = z * down + tl.log2(tl.where(y <= 0.0, 1.0, y))
+        below = z * up + _log2(rest)
+        above = z * down + _log2(y)
         below = tl.where(known & ~(rest <= 0.0), below, float("-inf"))
         above = tl.where(known & ~(y <= 0.0), above, float("-inf"))
     else:
@@ -57,7 +65,7 @@ def _weighted(exponents, weight_ptr, at, inside, AXIS: tl.constexpr):
     """Add the logarithms of weights along an axis; a weight of 0 hides even a NaN."""
     if weight_ptr is not None:
         weight = tl.load(weight_ptr + at, mask=inside, other=1.0)
-        logarithm = tl.expand_dims(tl.log2(tl.where(weight > 0.0, weight, 1.0)), AXIS)
+        logarithm = tl.expand_dims(_log2(weight), AXIS)
         used = tl.expand_dims(weight, AXIS) > 0.0
         exponents = tl.where(used, exponents + logarithm, float("-inf"))
     return exponents
@@ -98,7 +106,7 @@ def _finish(
     gradient subtracts from the exponents of negatives and positives."""
     below = _log_of_sum(low_top, low, not TWO_WAY)
     above = _log_of_sum(high_top, high, not TWO_WAY)
-    share = tl.log2(tl.where(outer > 0.0, outer, 1.0))
+    share = _log2(outer)
     if TWO_WAY:
         joint = negative_temperature * below + positive_temperature * above
         # Keeps a NaN on one side even if the other side is empty.

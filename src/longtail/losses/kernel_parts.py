@@ -106,7 +106,7 @@ def is_soft(raw, BITS: tl.constexpr):
     return soft
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "count"])
 def _position_kernel(
     bits_ptr, n_words, state_ptr, starts_ptr, labels_ptr, values_ptr, inverse_ptr,
     mask_ptr, mask_stride, n_rows, n_labels, count, BLOCK: tl.constexpr,
@@ -145,7 +145,7 @@ def _position_kernel(
     tl.store(state_ptr + row, tl.where(bad, float("nan"), state))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _scale_kernel(values_ptr, factor_ptr, count, BLOCK: tl.constexpr):
     factor = tl.load(factor_ptr).to(tl.float32)
     if factor != 1.0:

@@ -124,7 +124,7 @@ def _cost_and_slope(
     return cost, slope
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "n_blocks"])
 def _mass_kernel(
     out_ptr, inverse_ptr, targets_ptr, targets_stride, mask_ptr, mask_stride,
     n_rows, n_labels, n_blocks, PARTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -275,7 +275,9 @@ def sum_and_grad(
     inputs = read_inputs(batch.targets, mask, None if batch.document_mass is not None else inverse)
     # Values of sparse targets are searched row by row.
     tiles = cut(n_rows, n_labels, inputs.values is not None)
-    total = torch.empty(tiles.programs, dtype=torch.float32, device=logits.device)
+    alone = tiles.programs == 1
+    shape = () if alone else (tiles.programs,)
+    total = torch.empty(shape, dtype=torch.float32, device=logits.device)
     grad = None
     if grad_dtype is not None:
         grad = torch.empty((n_rows, n_labels), dtype=grad_dtype, device=logits.device)
@@ -293,7 +295,7 @@ def sum_and_grad(
         KIND=terms.kind, GAMMA=terms.gamma, GAMMA_NEGATIVE=terms.gamma_negative,
         BITS=inputs.bits, HARD=inputs.hard, ROWS=tiles.rows, BLOCK=tiles.block, num_warps=WARPS,
     )  # fmt: skip
-    return total.sum() if tiles.programs > 1 else total.view(()), grad
+    return total if alone else total.sum(), grad
 
 
 def _mass(inputs: Inputs, batch: Batch, inverse: Tensor, n_blocks: int) -> Any:

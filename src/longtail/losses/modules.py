@@ -131,12 +131,17 @@ class BalancedLoss(ElementwiseLoss):
 
     def terms(self, dtype: torch.dtype) -> ElementTerms:
         """Return the switches and per-label tensors of this loss as plain values."""
-        weights = [w.to(dtype) for w in (self.class_weight, self.label_weight) if w is not None]
+        # Attributes of modules are slow to read.
+        values = self._buffers
+        shift, inverse = values["shift"], values["inverse_counts"]
+        weights = [
+            w.to(dtype) for w in (values["class_weight"], values["label_weight"]) if w is not None
+        ]
         return ElementTerms(
-            gamma=self.gamma, lambda_=self.lambda_, negative_scale=self.negative_scale,
-            shift=None if self.shift is None else self.shift.to(dtype),
+            "balanced", self.gamma, 0.0, self.lambda_, self.negative_scale,
+            shift=None if shift is None else shift.to(dtype),
             label_weight=reduce(torch.mul, weights) if weights else None,
-            inverse_counts=None if self.inverse_counts is None else self.inverse_counts.to(dtype),
+            inverse_counts=None if inverse is None else inverse.to(dtype),
             alpha=self.alpha, beta=self.beta, mu=self.mu,
         )  # fmt: skip
 

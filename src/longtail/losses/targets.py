@@ -37,19 +37,25 @@ def check_tensor(
     if isinstance(value, Tensor):
         form = "nested" if value.is_nested else value.layout
         if form == torch.strided:
-            form = f"of shape {tuple(value.shape)}"
-            fits = len(shape) == value.dim() and all(
-                isinstance(expected, str) or expected == size
-                for expected, size in zip(shape, value.shape, strict=True)
-            )
+            # The loop is slower, and only for sizes of any number.
+            fits = value.shape == shape or _fits(value.shape, shape)
             if fits and value.dtype in dtypes and value.device == device:
                 return
+            form = f"of shape {tuple(value.shape)}"
         got = f"{value.dtype} {form} on {value.device}"
     sizes = ", ".join(map(str, shape))
     kinds = {len(INTEGERS): "integers", len(FLOATS): "floating-point numbers", 1: "booleans"}
     raise InputError(
         f"{name} must be a dense tensor of {kinds.get(len(dtypes), 'numbers')} of shape ({sizes}) "
         f"on {device}, got {got}. {hint}"
+    )
+
+
+def _fits(sizes: Any, shape: Any) -> bool:
+    """Return whether sizes equal those of a shape that are numbers."""
+    return len(sizes) == len(shape) and all(
+        isinstance(expected, str) or expected == size
+        for expected, size in zip(shape, sizes, strict=True)
     )
 
 
