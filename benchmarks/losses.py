@@ -149,6 +149,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--losses", default=",".join(LOSSES), help="comma-separated names")
     parser.add_argument("--quick", action="store_true", help="skip the largest size")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time for each row")
     arguments = parser.parse_args()
     device, names = arguments.device, arguments.losses.split(",")
     hardware = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or "CPU"
@@ -166,7 +167,7 @@ def main() -> None:
         baseline = rows["torch BCE"]
         for name, step in rows.items():
             print(f"{size[0]} x {size[1]}: {name}", file=sys.stderr)
-            taken, beside = milliseconds(step, baseline, device, seconds=1.0)
+            taken, beside = milliseconds(step, baseline, device, arguments.seconds)
             logits.grad = None
             memory = peak_mebibytes(step, device)
             table.add_row(

@@ -1,62 +1,61 @@
-"""The balanced loss as plain values; its sum and gradient in closed form.
+"""Losses with a term per element as plain values; their sum and gradient in closed form.
 
-Plain autograd needs about ten tensors of the logits' size. `balanced_sum` needs one, the gradient,
-computed in the same pass as the loss: in chunks of rows on the CPU, by Triton kernels on a GPU.
+`balanced_sum` computes both in one pass: on a GPU by Triton kernels, for all kinds of terms; on the
+CPU in chunks of rows, for the balanced loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
-from typing import Any
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longtail.errors import InputError
 from longtail.losses import functional
-from longtail.losses.targets import Targets
+from longtail.losses.closed_form import Batch, differentiable, gradient_dtype
+from longtail.losses.targets import kernels_usable
 
 # Elements per chunk on the CPU: 4 MiB per buffer, and few calls from Python.
 CHUNK_ELEMENTS = 1 << 20
-HAS_TRITON = find_spec("triton") is not None
+Kind = Literal["balanced", "asymmetric", "two-focal", "hill", "squared-hinge"]
 
 
-@dataclass(frozen=True)
-class BalancedTerms:
-    """The switches and per-label tensors of one balanced loss."""
+class ElementTerms(NamedTuple):
+    """The maths of one loss as plain values: its kind, its constants, its per-label tensors."""
 
-    gamma: float
-    lambda_: float
-    negative_scale: float
-    shift: Tensor | None
-    label_weight: Tensor | None
-    inverse_counts: Tensor | None
+    kind: Kind = "balanced"
+    """Whose formula it is; "two-focal" is the asymmetric loss without margin."""
+    gamma: float = 0.0
+    """The focal exponent; of the positives only, unless the kind is balanced."""
+    gamma_negative: float = 0.0
+    lambda_: float = 1.0
+    negative_scale: float = 1.0
+    margin: float = 0.0
+    peak: float = 0.0
+    shift: Tensor | None = None
+    label_weight: Tensor | None = None
+    inverse_counts: Tensor | None = None
     """1/n of every label; None unless the loss is rebalanced."""
-    alpha: float
-    beta: float
-    mu: float
+    alpha: float = 0.0
+    beta: float = 0.0
+    mu: float = 0.0
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> BalancedTerms:
+    def map(self, change: Callable[[Tensor], Tensor]) -> ElementTerms:
         """Apply a function to every per-label tensor."""
-        changed: dict[str, Any] = {}
-        for name in ("shift", "label_weight", "inverse_counts"):
-            value = getattr(self, name)
-            changed[name] = None if value is None else change(value)
-        return replace(self, **changed)
+        shift, weight, inverse = (
+            None if values is None else change(values)
+            for values in (self.shift, self.label_weight, self.inverse_counts)
+        )
+        return self._replace(shift=shift, label_weight=weight, inverse_counts=inverse)
 
-
-@dataclass(frozen=True)
-class Batch:
-    """A batch without its logits: targets, document weights, and the mask of known elements."""
-
-    targets: Targets
-    sample_weight: Tensor | None = None
-    mask: Tensor | None = None
-    document_mass: Tensor | None = None
-    """Per document, the sum of 1/n over its labels; None unless the loss is rebalanced."""
+    def constants(self) -> tuple[float, float]:
+        """Return the two numbers in the formula besides the exponents."""
+        if self.kind == "balanced":
+            return self.lambda_, self.negative_scale
+        return self.margin, self.peak
 
 
 def weigh(values: Tensor, label_weight: Tensor | None, batch: Batch) -> Tensor:
@@ -70,69 +69,23 @@ def weigh(values: Tensor, label_weight: Tensor | None, batch: Batch) -> Tensor:
     return values
 
 
-def balanced_sum(logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float = 1.0) -> Tensor:
+def balanced_sum(logits: Tensor, batch: Batch, terms: ElementTerms, scale: float = 1.0) -> Tensor:
     """Return `scale` times the batch's sum of weight * cost, differentiable in the logits."""
-    with_grad = torch.is_grad_enabled() and logits.requires_grad
-    return _BalancedSum.apply(logits, batch, terms, scale, with_grad)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def kernels_usable(logits: Tensor) -> bool:
-    """Return whether the Triton kernels can run: an NVIDIA or AMD GPU, not float64."""
-    fits = logits.is_cuda and logits.dtype != torch.float64 and logits.numel() > 0
-    return fits and HAS_TRITON
-
-
-class _BalancedSum(torch.autograd.Function):
-    """The sum and, in the same pass over the logits, its gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float, with_grad: bool
-    ) -> Tensor:
-        # All but the logits are saved only so that autograd detects in-place changes.
-        ctx.save_for_backward(logits, batch.targets.dense, batch.mask, batch.sample_weight)
-        ctx.rest = (batch, terms, scale)
-        total, ctx.grad = _sum_and_grad(logits, batch, terms, scale, with_grad)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise InputError(
-                "the reduced loss has no second derivative (create_graph=True). Build it with "
-                'reduction="none" and reduce the result.'
-            )
-        logits = ctx.saved_tensors[0]
-        batch, terms, scale = ctx.rest
-        # The first backward pass returns the stored gradient, scaled in place: another buffer would
-        # take as long as all the maths. A second one (retain_graph) computes it again.
-        grad, ctx.grad = ctx.grad, None
-        if grad is None:
-            _, grad = _sum_and_grad(logits, batch, terms, scale, with_grad=True)
-        assert grad is not None
-        return grad.mul_(grad_output * scale).to(logits.dtype), None, None, None, None
-
-
-def gradient_dtype(logits: Tensor) -> torch.dtype:
-    """Return the type of the unscaled gradient.
-
-    Before scaling, float16 would overflow for large weights and underflow for small slopes;
-    bfloat16 has the range of float32.
-    """
-    return torch.float32 if logits.dtype == torch.float16 else logits.dtype
+    # The kernels scale the gradient where they compute it; the CPU does in the backward pass.
+    factor = 1.0 if kernels_usable(logits) else scale
+    return differentiable(
+        logits, batch, lambda z, with_grad: _sum_and_grad(z, batch, terms, scale, with_grad), factor
+    )
 
 
 def _sum_and_grad(
-    logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float, with_grad: bool
+    logits: Tensor, batch: Batch, terms: ElementTerms, scale: float, with_grad: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the scaled sum, and the gradient of the unscaled sum."""
-    logits = logits.detach()
+    """Return the scaled sum, and the gradient: scaled by the kernels, unscaled on the CPU."""
     if kernels_usable(logits):
         from longtail.losses.kernels import sum_and_grad
 
-        return sum_and_grad(
-            logits, batch, terms, scale, gradient_dtype(logits) if with_grad else None
-        )
+        return sum_and_grad(logits, batch, terms, scale, gradient_dtype(logits, with_grad))
     # All elements as negatives except each document's labels, which are added at the end.
     dtype = torch.promote_types(logits.dtype, torch.float32)
     n_rows, n_labels = logits.shape
@@ -172,7 +125,7 @@ def _negatives(
     skipped: Tensor,
     chunk: slice,
     batch: Batch,
-    terms: BalancedTerms,
+    terms: ElementTerms,
     slope: Tensor,
 ) -> Tensor:
     """Return the weighted cost of a chunk without the elements `skipped`; gradient in `slope`."""
@@ -212,7 +165,7 @@ def _negatives(
     return cost.sum().mul_(terms.negative_scale)
 
 
-def _weights(buffer: Tensor, chunk: slice, batch: Batch, terms: BalancedTerms) -> Iterator[Tensor]:
+def _weights(buffer: Tensor, chunk: slice, batch: Batch, terms: ElementTerms) -> Iterator[Tensor]:
     """Yield the weights of the elements: a matrix, a row for labels, a column for documents."""
     if terms.inverse_counts is not None:
         assert batch.document_mass is not None
@@ -226,7 +179,7 @@ def _weights(buffer: Tensor, chunk: slice, batch: Batch, terms: BalancedTerms) -
         yield batch.sample_weight[chunk].to(buffer.dtype).unsqueeze(1)
 
 
-def _positives(picked: Tensor, batch: Batch, terms: BalancedTerms) -> tuple[Tensor, Tensor]:
+def _positives(picked: Tensor, batch: Batch, terms: ElementTerms) -> tuple[Tensor, Tensor]:
     """Return weighted cost and gradient at the positions; soft targets mix in the negative side."""
     rows, labels = batch.targets.positions()
     y = batch.targets.position_values(picked.dtype)

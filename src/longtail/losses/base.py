@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, Self, get_args
 
 import torch
@@ -15,12 +16,14 @@ from torch import Tensor, nn
 from longtail.checks import check_choice, check_number
 from longtail.errors import InputError, shown
 from longtail.losses import functional
-from longtail.losses.balanced import Batch, kernels_usable, weigh
+from longtail.losses.balanced import ElementTerms, balanced_sum, weigh
+from longtail.losses.closed_form import Batch, SetTerms, set_sum
 from longtail.losses.targets import (
     FLOATS,
     NUMBERS,
     Targets,
     check_tensor,
+    kernels_usable,
     read_targets,
     recording,
 )
@@ -102,8 +105,8 @@ class MultiLabelLoss(nn.Module):
         if self.reduction != "none":
             result = self._fast_loss(input, Batch(targets, sample_weight, mask))
             if result is not None:
-                # The kernels return NaN for targets out of range: reading one number is cheaper
-                # than a pass over all targets.
+                # The kernels return NaN for invalid targets: reading one number is cheaper than a
+                # pass over all targets.
                 if targets.unchecked and (not kernels_usable(input) or math.isnan(result.item())):
                     targets.checked(mask)
                 return result
@@ -178,8 +181,8 @@ class MultiLabelLoss(nn.Module):
                 f"this loss was built for {self.n_labels} labels, but the logits have "
                 f"{logits.shape[1]} columns. Build it from the statistics of the same label set."
             )
-        for buffer in self.buffers():
-            if buffer.device != logits.device:
+        for buffer in self._buffers.values():
+            if buffer is not None and buffer.device != logits.device:
                 raise InputError(
                     f"the logits are on {logits.device}, this loss on {buffer.device}. "
                     "Move it once with loss.to(logits.device)."
@@ -197,7 +200,36 @@ class MultiLabelLoss(nn.Module):
 
 
 class ElementwiseLoss(MultiLabelLoss):
-    """A loss with one term per element: a subclass defines the cost of positives and negatives."""
+    """A loss with one term per element: a subclass defines the cost of positives and negatives.
+
+    `terms` is optional: it lets reduced losses run by kernels on a GPU.
+    """
+
+    def terms(self, dtype: torch.dtype) -> ElementTerms | None:
+        """Return the maths of this loss for the kernels; None if they do not know it."""
+        return None
+
+    def document_mass(self, logits: Tensor, targets: Targets, mask: Tensor | None) -> Tensor | None:
+        """Return the sum of 1/n over each document's labels; None unless rebalanced."""
+        return None
+
+    def _fast_loss(self, logits: Tensor, batch: Batch) -> Tensor | None:
+        if not differentiates_logits_only(batch):
+            return None
+        terms = self.terms(torch.promote_types(logits.dtype, torch.float32))
+        if terms is None:
+            return None
+        mask = batch.mask
+        if not kernels_usable(logits):
+            if terms.kind != "balanced":
+                return None
+            # The label positions serve both the masses and the gradient.
+            targets = batch.targets.sparse()
+            mass = self.document_mass(logits, targets, mask)
+            batch = replace(batch, targets=targets, document_mass=mass)
+        if mask is None:
+            return balanced_sum(logits, batch, terms, self.scale(batch.targets.shape))
+        return self.divide(balanced_sum(logits, batch, terms), batch)
 
     def _positive(self, logits: Tensor) -> Tensor:
         raise NotImplementedError
@@ -220,6 +252,20 @@ class DocumentLoss(MultiLabelLoss):
     Label weights and mask apply to the elements inside a document's term.
     """
 
+    def set_terms(self) -> SetTerms | None:
+        """Return the maths of this loss for the kernels; None if they do not know it."""
+        return None
+
+    def _fast_loss(self, logits: Tensor, batch: Batch) -> Tensor | None:
+        terms = self.set_terms()
+        if terms is None or not kernels_usable(logits) or not differentiates_logits_only(batch):
+            return None
+        if terms.two_way or self.reduction == "sum":
+            return set_sum(logits, batch, terms)
+        if batch.mask is None:
+            return set_sum(logits, batch, terms, 1 / max(1, logits.shape[0]))
+        return set_sum(logits, batch, terms) / batch.mask.any(dim=1).sum().clamp(min=1)
+
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
         raise NotImplementedError
 
@@ -231,6 +277,12 @@ class DocumentLoss(MultiLabelLoss):
         if self.reduction in ("none", "sum"):
             return terms if self.reduction == "none" else terms.sum()
         return mean_of(terms, None if batch.mask is None else batch.mask.any(dim=1))
+
+
+def differentiates_logits_only(batch: Batch) -> bool:
+    """Return whether a closed form applies: no gradient of weights, no compiler."""
+    weight = batch.sample_weight
+    return not (torch.compiler.is_compiling() or (weight is not None and weight.requires_grad))
 
 
 def element_weight(

@@ -1,4 +1,4 @@
-"""Triton kernels for the balanced loss: sum and gradient in one pass over the logits.
+"""Triton kernels for losses with a term per element: sum and gradient in one pass.
 
 The gradient is the only output of the logits' size. Imported only on a GPU, or by the tests under
 Triton's interpreter.
@@ -13,202 +13,296 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longtail.losses.balanced import BalancedTerms, Batch
+from longtail.losses.balanced import ElementTerms
+from longtail.losses.closed_form import Batch
+from longtail.losses.kernel_parts import (
+    WARPS,
+    Inputs,
+    address,
+    cut,
+    is_soft,
+    known_elements,
+    load_targets,
+    log1p,
+    place,
+    plain,
+    read_inputs,
+    reciprocal,
+    soft_targets,
+    with_columns,
+)
 
-# Labels and warps per program: the fastest of a sweep on an H200.
-BLOCK, WARPS = 1024, 4
+# Parts of a row in the pass that sums 1/n: enough programs for any GPU.
+PARTS = 16
 
 
 @triton.jit
-def _cost_and_slope(x, GAMMA: tl.constexpr):
-    e = tl.exp(-tl.abs(x))
-    r = 1.0 / (1.0 + e)
-    s = tl.where(x >= 0, r, e * r)
-    t = tl.where(x >= 0, e * r, r)
-    # log(1 + e) loses all digits for small e; three terms of its series do not.
-    log1p = tl.where(e < 0.01, e * (1.0 - e * (0.5 - e * 0.33333334)), tl.log(1.0 + e))
-    cost = tl.maximum(x, 0.0) + log1p
+def _focal(x, e, r, GAMMA: tl.constexpr):
+    """sigmoid(x)^gamma softplus(x), its derivative, sigmoid(x) and sigmoid(-x).
+
+    e = exp(-|x|), r = 1 / (1 + e).
+    """
+    small = e * r
+    s = tl.where(x >= 0, r, small)
+    t = tl.where(x >= 0, small, r)
+    logarithm = log1p(e)
+    cost = tl.maximum(x, 0.0) + logarithm
     slope = s
     # An infinite cost times t = 0 would be NaN; the slope is 1.
     finite = tl.minimum(cost, 3e38)
-    if GAMMA == 2.0:
-        slope = s * s * (2.0 * t * finite + s)
-        cost = s * s * cost
-    elif GAMMA != 0.0:
-        f = tl.exp(GAMMA * (tl.minimum(x, 0.0) - log1p))
+    if GAMMA != 0.0:
+        if GAMMA == 1.0:
+            f = s
+        elif GAMMA == 2.0:
+            f = s * s
+        else:
+            f = tl.exp(GAMMA * (tl.minimum(x, 0.0) - logarithm))
         slope = f * (GAMMA * t * finite + s)
         cost = f * cost
+    return cost, slope, s, t
+
+
+@triton.jit
+def _margin_negative(s, t, margin, GAMMA: tl.constexpr):
+    """-q^gamma log(1 - q) with q = max(s - margin, 0), and its derivative; t = 1 - s."""
+    is_easy = s <= margin
+    q = tl.where(is_easy, 0.5, s - margin)
+    rest = tl.where(is_easy, 0.5, t + margin)
+    inverse = 1.0 / rest
+    # q / (1 - q) is at most 1 for the first; 1 - q keeps its digits in the second.
+    logarithm = tl.where(q < 0.5, log1p(q * inverse), -tl.log(rest))
+    cost = logarithm
+    slope = inverse
+    if GAMMA != 0.0:
+        if GAMMA == 1.0:
+            f = tl.full(q.shape, 1.0, tl.float32)
+        elif GAMMA == 2.0:
+            f = q
+        elif GAMMA == 4.0:
+            f = q * q * q
+        else:
+            f = tl.exp2((GAMMA - 1.0) * tl.log2(q))
+        slope = f * (GAMMA * logarithm + q * inverse)
+        cost = f * q * logarithm
+    return tl.where(is_easy, 0.0, cost), tl.where(is_easy, 0.0, s * t * slope)
+
+
+@triton.jit
+def _cost_and_slope(
+    z, positive, first, second,
+    KIND: tl.constexpr, GAMMA: tl.constexpr, GAMMA_NEGATIVE: tl.constexpr,
+):  # fmt: skip
+    """Cost and derivative of logits whose labels apply or not; see ElementTerms for constants."""
+    if KIND == "squared-hinge":
+        x = tl.where(positive, 1.0 - z, 1.0 + z)
+        x = tl.where(x < 0, 0.0, x)
+        cost = x * x
+        slope = tl.where(positive, -2.0 * x, 2.0 * x)
+    else:
+        if KIND == "balanced":
+            x = tl.where(positive, -z, z * first)
+        elif KIND == "hill":
+            x = tl.where(positive, first - z, z)
+        else:
+            x = tl.where(positive, -z, z)
+        e = tl.exp2(tl.abs(x) * -1.4426950408889634)
+        r = reciprocal(1.0 + e)
+        cost, slope, s, t = _focal(x, e, r, GAMMA)
+        if KIND == "balanced":
+            cost = tl.where(positive, cost, cost * second)
+            slope = slope * tl.where(positive, -1.0, second * first)
+        else:
+            if KIND == "hill":
+                other_cost = (second - s) * s * s
+                other_slope = s * s * t * (2.0 * second - 3.0 * s)
+            elif KIND == "asymmetric":
+                other_cost, other_slope = _margin_negative(s, t, first, GAMMA_NEGATIVE)
+            else:
+                other_cost, other_slope, s, t = _focal(x, e, r, GAMMA_NEGATIVE)
+            cost = tl.where(positive, cost, other_cost)
+            slope = tl.where(positive, -slope, other_slope)
     return cost, slope
 
 
-@triton.jit
-def _load_target(
-    row, cols, inside, dense_ptr, dense_stride, starts_ptr, labels_ptr, values_ptr,
-    DENSE: tl.constexpr, HAS_VALUES: tl.constexpr,
-):  # fmt: skip
-    if DENSE:
-        y = tl.load(dense_ptr + row * dense_stride + cols, mask=inside, other=0).to(tl.float32)
-    else:
-        y = tl.zeros(cols.shape, dtype=tl.float32)
-        first = tl.load(starts_ptr + row)
-        last = tl.load(starts_ptr + row + 1)
-        for position in range(first, last):
-            label = tl.load(labels_ptr + position)
-            value = 1.0
-            if HAS_VALUES:
-                value = tl.load(values_ptr + position).to(tl.float32)
-            y = tl.where(cols == label, value, y)
-    return y
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "n_blocks"])
 def _mass_kernel(
-    out_ptr, inverse_ptr, mask_ptr, mask_stride, n_labels, n_blocks,
-    dense_ptr, dense_stride, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr,
+    out_ptr, inverse_ptr, targets_ptr, targets_stride, mask_ptr, mask_stride,
+    n_rows, n_labels, n_blocks, PARTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    pid = tl.program_id(0)
-    row = (pid // n_blocks).to(tl.int64)
-    cols = (pid % n_blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = cols < n_labels
-    y = tl.load(dense_ptr + row * dense_stride + cols, mask=inside, other=0).to(tl.float32)
-    if HAS_MASK:
-        y = tl.where(
-            tl.load(mask_ptr + row * mask_stride + cols, mask=inside, other=0) != 0, y, 0.0
-        )
-    inverse = tl.load(inverse_ptr + cols, mask=inside, other=0.0)
-    tl.store(out_ptr + pid, tl.sum(y * inverse, axis=0))
+    part = tl.program_id(0) % PARTS
+    rows = tl.program_id(0) // PARTS * ROWS + tl.arange(0, ROWS)
+    each = (n_blocks + PARTS - 1) // PARTS
+    mass = tl.zeros([ROWS, BLOCK], tl.float32)
+    for block in range(part * each, tl.minimum((part + 1) * each, n_blocks)):
+        cols = block * BLOCK + tl.arange(0, BLOCK)
+        inside = (rows < n_rows)[:, None] & (cols < n_labels)[None, :]
+        known = known_elements(inside, mask_ptr, mask_stride, rows, cols)
+        y = load_targets(targets_ptr, targets_stride, known, rows, cols, False).to(tl.float32)
+        mass += y * tl.load(inverse_ptr + cols, mask=cols < n_labels, other=0.0)[None, :]
+    tl.store(out_ptr + rows * PARTS + part, tl.sum(mass, axis=1), mask=rows < n_rows)
 
 
 @triton.jit
-def _pass_kernel(
-    sum_ptr, grad_ptr, grad_stride, logits_ptr, logits_stride,
-    dense_ptr, dense_stride, starts_ptr, labels_ptr, values_ptr,
-    shift_ptr, label_weight_ptr, inverse_ptr, mass_ptr, sample_weight_ptr, mask_ptr, mask_stride,
-    n_labels, n_blocks, lambda_, negative_scale, alpha, beta, mu, scale,
-    GAMMA: tl.constexpr, WITH_GRAD: tl.constexpr, DENSE: tl.constexpr, HAS_VALUES: tl.constexpr,
-    HAS_SHIFT: tl.constexpr, HAS_LABEL_WEIGHT: tl.constexpr, REBALANCED: tl.constexpr,
-    HAS_SAMPLE_WEIGHT: tl.constexpr, HAS_MASK: tl.constexpr,
-    BLOCK: tl.constexpr,
+def _document_weights(
+    raw, rows, inverse, mass_ptr, sample_weight_ptr, n_rows, alpha, beta, mu, scale,
+    REBALANCED: tl.constexpr,
+):  # fmt: skip
+    """`scale` times the weights of a tile, or of its documents unless rebalanced."""
+    weight = tl.zeros(rows.shape, tl.float32) + scale
+    if sample_weight_ptr is not None:
+        weight = weight * tl.load(sample_weight_ptr + rows, mask=rows < n_rows, other=0.0)
+    weight = weight[:, None]
+    if REBALANCED:
+        if mass_ptr is None:
+            mass = tl.sum(raw.to(tl.float32) * inverse[None, :], axis=1)
+        else:
+            mass = tl.load(mass_ptr + rows, mask=rows < n_rows, other=0.0)
+        # Far below any mass, yet beta over it is finite. In base 2.
+        slant = beta * 1.4426950408889634 / tl.maximum(mass, 1e-30)
+        centre = beta * mu * 1.4426950408889634
+        ratio = reciprocal(1.0 + tl.exp2(centre - inverse[None, :] * slant[:, None]))
+        weight = ratio * weight + alpha * weight
+    return weight
+
+
+@triton.jit
+def _mixed(z, y, first, second, KIND: tl.constexpr, GAMMA: tl.constexpr, OTHER: tl.constexpr):
+    """Cost and slope of soft targets."""
+    ones = tl.full(z.shape, 1, tl.int1)
+    cost, slope = _cost_and_slope(z, ones, first, second, KIND, GAMMA, OTHER)
+    other_cost, other_slope = _cost_and_slope(z, ones == 0, first, second, KIND, GAMMA, OTHER)
+    # 0 times an infinite cost is 0 here; a NaN target stays NaN.
+    cost = tl.where(y == 0.0, 0.0, y * cost) + tl.where(y == 1.0, 0.0, (1.0 - y) * other_cost)
+    return cost, y * slope + (1.0 - y) * other_slope
+
+
+@triton.jit(do_not_specialize=["n_rows", "n_blocks", "steps", "count"])
+def _element_kernel(
+    sum_ptr, grad_ptr, logits_ptr, logits_stride, targets_ptr, targets_stride,
+    starts_ptr, labels_ptr, values_ptr, state_ptr, shift_ptr, label_weight_ptr, inverse_ptr,
+    mass_ptr, sample_weight_ptr, mask_ptr, mask_stride, n_rows, n_labels, n_blocks, steps, count,
+    first, second, alpha, beta, mu, scale,
+    KIND: tl.constexpr, GAMMA: tl.constexpr, GAMMA_NEGATIVE: tl.constexpr,
+    BITS: tl.constexpr, HARD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
-    row = (pid // n_blocks).to(tl.int64)
-    cols = (pid % n_blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = cols < n_labels
-    z = tl.load(logits_ptr + row * logits_stride + cols, mask=inside, other=0.0).to(tl.float32)
-    y = _load_target(
-        row, cols, inside, dense_ptr, dense_stride, starts_ptr, labels_ptr, values_ptr,
-        DENSE, HAS_VALUES,
-    )  # fmt: skip
-    if HAS_SHIFT:
-        z = z - tl.load(shift_ptr + cols, mask=inside, other=0.0)
-    cost, slope = _cost_and_slope(z * lambda_, GAMMA)
-    cost = cost * negative_scale
-    slope = slope * (negative_scale * lambda_)
-    # Most blocks of a large label set hold no label of the document: skip the positive side.
-    if tl.max((y != 0.0).to(tl.int32), axis=0) > 0:
-        cost_here, slope_here = _cost_and_slope(-z, GAMMA)
-        # 0 times an infinite cost is 0 here; a NaN target stays NaN.
-        cost_here = tl.where(y == 0.0, 0.0, y * cost_here)
-        cost = cost_here + tl.where(y == 1.0, 0.0, (1.0 - y) * cost)
-        slope = (1.0 - y) * slope - y * slope_here
-    weight = tl.full([BLOCK], 1.0, tl.float32)
-    if REBALANCED:
-        inverse = tl.load(inverse_ptr + cols, mask=inside, other=0.0)
-        # Far below any mass, yet beta over it is finite.
-        slant = beta / tl.maximum(tl.load(mass_ptr + row), 1e-30)
-        weight = alpha + 1.0 / (1.0 + tl.exp(beta * mu - inverse * slant))
-    if HAS_LABEL_WEIGHT:
-        weight = weight * tl.load(label_weight_ptr + cols, mask=inside, other=0.0)
-    if HAS_SAMPLE_WEIGHT:
-        weight = weight * tl.load(sample_weight_ptr + row)
-    if HAS_MASK:
-        known = tl.load(mask_ptr + row * mask_stride + cols, mask=inside, other=0) != 0
-        cost = tl.where(known, cost, 0.0)
-        slope = tl.where(known, slope, 0.0)
-        weight = tl.where(known, weight, 0.0)
-    # An infinite cost of weight 0 counts 0, not NaN.
-    cost = tl.where(weight == 0.0, 0.0, cost)
-    if WITH_GRAD:
-        place = grad_ptr + row * grad_stride + cols
-        tl.store(place, (slope * weight).to(grad_ptr.dtype.element_ty), mask=inside)
-    cost = tl.where(inside, cost * weight * scale, 0.0)
-    if DENSE:
-        # Targets outside [0, 1] make the sum NaN, which the caller checks.
-        is_valid = (y >= 0.0) & (y <= 1.0)
-        if HAS_MASK:
-            is_valid = is_valid | (known == 0)
-        cost = tl.where(is_valid, cost, float("nan"))
-    tl.store(sum_ptr + pid, tl.sum(cost, axis=0))
+    start = pid // n_blocks * steps * ROWS
+    stop = tl.minimum(start + steps * ROWS, n_rows)
+    cols = pid % n_blocks * BLOCK + tl.arange(0, BLOCK)
+    inside_cols = cols < n_labels
+    shift, label_weight, inverse = cols, cols, cols
+    if shift_ptr is not None:
+        shift = tl.load(shift_ptr + cols, mask=inside_cols, other=0.0)
+    if label_weight_ptr is not None:
+        label_weight = tl.load(label_weight_ptr + cols, mask=inside_cols, other=0.0)
+    if inverse_ptr is not None:
+        inverse = tl.load(inverse_ptr + cols, mask=inside_cols, other=0.0)
+    total = tl.zeros([ROWS, BLOCK], tl.float32)
+    odd = tl.zeros([ROWS, BLOCK], tl.int32)
+    flaw = tl.zeros([ROWS], tl.float32)
+    repeat = 1
+    # Targets are taken for 0 or 1 first, in one evaluation; only tiles with others are done again.
+    for attempt in tl.static_range(1 if HARD else 2):
+        if attempt == 1:
+            repeat = tl.max(odd)
+            if repeat > 0:
+                total = tl.zeros([ROWS, BLOCK], tl.float32)
+        if repeat > 0:
+            for row in range(start, stop, ROWS):
+                rows = row + tl.arange(0, ROWS)
+                inside = (rows < n_rows)[:, None] & inside_cols[None, :]
+                known = known_elements(inside, mask_ptr, mask_stride, rows, cols)
+                z = tl.load(place(logits_ptr, logits_stride, rows, cols), inside, other=0.0)
+                z = z.to(tl.float32)
+                raw = load_targets(targets_ptr, targets_stride, known, rows, cols, BITS)
+                weight = _document_weights(
+                    raw, rows, inverse, mass_ptr, sample_weight_ptr, n_rows, alpha, beta, mu,
+                    scale, inverse_ptr is not None,
+                )  # fmt: skip
+                if BITS:
+                    # NaN if a position is invalid.
+                    state = tl.load(state_ptr + rows, mask=rows < n_rows, other=0.0)
+                    flaw += tl.where(state == state, 0.0, state)
+                if label_weight_ptr is not None:
+                    weight = weight * label_weight[None, :]
+                if shift_ptr is not None:
+                    z = z - shift[None, :]
+                if attempt == 0:
+                    if not HARD:
+                        odd |= is_soft(raw, BITS).to(tl.int32)
+                    cost, slope = _cost_and_slope(
+                        z, raw != 0, first, second, KIND, GAMMA, GAMMA_NEGATIVE
+                    )
+                else:
+                    y = soft_targets(
+                        raw, rows, cols, starts_ptr, labels_ptr, values_ptr, n_rows, count, BITS
+                    )
+                    cost, slope = _mixed(z, y, first, second, KIND, GAMMA, GAMMA_NEGATIVE)
+                # An infinite cost of weight 0 counts 0, not NaN.
+                total += tl.where(known & (weight != 0.0), cost * weight, 0.0)
+                if grad_ptr is not None:
+                    slope = slope * weight
+                    if mask_ptr is not None:
+                        slope = tl.where(known, slope, 0.0)
+                    slope = slope.to(grad_ptr.dtype.element_ty)
+                    tl.store(place(grad_ptr, n_labels, rows, cols), slope, mask=inside)
+    tl.store(sum_ptr + pid, tl.sum(total) + tl.sum(flaw, axis=0))
 
 
 def document_mass(dense: Tensor, inverse_counts: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the sum of 1/n over each document's labels, without a float copy of the targets."""
-    # torch.mv is faster, but autocast would round 1/n and the sum to half precision.
-    autocast = torch.is_autocast_enabled(dense.device.type)
-    if mask is None and dense.dtype == inverse_counts.dtype and not autocast:
-        return torch.mv(dense, inverse_counts)
+    """Return the sum of 1/n over each document's labels."""
+    dense = with_columns(dense)
     n_rows, n_labels = dense.shape
-    n_blocks = triton.cdiv(n_labels, BLOCK)
-    dense, mask = _bytes(dense), _bytes(mask)
-    partial = inverse_counts.new_empty(n_rows, n_blocks, dtype=torch.float32)
-    _mass_kernel[(n_rows * n_blocks,)](
-        partial, inverse_counts, *_address(mask, dense), n_labels, n_blocks, *_address(dense),
-        HAS_MASK=mask is not None, BLOCK=BLOCK,
+    tiles = cut(n_rows, n_labels)
+    parts = torch.empty((n_rows, PARTS), dtype=torch.float32, device=dense.device)
+    _mass_kernel[(PARTS * triton.cdiv(n_rows, tiles.rows),)](
+        parts, inverse_counts, dense, dense.stride(0), *address(mask), n_rows, n_labels,
+        tiles.n_blocks, PARTS=PARTS, ROWS=tiles.rows, BLOCK=tiles.block, num_warps=WARPS,
     )  # fmt: skip
-    return partial.sum(dim=1)
+    return parts.sum(dim=1)
 
 
 def sum_and_grad(
-    logits: Tensor, batch: Batch, terms: BalancedTerms, scale: float, grad_dtype: torch.dtype | None
+    logits: Tensor, batch: Batch, terms: ElementTerms, scale: float, grad_dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return `scale` times the sum of weight * cost, and the gradient of the unscaled sum.
+    """Return `scale` times the sum of weight * cost, and its gradient.
 
     `grad_dtype`: None for no gradient.
     """
-    targets = batch.targets
-    logits = logits if logits.stride(1) == 1 else logits.contiguous()
+    logits = with_columns(logits)
     n_rows, n_labels = logits.shape
-    n_blocks = triton.cdiv(n_labels, BLOCK)
-    partial = logits.new_empty(n_rows * n_blocks, dtype=torch.float32)
+    inverse, mask = plain(terms.inverse_counts), batch.mask
+    inputs = read_inputs(batch.targets, mask, None if batch.document_mass is not None else inverse)
+    # Values of sparse targets are searched row by row.
+    tiles = cut(n_rows, n_labels, inputs.values is not None)
+    alone = tiles.programs == 1
+    shape = () if alone else (tiles.programs,)
+    total = torch.empty(shape, dtype=torch.float32, device=logits.device)
     grad = None
     if grad_dtype is not None:
-        grad = torch.empty(logits.shape, dtype=grad_dtype, device=logits.device)
-    dense, mask = _bytes(targets.dense), _bytes(batch.mask)
-    starts = labels = values = None
-    if dense is None:
-        rows, labels = targets.positions()
-        starts = torch.searchsorted(rows, torch.arange(n_rows + 1, device=rows.device))
-        values = _bytes(targets.values)
-    vectors = (
-        terms.shift, terms.label_weight, terms.inverse_counts,
-        batch.document_mass, batch.sample_weight,
+        grad = torch.empty((n_rows, n_labels), dtype=grad_dtype, device=logits.device)
+    mass = None
+    if inverse is not None:
+        mass = _mass(inputs, batch, inverse, tiles.n_blocks)
+    first, second = terms.constants()
+    _element_kernel[(tiles.programs,)](
+        total, grad, logits, logits.stride(0), inputs.matrix, inputs.stride,
+        inputs.starts, inputs.labels, inputs.values, inputs.state,
+        plain(terms.shift), plain(terms.label_weight), inverse, mass, plain(batch.sample_weight),
+        *address(mask), n_rows, n_labels, tiles.n_blocks, tiles.steps,
+        0 if inputs.labels is None else inputs.labels.numel(),
+        first, second, terms.alpha, terms.beta, terms.mu, scale,
+        KIND=terms.kind, GAMMA=terms.gamma, GAMMA_NEGATIVE=terms.gamma_negative,
+        BITS=inputs.bits, HARD=inputs.hard, ROWS=tiles.rows, BLOCK=tiles.block, num_warps=WARPS,
     )  # fmt: skip
-    # `logits` stands for pointers that a disabled branch never reads.
-    sparse = [logits if part is None else part for part in (starts, labels, values)]
-    floats = [logits if v is None else v.detach().float().contiguous() for v in vectors]
-    _pass_kernel[(n_rows * n_blocks,)](
-        partial, *_address(grad, logits), *_address(logits), *_address(dense, logits), *sparse,
-        *floats, *_address(mask, logits), n_labels, n_blocks,
-        terms.lambda_, terms.negative_scale, terms.alpha, terms.beta, terms.mu, scale,
-        GAMMA=terms.gamma, WITH_GRAD=grad is not None, DENSE=dense is not None,
-        HAS_VALUES=values is not None, HAS_SHIFT=terms.shift is not None,
-        HAS_LABEL_WEIGHT=terms.label_weight is not None,
-        REBALANCED=terms.inverse_counts is not None,
-        HAS_SAMPLE_WEIGHT=batch.sample_weight is not None,
-        HAS_MASK=mask is not None, BLOCK=BLOCK, num_warps=WARPS,
-    )  # fmt: skip
-    return partial.sum(), grad
+    return total if alone else total.sum(), grad
 
 
-def _address(matrix: Tensor | None, unused: Tensor | None = None) -> tuple[Tensor | None, int]:
-    """Return a matrix and its row stride; for None, an unused pointer and 0."""
-    return (unused, 0) if matrix is None else (matrix, matrix.stride(0))
-
-
-def _bytes(matrix: Tensor | None) -> Any:
-    """Return Booleans as bytes, with contiguous columns, for the kernels to address."""
-    if matrix is None:
-        return None
-    if matrix.stride(-1) != 1:
-        matrix = matrix.contiguous()
-    return matrix.view(torch.uint8) if matrix.dtype == torch.bool else matrix
+def _mass(inputs: Inputs, batch: Batch, inverse: Tensor, n_blocks: int) -> Any:
+    """Return the documents' sums of 1/n; None if a tile holds all labels."""
+    if batch.document_mass is not None:
+        return plain(batch.document_mass)
+    if inputs.state is not None or n_blocks == 1:
+        return inputs.state
+    assert batch.targets.dense is not None
+    return document_mass(batch.targets.dense, inverse, batch.mask)

@@ -3,7 +3,6 @@ of later papers. All take the arguments of MultiLabelLoss too."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from typing import Any, Literal, get_args
 
@@ -15,7 +14,7 @@ from longtail.checks import check_choice
 from longtail.errors import InputError
 from longtail.labels import LabelStats
 from longtail.losses import functional
-from longtail.losses.balanced import BalancedTerms, Batch, balanced_sum, kernels_usable, weigh
+from longtail.losses.balanced import ElementTerms, weigh
 from longtail.losses.base import (
     DocumentLoss,
     ElementwiseLoss,
@@ -24,6 +23,7 @@ from longtail.losses.base import (
     mean_of,
     number,
 )
+from longtail.losses.closed_form import Batch, SetTerms
 from longtail.losses.functional import log_sum
 from longtail.losses.targets import Targets
 
@@ -129,39 +129,28 @@ class BalancedLoss(ElementwiseLoss):
         names = ("weighting", "gamma", "kappa", "lambda_", *more[self.weighting], "reduction")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def terms(self, dtype: torch.dtype) -> BalancedTerms:
+    def terms(self, dtype: torch.dtype) -> ElementTerms:
         """Return the switches and per-label tensors of this loss as plain values."""
-        weights = [w.to(dtype) for w in (self.class_weight, self.label_weight) if w is not None]
-        terms = BalancedTerms(
-            self.gamma, self.lambda_, self.negative_scale, self.shift,
-            reduce(torch.mul, weights) if weights else None, self.inverse_counts,
-            self.alpha, self.beta, self.mu,
+        # Attributes of modules are slow to read.
+        values = self._buffers
+        shift, inverse = values["shift"], values["inverse_counts"]
+        weights = [
+            w.to(dtype) for w in (values["class_weight"], values["label_weight"]) if w is not None
+        ]
+        return ElementTerms(
+            "balanced", self.gamma, 0.0, self.lambda_, self.negative_scale,
+            shift=None if shift is None else shift.to(dtype),
+            label_weight=reduce(torch.mul, weights) if weights else None,
+            inverse_counts=None if inverse is None else inverse.to(dtype),
+            alpha=self.alpha, beta=self.beta, mu=self.mu,
         )  # fmt: skip
-        return terms.map(lambda values: values.to(dtype))
 
     def document_mass(self, logits: Tensor, targets: Targets, mask: Tensor | None) -> Tensor | None:
         """Return the sum of 1/n over each document's labels; None unless rebalanced."""
         if self.inverse_counts is None:
             return None
         inverse = self.inverse_counts.to(torch.promote_types(logits.dtype, torch.float32))
-        if targets.dense is not None and kernels_usable(logits):
-            from longtail.losses.kernels import document_mass
-
-            return document_mass(targets.dense, inverse, mask)
         return targets.row_sum(inverse.expand(targets.shape), mask)
-
-    def _fast_loss(self, logits: Tensor, batch: Batch) -> Tensor | None:
-        targets, mask, weight = batch.targets, batch.mask, batch.sample_weight
-        if torch.compiler.is_compiling() or (weight is not None and weight.requires_grad):
-            return None
-        # On the CPU the label positions serve both the masses and the gradient.
-        targets = targets if kernels_usable(logits) else targets.sparse()
-        mass = self.document_mass(logits, targets, mask)
-        batch = replace(batch, targets=targets, document_mass=mass)
-        terms = self.terms(torch.promote_types(logits.dtype, torch.float32))
-        if mask is None:
-            return balanced_sum(logits, batch, terms, self.scale(targets.shape))
-        return self.divide(balanced_sum(logits, batch, terms), batch)
 
     def _positive(self, logits: Tensor) -> Tensor:
         return functional.focal_softplus(-logits, self.gamma)
@@ -212,6 +201,12 @@ class AsymmetricLoss(ElementwiseLoss):
         self.gamma_negative = number("gamma_negative", gamma_negative, 0)
         self.margin = number("margin", margin, 0, below=1)
 
+    def terms(self, dtype: torch.dtype) -> ElementTerms:
+        return ElementTerms(
+            "asymmetric" if self.margin else "two-focal", self.gamma_positive, self.gamma_negative,
+            margin=self.margin, label_weight=self.label_weight,
+        )  # fmt: skip
+
     def _positive(self, logits: Tensor) -> Tensor:
         return functional.focal_softplus(-logits, self.gamma_positive)
 
@@ -243,6 +238,11 @@ class HillLoss(ElementwiseLoss):
         # A lower peak would reward confident negatives.
         self.peak = number("peak", peak, 1)
 
+    def terms(self, dtype: torch.dtype) -> ElementTerms:
+        return ElementTerms(
+            "hill", self.gamma, margin=self.margin, peak=self.peak, label_weight=self.label_weight
+        )
+
     def _positive(self, logits: Tensor) -> Tensor:
         return functional.focal_softplus(self.margin - logits, self.gamma)
 
@@ -264,6 +264,9 @@ class SquaredHingeLoss(ElementwiseLoss):
         sigmoid of a logit does not estimate a probability.
     """
 
+    def terms(self, dtype: torch.dtype) -> ElementTerms:
+        return ElementTerms("squared-hinge", label_weight=self.label_weight)
+
     def _positive(self, logits: Tensor) -> Tensor:
         return F.relu(1 - logits) ** 2
 
@@ -281,6 +284,9 @@ class ZLPRLoss(DocumentLoss):
         generalises softmax cross-entropy to several labels; its natural threshold is a logit of 0.
         Soft targets weight the two sums by y and 1 - y.
     """
+
+    def set_terms(self) -> SetTerms:
+        return SetTerms(label_weight=self.label_weight)
 
     def _document_terms(self, logits: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
         negatives, _ = log_sum(targets, logits, weight, 1, positive=False, plus_one=True)
@@ -340,6 +346,12 @@ class TwoWayLoss(DocumentLoss):
         super().__init__(**common)
         self.positive_temperature = number("positive_temperature", positive_temperature, 1e-3)
         self.negative_temperature = number("negative_temperature", negative_temperature, 1e-3)
+
+    def set_terms(self) -> SetTerms:
+        return SetTerms(
+            True, self.negative_temperature, self.positive_temperature,
+            self.reduction != "sum", self.label_weight,
+        )  # fmt: skip
 
     def _reduce(self, logits: Tensor, batch: Batch) -> Tensor:
         terms, present = [], []

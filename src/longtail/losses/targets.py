@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ _HOW = (
     "Pass a (documents, labels) tensor of 0/1 or values in [0, 1], a sparse CSR tensor of that "
     "shape, or a pair (label_indices, offsets)."
 )
+HAS_TRITON = find_spec("triton") is not None
 INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 NUMBERS = {torch.bool} | INTEGERS | FLOATS
@@ -35,19 +37,25 @@ def check_tensor(
     if isinstance(value, Tensor):
         form = "nested" if value.is_nested else value.layout
         if form == torch.strided:
-            form = f"of shape {tuple(value.shape)}"
-            fits = len(shape) == value.dim() and all(
-                isinstance(expected, str) or expected == size
-                for expected, size in zip(shape, value.shape, strict=True)
-            )
+            # The loop is slower, and only for sizes of any number.
+            fits = value.shape == shape or _fits(value.shape, shape)
             if fits and value.dtype in dtypes and value.device == device:
                 return
+            form = f"of shape {tuple(value.shape)}"
         got = f"{value.dtype} {form} on {value.device}"
     sizes = ", ".join(map(str, shape))
     kinds = {len(INTEGERS): "integers", len(FLOATS): "floating-point numbers", 1: "booleans"}
     raise InputError(
         f"{name} must be a dense tensor of {kinds.get(len(dtypes), 'numbers')} of shape ({sizes}) "
         f"on {device}, got {got}. {hint}"
+    )
+
+
+def _fits(sizes: Any, shape: Any) -> bool:
+    """Return whether sizes equal those of a shape that are numbers."""
+    return len(sizes) == len(shape) and all(
+        isinstance(expected, str) or expected == size
+        for expected, size in zip(shape, sizes, strict=True)
     )
 
 
@@ -61,21 +69,51 @@ class Targets:
     labels: Tensor | None = None
     values: Tensor | None = None
     """Values at the positions; None if all are 1."""
+    starts: Tensor | None = None
+    """The start of each document in `labels`, and the end; `rows` may then be None."""
     unchecked: bool = False
-    """Whether the values of dense targets remain to be checked, by `checked`."""
+    """Whether values or positions remain to be checked, by `checked`."""
 
     def checked(self, mask: Tensor | None) -> Targets:
-        """Return targets that are 0 where masked; raise if dense values lie outside [0, 1]."""
+        """Return targets that are 0 where masked; raise if values or positions are invalid."""
         if self.dense is None:
-            return self
+            return self if self.rows is not None else self._checked_positions(mask)
         dense = self.dense if mask is None else self.dense.masked_fill(~mask, 0)
         if self.unchecked:
             _check_bounds(dense)
         return Targets(self.shape, dense=dense)
 
+    def _checked_positions(self, mask: Tensor | None) -> Targets:
+        rows, labels = self.positions()
+        values = self.values
+        if self.unchecked:
+            assert self.starts is not None
+            name = "offsets" if values is None else "crow_indices"
+            _check_positions(self.starts, rows, labels, self.shape, name)
+        if values is not None:
+            if mask is not None:
+                # Masked elements may have any value.
+                values = torch.where(mask[rows, labels], values, torch.zeros_like(values))
+            if self.unchecked and values.numel():
+                _check_bounds(values)
+        return Targets(self.shape, rows=rows, labels=labels, values=values, starts=self.starts)
+
     def positions(self) -> tuple[Tensor, Tensor]:
-        assert self.rows is not None and self.labels is not None
-        return self.rows, self.labels
+        """Return the document and the label of every position."""
+        assert self.labels is not None
+        if self.rows is not None:
+            return self.rows, self.labels
+        assert self.starts is not None
+        # `repeat_interleave` would write past its buffer for wrong starts.
+        places = torch.arange(self.labels.numel(), device=self.labels.device)
+        return torch.searchsorted(self.starts[1:], places, right=True), self.labels
+
+    def row_starts(self) -> Tensor:
+        """Return the start of each document in `labels`, and the end."""
+        if self.starts is not None:
+            return self.starts
+        rows, _ = self.positions()
+        return torch.searchsorted(rows, torch.arange(self.shape[0] + 1, device=rows.device))
 
     def position_values(self, dtype: torch.dtype) -> Tensor:
         rows, _ = self.positions()
@@ -112,15 +150,15 @@ def read_targets(
 ) -> Targets:
     """Check targets of any accepted form against the logits, and convert them to Targets.
 
-    Values are checked too: label indices here, the range of dense targets later by `checked`. Not
-    while a compiler or CUDA graph records, where a check of data cannot raise: indices out of range
-    are then up to torch.
+    Values are checked too: label indices here, or on a GPU like the range of dense targets later by
+    `checked`. Not while a compiler or CUDA graph records, where a check of data cannot raise:
+    indices out of range are then up to torch.
     """
     shape, device = (logits.shape[0], logits.shape[1]), logits.device
     check_values = check_values and not recording(logits)
     values = None
     if isinstance(target, (tuple, list)) and len(target) == 2:
-        name, (labels, starts) = "offsets", target
+        labels, starts = target
         check_tensor("label_indices", labels, INTEGERS, ("labels",), device, _HOW)
         has_end = isinstance(starts, Tensor) and starts.numel() == shape[0] + 1
         check_tensor("offsets", starts, INTEGERS, (shape[0] + has_end,), device, _HOW)
@@ -128,7 +166,7 @@ def read_targets(
         if not has_end:
             starts = torch.cat([starts, starts.new_full((1,), len(labels))])
     elif isinstance(target, Tensor) and not target.is_nested and target.layout == torch.sparse_csr:
-        name, labels, values = "crow_indices", target.col_indices(), target.values()
+        labels, values = target.col_indices(), target.values()
         starts = target.crow_indices()
         if tuple(target.shape) != shape:
             raise InputError(
@@ -136,7 +174,7 @@ def read_targets(
                 f"{_HOW}"
             )
         how = "Make CSR targets with torch.sparse_csr_tensor(..., check_invariants=True)."
-        check_tensor(name, starts, INTEGERS, (shape[0] + 1,), device, how)
+        check_tensor("crow_indices", starts, INTEGERS, (shape[0] + 1,), device, how)
         check_tensor("values", values, NUMBERS, ("elements",), device, how)
         check_tensor("col_indices", labels, INTEGERS, (len(values),), device, how)
     else:
@@ -146,24 +184,22 @@ def read_targets(
         return Targets(shape, dense=target, unchecked=unchecked)
     # The kernels address contiguous elements.
     starts, labels = starts.long().contiguous(), labels.long().contiguous()
-    # `repeat_interleave` would write past its buffer for wrong starts.
-    places = torch.arange(labels.numel(), device=device)
-    rows = torch.searchsorted(starts[1:], places, right=True)
-    if check_values:
-        _check_positions(starts, rows, labels, shape, name)
     if values is not None:
         _check_no_gradient(values)
-        if mask is not None:
-            # Masked elements may have any value.
-            values = torch.where(mask[rows, labels], values, torch.zeros_like(values))
-        if check_values and values.numel():
-            _check_bounds(values)
-    return Targets(shape, rows=rows, labels=labels, values=values)
+    targets = Targets(shape, labels=labels, values=values, starts=starts, unchecked=check_values)
+    # The kernels check positions in their own pass and make the loss NaN if any is invalid.
+    return targets if kernels_usable(logits) else targets.checked(mask)
 
 
 def _check_no_gradient(target: Tensor) -> None:
     if target.requires_grad and torch.is_grad_enabled():
         raise InputError("the losses do not differentiate targets. Pass target.detach().")
+
+
+def kernels_usable(logits: Tensor) -> bool:
+    """Return whether the Triton kernels can run: an NVIDIA or AMD GPU, not float64."""
+    fits = logits.is_cuda and logits.dtype != torch.float64 and logits.numel() > 0
+    return fits and HAS_TRITON
 
 
 def recording(logits: Tensor) -> bool:

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from longtail.errors import InputError, LongtailError
 from longtail.losses import BalancedLoss, MultiLabelLoss
-from longtail.losses.balanced import Batch, balanced_sum
+from longtail.losses.balanced import balanced_sum
+from longtail.losses.closed_form import Batch
 from longtail.losses.targets import read_targets
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
