@@ -15,7 +15,6 @@ from torch import Tensor
 from longtail.losses.closed_form import Batch, SetTerms
 from longtail.losses.kernel_parts import (
     BLOCK,
-    TILE,
     WARPS,
     Tiles,
     address,
@@ -31,8 +30,10 @@ from longtail.losses.kernel_parts import (
     with_columns,
 )
 
+# Elements and warps per tile of sums, whose programs need many registers.
+SIZE, SUM_WARPS = 1024, 4
 # Programs wanted before two-way's tiles are wider than 128 labels; parts of a row summed at once.
-PROGRAMS, CHUNK = 1024, 128
+PROGRAMS, CHUNK = 2048, 128
 LOG2E = 1.4426950408889634
 
 
@@ -340,12 +341,10 @@ def _gradient_kernel(
 
 def _cut(n_rows: int, n_labels: int, two_way: bool, single_rows: bool) -> Tiles:
     """Cut a matrix into tiles; for two-way, a program has all documents of its labels."""
-    block = min(BLOCK, max(32, triton.next_power_of_2(n_labels)))
+    block = min(SIZE, max(32, triton.next_power_of_2(n_labels)))
     while two_way and block > 128 and triton.cdiv(n_labels, block) < PROGRAMS:
         block //= 2
-    rows = min(TILE // block, triton.next_power_of_2(n_rows))
-    if single_rows and not two_way:
-        rows = 1
+    rows = 1 if single_rows and not two_way else min(SIZE // block, triton.next_power_of_2(n_rows))
     n_blocks, n_tiles = triton.cdiv(n_labels, block), triton.cdiv(n_rows, rows)
     steps = n_tiles if two_way else 1
     return Tiles(rows, block, n_blocks, steps, n_blocks * triton.cdiv(n_tiles, steps))
@@ -380,10 +379,10 @@ def sum_and_grad(
     count = 0 if inputs.labels is None else inputs.labels.numel()
     up, down = LOG2E / terms.negative_temperature, -LOG2E / terms.positive_temperature
     temperatures = (terms.negative_temperature, terms.positive_temperature)
-    switches = dict(BITS=inputs.bits, HARD=inputs.hard, TWO_WAY=terms.two_way, num_warps=WARPS)
+    switches = dict(BITS=inputs.bits, HARD=inputs.hard, TWO_WAY=terms.two_way)
     _sums_kernel[(tiles.programs,)](
         parts, label_levels, label_sums, *data, tiles.n_blocks, tiles.steps, count, up, down,
-        *temperatures, ROWS=tiles.rows, BLOCK=tiles.block, **switches,
+        *temperatures, ROWS=tiles.rows, BLOCK=tiles.block, num_warps=SUM_WARPS, **switches,
     )  # fmt: skip
     _documents_kernel[(n_rows,)](
         document_levels, costs, parts, inputs.state, sample_weight, n_rows, tiles.n_blocks, scale,
@@ -400,6 +399,6 @@ def sum_and_grad(
         cuts = cut(n_rows, n_labels, inputs.values is not None)
         _gradient_kernel[(cuts.programs,)](
             grad, total, document_levels, label_levels, *data, cuts.n_blocks, cuts.steps, count,
-            up, down, ROWS=cuts.rows, BLOCK=cuts.block, **switches,
+            up, down, ROWS=cuts.rows, BLOCK=cuts.block, num_warps=WARPS, **switches,
         )  # fmt: skip
     return costs[0].sum() if total is None else total[0], grad
