@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from longtail.losses import BalancedLoss, MultiLabelLoss
+from longtail.labels import LabelStats
+from longtail.losses import BalancedLoss, MultiLabelLoss, build_loss
 
 from .cases import NAMES, loss_and_grad, make_batch, make_loss, make_mask, to_offsets
 
@@ -53,6 +54,16 @@ def test_compiles_as_one_graph(name: str, form: str) -> None:
 
 
 @pytest.mark.skipif(not CAN_BUILD, reason="inductor needs g++ and the headers of Python")
+def test_compiles_for_several_numbers_of_labels() -> None:
+    """From the second number on, the compiler treats shapes as dynamic."""
+    for n_labels in (5, 9, 7):
+        loss = build_loss("db", LabelStats.from_counts(range(1, n_labels + 1), 20))
+        logits = torch.linspace(-2, 2, 3 * n_labels).view(3, n_labels)
+        target = torch.eye(3, n_labels)
+        compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(logits, target), loss(logits, target))
+
+
 # Importing torch's own compiler uses its own deprecated decorator.
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("form", ["dense", "offsets"])

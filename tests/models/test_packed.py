@@ -10,8 +10,9 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from longtail.models import packed as packed_module
 from longtail.models.encoder import MeanNetwork
-from longtail.models.packed import pack
+from longtail.models.packed import Weights, pack
 from longtail.training.encoded import DeviceFeed, EncodedTokens
 from longtail.training.steps import predict_logits
 
@@ -64,7 +65,7 @@ def test_packed_equals_padded(family: str) -> None:
     network = make_network(family, **FAMILIES[family]).eval()
     encoded = make_documents()
     network.packed = pack(network.encoder, 150)
-    assert network.packed is not None
+    assert network.packed is not None and network.packed.trains()
     Y = sp.csr_matrix(np.ones((8, 3), dtype=np.float32))
     rows = torch.tensor([3, 1, 0, 4, 7])
     slopes = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
@@ -99,6 +100,23 @@ def test_an_encoder_with_other_results_is_not_packed() -> None:
         lambda module, inputs, output: type(output)(last_hidden_state=2 * output[0])
     )
     assert pack(network.encoder, 150) is None
+
+
+def test_other_gradients_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as those of a kernel that a compiler has got wrong."""
+    packed = pack(make_network("Bert").encoder, 150)
+    assert packed is not None and packed.trains()
+    original = packed_module.layer
+
+    def wrong(states: torch.Tensor, weights: Weights, *rest: Any) -> torch.Tensor:
+        query, bias = weights.query
+        return (
+            original(states, weights._replace(query=(query.detach(), bias)), *rest)
+            + 0 * query.sum()
+        )
+
+    monkeypatch.setattr(packed_module, "layer", wrong)
+    assert not packed.trains()
 
 
 def test_predictions_are_packed() -> None:

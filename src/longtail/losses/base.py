@@ -176,7 +176,8 @@ class MultiLabelLoss(nn.Module):
             "Pass the model's raw outputs (before the sigmoid) first and the targets second; for "
             "one document logits.unsqueeze(0).",
         )  # fmt: skip
-        if self.n_labels not in (None, logits.shape[1]):
+        # Not `in (None, ...)`, which the compiler takes for false once shapes are dynamic.
+        if self.n_labels is not None and self.n_labels != logits.shape[1]:
             raise InputError(
                 f"this loss was built for {self.n_labels} labels, but the logits have "
                 f"{logits.shape[1]} columns. Build it from the statistics of the same label set."

@@ -83,7 +83,11 @@ class EncoderModel(NetworkModel):
         if packed is None or training.acceleration == "off" or n_processes() > 1:
             yield False
             return
-        if n_steps >= COMPILED_STEPS:
+        if not packed.trains():
+            note("the kernels for packed texts are wrong on this GPU: continuing with padding.")
+            yield False
+            return
+        if n_steps >= COMPILED_STEPS and training.micro_batch is None:
             packed.compile(note)
         try:
             for parameter in packed.fixed:

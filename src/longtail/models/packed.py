@@ -6,7 +6,7 @@ devices use. Whether both compute the same is checked on each GPU that the netwo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -19,9 +19,9 @@ from longtail.training.steps import is_out_of_memory
 
 HEAD_SIZES = (16, 32, 64, 128)
 """Numbers of dimensions per attention head that the kernels take."""
-# Largest difference of a state, relative to the standard deviation of all states, that rounding
-# may cause in float32.
-TOLERANCE = 1e-2
+# Largest difference of a state that rounding may cause in float32, relative to the standard
+# deviation of all states; and of gradients in bf16, relative to their norm.
+TOLERANCE, GRADIENT_TOLERANCE = 1e-2, 0.25
 RECOMPILATIONS = 64
 
 
@@ -167,6 +167,25 @@ class PackedEncoder:
         result: Tensor = parts.LayerNorm(states)
         return result
 
+    def trains(self) -> bool:
+        """Whether gradients are those of the padded encoder, in bf16 as in training."""
+        tokens = _some_tokens(self.encoder, self._longest)
+        weights: Any = [module.weight for module in self._parts[0][:3]]
+        lengths = torch.tensor([len(tokens)], device=tokens.device)
+        layout = Layout.of(lengths, len(tokens), tile_count(len(tokens), 1))
+        gradients = []
+        with _evaluating(self.encoder), torch.enable_grad():
+            for packed in (False, True):
+                with torch.autocast(tokens.device.type, torch.bfloat16):
+                    states = self(tokens, layout) if packed else _padded(self.encoder, tokens)
+                    signs = torch.arange(states.numel(), device=tokens.device).view(states.shape)
+                    total = (states.float() * torch.cos(signs.float())).sum()
+                gradients.append(torch.autograd.grad(total, weights))
+        return all(
+            bool((ours - theirs).norm() < GRADIENT_TOLERANCE * theirs.norm())
+            for theirs, ours in zip(*gradients, strict=True)
+        )
+
 
 def _parts(layer: Any) -> list[nn.Module]:
     """The modules of a layer, in the order of Weights."""
@@ -186,10 +205,7 @@ def pack(encoder: Any, max_length: int) -> PackedEncoder | None:
     size = getattr(config, "hidden_size", 0) // max(1, getattr(config, "num_attention_heads", 0))
     if size not in HEAD_SIZES or getattr(config, "hidden_act", None) != "gelu":
         return None
-    # Texts of any tokens but the first, one of which is padding.
-    n_words = encoder.get_input_embeddings().num_embeddings
-    tokens = torch.arange(max_length) * 7919 % max(1, n_words - 4) + min(4, n_words - 1)
-    tokens = tokens.to(encoder.device)
+    tokens = _some_tokens(encoder, max_length)
     with _evaluating(encoder):
         try:
             packed = PackedEncoder(encoder, max_length)
@@ -203,17 +219,31 @@ def pack(encoder: Any, max_length: int) -> PackedEncoder | None:
 
 def _agree(packed: PackedEncoder, document: Tensor) -> bool:
     """Whether the encoder has the same states for two copies of a document, packed and alone."""
-    n_tokens = len(document)
-    mask = torch.ones_like(document).unsqueeze(0)
-    alone = packed.encoder(document.unsqueeze(0), attention_mask=mask).last_hidden_state[0]
+    n_tokens, alone = len(document), _padded(packed.encoder, document)
     lengths = torch.tensor([n_tokens, n_tokens], device=document.device)
     layout = Layout.of(lengths, 2 * n_tokens, tile_count(2 * n_tokens, 2))
-    both = packed(torch.cat([document, document]), layout).view(2, n_tokens, -1)
-    return bool((both - alone).abs().max() < TOLERANCE * alone.std())
+    both: Tensor = packed(torch.cat([document, document]), layout).view(2, n_tokens, -1)
+    difference: Tensor = (both - alone).abs().max()
+    return bool(difference < TOLERANCE * alone.std())
+
+
+def _some_tokens(encoder: Any, n_tokens: int) -> Tensor:
+    """A text of any tokens but the first ones, one of which is padding."""
+    n_words = encoder.get_input_embeddings().num_embeddings
+    tokens = torch.arange(n_tokens) * 7919 % max(1, n_words - 4) + min(4, n_words - 1)
+    on_device: Tensor = tokens.to(encoder.device)
+    return on_device
+
+
+def _padded(encoder: Any, tokens: Tensor) -> Tensor:
+    """The states of one text by the encoder's own forward pass."""
+    mask = torch.ones_like(tokens).unsqueeze(0)
+    states: Tensor = encoder(tokens.unsqueeze(0), attention_mask=mask).last_hidden_state[0]
+    return states
 
 
 @contextmanager
-def _evaluating(encoder: nn.Module) -> Any:
+def _evaluating(encoder: nn.Module) -> Iterator[None]:
     """Put the encoder in eval mode for a while, without gradients."""
     training = encoder.training
     encoder.eval()

@@ -42,7 +42,7 @@ class ModelSettings(Settings):
     training_defaults: ClassVar[Mapping[str, Any]] = {}
     """This kind's defaults for fields of `Training` that are None."""
     lanes: ClassVar[int] = 1
-    """Number of folds that are trained on one GPU at the same time."""
+    """Number of folds that are trained on one GPU at the same time: 1 until more are measured."""
 
     def stages(self, data: TextData, loss: str | None) -> list[Stage]:
         """The search over what these settings leave open; empty if they are complete."""
@@ -151,8 +151,6 @@ class Encoder(ModelSettings):
         "head_learning_rate": 1e-3,
         "weight_decay": 0.01,
     }
-    lanes = 3
-
     encoder: str = setting(
         "sentence-transformers/all-MiniLM-L6-v2",
         "Name on the Hugging Face hub, or a folder: config, weights, tokenizer.",

@@ -123,11 +123,13 @@ def _attention(
         from longtail.training import attention_kernels
 
         return attention_kernels.forward(together, tiles, bias, seed, rate)
-    scores = _scores(together, tiles, bias)
-    total = scores.logsumexp(dim=-1)
-    weights = (scores - total.unsqueeze(-1)).exp()
-    weights = weights * _dropout_factor(weights, seed, rate)
-    result = torch.einsum("hqk,khd->qhd", weights, together[:, 2].float())
+    # Autocast would round scores, as the kernels do not.
+    with torch.autocast(together.device.type, enabled=False):
+        scores = _scores(together, tiles, bias)
+        total = scores.logsumexp(dim=-1)
+        weights = (scores - total.unsqueeze(-1)).exp()
+        weights = weights * _dropout_factor(weights, seed, rate)
+        result = torch.einsum("hqk,khd->qhd", weights, together[:, 2].float())
     return result.to(together.dtype).contiguous(), total
 
 
