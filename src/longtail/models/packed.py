@@ -107,7 +107,10 @@ class PackedEncoder:
         from torch._dynamo import config
 
         # Without timing candidates: another process would pick others, which round differently.
-        compiled = torch.compile(layer, dynamic=False, options={"deterministic": True})
+        wanted = {"deterministic": True}
+        known = torch._inductor.list_options()  # type: ignore[no-untyped-call]
+        options: Any = {name: value for name, value in wanted.items() if name in known}
+        compiled = torch.compile(layer, dynamic=False, options=options)
 
         def run(*args: Any) -> Tensor:
             try:
