@@ -108,7 +108,7 @@ class PackedEncoder:
 
         # Without timing candidates: another process would pick others, which round differently.
         wanted = {"deterministic": True}
-        known = torch._inductor.list_options()  # type: ignore[no-untyped-call]
+        known = torch._inductor.list_options()
         options: Any = {name: value for name, value in wanted.items() if name in known}
         compiled = torch.compile(layer, dynamic=False, options=options)
 
