@@ -10,9 +10,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from longtail.models import Encoder
+from longtail.models import encoder as encoder_module
 from longtail.models import packed as packed_module
-from longtail.models.encoder import MeanNetwork
+from longtail.models.encoder import EncoderModel, Limits, MeanNetwork
 from longtail.models.packed import Weights, pack
+from longtail.training import Training
 from longtail.training.encoded import DeviceFeed, EncodedTokens
 from longtail.training.steps import predict_logits
 
@@ -105,18 +108,65 @@ def test_an_encoder_with_other_results_is_not_packed() -> None:
 def test_other_gradients_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as those of a kernel that a compiler has got wrong."""
     packed = pack(make_network("Bert").encoder, 150)
-    assert packed is not None and packed.trains()
+    assert packed is not None and packed.trains() and packed.trains(half=False)
     original = packed_module.layer
 
     def wrong(states: torch.Tensor, weights: Weights, *rest: Any) -> torch.Tensor:
         query, bias = weights.query
-        return (
-            original(states, weights._replace(query=(query.detach(), bias)), *rest)
-            + 0 * query.sum()
-        )
+        changed = weights._replace(query=(query.detach(), bias))
+        return original(states, changed, *rest) + 0 * query.sum()
 
     monkeypatch.setattr(packed_module, "layer", wrong)
     assert not packed.trains()
+
+
+def test_weights_that_packed_documents_do_not_train() -> None:
+    """MPNet's attention bias; and what an encoder has for other inputs than tokens."""
+    packed = pack(make_network("MPNet", **FAMILIES["MPNet"]).encoder, 150)
+    assert packed is not None and packed.trains()
+    assert [tuple(weight.shape) for weight in packed.fixed] == [(32, 2)]
+    network = make_network("Bert")
+    network.encoder.embeddings.images = torch.nn.Linear(3, 3)
+    packed = pack(network.encoder, 150)
+    assert packed is not None and packed.trains()
+    assert {id(weight) for weight in packed.fixed} == {
+        id(weight) for weight in network.encoder.embeddings.images.parameters()
+    }
+
+
+@pytest.mark.parametrize("fails", ["forward", "backward"])
+def test_kernels_that_fail_leave_padding(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    """As on a GPU with less memory than they need: Triton's errors derive from Exception alone."""
+
+    class TooLargeError(Exception):
+        pass
+
+    def fail(*_: Any) -> Any:
+        raise TooLargeError("out of resource: shared memory")
+
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, states: torch.Tensor) -> torch.Tensor:
+            return states.clone()
+
+        backward = staticmethod(fail)
+
+    original = packed_module.layer
+    changed = fail if fails == "forward" else (lambda *given: Failing.apply(original(*given)))
+    notes: list[str] = []
+    model = EncoderModel(Encoder("any"))
+    model.network = make_network("Bert")
+    model._pretrained = model.network.encoder
+    monkeypatch.setattr(packed_module, "layer", changed)
+    monkeypatch.setattr(encoder_module, "has_kernels", lambda device: True)
+    monkeypatch.setattr(model, "_limits", lambda: Limits(40, 150))
+    training = Training(device="cpu", precision="fp32")
+    with model.packing(training, 10, notes.append) as packed:
+        assert not packed and model.network.packed is None
+    model.to_device(CPU)
+    assert model.network.packed is None
+    if fails == "backward":
+        assert len(notes) == 1 and "padded documents" in notes[0] and "shared memory" in notes[0]
 
 
 def test_predictions_are_packed() -> None:

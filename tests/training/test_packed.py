@@ -143,3 +143,24 @@ def test_kernels_equal_plain_torch(
     theirs = attention_kernels.backward(there[1], there[0], out, total, *more, rate)
     for ours, kernel in ((result.detach(), out), (grads, theirs)):
         assert torch.allclose(ours, kernel.cpu(), atol=2e-5)
+
+
+@needs_kernels
+def test_kernels_with_scores_far_below_zero() -> None:
+    """Keys past the end of a document score 0, which is then far above all others."""
+    from longtail.training import attention_kernels
+
+    parts, layout = make_case([5, 70], 75, 16, 3)
+    together = 0.1 * parts[0]
+    together[:, 0] += 20.0
+    together[:, 1] -= 20.0
+    (expected,) = torch.autograd.grad(
+        attention(together.requires_grad_(), layout.tiles, None, NO_SEED.cpu(), 0.0),
+        together,
+        parts[1],
+    )
+    there = [part.detach().to(DEVICE) for part in (together, parts[1], layout.tiles)]
+    out, total = attention_kernels.forward(there[0], there[2], None, NO_SEED, 0.0)
+    assert total.max() < -128
+    grad = attention_kernels.backward(there[1], there[0], out, total, there[2], None, NO_SEED, 0.0)
+    torch.testing.assert_close(grad.cpu(), expected, atol=2e-3, rtol=1e-3)

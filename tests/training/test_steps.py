@@ -218,8 +218,45 @@ def test_a_prediction_on_a_cpu_takes_few_tokens_at_a_time() -> None:
     lengths = [600, 4, 512, 200, 200, 200, 8] + [4] * 200
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     encoded = EncodedTokens(np.zeros(offsets[-1], np.int32), offsets, 0, 1000)
-    parts = steps.prediction_batches(encoded, 256, torch.device("cpu"))
+    parts = steps.prediction_batches(encoded, 256)
     assert sorted(np.concatenate(parts).tolist()) == list(range(207))
     sizes = [(len(rows), int(encoded.lengths[rows].max())) for rows in parts]
     assert sizes == [(1, 600), (1, 512), (2, 200), (2, 200), (128, 4), (73, 4)]
-    assert len(steps.prediction_batches(encoded, 256, torch.device("meta"))) == 1
+    assert len(steps.prediction_batches(encoded, 256, None)) == 1
+
+
+class Layers:
+    """Stands for layers that are compiled."""
+
+    is_compiled = True
+
+    def reset(self) -> None:
+        self.is_compiled = False
+
+
+class Compiled(TokenNetwork):
+    """Raises in the forward or backward pass until its layers are no longer compiled."""
+
+    def __init__(self, failing: str) -> None:
+        torch.manual_seed(0)
+        super().__init__()
+        self.failing, self.packed = failing, Layers()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        logits = super().forward(input_ids, attention_mask)
+        if self.packed.is_compiled:
+            if self.failing == "forward":
+                raise ValueError("no compiler\nfor this machine")
+            logits.register_hook(self.fail)
+        return logits
+
+    def fail(self, grad: Tensor) -> None:
+        raise ValueError("no compiler\nfor this machine")
+
+
+@pytest.mark.parametrize("failing", ["forward", "backward"])
+def test_layers_that_cannot_be_compiled(failing: str) -> None:
+    notes: list[str] = []
+    weights = trained(Compiled(failing), note=notes.append)
+    assert same(weights, trained())
+    assert notes == ["continuing with layers that are not compiled: no compiler."]

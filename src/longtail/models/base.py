@@ -187,9 +187,9 @@ class NetworkModel(TextModel):
                     stop=context.stop,
                     describe=context.describe,
                 )
-                if not packed:
+                if not trainer.steps.packed:
                     trainer.train()
-            if packed:
+            if trainer.steps.packed:
                 # Without torch's random numbers, so that others can be trained at the same time.
                 trainer.train()
         self.to_device(device_of(training.device))

@@ -27,11 +27,11 @@ from longtail.models.packed import PackedEncoder, pack
 from longtail.models.settings import Encoder
 from longtail.models.tokens import tokenize, tokens_of
 from longtail.models.words import Pieces, Spans, spread
-from longtail.training.devices import device_of, n_processes
+from longtail.training.devices import device_of, has_bf16, n_processes
 from longtail.training.encoded import Encoded, EncodedTokens
 from longtail.training.packed import Layout, dropout, has_kernels
 from longtail.training.settings import Training
-from longtail.training.steps import Note
+from longtail.training.steps import Note, is_out_of_memory
 
 HEAD_FILE = "head.safetensors"
 LIMITS_FILE = "limits.json"  # written for an exported encoder, which has no weights to read it from
@@ -67,6 +67,8 @@ class EncoderModel(NetworkModel):
         self.network: nn.Module = nn.Identity()
         self._pretrained: Any = None
         self._tokenizer: Any = None
+        self._packs = True
+        """Whether kernels for packed documents have not failed."""
         self._saved: tuple[Limits, str] | None = None
         """For an exported encoder: its limits and its config.json."""
 
@@ -77,18 +79,15 @@ class EncoderModel(NetworkModel):
 
     @contextmanager
     def packing(self, training: Training, n_steps: int, note: Note) -> Iterator[bool]:
-        device = device_of(training.device)
-        self.to_device(device)
-        packed = self.network.packed if isinstance(self.network, MeanNetwork) else None
-        if packed is None or training.acceleration == "off" or n_processes() > 1:
-            yield False
-            return
-        if not packed.trains():
-            note("the kernels for packed texts are wrong on this GPU: continuing with padding.")
+        packed = self._to_pack(training, note)
+        if packed is None:
+            if isinstance(self.network, MeanNetwork):
+                # Not for validation either: what it holds of the weights would be out of date.
+                self.network.packed = None
             yield False
             return
         if n_steps >= COMPILED_STEPS and training.micro_batch is None:
-            packed.compile(note)
+            packed.compile()
         try:
             for parameter in packed.fixed:
                 parameter.requires_grad_(False)
@@ -98,11 +97,32 @@ class EncoderModel(NetworkModel):
                 parameter.requires_grad_(True)
             packed.reset()
 
+    def _to_pack(self, training: Training, note: Note) -> PackedEncoder | None:
+        """The encoder for packed documents, if training can use it."""
+        device = device_of(training.device)
+        if training.acceleration == "off" or n_processes() > 1 or not has_kernels(device):
+            return None
+        self.to_device(device)
+        packed = self.network.packed if isinstance(self.network, MeanNetwork) else None
+        if packed is None:
+            return None
+        try:
+            if packed.trains(has_bf16(device, training.precision)):
+                return packed
+            reason = "their gradients differ from those of the encoder"
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+        note(f"continuing with padded documents: the kernels for packed ones failed ({reason}).")
+        self._packs = False
+        return None
+
     def to_device(self, device: torch.device) -> None:
         super().to_device(device)
         if isinstance(self.network, MeanNetwork):
             self.network.packed = None
-            if has_kernels(device):
+            if self._packs and has_kernels(device):
                 self.network.packed = pack(self._pretrained, self._limits().max_length)
 
     def load_pretrained(self, label_names: Sequence[str]) -> None:

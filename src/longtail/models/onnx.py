@@ -62,7 +62,7 @@ class OnnxModel(TextModel):
         # int8 scales the activations of a batch together, so that scores would depend on the other
         # texts. One by one is no slower.
         size = 1 if self.is_int8 else BATCH
-        for rows in prediction_batches(encoded, size, torch.device("cpu")):
+        for rows in prediction_batches(encoded, size):
             scores[rows] = self._batch(encoded, rows)
         return scores
 

@@ -83,7 +83,7 @@ class PackedEncoder:
         self._bias: Tensor | None = None
         """MPNet's attention bias of each distance between tokens; see `attention`."""
         self.fixed: list[nn.Parameter] = []
-        """Parameters that are not trained on packed documents."""
+        """Parameters that packed documents do not train; see `trains`."""
         self._run: Callable[..., Tensor] = layer
         self._parts = [_parts(module) for module in encoder.encoder.layer]
         self._rates = Rates(
@@ -95,15 +95,13 @@ class PackedEncoder:
         self._longest = longest
         layers = encoder.encoder
         if hasattr(layers, "relative_attention_bias"):
-            # MPNet's, a few hundred weights: the kernels compute no gradient for them.
-            self.fixed = [layers.relative_attention_bias.weight]
-            states = torch.empty(1, longest, 0, device=self.fixed[0].device)
+            states = torch.empty(1, longest, 0, device=encoder.device)
             with torch.no_grad():
                 pairs = layers.compute_position_bias(states).squeeze(0)
             self._bias = torch.cat([pairs[:, 1:, 0].flip(1), pairs[:, 0]], dim=1)
 
-    def compile(self, note: Callable[[str], None]) -> None:
-        """Compile the layers at their next call, which takes some seconds."""
+    def compile(self) -> None:
+        """Compile the layers at their next training step, which takes some seconds."""
         from torch._dynamo import config
 
         # Without timing candidates: another process would pick others, which round differently.
@@ -113,19 +111,15 @@ class PackedEncoder:
         compiled = torch.compile(layer, dynamic=False, options=options)
 
         def run(*args: Any) -> Tensor:
-            try:
-                # Folds of other sizes may have other shapes.
-                with config.patch(recompile_limit=RECOMPILATIONS):
-                    return compiled(*args)
-            except Exception as error:
-                if is_out_of_memory(error):
-                    raise
-                self._run = layer
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
-                note(f"continuing with layers that are not compiled: {reason}.")
-                return layer(*args)
+            # Folds of other sizes may have other shapes.
+            with config.patch(recompile_limit=RECOMPILATIONS):
+                return compiled(*args)
 
         self._run = run
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._run is not layer
 
     def reset(self) -> None:
         """Use layers that are not compiled."""
@@ -162,32 +156,49 @@ class PackedEncoder:
         """
         parts = self.encoder.embeddings
         states = parts.word_embeddings(input_ids)
-        table = parts.position_embeddings.weight[self._first :][: self._longest]
-        numbers = torch.arange(len(table), device=position.device)
-        states = states + (position.unsqueeze(1) == numbers).to(table.dtype) @ table
+        if torch.is_grad_enabled():
+            table = parts.position_embeddings.weight[self._first :][: self._longest]
+            numbers = torch.arange(len(table), device=position.device)
+            states = states + (position.unsqueeze(1) == numbers).to(table.dtype) @ table
+        else:
+            states = states + parts.position_embeddings(position + self._first)
         if hasattr(parts, "token_type_embeddings"):
             states = states + parts.token_type_embeddings.weight[0]
         result: Tensor = parts.LayerNorm(states)
         return result
 
-    def trains(self) -> bool:
-        """Whether gradients are those of the padded encoder, in bf16 as in training."""
+    def trains(self, half: bool = True) -> bool:
+        """Whether gradients are those of the padded encoder; `half`: in bf16.
+
+        Also finds the parameters that packed documents do not train.
+        """
         tokens = _some_tokens(self.encoder, self._longest)
-        weights: Any = [module.weight for module in self._parts[0][:3]]
+        named = [(name, p) for name, p in self.encoder.named_parameters() if p.requires_grad]
         lengths = torch.tensor([len(tokens)], device=tokens.device)
         layout = Layout.of(lengths, len(tokens), tile_count(len(tokens), 1))
         gradients = []
         with _evaluating(self.encoder), torch.enable_grad():
             for packed in (False, True):
-                with torch.autocast(tokens.device.type, torch.bfloat16):
+                with torch.autocast(tokens.device.type, torch.bfloat16, enabled=half):
                     states = self(tokens, layout) if packed else _padded(self.encoder, tokens)
                     signs = torch.arange(states.numel(), device=tokens.device).view(states.shape)
                     total = (states.float() * torch.cos(signs.float())).sum()
-                gradients.append(torch.autograd.grad(total, weights))
-        return all(
-            bool((ours - theirs).norm() < GRADIENT_TOLERANCE * theirs.norm())
-            for theirs, ours in zip(*gradients, strict=True)
-        )
+                parameters = [parameter for _, parameter in named]
+                gradients.append(torch.autograd.grad(total, parameters, allow_unused=True))
+        self.fixed, checked = [], {id(part.weight) for part in self._parts[0][:3]}
+        for (name, parameter), padded, ours in zip(named, *gradients, strict=True):
+            if ours is None:
+                self.fixed.append(parameter)
+                # MPNet's attention bias, a few hundred weights: the kernels compute no gradient.
+                if padded is not None and "relative_attention_bias" not in name:
+                    return False
+            elif padded is None:
+                return False
+            elif id(parameter) in checked:
+                difference: Tensor = (ours - padded).norm()
+                if not bool(difference <= GRADIENT_TOLERANCE * padded.norm()):
+                    return False
+        return True
 
 
 def _parts(layer: Any) -> list[nn.Module]:
@@ -214,8 +225,10 @@ def pack(encoder: Any, max_length: int) -> PackedEncoder | None:
             packed = PackedEncoder(encoder, max_length)
             lengths = (max_length // 3 + 1, max_length)
             same = all(_agree(packed, tokens[-length:]) for length in lengths)
-        except (AttributeError, TypeError, RuntimeError, ValueError, IndexError):
-            # Another architecture.
+        except Exception as error:
+            # Another architecture, or kernels that cannot be built or do not fit on this GPU.
+            if is_out_of_memory(error):
+                raise
             return None
     return packed if same else None
 

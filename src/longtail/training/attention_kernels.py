@@ -31,7 +31,8 @@ def _kept(numbers, seed, least):
 @triton.jit
 def _tile(pointer, stride, rows, end, SIZE: tl.constexpr):
     """Rows of one head; those past the end are 0."""
-    places = rows[:, None] * stride + tl.arange(0, SIZE)[None, :]
+    # More than 2^31 numbers are a batch of long texts only.
+    places = rows[:, None].to(tl.int64) * stride + tl.arange(0, SIZE)[None, :]
     return tl.load(pointer + places, mask=rows[:, None] < end, other=0.0)
 
 
@@ -93,7 +94,7 @@ def _forward_kernel(
         most = higher
     inside = rows < end
     result = result * (growth / total)[:, None]
-    places = rows[:, None] * stride + head * SIZE + tl.arange(0, SIZE)[None, :]
+    places = rows[:, None].to(tl.int64) * stride + head * SIZE + tl.arange(0, SIZE)[None, :]
     tl.store(out_ptr + places, result.to(out_ptr.dtype.element_ty), mask=inside[:, None])
     tl.store(total_ptr + head * n_tokens + rows, most + tl.log2(total), mask=inside)
 
@@ -128,7 +129,6 @@ def _query_kernel(
     numbers = (rows * n_heads + head) * n_tokens
     result = tl.zeros([BLOCK, SIZE], tl.float32)
     for start in range(begin, end, BLOCK):
-        # Keys past the end are 0 and add nothing.
         columns = start + tl.arange(0, BLOCK)
         k = _tile(k_ptr, 3 * stride, columns, end, SIZE)
         v = _tile(v_ptr, 3 * stride, columns, end, SIZE)
@@ -137,9 +137,11 @@ def _query_kernel(
         if DROPOUT:
             keep = _kept(numbers[:, None] + columns[None, :], seed, least)
             rise = tl.where(keep, rise * growth, 0.0)
+        # The score of a key past the end is 0, which may be far above all others.
+        scores += tl.where(columns < end, 0.0, float("-inf"))[None, :]
         rise = tl.exp2(scores - total[:, None]) * (rise - slope[:, None])
         result += tl.dot(rise.to(k.dtype), k, input_precision=PRECISION)
-    places = rows[:, None] * (3 * stride) + head * SIZE + tl.arange(0, SIZE)[None, :]
+    places = rows[:, None].to(tl.int64) * (3 * stride) + head * SIZE + tl.arange(0, SIZE)[None, :]
     result = result * (scale * 0.6931471805599453)
     kind = grad_together_ptr.dtype.element_ty
     tl.store(grad_together_ptr + places, result.to(kind), mask=inside[:, None])
@@ -177,6 +179,7 @@ def _key_kernel(
         total = tl.load(total_ptr + places, mask=rows < end, other=0.0)
         slope = tl.load(slope_ptr + places, mask=rows < end, other=0.0)
         scores = _scores(q, k, rows, columns, bias_ptr, width, scale, HAS_BIAS, PRECISION)
+        scores += tl.where(columns < end, 0.0, float("-inf"))[None, :]
         weights = tl.exp2(scores - total[:, None])
         rise = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
         used = weights
@@ -188,7 +191,8 @@ def _key_kernel(
         grad_v += tl.dot(tl.trans(used.to(grad.dtype)), grad, input_precision=PRECISION)
         rise = weights * (rise - slope[:, None])
         grad_k += tl.dot(tl.trans(rise.to(q.dtype)), q, input_precision=PRECISION)
-    places = columns[:, None] * (3 * stride) + head * SIZE + tl.arange(0, SIZE)[None, :] + stride
+    places = columns[:, None].to(tl.int64) * (3 * stride) + stride + head * SIZE
+    places += tl.arange(0, SIZE)[None, :]
     mask = columns[:, None] < end
     kind = grad_together_ptr.dtype.element_ty
     grad_k = grad_k * (scale * 0.6931471805599453)
@@ -241,9 +245,11 @@ def _arguments(
         table, width = bias.float().contiguous(), bias.shape[1]
     scale, least, growth = LOG2E / size**0.5, lowest_kept(rate), 1 / (1 - rate)
     parts = [together, tiles, table, width, seed, scale, n_heads, n_tokens, least, growth]
+    # Loading ahead gains on an H200, but takes shared memory, of which other GPUs have less.
+    is_small = bias is None and together.element_size() == 2 and size <= 64
     options = dict(
         HAS_BIAS=bias is not None, DROPOUT=rate > 0, SIZE=size, BLOCK=BLOCK,
         PRECISION="ieee" if together.dtype == torch.float32 else "tf32",
-        num_warps=4, num_stages=3 if bias is None else 1,
+        num_warps=4, num_stages=3 if is_small else 1,
     )  # fmt: skip
     return parts, options

@@ -220,7 +220,8 @@ class Trainer:
             tensors["random.cpu"] = torch.get_rng_state()
             if self.device.type == "cuda":
                 tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
-        checkpoints.save(tensors, vars(self.state) | {"micro": self.steps.micro})
+        facts = {"micro": self.steps.micro, "packed": self.steps.packed}
+        checkpoints.save(tensors, vars(self.state) | facts)
 
     def _resume(self, checkpoints: Checkpoints) -> None:
         saved = checkpoints.load()
@@ -230,7 +231,11 @@ class Trainer:
         try:
             self.weights.load(tensors, self.steps.optimizer)
             self.steps.micro = min(facts.pop("micro"), self.steps.batch_size)
+            was_packed = facts.pop("packed", False)
             self.state = State(**facts)
+            if was_packed != self.steps.packed and self.state.step:
+                self.note("resumed on another kind of device: the epoch starts again.")
+                self.state.step = 0
             if "random.cuda" in tensors and self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
             # Last: no random number may be drawn between here and the next step.

@@ -51,7 +51,8 @@ class Training(Settings):
     early_stopping_metric: str = setting("micro_f1", "The validation score for early stopping.")
     precision: str = setting("auto", f"{', '.join(PRECISIONS)}; auto: bf16 if the GPU supports it.")
     acceleration: str = setting(
-        "auto", f"{', '.join(ACCELERATIONS)}; auto: CUDA graphs on a GPU, if they work."
+        "auto",
+        f"{', '.join(ACCELERATIONS)}; auto: CUDA graphs and packed documents, on a GPU.",
     )
     deterministic: bool = setting(
         True, "On a GPU, use deterministic kernels only: up to 10 % slower."

@@ -37,6 +37,8 @@ Widths = tuple[int | None, ...]
 # scores 59 texts of 60 tokens in batches of 8, 39 in batches of 32; of 13 tokens 109 texts one by
 # one, 250 in batches of 16 or 32.
 CPU_TOKENS = 512
+# Tokens of a packed prediction batch: 256 texts of 512.
+PACKED_TOKENS = 131_072
 
 
 class Steps:
@@ -105,6 +107,10 @@ class Steps:
                     self._reset(
                         f"another run may differ in the last digits on this GPU ({reason})."
                     )
+                elif getattr(getattr(self.forward, "packed", None), "is_compiled", False):
+                    self.forward.packed.reset()  # type: ignore[union-attr, operator]
+                    reason = _first_line(error)
+                    self._reset(f"continuing with layers that are not compiled: {reason}.")
                 else:
                     raise
 
@@ -240,16 +246,18 @@ def predict_logits(
             torch.cuda.empty_cache()
 
 
-def prediction_batches(encoded: Encoded, batch_size: int, device: torch.device) -> list[IntArray]:
-    """Batches of similar lengths; on a CPU they have few tokens."""
+def prediction_batches(
+    encoded: Encoded, batch_size: int, n_tokens: int | None = CPU_TOKENS
+) -> list[IntArray]:
+    """Batches of similar lengths, with at most about `n_tokens` tokens."""
     batches = sorted_batches(encoded.lengths, batch_size)
-    if device.type != "cpu" or not isinstance(encoded, EncodedTokens):
+    if n_tokens is None or not isinstance(encoded, EncodedTokens):
         return batches
     parts = []
     for rows in batches:
         start = 0
         while start < len(rows):
-            end = start + max(1, CPU_TOKENS // max(1, int(encoded.lengths[rows[start]])))
+            end = start + max(1, n_tokens // max(1, int(encoded.lengths[rows[start]])))
             parts.append(rows[start:end])
             start = end
     return parts
@@ -262,8 +270,9 @@ def _predict(network: nn.Module, encoded: Encoded, batch_size: int) -> NDArray[n
     half = device.type == "cuda" and isinstance(encoded, EncodedTokens)
     half = half and torch.cuda.is_bf16_supported()
     packs = isinstance(encoded, EncodedTokens) and getattr(network, "packed", None) is not None
+    most = PACKED_TOKENS if packs else CPU_TOKENS if device.type == "cpu" else None
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
-        for rows in prediction_batches(encoded, batch_size, device):
+        for rows in prediction_batches(encoded, batch_size, most):
             if packs and encoded.lengths[rows].min() > 0:
                 assert isinstance(encoded, EncodedTokens)
                 inputs = encoded.packed_batch(rows, device)
