@@ -137,7 +137,7 @@ def draw(curves: dict[str, list[list[Scores]]], epochs: int, path: Path) -> None
 def table_of(curves: dict[str, list[list[Scores]]], epochs: int) -> Table:
     """Macro-F1 of tail and total after some epochs, means over the seeds."""
     chosen = [k for k in (1, 3, 5, 10, 20, 30) if k <= epochs]
-    table = Table(title="tail / total macro-F1 after so many epochs")
+    table = Table(title="tail / total macro-F1 by number of epochs")
     for name in ("settings", "loss", "decision", *map(str, chosen), "seeds"):
         table.add_column(name)
     for rates in RATES:

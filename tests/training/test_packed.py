@@ -56,7 +56,7 @@ def make_case(lengths: list[int], total: int, size: int, seed: int) -> tuple[lis
 
 def plain(parts: list[Tensor], layout: Layout, bias: Tensor | None) -> list[Tensor]:
     """torch's attention, document by document, and the gradient of its inputs."""
-    together = parts[0].clone().requires_grad_()
+    qkv = parts[0].clone().requires_grad_()
     outputs = []
     for document in range(int(layout.document.max()) + 1):
         rows = (layout.document == document).nonzero().squeeze(1)
@@ -66,12 +66,12 @@ def plain(parts: list[Tensor], layout: Layout, bias: Tensor | None) -> list[Tens
         if bias is not None:
             place = torch.arange(len(rows))
             mask = bias[:, place - place.unsqueeze(1) + bias.shape[1] // 2]
-        mine = (part.transpose(0, 1) for part in together[rows].unbind(1))
+        mine = (part.transpose(0, 1) for part in qkv[rows].unbind(1))
         outputs.append(
             torch.nn.functional.scaled_dot_product_attention(*mine, attn_mask=mask).transpose(0, 1)
         )
     result = torch.cat(outputs)
-    return [result.detach(), *torch.autograd.grad(result, together, parts[1])]
+    return [result.detach(), *torch.autograd.grad(result, qkv, parts[1])]
 
 
 @pytest.mark.parametrize(("lengths", "total"), LENGTHS)
@@ -79,10 +79,10 @@ def plain(parts: list[Tensor], layout: Layout, bias: Tensor | None) -> list[Tens
 def test_attention_stays_within_documents(lengths: list[int], total: int, with_bias: bool) -> None:
     parts, layout = make_case(lengths, total, 16, 0)
     bias = torch.randn(3, 2 * total - 1, generator=torch.Generator().manual_seed(1))
-    together = parts[0].to(DEVICE).requires_grad_()
+    qkv = parts[0].to(DEVICE).requires_grad_()
     table = bias.to(DEVICE) if with_bias else None
-    result = attention(together, layout.tiles.to(DEVICE), table, NO_SEED, 0.0)
-    grads = torch.autograd.grad(result, together, parts[1].to(DEVICE))
+    result = attention(qkv, layout.tiles.to(DEVICE), table, NO_SEED, 0.0)
+    grads = torch.autograd.grad(result, qkv, parts[1].to(DEVICE))
     expected = plain(parts, layout, bias if with_bias else None)
     for here, there in zip((result, *grads), expected, strict=True):
         assert torch.allclose(here.cpu(), there, atol=1e-5)
@@ -91,9 +91,9 @@ def test_attention_stays_within_documents(lengths: list[int], total: int, with_b
 def test_attention_can_be_compiled_and_checked() -> None:
     """Shapes and aliasing as torch expects of an operator."""
     parts, layout = make_case([5, 9], 16, 16, 0)
-    together = parts[0].to(DEVICE).requires_grad_()
+    qkv = parts[0].to(DEVICE).requires_grad_()
     more = (layout.tiles.to(DEVICE), None, NO_SEED, 0.25)
-    torch.library.opcheck(torch.ops.longtail.attention, (together, *more))
+    torch.library.opcheck(torch.ops.longtail.attention, (qkv, *more))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
@@ -134,9 +134,9 @@ def test_kernels_equal_plain_torch(
     parts, layout = make_case(lengths, total, size, 2)
     bias = torch.randn(3, 2 * total - 1) if with_bias else None
     seed = torch.tensor([12345], dtype=torch.int32)
-    together = parts[0].clone().requires_grad_()
-    result = attention(together, layout.tiles, bias, seed, rate)
-    (grads,) = torch.autograd.grad(result, together, parts[1])
+    qkv = parts[0].clone().requires_grad_()
+    result = attention(qkv, layout.tiles, bias, seed, rate)
+    (grads,) = torch.autograd.grad(result, qkv, parts[1])
     there = [part.to(DEVICE) for part in parts]
     more = (layout.tiles.to(DEVICE), None if bias is None else bias.to(DEVICE), seed.to(DEVICE))
     out, total = attention_kernels.forward(there[0], *more, rate)
@@ -151,15 +151,15 @@ def test_kernels_with_scores_far_below_zero() -> None:
     from longtail.training import attention_kernels
 
     parts, layout = make_case([5, 70], 75, 16, 3)
-    together = 0.1 * parts[0]
-    together[:, 0] += 20.0
-    together[:, 1] -= 20.0
+    qkv = 0.1 * parts[0]
+    qkv[:, 0] += 20.0
+    qkv[:, 1] -= 20.0
     (expected,) = torch.autograd.grad(
-        attention(together.requires_grad_(), layout.tiles, None, NO_SEED.cpu(), 0.0),
-        together,
+        attention(qkv.requires_grad_(), layout.tiles, None, NO_SEED.cpu(), 0.0),
+        qkv,
         parts[1],
     )
-    there = [part.detach().to(DEVICE) for part in (together, parts[1], layout.tiles)]
+    there = [part.detach().to(DEVICE) for part in (qkv, parts[1], layout.tiles)]
     out, total = attention_kernels.forward(there[0], there[2], None, NO_SEED, 0.0)
     assert total.max() < -128
     grad = attention_kernels.backward(there[1], there[0], out, total, there[2], None, NO_SEED, 0.0)

@@ -19,9 +19,9 @@ from longtail.losses.targets import Targets
 
 # Labels and warps per program; elements per tile where there are fewer labels.
 BLOCK, WARPS, TILE = 1024, 8, 2048
-# At most so many rows per program, and not fewer programs than this for it.
+# Maximum number of rows per program, as long as there are at least PROGRAMS programs.
 STEPS, PROGRAMS = 16, 2048
-# So many tiles are left to one program, whose sum needs no second launch.
+# Maximum number of tiles for a single program, whose sum needs no second launch.
 ALONE = 4
 POSITIONS = 128
 

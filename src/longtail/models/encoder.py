@@ -35,7 +35,7 @@ from longtail.training.steps import Note, is_out_of_memory
 
 HEAD_FILE = "head.safetensors"
 LIMITS_FILE = "limits.json"  # written for an exported encoder, which has no weights to read it from
-# From so many steps on, compiled layers save more than the 5 to 15 s of their compilation.
+# Steps from which compiled layers save more than the 5 to 15 s that compiling takes on an H200.
 COMPILED_STEPS = 2000
 # What transformers raises for a folder that is incomplete, damaged, or of an unknown kind.
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
@@ -68,7 +68,7 @@ class EncoderModel(NetworkModel):
         self._pretrained: Any = None
         self._tokenizer: Any = None
         self._packs = True
-        """Whether kernels for packed documents have not failed."""
+        """Whether to use the kernels for packed documents: not switched off, and not failed."""
         self._saved: tuple[Limits, str] | None = None
         """For an exported encoder: its limits and its config.json."""
 
@@ -100,7 +100,9 @@ class EncoderModel(NetworkModel):
     def _to_pack(self, training: Training, note: Note) -> PackedEncoder | None:
         """The encoder for packed documents, if training can use it."""
         device = device_of(training.device)
-        if training.acceleration == "off" or n_processes() > 1 or not has_kernels(device):
+        if training.acceleration == "off":
+            self._packs = False
+        if not self._packs or n_processes() > 1 or not has_kernels(device):
             return None
         self.to_device(device)
         packed = self.network.packed if isinstance(self.network, MeanNetwork) else None

@@ -58,9 +58,9 @@ def layer(
     """A layer of BERT: attention and a hidden layer, each followed by a sum and a norm."""
     n_tokens, width = states.shape
     # One product with all three takes less time than three, backward too.
-    together = F.linear(states, *(torch.cat(parts) for parts in zip(*weights[:3], strict=True)))
-    together = together.view(n_tokens, 3, n_heads, width // n_heads)
-    mixed = attention(together, tiles, bias, seeds[0:1], rates.attention)
+    qkv = F.linear(states, *(torch.cat(parts) for parts in zip(*weights[:3], strict=True)))
+    qkv = qkv.view(n_tokens, 3, n_heads, width // n_heads)
+    mixed = attention(qkv, tiles, bias, seeds[0:1], rates.attention)
     mixed = F.linear(mixed.view(n_tokens, width), *weights.out)
     states = dropout(mixed, rates.hidden, seeds[1:2]) + states
     states = F.layer_norm(states, (width,), *weights.norm, rates.eps)

@@ -1,7 +1,7 @@
 """AdamW for a network in bf16 on a GPU: one pass over master weights, moments and gradients.
 
 It reads the network's gradients and writes its rounded weights in the same pass; torch's optimizer
-takes float32 gradients and leaves the rounding to others, which takes twice as long.
+takes float32 gradients, and rounding is another pass, which together takes 1.6 times as long.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def _step_kernel(
     second = tl.load(second_ptr + places, mask=mask, other=0.0)
     first = first + (1 - beta1) * (grad - first)
     second = beta2 * second + (1 - beta2) * grad * grad
-    rise = 1 - tl.exp(count * log_beta1)
-    spread = tl.sqrt(second / (1 - tl.exp(count * log_beta2))) + eps
-    weight = weight * (1 - rate * decay) - rate / rise * first / spread
+    correction = 1 - tl.exp(count * log_beta1)
+    denominator = tl.sqrt(second / (1 - tl.exp(count * log_beta2))) + eps
+    weight = weight * (1 - rate * decay) - rate / correction * first / denominator
     tl.store(weight_ptr + places, weight, mask=mask)
     tl.store(first_ptr + places, first, mask=mask)
     tl.store(second_ptr + places, second, mask=mask)
@@ -86,7 +86,7 @@ class FlatAdamW:
                 start += size
 
     def collect(self, used: list[Tensor]) -> Tensor:
-        """Take over the gradients of the network's weights; return their norm."""
+        """Copy the gradients of the network's weights; return their norm."""
         grads: Any = [used[k].grad for k in self._grads]
         torch._foreach_copy_(list(self._grads.values()), grads)
         norms = [torch.linalg.vector_norm(flat[4], dtype=torch.float32) for flat in self._flat]

@@ -22,10 +22,10 @@ LOG2E = 1.4426950408889634
 
 
 @triton.jit
-def _kept(numbers, seed, least):
+def _kept(numbers, seed, threshold):
     x = (numbers ^ seed) * -1640531535 + seed
     x = (x ^ ((x >> 15) & 0x1FFFF)) * 0x7FEB352D
-    return x >= least
+    return x >= threshold
 
 
 @triton.jit
@@ -54,8 +54,8 @@ def _scores(
 
 @triton.jit
 def _forward_kernel(
-    out_ptr, total_ptr, together_ptr, tiles_ptr, bias_ptr, width, seed_ptr, scale,
-    n_heads, n_tokens, least, growth,
+    out_ptr, lse_ptr, qkv_ptr, tiles_ptr, bias_ptr, width, seed_ptr, scale,
+    n_heads, n_tokens, threshold, dropout_scale,
     HAS_BIAS: tl.constexpr, DROPOUT: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -66,15 +66,15 @@ def _forward_kernel(
     if first >= end:
         return
     stride = n_heads * SIZE
-    q_ptr = together_ptr + head * SIZE
+    q_ptr = qkv_ptr + head * SIZE
     k_ptr, v_ptr = q_ptr + stride, q_ptr + 2 * stride
     bias_ptr += head * width
     rows = first + tl.arange(0, BLOCK)
     q = _tile(q_ptr, 3 * stride, rows, end, SIZE)
     seed = tl.load(seed_ptr)
     numbers = (rows * n_heads + head) * n_tokens
-    most = tl.full([BLOCK], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK], tl.float32)
+    row_max = tl.full([BLOCK], float("-inf"), tl.float32)
+    row_sum = tl.zeros([BLOCK], tl.float32)
     result = tl.zeros([BLOCK, SIZE], tl.float32)
     for start in range(begin, end, BLOCK):
         columns = start + tl.arange(0, BLOCK)
@@ -82,28 +82,28 @@ def _forward_kernel(
         v = _tile(v_ptr, 3 * stride, columns, end, SIZE)
         scores = _scores(q, k, rows, columns, bias_ptr, width, scale, HAS_BIAS, PRECISION)
         scores += tl.where(columns < end, 0.0, float("-inf"))[None, :]
-        higher = tl.maximum(most, tl.max(scores, axis=1))
-        weights = tl.exp2(scores - higher[:, None])
-        shrink = tl.exp2(most - higher)
-        total = total * shrink + tl.sum(weights, axis=1)
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - new_max[:, None])
+        rescale = tl.exp2(row_max - new_max)
+        row_sum = row_sum * rescale + tl.sum(weights, axis=1)
         if DROPOUT:
-            keep = _kept(numbers[:, None] + columns[None, :], seed, least)
+            keep = _kept(numbers[:, None] + columns[None, :], seed, threshold)
             weights = tl.where(keep, weights, 0.0)
-        result = result * shrink[:, None]
+        result = result * rescale[:, None]
         result += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-        most = higher
+        row_max = new_max
     inside = rows < end
-    result = result * (growth / total)[:, None]
+    result = result * (dropout_scale / row_sum)[:, None]
     places = rows[:, None].to(tl.int64) * stride + head * SIZE + tl.arange(0, SIZE)[None, :]
     tl.store(out_ptr + places, result.to(out_ptr.dtype.element_ty), mask=inside[:, None])
-    tl.store(total_ptr + head * n_tokens + rows, most + tl.log2(total), mask=inside)
+    tl.store(lse_ptr + head * n_tokens + rows, row_max + tl.log2(row_sum), mask=inside)
 
 
 @triton.jit
 def _query_kernel(
-    grad_together_ptr, slope_ptr, grad_ptr, out_ptr, total_ptr,
-    together_ptr, tiles_ptr, bias_ptr, width, seed_ptr, scale,
-    n_heads, n_tokens, least, growth,
+    grad_qkv_ptr, delta_ptr, grad_ptr, out_ptr, lse_ptr,
+    qkv_ptr, tiles_ptr, bias_ptr, width, seed_ptr, scale,
+    n_heads, n_tokens, threshold, dropout_scale,
     HAS_BIAS: tl.constexpr, DROPOUT: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -114,7 +114,7 @@ def _query_kernel(
     if first >= end:
         return
     stride = n_heads * SIZE
-    q_ptr = together_ptr + head * SIZE
+    q_ptr = qkv_ptr + head * SIZE
     k_ptr, v_ptr = q_ptr + stride, q_ptr + 2 * stride
     bias_ptr += head * width
     rows = first + tl.arange(0, BLOCK)
@@ -122,9 +122,9 @@ def _query_kernel(
     q = _tile(q_ptr, 3 * stride, rows, end, SIZE)
     grad = _tile(grad_ptr + head * SIZE, stride, rows, end, SIZE)
     out = _tile(out_ptr + head * SIZE, stride, rows, end, SIZE)
-    slope = tl.sum(grad.to(tl.float32) * out.to(tl.float32), axis=1)
-    tl.store(slope_ptr + head * n_tokens + rows, slope, mask=inside)
-    total = tl.load(total_ptr + head * n_tokens + rows, mask=inside, other=0.0)
+    delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), axis=1)
+    tl.store(delta_ptr + head * n_tokens + rows, delta, mask=inside)
+    lse = tl.load(lse_ptr + head * n_tokens + rows, mask=inside, other=0.0)
     seed = tl.load(seed_ptr)
     numbers = (rows * n_heads + head) * n_tokens
     result = tl.zeros([BLOCK, SIZE], tl.float32)
@@ -133,25 +133,25 @@ def _query_kernel(
         k = _tile(k_ptr, 3 * stride, columns, end, SIZE)
         v = _tile(v_ptr, 3 * stride, columns, end, SIZE)
         scores = _scores(q, k, rows, columns, bias_ptr, width, scale, HAS_BIAS, PRECISION)
-        rise = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
+        grad_scores = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
         if DROPOUT:
-            keep = _kept(numbers[:, None] + columns[None, :], seed, least)
-            rise = tl.where(keep, rise * growth, 0.0)
+            keep = _kept(numbers[:, None] + columns[None, :], seed, threshold)
+            grad_scores = tl.where(keep, grad_scores * dropout_scale, 0.0)
         # The score of a key past the end is 0, which may be far above all others.
         scores += tl.where(columns < end, 0.0, float("-inf"))[None, :]
-        rise = tl.exp2(scores - total[:, None]) * (rise - slope[:, None])
-        result += tl.dot(rise.to(k.dtype), k, input_precision=PRECISION)
+        grad_scores = tl.exp2(scores - lse[:, None]) * (grad_scores - delta[:, None])
+        result += tl.dot(grad_scores.to(k.dtype), k, input_precision=PRECISION)
     places = rows[:, None].to(tl.int64) * (3 * stride) + head * SIZE + tl.arange(0, SIZE)[None, :]
     result = result * (scale * 0.6931471805599453)
-    kind = grad_together_ptr.dtype.element_ty
-    tl.store(grad_together_ptr + places, result.to(kind), mask=inside[:, None])
+    kind = grad_qkv_ptr.dtype.element_ty
+    tl.store(grad_qkv_ptr + places, result.to(kind), mask=inside[:, None])
 
 
 @triton.jit
 def _key_kernel(
-    grad_together_ptr, slope_ptr, grad_ptr, total_ptr,
-    together_ptr, tiles_ptr, bias_ptr, width, seed_ptr, scale,
-    n_heads, n_tokens, least, growth,
+    grad_qkv_ptr, delta_ptr, grad_ptr, lse_ptr,
+    qkv_ptr, tiles_ptr, bias_ptr, width, seed_ptr, scale,
+    n_heads, n_tokens, threshold, dropout_scale,
     HAS_BIAS: tl.constexpr, DROPOUT: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -162,7 +162,7 @@ def _key_kernel(
     if first >= end:
         return
     stride = n_heads * SIZE
-    q_ptr = together_ptr + head * SIZE
+    q_ptr = qkv_ptr + head * SIZE
     bias_ptr += head * width
     columns = first + tl.arange(0, BLOCK)
     k = _tile(q_ptr + stride, 3 * stride, columns, end, SIZE)
@@ -171,85 +171,85 @@ def _key_kernel(
     grad_k = tl.zeros([BLOCK, SIZE], tl.float32)
     grad_v = tl.zeros([BLOCK, SIZE], tl.float32)
     for start in range(begin, end, BLOCK):
-        # Queries past the end, their slopes and the gradient are 0 and add nothing.
+        # Queries past the end, their deltas and the gradient are 0 and add nothing.
         rows = start + tl.arange(0, BLOCK)
         q = _tile(q_ptr, 3 * stride, rows, end, SIZE)
         grad = _tile(grad_ptr + head * SIZE, stride, rows, end, SIZE)
         places = head * n_tokens + rows
-        total = tl.load(total_ptr + places, mask=rows < end, other=0.0)
-        slope = tl.load(slope_ptr + places, mask=rows < end, other=0.0)
+        lse = tl.load(lse_ptr + places, mask=rows < end, other=0.0)
+        delta = tl.load(delta_ptr + places, mask=rows < end, other=0.0)
         scores = _scores(q, k, rows, columns, bias_ptr, width, scale, HAS_BIAS, PRECISION)
         scores += tl.where(columns < end, 0.0, float("-inf"))[None, :]
-        weights = tl.exp2(scores - total[:, None])
-        rise = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
-        used = weights
+        weights = tl.exp2(scores - lse[:, None])
+        grad_scores = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
+        dropped = weights
         if DROPOUT:
             numbers = (rows * n_heads + head) * n_tokens
-            keep = _kept(numbers[:, None] + columns[None, :], seed, least)
-            used = tl.where(keep, weights, 0.0)
-            rise = tl.where(keep, rise * growth, 0.0)
-        grad_v += tl.dot(tl.trans(used.to(grad.dtype)), grad, input_precision=PRECISION)
-        rise = weights * (rise - slope[:, None])
-        grad_k += tl.dot(tl.trans(rise.to(q.dtype)), q, input_precision=PRECISION)
+            keep = _kept(numbers[:, None] + columns[None, :], seed, threshold)
+            dropped = tl.where(keep, weights, 0.0)
+            grad_scores = tl.where(keep, grad_scores * dropout_scale, 0.0)
+        grad_v += tl.dot(tl.trans(dropped.to(grad.dtype)), grad, input_precision=PRECISION)
+        grad_scores = weights * (grad_scores - delta[:, None])
+        grad_k += tl.dot(tl.trans(grad_scores.to(q.dtype)), q, input_precision=PRECISION)
     places = columns[:, None].to(tl.int64) * (3 * stride) + stride + head * SIZE
     places += tl.arange(0, SIZE)[None, :]
     mask = columns[:, None] < end
-    kind = grad_together_ptr.dtype.element_ty
+    kind = grad_qkv_ptr.dtype.element_ty
     grad_k = grad_k * (scale * 0.6931471805599453)
-    tl.store(grad_together_ptr + places, grad_k.to(kind), mask=mask)
-    tl.store(grad_together_ptr + places + stride, (grad_v * growth).to(kind), mask=mask)
+    tl.store(grad_qkv_ptr + places, grad_k.to(kind), mask=mask)
+    tl.store(grad_qkv_ptr + places + stride, (grad_v * dropout_scale).to(kind), mask=mask)
 
 
 def forward(
-    together: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
+    qkv: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
 ) -> tuple[Tensor, Tensor]:
     """Return the result, and the base-2 logarithm of the sum of weights."""
-    n_tokens, _, n_heads, size = together.shape
-    result = together.new_empty((n_tokens, n_heads, size))
-    total = together.new_empty((n_heads, n_tokens), dtype=torch.float32)
-    parts, options = _arguments(together, tiles, bias, seed, rate)
-    with torch.cuda.device_of(together):
-        _forward_kernel[(len(tiles), n_heads)](result, total, *parts, **options)
-    return result, total
+    n_tokens, _, n_heads, size = qkv.shape
+    result = qkv.new_empty((n_tokens, n_heads, size))
+    lse = qkv.new_empty((n_heads, n_tokens), dtype=torch.float32)
+    parts, options = _arguments(qkv, tiles, bias, seed, rate)
+    with torch.cuda.device_of(qkv):
+        _forward_kernel[(len(tiles), n_heads)](result, lse, *parts, **options)
+    return result, lse
 
 
 def backward(
     grad: Tensor,
-    together: Tensor,
+    qkv: Tensor,
     result: Tensor,
-    total: Tensor,
+    lse: Tensor,
     tiles: Tensor,
     bias: Tensor | None,
     seed: Tensor,
     rate: float,
 ) -> Tensor:
-    """Return the gradient of `together`."""
-    grads, slope = torch.empty_like(together), torch.empty_like(total)
-    parts, options = _arguments(together, tiles, bias, seed, rate)
-    grid = (len(tiles), together.shape[2])
-    with torch.cuda.device_of(together):
-        # The second kernel reads the slopes that the first one writes.
-        _query_kernel[grid](grads, slope, grad, result, total, *parts, **options)
-        _key_kernel[grid](grads, slope, grad, total, *parts, **options)
+    """Return the gradient of `qkv`."""
+    grads, delta = torch.empty_like(qkv), torch.empty_like(lse)
+    parts, options = _arguments(qkv, tiles, bias, seed, rate)
+    grid = (len(tiles), qkv.shape[2])
+    with torch.cuda.device_of(qkv):
+        # The second kernel reads the deltas that the first one writes.
+        _query_kernel[grid](grads, delta, grad, result, lse, *parts, **options)
+        _key_kernel[grid](grads, delta, grad, lse, *parts, **options)
     return grads
 
 
 def _arguments(
-    together: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
+    qkv: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments that all kernels share."""
-    n_tokens, _, n_heads, size = together.shape
-    # `together` stands for a bias that is never read.
-    table, width = (together, 0)
+    n_tokens, _, n_heads, size = qkv.shape
+    # `qkv` stands for a bias that is never read.
+    table, width = (qkv, 0)
     if bias is not None:
         table, width = bias.float().contiguous(), bias.shape[1]
-    scale, least, growth = LOG2E / size**0.5, lowest_kept(rate), 1 / (1 - rate)
-    parts = [together, tiles, table, width, seed, scale, n_heads, n_tokens, least, growth]
+    scale, threshold, dropout_scale = LOG2E / size**0.5, lowest_kept(rate), 1 / (1 - rate)
+    parts = [qkv, tiles, table, width, seed, scale, n_heads, n_tokens, threshold, dropout_scale]
     # Loading ahead gains on an H200, but takes shared memory, of which other GPUs have less.
-    is_small = bias is None and together.element_size() == 2 and size <= 64
+    is_small = bias is None and qkv.element_size() == 2 and size <= 64
     options = dict(
         HAS_BIAS=bias is not None, DROPOUT=rate > 0, SIZE=size, BLOCK=BLOCK,
-        PRECISION="ieee" if together.dtype == torch.float32 else "tf32",
+        PRECISION="ieee" if qkv.dtype == torch.float32 else "tf32",
         num_warps=4, num_stages=3 if is_small else 1,
     )  # fmt: skip
     return parts, options

@@ -61,7 +61,7 @@ class Layout:
 
 
 def tile_count(n_tokens: int, n_documents: int) -> int:
-    """The largest number of tiles of so many tokens and documents, with padding."""
+    """The largest number of tiles that these numbers of tokens and documents take, with padding."""
     return n_tokens // BLOCK + n_documents + 1
 
 
@@ -94,90 +94,88 @@ def dropout(x: Tensor, rate: float, seed: Tensor) -> Tensor:
     return torch.where(kept(numbers, seed, rate), x * (1 / (1 - rate)), 0.0)
 
 
-def attention(
-    together: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
-) -> Tensor:
+def attention(qkv: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float) -> Tensor:
     """Softmax attention of each token over its own document, (tokens, heads, size).
 
     Args:
-        together: queries, keys and values, (tokens, 3, heads, size).
+        qkv: queries, keys and values, (tokens, 3, heads, size).
         tiles: see Layout.
         bias: (heads, 2 n - 1) for documents of at most n tokens: column n - 1 + d is added to the
             score of a key that is d tokens behind its query. It gets no gradient.
         seed: of dropout, one int32.
         rate: of dropout, applied to the attention weights.
     """
-    result: Tensor = _attention(together, tiles, bias, seed, rate)[0]
+    result: Tensor = _attention(qkv, tiles, bias, seed, rate)[0]
     return result
 
 
 @torch.library.custom_op("longtail::attention", mutates_args=())
 def _attention(
-    together: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
+    qkv: Tensor, tiles: Tensor, bias: Tensor | None, seed: Tensor, rate: float
 ) -> tuple[Tensor, Tensor]:
     """The result, and the logarithm of the sum of weights before dropout, (heads, tokens).
 
     The kernels return the latter in base 2.
     """
-    if together.is_cuda:
+    if qkv.is_cuda:
         from longtail.training import attention_kernels
 
-        return attention_kernels.forward(together, tiles, bias, seed, rate)
+        return attention_kernels.forward(qkv, tiles, bias, seed, rate)
     # Autocast would round scores, as the kernels do not.
-    with torch.autocast(together.device.type, enabled=False):
-        scores = _scores(together, tiles, bias)
-        total = scores.logsumexp(dim=-1)
-        weights = (scores - total.unsqueeze(-1)).exp()
+    with torch.autocast(qkv.device.type, enabled=False):
+        scores = _scores(qkv, tiles, bias)
+        lse = scores.logsumexp(dim=-1)
+        weights = (scores - lse.unsqueeze(-1)).exp()
         weights = weights * _dropout_factor(weights, seed, rate)
-        result = torch.einsum("hqk,khd->qhd", weights, together[:, 2].float())
-    return result.to(together.dtype).contiguous(), total
+        result = torch.einsum("hqk,khd->qhd", weights, qkv[:, 2].float())
+    return result.to(qkv.dtype).contiguous(), lse
 
 
 @_attention.register_fake
-def _(together: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    n_tokens, _three, n_heads, size = together.shape
-    total = together.new_empty((n_heads, n_tokens), dtype=torch.float32)
-    return together.new_empty((n_tokens, n_heads, size)), total
+def _(qkv: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    n_tokens, _three, n_heads, size = qkv.shape
+    lse = qkv.new_empty((n_heads, n_tokens), dtype=torch.float32)
+    return qkv.new_empty((n_tokens, n_heads, size)), lse
 
 
 @torch.library.custom_op("longtail::attention_backward", mutates_args=())
 def _attention_backward(
     grad: Tensor,
-    together: Tensor,
+    qkv: Tensor,
     result: Tensor,
-    total: Tensor,
+    lse: Tensor,
     tiles: Tensor,
     bias: Tensor | None,
     seed: Tensor,
     rate: float,
 ) -> Tensor:
-    if together.is_cuda:
+    if qkv.is_cuda:
         from longtail.training import attention_kernels
 
-        return attention_kernels.backward(grad, together, result, total, tiles, bias, seed, rate)
-    query, key, value = together.float().unbind(1)
-    weights = (_scores(together, tiles, bias) - total.unsqueeze(-1)).exp()
+        return attention_kernels.backward(grad, qkv, result, lse, tiles, bias, seed, rate)
+    query, key, value = qkv.float().unbind(1)
+    weights = (_scores(qkv, tiles, bias) - lse.unsqueeze(-1)).exp()
     factor = _dropout_factor(weights, seed, rate)
-    wide = grad.float()
-    rise = torch.einsum("qhd,khd->hqk", wide, value) * factor
-    slope = (wide * result.float()).sum(dim=-1).T.unsqueeze(-1)
-    rise = weights * (rise - slope) / query.shape[2] ** 0.5
+    grad_result = grad.float()
+    grad_scores = torch.einsum("qhd,khd->hqk", grad_result, value) * factor
+    delta = (grad_result * result.float()).sum(dim=-1).T.unsqueeze(-1)
+    grad_scores = weights * (grad_scores - delta) / query.shape[2] ** 0.5
     grads = (
-        torch.einsum("hqk,khd->qhd", rise, key),
-        torch.einsum("hqk,qhd->khd", rise, query),
-        torch.einsum("hqk,qhd->khd", weights * factor, wide),
+        torch.einsum("hqk,khd->qhd", grad_scores, key),
+        torch.einsum("hqk,qhd->khd", grad_scores, query),
+        torch.einsum("hqk,qhd->khd", weights * factor, grad_result),
     )
-    return torch.stack(grads, dim=1).to(together.dtype)
+    return torch.stack(grads, dim=1).to(qkv.dtype)
 
 
 @_attention_backward.register_fake
-def _(grad: Tensor, together: Tensor, *_: Any) -> Tensor:
-    return together.new_empty(together.shape)
+def _(grad: Tensor, qkv: Tensor, *_: Any) -> Tensor:
+    return qkv.new_empty(qkv.shape)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    together, tiles, bias, seed, ctx.rate = inputs
-    ctx.save_for_backward(together, *output, tiles, bias, seed)
+    qkv, tiles, bias, seed, ctx.rate = inputs
+    ctx.save_for_backward(qkv, *output, tiles, bias, seed)
 
 
 def _backward(ctx: Any, grad: Tensor, _total: Tensor) -> tuple[Tensor | None, ...]:
@@ -188,9 +186,9 @@ def _backward(ctx: Any, grad: Tensor, _total: Tensor) -> tuple[Tensor | None, ..
 _attention.register_autograd(_backward, setup_context=_setup_context)
 
 
-def _scores(together: Tensor, tiles: Tensor, bias: Tensor | None) -> Tensor:
+def _scores(qkv: Tensor, tiles: Tensor, bias: Tensor | None) -> Tensor:
     """Scores of all pairs of tokens, (heads, queries, keys); -inf across documents."""
-    query, key, _ = together.float().unbind(1)
+    query, key, _ = qkv.float().unbind(1)
     n_tokens, _, size = query.shape
     places = torch.arange(n_tokens, device=query.device)
     starts = torch.zeros_like(places)
