@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import joblib
 import pytest
 
 from longtail.errors import InputError
-from longtail.progress import Progress, Together, ignore, show_progress, watching
+from longtail.progress import Progress, ignore, show_progress, watching
 
 
 @pytest.mark.parametrize(
@@ -24,24 +23,6 @@ from longtail.progress import Progress, Together, ignore, show_progress, watchin
 )
 def test_where_it_stands(progress: Progress, share: float, name: str) -> None:
     assert progress.share == share and str(progress) == name
-
-
-def test_progress_of_parts_at_the_same_time() -> None:
-    seen: list[Progress] = []
-    together = Together(seen.append, 3)
-
-    def show(part: int, done: int, epoch: int) -> Progress:
-        progress = Progress("training", done, 10, "steps", epoch=epoch, epochs=5)
-        together(part, replace(progress, documents_per_second=100.0))
-        return seen[-1]
-
-    assert show(0, 4, 2).share == 4 / 30
-    both = show(1, 2, 1)
-    assert (both.done, both.total, both.epoch, both.documents_per_second) == (6, 30, 1, 200.0)
-    # A part that has ended no longer counts as the slowest, nor in the speed.
-    show(1, 10, 5)
-    last = show(0, 6, 3)
-    assert (last.done, last.epoch, last.documents_per_second) == (16, 3, 100.0)
 
 
 def test_a_log_has_the_first_and_last_line_of_a_training(

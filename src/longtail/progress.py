@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing import current_process
 from typing import Literal
@@ -46,32 +45,6 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
-
-
-class Together:
-    """Progress of several parts of the same work that run at the same time, as one."""
-
-    def __init__(self, show: OnProgress, n_parts: int) -> None:
-        self._show, self._n_parts, self._lock = show, n_parts, threading.Lock()
-        self._parts: dict[int, Progress] = {}
-
-    def __call__(self, part: int, progress: Progress) -> None:
-        with self._lock:
-            self._parts[part] = progress
-            running = [p for p in self._parts.values() if p.done != p.total] or [progress]
-            speeds = [p.documents_per_second for p in running if p.documents_per_second]
-            total = None if progress.total is None else self._n_parts * progress.total
-            self._show(
-                replace(
-                    progress,
-                    done=sum(p.done for p in self._parts.values()),
-                    total=total,
-                    epoch=min((p.epoch for p in running if p.epoch), default=progress.epoch),
-                    documents_per_second=sum(speeds) or None,
-                )
-            )
-
-
 Watch = OnProgress | Literal["auto"] | bool | None
 """A callback; "auto" or True for a bar in a terminal or notebook; None or False for nothing."""
 

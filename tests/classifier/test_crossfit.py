@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,10 @@ from longtail.errors import InputError, LongtailError
 from longtail.labels import LabelStats
 from longtail.models import Encoder
 from longtail.models.encoder import EncoderModel
-from longtail.progress import Progress
 from longtail.training import Training
 
 from .cases import LEAK, Remember, Remembering, documents, fit_one, numbered, remembering
-from .conftest import Make, Patch
+from .conftest import Patch
 
 pytestmark = pytest.mark.usefixtures("remember")
 
@@ -258,26 +256,3 @@ def test_the_mean_is_of_micro_and_macro() -> None:
     logits = np.where(TRUTH.toarray() > 0, -1.0, 1.0).astype(np.float32)
     micro, macro, mean = (score_by_name(m, TRUTH, STATS)(logits) for m in METRICS[:3])
     assert micro != macro and mean == (micro + macro) / 2
-
-
-def test_folds_at_the_same_time_learn_the_same(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, where folds of an encoder may be trained side by side."""
-    data = documents(24)
-    scores, threads = [], []
-    original = EncoderModel.fit
-
-    def fit_in_thread(model: EncoderModel, *arguments: Any) -> None:
-        threads.append(threading.current_thread().name)
-        original(model, *arguments)
-
-    monkeypatch.setattr(EncoderModel, "fit", fit_in_thread)
-    monkeypatch.setattr(Encoder, "lanes", 3)
-    for has_gpu in (False, True):
-        monkeypatch.setattr(crossfit, "_has_gpu", lambda plan, has_gpu=has_gpu: has_gpu)
-        seen: list[Progress] = []
-        classifier = make(folds=3, epochs=2).fit(data, progress=seen.append)
-        scores.append(classifier.decision_function(data.texts))
-        trained = [moment for moment in seen if moment.epochs]
-        assert {moment.folds for moment in trained} == {1 if has_gpu else 3}
-    assert np.array_equal(*scores)
-    assert len(set(threads[:3])) == 1 and threading.main_thread().name not in threads[3:]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,11 @@ from torch import Tensor, nn
 from longtail.errors import LongtailError
 from longtail.losses import build_loss
 from longtail.progress import Progress
+from longtail.runs.workspace import Workspace
 from longtail.training import Training, steps
+from longtail.training.checkpoints import Checkpoints
 from longtail.training.encoded import EncodedTokens, epoch_batches
+from longtail.training.interrupt import Stop, StoppedError
 from longtail.training.steps import predict_logits
 from longtail.training.weights import Weights
 
@@ -260,3 +265,29 @@ def test_layers_that_cannot_be_compiled(failing: str) -> None:
     weights = trained(Compiled(failing), note=notes.append)
     assert same(weights, trained())
     assert notes == ["continuing with layers that are not compiled: no compiler."]
+
+
+def test_resuming_with_batches_in_another_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint counts batches; those of packed documents are others."""
+    stop, seen, notes = Stop(), list[Progress](), list[str]()
+
+    def stop_at_once(moment: Progress) -> None:
+        stop.signal = signal.SIGTERM
+
+    checkpoints = Checkpoints(Workspace.begin(tmp_path / "run", {}), 0)
+    with pytest.raises(StoppedError):
+        train_tiny(make_network(), checkpoints=checkpoints, progress=stop_at_once, stop=stop)
+    saved = checkpoints.load()
+    assert saved is not None
+    tensors, facts = saved
+    assert facts["step"] == 1 and facts["packed"] is False
+    for packed, remaining in ((False, 5), (True, 6)):
+        changed = tensors, facts | {"packed": packed}
+        monkeypatch.setattr(checkpoints, "load", lambda changed=changed: changed)
+        seen.clear()
+        options = dict(checkpoints=checkpoints, progress=seen.append, note=notes.append)
+        train_tiny(make_network(), **options)
+        assert len(seen) == remaining
+    assert notes == ["resumed on another kind of device: the epoch starts again."]

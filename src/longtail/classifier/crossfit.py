@@ -27,13 +27,12 @@ from longtail.evaluation import evaluate
 from longtail.labels import LabelStats
 from longtail.models import build_model
 from longtail.models.base import FitContext, Floats, TextModel
-from longtail.progress import OnProgress, Progress, Together, ignore
+from longtail.progress import OnProgress, Progress, ignore
 from longtail.thresholds import Objective, fit_thresholds
 from longtail.training.checkpoints import Checkpoints
-from longtail.training.devices import SHARED, device_of, in_threads
+from longtail.training.devices import SHARED, device_of
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.loop import Validation
-from longtail.training.packed import has_kernels
 
 # Larger scores mean that the training diverged.
 MAX_SCORE = 1e9
@@ -109,8 +108,6 @@ class _PlanFit:
     run: Run
     keeps: bool = True
     """Whether finished folds are saved in the run's folder."""
-    together: Together | None = None
-    """Progress of folds that are fitted at the same time."""
 
     def fit_fold(self, fold: int) -> tuple[TextModel, NDArray[np.bool_]]:
         """The model of a fold, and which labels have a training document there."""
@@ -145,10 +142,7 @@ class _PlanFit:
             return Validation(folded.encode(model, held_out), score)
 
         def progress(progress: Progress) -> None:
-            if self.together is not None:
-                self.together(fold, progress)
-            else:
-                run.progress(dataclasses.replace(progress, fold=fold + 1, folds=plan.folds))
+            run.progress(dataclasses.replace(progress, fold=fold + 1, folds=plan.folds))
 
         def describe(row: int) -> str:
             data, k = folded.data, rows[row]
@@ -205,16 +199,12 @@ def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
     if run.only_fold is not None:
         fit.fit_fold(run.only_fold)
         return None
-    n_lanes = min(plan.folds, plan.model.lanes) if _has_gpu(plan) else 1
-    if n_lanes > 1:
-        fit = dataclasses.replace(fit, together=Together(run.progress, plan.folds))
-
-    def fit_and_score(fold: int) -> tuple[TextModel, NDArray[np.bool_], Any]:
+    models, knowns, pieces = [], [], []
+    for fold in range(plan.folds):
         model, known = fit.fit_fold(fold)
-        return model, known, fit.held_out_scores(fold, model, known)
-
-    fitted = list(in_threads(fit_and_score, range(plan.folds), n_lanes))
-    models, knowns, pieces = (list(parts) for parts in zip(*fitted, strict=True))
+        pieces.append(fit.held_out_scores(fold, model, known))
+        models.append(model)
+        knowns.append(known)
     # Restore the order of the documents.
     rows = np.concatenate([folded.held_out_rows(fold) for fold in range(plan.folds)])
     order = np.argsort(rows)
@@ -226,10 +216,6 @@ def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
     ensemble = Ensemble(models, np.stack(knowns), sizes, scale=models[0].scale).merged()
     held_out, fold_of = folded.data.select(rows[order]), folded.fold_of
     return Fitted(ensemble, scores, held_out, fold_of if plan.folds > 1 else None, (plan,))
-
-
-def _has_gpu(plan: Plan) -> bool:
-    return has_kernels(device_of(plan.training.device))
 
 
 def fit_half(plan: Plan, halved: FoldedData, run: Run) -> Any:

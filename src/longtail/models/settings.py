@@ -41,8 +41,6 @@ class ModelSettings(Settings):
     """The loss if none is given; None: chosen on held-out documents."""
     training_defaults: ClassVar[Mapping[str, Any]] = {}
     """This kind's defaults for fields of `Training` that are None."""
-    lanes: ClassVar[int] = 1
-    """Number of folds that are trained on one GPU at the same time: 1 until more are measured."""
 
     def stages(self, data: TextData, loss: str | None) -> list[Stage]:
         """The search over what these settings leave open; empty if they are complete."""

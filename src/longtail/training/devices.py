@@ -146,21 +146,13 @@ def limited_threads(network: nn.Module) -> Iterator[None]:
 
 
 def in_threads(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    n_threads: int | None = None,
-    **settings: Any,
+    function: Callable[[Item], Result], items: Sequence[Item], **settings: Any
 ) -> Iterator[Result]:
-    """Map a function that releases the GIL over the items; results keep their order.
+    """Map a function that releases the GIL over the items, on all cores; results keep their order.
 
-    `n_threads`: by default as many as there are cores. `settings`: of the ThreadPoolExecutor.
+    `settings`: arguments of the ThreadPoolExecutor.
     """
-    n_threads = joblib.cpu_count() if n_threads is None else n_threads
-    n_threads = max(1, min(len(items), n_threads))
-    if n_threads == 1 and not settings:
-        yield from map(function, items)
-        return
-    executor = ThreadPoolExecutor(n_threads, **settings)
+    executor = ThreadPoolExecutor(max(1, min(len(items), joblib.cpu_count())), **settings)
     try:
         yield from executor.map(function, items)
     finally:
