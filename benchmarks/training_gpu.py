@@ -30,7 +30,8 @@ from transformers import AutoTokenizer, BertConfig, BertModel, MPNetConfig, MPNe
 from longtail import Encoder, LongTailClassifier, Training, build_loss
 from longtail.data import TextData, load_data
 from longtail.evaluation import Evaluation
-from longtail.models.encoder import EncoderModel, MeanNetwork
+from longtail.models.encoder import EncoderModel
+from longtail.models.networks import PooledNetwork
 from longtail.progress import Progress
 from longtail.training.encoded import EncodedTokens
 from longtail.training.loop import Trainer
@@ -76,7 +77,7 @@ def random_encoder(shape: str, tokenizer_of: str, n_labels: int) -> EncoderModel
     model = EncoderModel(Encoder(tokenizer_of))
     torch.manual_seed(0)
     model._pretrained = kind(config, add_pooling_layer=False)
-    model.network = MeanNetwork(model._pretrained, n_labels, 0.1)
+    model.network = PooledNetwork(model._pretrained, n_labels, 0.1)
     model._tokenizer = AutoTokenizer.from_pretrained(tokenizer_of)
     return model
 

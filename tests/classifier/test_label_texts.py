@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import torch
 
 from longtail.classifier import folds as folds_module
 from longtail.classifier.blend import fit_plans
@@ -17,8 +18,10 @@ from longtail.classifier.plan import Plan
 from longtail.data import TextData
 from longtail.errors import InputError
 from longtail.models import Bag
+from longtail.models.encoder import HEAD_NORM
 
-from .cases import CPU, fit_one
+from .cases import CPU, LABELS, TEXTS, fit_one
+from .conftest import Make
 
 NAMES = ("castor-oil", "earn", "lin_oil", "never")
 
@@ -146,3 +149,12 @@ def test_a_label_without_documents_is_predicted_by_its_name() -> None:
     data = TextData.from_lists(texts, lists, words)
     scores = fit(2, "names", data).ensemble.scores(["zinc exports", "wheat exports"])
     assert scores[0, 3] > scores[1, 3] and scores[0].argmax() == 3
+
+
+def test_the_head_of_an_encoder_starts_from_the_names(make: Make) -> None:
+    """In every fold; a model that is not trained any further has it still."""
+    still = {"epochs": 1, "learning_rate": 1e-12, "head_learning_rate": 1e-12, "folds": 2}
+    classifier = make(label_texts="names", **still).fit(TEXTS, LABELS)
+    for fold in classifier.ensemble_.models:
+        norms = fold.network.labels.weight.norm(dim=1)
+        assert torch.allclose(norms, torch.tensor(HEAD_NORM))

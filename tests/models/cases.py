@@ -41,6 +41,7 @@ def fit_model(settings: ModelSettings, data: TextData = DATA, **arguments: Any) 
         "stop": NEVER,
         "kept": "Nothing was saved.",
         "describe": str,
+        "label_texts": {},
     }
     context |= {key: arguments.pop(key) for key in arguments.keys() & context.keys()}
     model = build_model(settings)

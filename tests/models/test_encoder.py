@@ -17,7 +17,7 @@ from scipy.special import expit
 
 from longtail.errors import DataError
 from longtail.models import Encoder
-from longtail.models.encoder import EncoderModel
+from longtail.models.encoder import HEAD_NORM, EncoderModel
 
 from .cases import NAMES, TEXTS, fit_model, load_encoder
 
@@ -121,6 +121,26 @@ def test_cls_loads_in_the_pipeline_of_transformers(family: Family, tmp_path: Pat
     config = json.loads((tmp_path / "again" / "config.json").read_text())
     assert config["id2label"] == {str(k): name for k, name in enumerate(NAMES)}
     assert config["problem_type"] == "multi_label_classification"
+
+
+def test_labels_start_from_their_texts(family: Family) -> None:
+    """Similar texts give similar weights; labels without a text start at random."""
+    settings = Encoder(str(family("Bert")), max_length=8)
+    texts = {"metal": "copper zinc", "all": "copper zinc tin", "née": "wheat"}
+    still = {"epochs": 1, "learning_rate": 1e-12, "head_learning_rate": 1e-12}
+    plain, started = (
+        fit_model(settings, label_texts=given, **still).network.labels.weight.detach()
+        for given in ({}, texts)
+    )
+    rows = [NAMES.index(name) for name in texts]
+    assert torch.allclose(started[rows].norm(dim=1), torch.tensor(HEAD_NORM))
+    metal, similar, other = started[rows]
+    assert metal @ similar > metal @ other
+    rest = [k for k in range(len(NAMES)) if k not in rows]
+    assert torch.allclose(started[rest], plain[rest])
+    # One text alone is its own mean.
+    alone = fit_model(settings, label_texts={"metal": "copper"}, **still).network.labels.weight
+    assert torch.allclose(alone, plain)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])

@@ -13,7 +13,8 @@ import torch
 from longtail.models import Encoder
 from longtail.models import encoder as encoder_module
 from longtail.models import packed as packed_module
-from longtail.models.encoder import EncoderModel, Limits, MeanNetwork
+from longtail.models.encoder import EncoderModel, Limits
+from longtail.models.networks import PooledNetwork
 from longtail.models.packed import Weights, pack
 from longtail.training import Training
 from longtail.training.encoded import DeviceFeed, EncodedTokens
@@ -39,7 +40,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_network(family: str, **more: Any) -> MeanNetwork:
+def make_network(family: str, **more: Any) -> PooledNetwork:
     import transformers
 
     torch.manual_seed(0)
@@ -51,7 +52,7 @@ def make_network(family: str, **more: Any) -> MeanNetwork:
         for parameter in encoder.parameters():
             # Biases and norms start as 0 and 1, which would hide that they are missing.
             parameter.add_(0.05 * torch.randn_like(parameter))
-    return MeanNetwork(encoder, 3, 0.0)
+    return PooledNetwork(encoder, 3, 0.0)
 
 
 def make_documents() -> EncodedTokens:

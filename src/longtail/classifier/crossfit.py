@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.folds import FoldedData
+from longtail.classifier.label_texts import texts_by_label
 from longtail.classifier.plan import Plan
 from longtail.classifier.work import Work
 from longtail.data import TextData
@@ -159,6 +160,7 @@ class _PlanFit:
             stop=run.stop,
             kept=run.work.kept,
             describe=describe,
+            label_texts=texts_by_label(folded.data.label_names, plan.label_texts),
         )
 
     def held_out_scores(self, fold: int, model: TextModel, known: NDArray[np.bool_]) -> Any:

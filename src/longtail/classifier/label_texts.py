@@ -1,4 +1,5 @@
-"""Label names or descriptions as additional training documents of rare labels.
+"""Label names or descriptions: additional training documents of rare labels, and the start of an
+encoder's head.
 
 For a label with three documents, its name is a fourth text that says what they have in common.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,22 @@ def read_label_texts(value: str, folder: Path = Path()) -> Any:
         ) from error
 
 
+def texts_by_label(
+    label_names: Sequence[str], texts: str | Mapping[str, str] | None
+) -> dict[str, str]:
+    """The text of each label that has one."""
+    if texts is None:
+        return {}
+    if isinstance(texts, str):
+        texts = {name: SEPARATORS.sub(" ", name) for name in label_names if WORDS.search(name)}
+    return {name: texts[name] for name in label_names if texts.get(name, "").strip()}
+
+
 def label_documents(data: TextData, texts: str | Mapping[str, str]) -> TextData:
     """COPIES documents for each rare label that has a text, with the label columns of `data`."""
     counts = np.asarray(data.Y.sum(axis=0)).ravel()
-    if isinstance(texts, str):
-        texts = {name: SEPARATORS.sub(" ", name) for name in data.label_names if WORDS.search(name)}
-    described = [k for k, name in enumerate(data.label_names) if texts.get(name, "").strip()]
+    texts = texts_by_label(data.label_names, texts)
+    described = [k for k, name in enumerate(data.label_names) if name in texts]
     rare = [k for k in described if counts[k] < LIMIT] * COPIES
     names = [data.label_names[k] for k in rare]
     ones = sp.csr_matrix(

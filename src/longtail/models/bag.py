@@ -209,7 +209,7 @@ class HiddenBag(OnFeatures, NetworkModel):
         self.network: nn.Module = nn.Identity()
         self.use_features(_features_of(settings))
 
-    def prepare(self, data: TextData, context: FitContext) -> EncodedBags:
+    def prepare(self, data: TextData, device: torch.device, context: FitContext) -> EncodedBags:
         encoded: EncodedBags = context.encode(self)
         self.network = self._make_network(len(data.label_names))
         return encoded

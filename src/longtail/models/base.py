@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -62,6 +62,8 @@ class FitContext:
     """A sentence on what is kept if the run stops now."""
     describe: Callable[[int], str]
     """Describes the document of a row in error messages."""
+    label_texts: Mapping[str, str] = field(default_factory=dict)
+    """Texts that describe labels, by name."""
     earlier: dict[Any, Any] | None = None
     """Warm starts: what fits with other settings on the same documents left for later ones."""
 
@@ -166,7 +168,7 @@ class NetworkModel(TextModel):
         assert training.epochs and training.batch_size
         with ExitStack() as stack:
             with context.seeded():
-                encoded = self.prepare(data, context)
+                encoded = self.prepare(data, device_of(training.device), context)
                 n_steps = training.epochs * len(encoded) // training.batch_size
                 packed = stack.enter_context(self.packing(training, n_steps, context.note))
                 trainer = Trainer(
@@ -195,7 +197,7 @@ class NetworkModel(TextModel):
         self.to_device(device_of(training.device))
 
     @abstractmethod
-    def prepare(self, data: TextData, context: FitContext) -> Encoded:
+    def prepare(self, data: TextData, device: torch.device, context: FitContext) -> Encoded:
         """Build the network and its encoding; return the encoded documents."""
 
     def packing(self, training: Training, n_steps: int, note: Note) -> AbstractContextManager[bool]:

@@ -23,20 +23,24 @@ from longtail.models.base import FitContext, NetworkModel, load_network
 from longtail.models.explanation import Contributions
 from longtail.models.foreign import check_encoder
 from longtail.models.integrated import integrated_gradients
+from longtail.models.networks import PooledNetwork, SequenceNetwork
 from longtail.models.packed import PackedEncoder, pack
 from longtail.models.settings import Encoder
 from longtail.models.tokens import tokenize, tokens_of
 from longtail.models.words import Pieces, Spans, spread
 from longtail.training.devices import device_of, has_bf16, n_processes
 from longtail.training.encoded import Encoded, EncodedTokens
-from longtail.training.packed import Layout, dropout, has_kernels
+from longtail.training.packed import has_kernels
 from longtail.training.settings import Training
-from longtail.training.steps import Note, is_out_of_memory
+from longtail.training.steps import Note, is_out_of_memory, predict_logits
 
 HEAD_FILE = "head.safetensors"
 LIMITS_FILE = "limits.json"  # written for an exported encoder, which has no weights to read it from
 # Steps from which compiled layers save more than the 5 to 15 s that compiling takes on an H200.
 COMPILED_STEPS = 2000
+# Norm of the weights of a label that start from its text. On PubMed with MiniLM, held-out average
+# precision is 30.2 without, 41.1 with norm 1, 43.6 with 2 and 44.2 with 4; micro-F1 is best with 2.
+HEAD_NORM = 2.0
 # What transformers raises for a folder that is incomplete, damaged, or of an unknown kind.
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
 # Files of an encoder, with all names that transformers reads.
@@ -72,16 +76,39 @@ class EncoderModel(NetworkModel):
         self._saved: tuple[Limits, str] | None = None
         """For an exported encoder: its limits and its config.json."""
 
-    def prepare(self, data: TextData, context: FitContext) -> Encoded:
+    def prepare(self, data: TextData, device: torch.device, context: FitContext) -> Encoded:
         self.load_pretrained(data.label_names)
+        self.network.to(device)
+        if isinstance(self.network, PooledNetwork):
+            self._start_head(self.network, data.label_names, context.label_texts)
         encoded: Encoded = context.encode(self)
         return encoded
+
+    def _start_head(
+        self, network: PooledNetwork, names: Sequence[str], texts: Mapping[str, str]
+    ) -> None:
+        """Start the weights of labels that have a text from its pooled states.
+
+        Their mean is subtracted, as what all texts have in common does not tell labels apart.
+        """
+        rows = [k for k, name in enumerate(names) if name in texts]
+        if len(rows) < 2:
+            return
+        network.eval()
+        with network.pooling_only():
+            states = predict_logits(network, self.encode([texts[names[k]] for k in rows]))
+        states -= states.mean(axis=0)
+        norms = np.linalg.norm(states, axis=1, keepdims=True)
+        weights = torch.from_numpy(HEAD_NORM * states / np.maximum(norms, 1e-6))
+        with torch.no_grad():
+            head = network.labels.weight
+            head[rows] = weights.to(head)
 
     @contextmanager
     def packing(self, training: Training, n_steps: int, note: Note) -> Iterator[bool]:
         packed = self._to_pack(training, note)
         if packed is None:
-            if isinstance(self.network, MeanNetwork):
+            if isinstance(self.network, PooledNetwork):
                 # Not for validation either: what it holds of the weights would be out of date.
                 self.network.packed = None
             yield False
@@ -105,7 +132,7 @@ class EncoderModel(NetworkModel):
         if not self._packs or n_processes() > 1 or not has_kernels(device):
             return None
         self.to_device(device)
-        packed = self.network.packed if isinstance(self.network, MeanNetwork) else None
+        packed = self.network.packed if isinstance(self.network, PooledNetwork) else None
         if packed is None:
             return None
         try:
@@ -122,7 +149,7 @@ class EncoderModel(NetworkModel):
 
     def to_device(self, device: torch.device) -> None:
         super().to_device(device)
-        if isinstance(self.network, MeanNetwork):
+        if isinstance(self.network, PooledNetwork):
             self.network.packed = None
             if self._packs and has_kernels(device):
                 self.network.packed = pack(self._pretrained, self._limits().max_length)
@@ -200,7 +227,7 @@ class EncoderModel(NetworkModel):
         self._tokenizer.save_pretrained(folder)
         with _quiet():
             self._pretrained.save_pretrained(folder)
-        if isinstance(self.network, MeanNetwork):
+        if isinstance(self.network, PooledNetwork):
             save_file(self.network.labels.state_dict(), folder / HEAD_FILE)
 
     def load(self, folder: Path, n_labels: int, device: torch.device) -> None:
@@ -210,7 +237,7 @@ class EncoderModel(NetworkModel):
                 f"{folder} has no weights for {missing[0]} and {len(missing) - 1} other parts of "
                 "its model. It is damaged: train it again."
             )
-        if isinstance(self.network, MeanNetwork):
+        if isinstance(self.network, PooledNetwork):
             load_network(self.network.labels, folder / HEAD_FILE)
         self.to_device(device)
 
@@ -286,7 +313,7 @@ class EncoderModel(NetworkModel):
                 self.network = SequenceNetwork(self._pretrained)
             else:
                 self._pretrained, info = AutoModel.from_pretrained(source, **settings)
-                self.network = MeanNetwork(self._pretrained, n_labels, self.settings.dropout)
+                self.network = PooledNetwork(self._pretrained, n_labels, self.settings.dropout)
         mismatched = [entry[0] for entry in info["mismatched_keys"]]
         return sorted({*info["missing_keys"], *mismatched})
 
@@ -310,72 +337,6 @@ class EncoderModel(NetworkModel):
                 padding = module.padding_idx
                 lengths.append(module.num_embeddings - (0 if padding is None else padding + 1))
         return Limits(self._pretrained.get_input_embeddings().num_embeddings, min(lengths))
-
-
-class MeanNetwork(nn.Module):
-    """Encoder, mean over the tokens, dropout, linear head."""
-
-    def __init__(self, encoder: Any, n_labels: int, dropout: float) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.packed: PackedEncoder | None = None
-        """The encoder for packed documents, on a device that has kernels for them."""
-        self.dropout = nn.Dropout(dropout)
-        self.labels = nn.Linear(encoder.config.hidden_size, n_labels)
-        for name, parameter in encoder.named_parameters():
-            # The pooler of the first token is unused and would never get a gradient.
-            if name.startswith("pooler."):
-                parameter.requires_grad_(False)
-
-    def forward(
-        self,
-        input_ids: Tensor | None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        layout: Layout | None = None,
-        seed: Tensor | None = None,
-    ) -> Tensor:
-        """Logits of padded texts, or of packed ones, whose dropout has a `seed`."""
-        if layout is not None:
-            assert self.packed is not None and input_ids is not None
-            seeds = None if seed is None else self.packed.seeds(seed)
-            pooled = layout.mean(self.packed(input_ids, layout, seeds))
-            if seeds is not None:
-                pooled = dropout(pooled, self.dropout.p, seeds[0, 1:2])
-        else:
-            assert attention_mask is not None
-            outputs = _call(self.encoder, input_ids, attention_mask, inputs_embeds)
-            states = outputs.last_hidden_state
-            known = attention_mask.unsqueeze(-1).to(states.dtype)
-            pooled = (states * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
-            pooled = self.dropout(pooled)
-        logits: Tensor = self.labels(pooled)
-        return logits
-
-
-class SequenceNetwork(nn.Module):
-    """The sequence-classification model of the encoder's own family."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self,
-        input_ids: Tensor | None,
-        attention_mask: Tensor,
-        inputs_embeds: Tensor | None = None,
-    ) -> Tensor:
-        logits: Tensor = _call(self.model, input_ids, attention_mask, inputs_embeds).logits
-        return logits
-
-
-def _call(
-    model: nn.Module, input_ids: Tensor | None, mask: Tensor, embeddings: Tensor | None
-) -> Any:
-    """Call an encoder with tokens or with embeddings; not every one has the second argument."""
-    more = {} if embeddings is None else {"inputs_embeds": embeddings}
-    return model(input_ids=input_ids, attention_mask=mask, **more)
 
 
 @contextmanager
