@@ -116,6 +116,14 @@ class MultiLabelLoss(nn.Module):
             logits = torch.where(mask, logits, torch.zeros_like(logits))
         return self._reduce(logits, Batch(targets.checked(mask), sample_weight, mask))
 
+    def with_reduction(self, reduction: Reduction) -> Self:
+        """Return this loss with another reduction; shares the constants' memory."""
+        check_choice("reduction", reduction, get_args(Reduction))
+        other = copy.copy(self)
+        other._buffers = dict(self._buffers)
+        other.reduction = reduction
+        return other
+
     def read(
         self, input: Tensor, target: Any, mask: Tensor | None, sample_weight: Tensor | None
     ) -> Batch:
@@ -225,7 +233,7 @@ class ElementwiseLoss(MultiLabelLoss):
 
     def part(self, start: int, stop: int) -> Self:
         """Return the loss of some consecutive labels; shares the constants' memory."""
-        part = copy.copy(self)
+        part = self.with_reduction(self.reduction)
         part._buffers = {
             name: None if values is None else values[start:stop]
             for name, values in self._buffers.items()
