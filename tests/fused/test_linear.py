@@ -150,10 +150,10 @@ def test_half_precision_loses_no_more_than_the_plain_loss(name: str, dtype: torc
         ]
         for compute in (case.fused, case.plain)
     )
-    for number in range(4):
-        assert plain[number] > 0
-        # A value that happens to be rounded well has a small error.
-        assert fused[number] <= 1.5 * plain[number] + 1e-5 * float(exact[number].norm()), number
+    # The error of one number is a matter of luck; those of gradients are norms of many.
+    assert fused[0] <= 1e-4 * float(exact[0])
+    for number in range(1, 4):
+        assert fused[number] <= 1.5 * plain[number], number
 
 
 def errors_and_result(
@@ -179,6 +179,8 @@ def test_a_loss_by_name_and_one_that_is_built_are_the_same() -> None:
     assert loss.reduction == "mean"
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.usefixtures("small")
 def test_a_compiled_model_takes_the_loss_as_it_is() -> None:
     case = Case()

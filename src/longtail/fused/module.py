@@ -77,9 +77,10 @@ class LinearBalancedLoss(nn.Module):
         check_choice("impl", impl, get_args(Impl))
         self.linear = nn.Linear(in_features, n_labels, bias, device, dtype)
         weight = self.linear.weight
-        self.loss = prepared(
-            weight.new_empty(0, in_features), weight, self.linear.bias, loss, stats, reduction
-        )
+        nothing = weight.new_empty(0, in_features)
+        built = prepared(nothing, weight, self.linear.bias, loss, stats, reduction)
+        self.loss = built.to(weight.device)
+        self.loss.check_logits(weight.new_empty(0, n_labels))
         self.impl: Impl = impl
         self.update = update
         if update is None:
