@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from longtail.errors import InputError, UnknownNameError
 from longtail.fused import chunks, linear_balanced_loss
-from longtail.fused.chunks import STEP, spans
+from longtail.fused.chunks import STEP, WEIGHTS, most_logits, spans
 
 from .cases import ELEMENTWISE, OTHERS, Case, small_chunks, to_csr
 
@@ -22,16 +22,17 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     small_chunks(monkeypatch)
 
 
-@pytest.mark.parametrize("n_documents", [1, 128, 20_000])
+@pytest.mark.parametrize("n_documents", [0, 1, 128, 20_000])
 @pytest.mark.parametrize("n_labels", [1, 90, 18_211, 65_536, 670_091])
 def test_chunks_cover_the_labels_once(n_documents: int, n_labels: int) -> None:
     for device in (CPU, torch.device("cuda")):
-        parts = spans(n_documents, n_labels, device)
+        parts = spans(n_documents, n_labels, 768, device)
         assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])]
         assert parts[-1][1] == n_labels
         assert all(start % STEP == 0 and start < stop for start, stop in parts)
         widest = max(stop - start for start, stop in parts)
-        assert n_documents * widest <= max(chunks.ELEMENTS, n_documents * STEP)
+        assert n_documents * widest <= max(most_logits(device), n_documents * STEP)
+        assert 768 * widest <= WEIGHTS * most_logits(device)
 
 
 @pytest.mark.usefixtures("small")

@@ -22,6 +22,8 @@ from longtail.losses.targets import Targets
 # Logits of a chunk on a GPU: in bf16 16 MiB, as is their gradient, for caches of 50 MiB and more.
 # Elsewhere as the losses cut them: 4 MiB in float32.
 ELEMENTS = 1 << 23
+# Weights of a chunk per logit: in bf16 128 MiB on a GPU, as is their gradient in an update.
+WEIGHTS = 8
 # Labels of a chunk are a multiple of this, so that all rows of logits start at aligned addresses,
 # also where the number of labels is odd: matrix products are made for that.
 STEP = 1024
@@ -76,10 +78,16 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def spans(n_documents: int, n_labels: int, device: torch.device) -> list[Span]:
+def most_logits(device: torch.device) -> int:
+    """Return the largest number of logits in memory at a time."""
+    return ELEMENTS if device.type == "cuda" else CHUNK_ELEMENTS
+
+
+def spans(n_documents: int, n_labels: int, n_features: int, device: torch.device) -> list[Span]:
     """Cut the labels into chunks of about the same size."""
-    elements = ELEMENTS if device.type == "cuda" else CHUNK_ELEMENTS
-    most = max(STEP, elements // max(1, n_documents) // STEP * STEP)
+    logits = most_logits(device)
+    most = min(logits // max(1, n_documents), WEIGHTS * logits // max(1, n_features))
+    most = max(STEP, most // STEP * STEP)
     n_chunks = max(1, -(-n_labels // most))
     size = -(-max(1, n_labels) // (n_chunks * STEP)) * STEP
     return [(start, min(start + size, n_labels)) for start in range(0, n_labels, size)]
@@ -100,7 +108,7 @@ def evaluate(
     device = torch.cuda.device_of(features)  # type: ignore[no-untyped-call]
     with torch.autocast(features.device.type, enabled=False), device:
         x = features.to(job.dtype)
-        parts = spans(len(features), len(weight), features.device)
+        parts = spans(len(features), len(weight), weight.shape[1], weight.device)
         chunks = (_TritonChunks if job.impl == "triton" else _TorchChunks)(job, parts, bias)
         for number, (start, stop) in enumerate(parts):
             w = weight[start:stop].to(job.dtype)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from longtail.checks import check_choice
 from longtail.errors import InputError
-from longtail.fused.chunks import Gradients, Inputs, Job, Update, evaluate, spans
+from longtail.fused.chunks import Gradients, Inputs, Job, Update, evaluate, most_logits
 from longtail.labels import LabelStats
 from longtail.losses.base import ElementwiseLoss, MultiLabelLoss, Reduction
 from longtail.losses.closed_form import Batch, multiplied
@@ -69,7 +69,7 @@ def linear_balanced_loss(
     """
     check_choice("impl", impl, get_args(Impl))
     built = prepared(features, weight, bias, loss, stats, reduction)
-    if impl == "auto" and len(spans(len(features), len(weight), features.device)) == 1:
+    if impl == "auto" and len(features) * len(weight) <= most_logits(features.device):
         value: Tensor = built(F.linear(features, weight, bias), target, mask, sample_weight)
     else:
         value = chunked(features, weight, bias, built, (target, mask, sample_weight), impl)

@@ -117,8 +117,10 @@ class MultiLabelLoss(nn.Module):
         return self._reduce(logits, Batch(targets.checked(mask), sample_weight, mask))
 
     def with_reduction(self, reduction: Reduction) -> Self:
-        """Return this loss with another reduction; shares the constants' memory."""
+        """Return this loss, or if it has another reduction, a copy that shares its constants."""
         check_choice("reduction", reduction, get_args(Reduction))
+        if reduction == self.reduction:
+            return self
         other = copy.copy(self)
         other._buffers = dict(self._buffers)
         other.reduction = reduction
@@ -233,7 +235,7 @@ class ElementwiseLoss(MultiLabelLoss):
 
     def part(self, start: int, stop: int) -> Self:
         """Return the loss of some consecutive labels; shares the constants' memory."""
-        part = self.with_reduction(self.reduction)
+        part = copy.copy(self)
         part._buffers = {
             name: None if values is None else values[start:stop]
             for name, values in self._buffers.items()
