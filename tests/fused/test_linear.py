@@ -60,6 +60,22 @@ def test_odd_shapes_and_forms_of_targets(name: str, n_documents: int, n_labels: 
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", ["db", "asl"])
+def test_masked_targets_and_features_may_be_anything(name: str) -> None:
+    case = Case()
+    loss = case.loss(name, check_targets=False)
+    case.mask[3] = False
+    case.dense[3] = -100.0
+    case.dense[2, 4], case.mask[2, 4] = float("nan"), False
+    case.check(loss, case.dense, mask=case.mask)
+    leaves = case.leaves()
+    with torch.no_grad():
+        leaves[0][3] = 1e200  # its logits are infinite or NaN
+    case.fused(loss, leaves, case.dense, mask=case.mask).backward()
+    assert bool(leaves[2].grad.isfinite().all())
+
+
+@pytest.mark.usefixtures("small")
 def test_a_fully_masked_batch_is_zero() -> None:
     case = Case()
     case.check(case.loss("db"), mask=torch.zeros_like(case.mask))

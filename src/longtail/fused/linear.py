@@ -145,19 +145,16 @@ def chunked(
     # Has the shape, type and device of the logits, and no memory.
     outline = features.detach().new_empty((), dtype=dtype).expand(len(features), len(weight))
     batch = loss.read(outline, *inputs)
-    impl = _implementation(impl, loss, outline)
-    is_unchecked = batch.targets.unchecked
-    if is_unchecked and (impl == "torch" or updates is not None or batch.targets.dense is not None):
-        # The kernels would make the loss NaN, too late for an update.
-        batch = replace(batch, targets=batch.targets.checked(batch.mask))
-        is_unchecked = False
-    batch = replace(
-        batch, targets=batch.targets.sparse(), sample_weight=_document_weights(loss, outline, batch)
-    )
+    targets, impl = batch.targets, _implementation(impl, loss, outline)
+    if impl == "torch" or targets.dense is not None or updates is not None:
+        # The kernels find wrong positions themselves and make the loss NaN: too late for an update.
+        targets = targets.checked(batch.mask)
+    document_weight = _document_weights(loss, outline, batch)
+    batch = replace(batch, targets=targets.sparse(), sample_weight=document_weight)
     job = Job(loss, batch, impl, dtype)
     value: Tensor = _LinearLoss.apply(features, weight, bias, job, updates, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
-    if is_unchecked and bool(value.isnan()):
-        batch.targets.checked(batch.mask)
+    if targets.unchecked and bool(value.isnan()):
+        targets.checked(batch.mask)
     return value
 
 
