@@ -4,7 +4,7 @@
 
 1. Forward + backward of head and `db`, 128 documents x 768 features in bf16, sparse targets: the
    three matrix products alone, all logits, by chunks in torch and Triton, and steps of SGD.
-   Milliseconds (median) and MiB at the peak beyond weight, bias and features.
+   Milliseconds (median) and MiB at the peak beyond what is held between passes.
 2. Whole training steps of BERT-base's shape, 128 documents of 128 tokens, random weights, with a
    head that updates itself: milliseconds and GiB at the peak. The encoder computes in bf16 and has
    float32 masters and AdamW, as in `longtail train`; with and without gradient checkpointing.
@@ -268,9 +268,12 @@ def release(device: str) -> None:
         torch.cuda.empty_cache()
 
 
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    numbers = lambda text: [int(part) for part in text.split(",")]  # noqa: E731
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--labels", type=numbers, default=LABELS, help="of the first table")
     parser.add_argument(

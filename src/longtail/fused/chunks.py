@@ -32,7 +32,7 @@ Inputs = tuple[Tensor, Tensor, Tensor | None]
 """Features, weight and bias."""
 Span = tuple[int, int]
 Update = Callable[[int, int, Tensor, Tensor], None]
-"""Takes a span of labels, and the gradients of its weights and biases."""
+"""Takes a span of labels, the gradient of their logits, and the features."""
 
 
 class Job(NamedTuple):
@@ -60,9 +60,8 @@ class Gradients(NamedTuple):
     bias: Tensor | None = None
 
     @classmethod
-    def empty(
-        cls, inputs: tuple[Tensor, Tensor, Tensor | None], wanted: tuple[bool, ...]
-    ) -> Gradients:
+    def empty(cls, inputs: Inputs, wanted: tuple[bool, bool, bool]) -> Gradients:
+        """Return memory for those that are wanted."""
         features, weight, bias = (
             x if x is not None and wants else None for x, wants in zip(inputs, wanted, strict=True)
         )
@@ -100,7 +99,7 @@ def evaluate(
     wanted: tuple[bool, bool, bool] = (False, False, False),
     update: Update | None = None,
 ) -> tuple[Tensor, Gradients]:
-    """Return the loss and its gradients; `update` takes those of weight and bias chunk by chunk."""
+    """Return the loss and its gradients; `update` changes weight and bias chunk by chunk."""
     features, weight, bias = inputs
     gradients = Gradients.empty(inputs, wanted)
     with_grad = any(wanted) or update is not None
@@ -117,18 +116,15 @@ def evaluate(
             if slope is not None:
                 if gradients.features is not None:
                     gradients.features.add_(slope @ w.to(slope.dtype))
-                _weight_gradients(slope, x.to(slope.dtype), (start, stop), gradients, update)
+                if update is not None:
+                    update(start, stop, slope, x.to(slope.dtype))
+                else:
+                    _weight_gradients(slope, x.to(slope.dtype), slice(start, stop), gradients)
     return total, gradients
 
 
-def _weight_gradients(
-    slope: Tensor, x: Tensor, span: Span, gradients: Gradients, update: Update | None
-) -> None:
-    """Store the gradients of the weights and biases of a chunk, or hand them to `update`."""
-    if update is not None:
-        update(*span, slope.t() @ x, slope.sum(dim=0, dtype=_wide(slope.dtype)))
-        return
-    part = slice(*span)
+def _weight_gradients(slope: Tensor, x: Tensor, part: slice, gradients: Gradients) -> None:
+    """Store the wanted gradients of the weights and biases of a chunk."""
     if gradients.weight is not None:
         out = gradients.weight[part]
         if out.dtype == slope.dtype:

@@ -147,15 +147,16 @@ class LinearBalancedLoss(nn.Module):
         weight, bias = self.linear.weight.detach(), self.linear.bias
         velocities = self.weight_velocity, self.bias_velocity
 
-        def update(start: int, stop: int, grad: Tensor, bias_grad: Tensor) -> None:
+        def update(start: int, stop: int, slope: Tensor, features: Tensor) -> None:
             part = slice(start, stop)
             velocity, bias_velocity = (None if v is None else v[part] for v in velocities)
             first = start * weight.shape[1]
+            grad = slope.t() @ features
             sgd_step(weight[part], grad, velocity, rates, first, seed, with_kernels)
             if bias is not None:
-                still = rates._replace(weight_decay=0.0)
-                first = weight.numel() + start
+                still, first = rates._replace(weight_decay=0.0), weight.numel() + start
+                grad = slope.sum(dim=0)
                 values = bias.detach()[part]
-                sgd_step(values, bias_grad, bias_velocity, still, first, seed, with_kernels)
+                sgd_step(values, grad, bias_velocity, still, first, seed, with_kernels)
 
         return update
