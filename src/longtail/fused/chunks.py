@@ -28,7 +28,7 @@ WEIGHTS = 8
 # also where the number of labels is odd: matrix products are made for that.
 STEP = 1024
 
-Inputs = tuple[Tensor, Tensor, Tensor | None]
+Leaves = tuple[Tensor, Tensor, Tensor | None]
 """Features, weight and bias."""
 Span = tuple[int, int]
 Update = Callable[[int, int, Tensor, Tensor], None]
@@ -60,7 +60,7 @@ class Gradients(NamedTuple):
     bias: Tensor | None = None
 
     @classmethod
-    def empty(cls, inputs: Inputs, wanted: tuple[bool, bool, bool]) -> Gradients:
+    def empty(cls, inputs: Leaves, wanted: tuple[bool, bool, bool]) -> Gradients:
         """Return memory for those that are wanted."""
         features, weight, bias = (
             x if x is not None and wants else None for x, wants in zip(inputs, wanted, strict=True)
@@ -94,7 +94,7 @@ def spans(n_documents: int, n_labels: int, n_features: int, device: torch.device
 
 @torch.no_grad()
 def evaluate(
-    inputs: Inputs,
+    inputs: Leaves,
     job: Job,
     wanted: tuple[bool, bool, bool] = (False, False, False),
     update: Update | None = None,

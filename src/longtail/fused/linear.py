@@ -16,7 +16,7 @@ from torch import Tensor
 
 from longtail.checks import check_choice
 from longtail.errors import InputError
-from longtail.fused.chunks import Gradients, Inputs, Job, Update, evaluate, most_logits
+from longtail.fused.chunks import Gradients, Job, Leaves, Update, evaluate, most_logits
 from longtail.labels import LabelStats
 from longtail.losses.base import ElementwiseLoss, MultiLabelLoss, Reduction
 from longtail.losses.closed_form import Batch, multiplied
@@ -152,7 +152,8 @@ def chunked(
     document_weight = _document_weights(loss, outline, batch)
     batch = replace(batch, targets=targets.sparse(), sample_weight=document_weight)
     job = Job(loss, batch, impl, dtype)
-    value: Tensor = _LinearLoss.apply(features, weight, bias, job, updates, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    with_grad = torch.is_grad_enabled()
+    value: Tensor = _LinearLoss.apply(features, weight, bias, job, updates, with_grad)  # type: ignore[no-untyped-call]
     if targets.unchecked and bool(value.isnan()):
         targets.checked(batch.mask)
     return value
@@ -231,7 +232,7 @@ class _LinearLoss(torch.autograd.Function):
         return (*grads, None, None, None)
 
 
-def _multiplied(gradients: Gradients, factor: Tensor, inputs: Inputs) -> list[Tensor | None]:
+def _multiplied(gradients: Gradients, factor: Tensor, inputs: Leaves) -> list[Tensor | None]:
     """Return the gradients times a number, in the types of the inputs."""
     return [
         None if grad is None or x is None else multiplied(grad, factor, x)
