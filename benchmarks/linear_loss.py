@@ -9,10 +9,10 @@
    head that updates itself: milliseconds and GiB at the peak. The encoder computes in bf16 and has
    float32 masters and AdamW, as in `longtail train`; with and without gradient checkpointing.
 
-The memory of the head, 768 features in bf16: 0.96 GiB for 670,091 labels, 4.02 for 2,812,281, 12.34
-for 8,623,847; momentum takes as much again. That of the encoder's masters, moments, bf16 weights and
-gradients: 1.8 GiB. The aims for everything, 5.7, 10.4 and 22 GiB, leave room for momentum at the
-first number of labels only. --quick: tiny sizes, for a test on a CPU.
+The memory of the head, 768 features in bf16: 0.96 GiB for 670,091 labels, 4.02 for 2,812,281,
+12.34 for 8,623,847; momentum takes as much again. That of the encoder's masters, moments, bf16
+weights and gradients: 1.8 GiB. The aims for everything, 5.7, 10.4 and 22 GiB, leave room for
+momentum at the first number of labels only. --quick: tiny sizes, for a test on a CPU.
 """
 
 from __future__ import annotations
