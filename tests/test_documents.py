@@ -133,8 +133,11 @@ def test_the_data_page_names_every_format_option_corpus_and_split() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["labels", "classifier.estimator", "corpora.newswire", "losses.modules", "losses.presets"],
-)
+    [
+        "labels", "classifier.estimator", "corpora.newswire", "fused.linear", "fused.module",
+        "losses.modules", "losses.presets",
+    ],
+)  # fmt: skip
 def test_docstring_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"longtail.{name}"))
     assert result.attempted > 0 and result.failed == 0

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from longtail.corpora import load_corpus
     from longtail.data import TextData, load_data
     from longtail.evaluation import evaluate
+    from longtail.fused import LinearBalancedLoss, linear_balanced_loss
     from longtail.labels import LabelStats
     from longtail.losses import LOSSES, build_loss, list_losses
     from longtail.models import Auto, Bag, Encoder, Svm
@@ -26,6 +27,7 @@ _MODULES = {
     "corpora": ("load_corpus",),
     "data": ("TextData", "load_data"),
     "evaluation": ("evaluate",),
+    "fused": ("LinearBalancedLoss", "linear_balanced_loss"),
     "labels": ("LabelStats",),
     "losses": ("LOSSES", "build_loss", "list_losses"),
     "models": ("Auto", "Bag", "Encoder", "Svm"),
@@ -40,6 +42,7 @@ __all__ = [
     "Bag",
     "Encoder",
     "LabelStats",
+    "LinearBalancedLoss",
     "LongTailClassifier",
     "Svm",
     "TextData",
@@ -48,6 +51,7 @@ __all__ = [
     "build_loss",
     "evaluate",
     "fit_thresholds",
+    "linear_balanced_loss",
     "list_losses",
     "load_corpus",
     "load_data",

@@ -5,6 +5,7 @@ A subclass adds its maths per element (`ElementwiseLoss`) or per document (`Docu
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -99,11 +100,10 @@ class MultiLabelLoss(nn.Module):
         mask: Tensor | None = None,
         sample_weight: Tensor | None = None,
     ) -> Tensor:
-        self.check_logits(input)
-        _check_weights(input, mask, sample_weight, self.check_targets)
-        targets = read_targets(input, target, mask, self.check_targets)
+        batch = self.read(input, target, mask, sample_weight)
+        targets = batch.targets
         if self.reduction != "none":
-            result = self._fast_loss(input, Batch(targets, sample_weight, mask))
+            result = self._fast_loss(input, batch)
             if result is not None:
                 # The kernels return NaN for invalid targets: reading one number is cheaper than a
                 # pass over all targets.
@@ -115,6 +115,25 @@ class MultiLabelLoss(nn.Module):
             # Masked logits may be NaN.
             logits = torch.where(mask, logits, torch.zeros_like(logits))
         return self._reduce(logits, Batch(targets.checked(mask), sample_weight, mask))
+
+    def with_reduction(self, reduction: Reduction) -> Self:
+        """Return this loss, or if it has another reduction, a copy that shares its constants."""
+        check_choice("reduction", reduction, get_args(Reduction))
+        if reduction == self.reduction:
+            return self
+        other = copy.copy(self)
+        other._buffers = dict(self._buffers)
+        other.reduction = reduction
+        return other
+
+    def read(
+        self, input: Tensor, target: Any, mask: Tensor | None, sample_weight: Tensor | None
+    ) -> Batch:
+        """Check the logits and what belongs to them; return the latter."""
+        self.check_logits(input)
+        _check_weights(input, mask, sample_weight, self.check_targets)
+        targets = read_targets(input, target, mask, self.check_targets)
+        return Batch(targets, sample_weight, mask)
 
     def as_hf(self) -> Callable[..., Tensor]:
         """Return this loss for `transformers.Trainer(compute_loss_func=loss.as_hf())`.
@@ -213,6 +232,27 @@ class ElementwiseLoss(MultiLabelLoss):
     def document_mass(self, logits: Tensor, targets: Targets, mask: Tensor | None) -> Tensor | None:
         """Return the sum of 1/n over each document's labels; None unless rebalanced."""
         return None
+
+    def part(self, start: int, stop: int) -> Self:
+        """Return the loss of some consecutive labels; shares the constants' memory."""
+        part = copy.copy(self)
+        part._buffers = {
+            name: None if values is None else values[start:stop]
+            for name, values in self._buffers.items()
+        }
+        part.n_labels = stop - start
+        return part
+
+    def total(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the weighted sum over known elements by torch operations, without a kernel."""
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        terms = self.terms(wide.dtype)
+        if terms is not None and terms.kind == "balanced" and not kernels_usable(logits):
+            return balanced_sum(logits, batch, terms)
+        if batch.mask is not None:
+            # Masked logits may be NaN.
+            wide = torch.where(batch.mask, wide, torch.zeros_like(wide))
+        return self._elements(wide, batch).sum()
 
     def _fast_loss(self, logits: Tensor, batch: Batch) -> Tensor | None:
         if not differentiates_logits_only(batch):

@@ -109,10 +109,10 @@ class _ClosedForm(torch.autograd.Function):
         assert grad is not None
         if factor != 1.0:
             grad_output = grad_output * factor
-        return _multiplied(grad, grad_output, logits), None, None, None, None
+        return multiplied(grad, grad_output, logits), None, None, None, None
 
 
-def _multiplied(grad: Tensor, factor: Tensor, logits: Tensor) -> Tensor:
+def multiplied(grad: Tensor, factor: Tensor, logits: Tensor) -> Tensor:
     """Return the gradient times a number in the logits' type; may reuse its memory."""
     if not kernels_usable(logits):
         return grad.mul_(factor).to(logits.dtype)

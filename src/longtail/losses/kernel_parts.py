@@ -1,4 +1,4 @@
-"""What the loss kernels share: tiles of targets and masks, sparse targets as bits, scaling.
+"""What the kernels share: tiles of targets and masks, sparse targets as bits, scaling, a hash.
 
 A kernel works on tiles of ROWS documents x BLOCK labels, one per program. None in place of a
 pointer switches off what needs it when the kernel is compiled. Imported only on a GPU, or by the
@@ -46,6 +46,13 @@ def reciprocal(x):
     """1 / x for x of at least 1: two instructions in place of a division's six; exact to 3e-7."""
     root = tl.rsqrt(x)
     return root * root
+
+
+@triton.jit
+def mix(numbers, seed):
+    """The hash `random_bits.mix`."""
+    x = (numbers ^ seed) * -1640531535 + seed
+    return (x ^ ((x >> 15) & 0x1FFFF)) * 0x7FEB352D
 
 
 @triton.jit
@@ -197,6 +204,15 @@ class Inputs(NamedTuple):
     state: Tensor | None = None
     """Per document, the sum of 1/n over its labels (0 without counts); NaN if a position is
     invalid."""
+
+    def columns(self, start: int, stop: int) -> Inputs:
+        """Return sparse targets of some labels, from a multiple of 32 on; shares the bits."""
+        matrix = self.matrix[:, start // 32 : -(-stop // 32)]
+        labels = self.labels
+        # Only the search for values reads them.
+        if labels is not None and self.values is not None:
+            labels = labels - start
+        return self._replace(matrix=matrix, labels=labels)
 
 
 def read_inputs(targets: Targets, mask: Tensor | None, inverse: Tensor | None) -> Inputs:

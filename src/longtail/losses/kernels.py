@@ -178,7 +178,7 @@ def _mixed(z, y, first, second, KIND: tl.constexpr, GAMMA: tl.constexpr, OTHER: 
 
 @triton.jit(do_not_specialize=["n_rows", "n_blocks", "steps", "count"])
 def _element_kernel(
-    sum_ptr, grad_ptr, logits_ptr, logits_stride, targets_ptr, targets_stride,
+    sum_ptr, grad_ptr, grad_stride, logits_ptr, logits_stride, targets_ptr, targets_stride,
     starts_ptr, labels_ptr, values_ptr, state_ptr, shift_ptr, label_weight_ptr, inverse_ptr,
     mass_ptr, sample_weight_ptr, mask_ptr, mask_stride, n_rows, n_labels, n_blocks, steps, count,
     first, second, alpha, beta, mu, scale,
@@ -245,7 +245,7 @@ def _element_kernel(
                     if mask_ptr is not None:
                         slope = tl.where(known, slope, 0.0)
                     slope = slope.to(grad_ptr.dtype.element_ty)
-                    tl.store(place(grad_ptr, n_labels, rows, cols), slope, mask=inside)
+                    tl.store(place(grad_ptr, grad_stride, rows, cols), slope, mask=inside)
     tl.store(sum_ptr + pid, tl.sum(total) + tl.sum(flaw, axis=0))
 
 
@@ -269,33 +269,51 @@ def sum_and_grad(
 
     `grad_dtype`: None for no gradient.
     """
+    inverse = plain(terms.inverse_counts)
+    inputs = read_inputs(
+        batch.targets, batch.mask, None if batch.document_mass is not None else inverse
+    )
+    grad = None
+    if grad_dtype is not None:
+        grad = torch.empty(logits.shape, dtype=grad_dtype, device=logits.device)
+    return weighted_sum(logits, inputs, batch, terms, scale, grad), grad
+
+
+def weighted_sum(
+    logits: Tensor,
+    inputs: Inputs,
+    batch: Batch,
+    terms: ElementTerms,
+    scale: float,
+    grad: Tensor | None,
+) -> Tensor:
+    """Return `scale` times the sum of weight * cost; its gradient goes to `grad`.
+
+    `inputs`: what `read_inputs` made of the targets, whose form in `batch` plays no part.
+    """
     logits = with_columns(logits)
     n_rows, n_labels = logits.shape
-    inverse, mask = plain(terms.inverse_counts), batch.mask
-    inputs = read_inputs(batch.targets, mask, None if batch.document_mass is not None else inverse)
+    inverse = plain(terms.inverse_counts)
     # Values of sparse targets are searched row by row.
     tiles = cut(n_rows, n_labels, inputs.values is not None)
     alone = tiles.programs == 1
     shape = () if alone else (tiles.programs,)
     total = torch.empty(shape, dtype=torch.float32, device=logits.device)
-    grad = None
-    if grad_dtype is not None:
-        grad = torch.empty((n_rows, n_labels), dtype=grad_dtype, device=logits.device)
     mass = None
     if inverse is not None:
         mass = _mass(inputs, batch, inverse, tiles.n_blocks)
     first, second = terms.constants()
     _element_kernel[(tiles.programs,)](
-        total, grad, logits, logits.stride(0), inputs.matrix, inputs.stride,
+        total, *address(grad), logits, logits.stride(0), inputs.matrix, inputs.stride,
         inputs.starts, inputs.labels, inputs.values, inputs.state,
         plain(terms.shift), plain(terms.label_weight), inverse, mass, plain(batch.sample_weight),
-        *address(mask), n_rows, n_labels, tiles.n_blocks, tiles.steps,
+        *address(batch.mask), n_rows, n_labels, tiles.n_blocks, tiles.steps,
         0 if inputs.labels is None else inputs.labels.numel(),
         first, second, terms.alpha, terms.beta, terms.mu, scale,
         KIND=terms.kind, GAMMA=terms.gamma, GAMMA_NEGATIVE=terms.gamma_negative,
         BITS=inputs.bits, HARD=inputs.hard, ROWS=tiles.rows, BLOCK=tiles.block, num_warps=WARPS,
     )  # fmt: skip
-    return total if alone else total.sum(), grad
+    return total if alone else total.sum()
 
 
 def _mass(inputs: Inputs, batch: Batch, inverse: Tensor, n_blocks: int) -> Any:

@@ -164,10 +164,12 @@ class BalancedLoss(ElementwiseLoss):
         shifted = logits if terms.shift is None else logits - terms.shift
         values = functional.elementwise(shifted, targets, self._positive, self._negative)
         if terms.inverse_counts is not None:
-            inverse = terms.inverse_counts
-            mass = targets.row_sum(inverse.expand(targets.shape), batch.mask)
+            mass = batch.document_mass
+            if mass is None:
+                mass = self.document_mass(logits, targets, batch.mask)
+            assert mass is not None
             values = values * functional.rebalanced_weight(
-                inverse, mass, self.alpha, self.beta, self.mu
+                terms.inverse_counts, mass, self.alpha, self.beta, self.mu
             )
         return weigh(values, terms.label_weight, batch)
 

@@ -125,7 +125,8 @@ class Targets:
         """Return the targets as positions of non-zero elements."""
         if self.dense is None:
             return self
-        rows, labels = self.dense.nonzero(as_tuple=True)
+        # The kernels address contiguous elements.
+        rows, labels = self.dense.nonzero().T.contiguous()
         values = None if self.dense.dtype == torch.bool else self.dense[rows, labels]
         return Targets(self.shape, rows=rows, labels=labels, values=values)
 

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.training.packed import Layout, attention, dropout, mix, tile_count
+from longtail.random_bits import mix
+from longtail.training.packed import Layout, attention, dropout, tile_count
 from longtail.training.steps import is_out_of_memory
 
 HEAD_SIZES = (16, 32, 64, 128)

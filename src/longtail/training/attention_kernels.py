@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longtail.losses.kernel_parts import mix
 from longtail.training.packed import BLOCK, lowest_kept
 
 # The kernels work in base 2, whose exponential is an instruction; Triton reads no global numbers,
@@ -23,9 +24,7 @@ LOG2E = 1.4426950408889634
 
 @triton.jit
 def _kept(numbers, seed, threshold):
-    x = (numbers ^ seed) * -1640531535 + seed
-    x = (x ^ ((x >> 15) & 0x1FFFF)) * 0x7FEB352D
-    return x >= threshold
+    return mix(numbers, seed) >= threshold
 
 
 @triton.jit

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from longtail.random_bits import mix
+
 BLOCK = 64
 """Tokens per tile of attention."""
 
@@ -63,17 +65,6 @@ class Layout:
 def tile_count(n_tokens: int, n_documents: int) -> int:
     """The largest number of tiles that these numbers of tokens and documents take, with padding."""
     return n_tokens // BLOCK + n_documents + 1
-
-
-def mix(numbers: Tensor, seed: Tensor | int) -> Tensor:
-    """Hash numbers and a seed, all int32; the Triton kernels compute the same.
-
-    Dropout uses it instead of torch's random numbers, whose arithmetic takes longer than the memory
-    traffic of the layers, and whose state all threads share.
-    """
-    # Not seed + numbers: the compiler would fold the factor into the numbers, past 32 bits.
-    x = (numbers ^ seed) * -1640531535 + seed
-    return (x ^ ((x >> 15) & 0x1FFFF)) * 0x7FEB352D
 
 
 def kept(numbers: Tensor, seed: Tensor, rate: float) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from longtail.errors import InputError, LongtailError
 from longtail.losses import MultiLabelLoss
+from longtail.random_bits import mix
 from longtail.training.devices import SHARED, Processes
 from longtail.training.encoded import (
     DeviceFeed,
@@ -27,7 +28,7 @@ from longtail.training.encoded import (
     IntArray,
     sorted_batches,
 )
-from longtail.training.packed import has_kernels, mix
+from longtail.training.packed import has_kernels
 from longtail.training.settings import Training
 from longtail.training.weights import Weights, make_optimizer
 
