@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from longtail.data import TextData
 from longtail.models import Bag, Encoder, ModelSettings, Svm
-from longtail.models.search import (
+from longtail.models.stages import (
     ALL_PAIRS,
     CHAR_NGRAMS,
     HINGE,
