@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from longtail.data import TextData
 from longtail.models import Bag, Encoder, ModelSettings, Svm
+from longtail.models.settings import Auto
 from longtail.models.stages import (
     ALL_PAIRS,
     CHAR_NGRAMS,
@@ -20,7 +21,6 @@ from longtail.models.stages import (
     SHORT_TEXT,
     asks_for_characters,
 )
-from longtail.models.settings import Auto
 
 WORDS = "word and another " * SHORT_TEXT
 HAN = "\u94dc\u4ef7\u4e0a\u6da8" * SHORT_TEXT

@@ -16,7 +16,6 @@ from longtail.cli.show import TrustRemoteCode, print_notes, print_table, stoppab
 from longtail.cli.trained import check_plans
 from longtail.errors import InputError, LongtailError
 from longtail.progress import show_progress
-from longtail.training.settings import RUNTIME
 
 if TYPE_CHECKING:
     from longtail.search import Searched
@@ -38,7 +37,7 @@ def search(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Begin no trial after this time.", rich_help_panel=RUN),
+        typer.Option(min=0.01, help="Begin no trial after this time.", rich_help_panel=RUN),
     ] = None,
     losses: Annotated[
         str | None,
@@ -71,18 +70,23 @@ def search(
     source.check_split_is_used()
     from longtail.analysis import label_warnings
     from longtail.search.space import check_settings
-    from longtail.search.study import check_new, remove_study
+    from longtail.search.study import KEPT, check_new, read_study, remove_study
     from longtail.search.study import search as run_search
 
-    if not resume:
+    if resume:
+        read_study(out)  # raises if there is none
+    else:
         check_plans([check_settings(settings, chosen.names, names)])
-        remove_study(out) if overwrite else check_new(out)
+        if not overwrite:
+            check_new(out)
     parts = source.parts(only=("train", "validation"))
     print_notes(label_warnings(parts["train"]))
+    if overwrite:
+        remove_study(out)
     arguments = source.arguments(with_split=True)
     flags = ["--out", str(out), "--resume", *(["--trust-remote-code"] if trust_remote_code else [])]
     command = shlex.join(["longtail", "search", *arguments, *flags])
-    with stoppable(command) as stop, show_progress() as progress:
+    with stoppable(command, KEPT) as stop, show_progress() as progress:
         done = run_search(
             parts["train"],
             parts["validation"],
@@ -108,10 +112,9 @@ def search(
         errors = [trial.error for trial in done.trials if trial.error]
         why = f"The last one: {errors[-1]}" if errors else "Allow more --minutes."
         raise LongtailError(f"no trial was completed. {why}")
-    runtime = {name: value for name, value in settings.items() if name in RUNTIME}
     run = out.with_name(f"{out.resolve().name}-best")
     to_train = ["--recipe", str(out / "best.yaml"), "--out", str(run)]
-    words = ["longtail", "train", *arguments, *to_train, *command_line(runtime, {})]
+    words = ["longtail", "train", *arguments, *to_train, *command_line(done.runtime, {})]
     typer.echo(f"Train with the best settings: {shlex.join(words)}")
 
 

@@ -41,6 +41,8 @@ class Searched:
     """None: no trial was completed."""
     settings: Settings | None
     """The best flat settings, which `BEST` holds."""
+    runtime: Settings
+    """The device and other settings that belong to a run, not to a recipe."""
     table: Table
     """All trials."""
     top: Table
@@ -74,7 +76,8 @@ def write_results(
         files.append(FIGURE)
     paths = tuple(folder.path / name for name in files)
     top = trial_table(outcomes, best, space, objective, most=MOST_SHOWN)
-    return Searched(tuple(outcomes), best, settings, table, top, paths, stopped)
+    runtime = {name: value for name, value in space.base.items() if name in RUNTIME}
+    return Searched(tuple(outcomes), best, settings, runtime, table, top, paths, stopped)
 
 
 def best_settings(space: Space, best: Outcome) -> Settings:

@@ -123,7 +123,7 @@ def make_space(
     for key, values in searched.items():
         start = references[key]
         if isinstance(values, Grid) and values.times is not None:
-            start = _significant(start / references[values.times])
+            start = _significant(start / references[values.times], 6)
         searched[key] = _including(values, start, first, key)
     space = Space(base, searched, references, names, constants, first)
     if names:
@@ -244,9 +244,9 @@ def _suggest(trial: Trial, name: str, values: Searched) -> Any:
     return _significant(trial.suggest_float(name, values.low, values.high, log=values.log))
 
 
-def _significant(value: float) -> float:
-    """Three significant digits: what is trained with is what a recipe and a table say."""
-    return float(f"{value:.3g}")
+def _significant(value: float, digits: int = 3) -> float:
+    """Round, so that a trial is trained with exactly what tables and recipes say."""
+    return float(f"{value:.{digits}g}")
 
 
 def _product(factor: float, reference: float, default: Any) -> int | float:

@@ -33,6 +33,7 @@ from longtail.training.settings import RUNTIME
 
 RECORD = "study.json"
 N_TRIALS = 50
+KEPT = "Finished trials are kept, and finished folds of the one in progress."
 OnSpace = Callable[[Space], None]
 OnTrial = Callable[[Outcome, Outcome | None], None]
 
@@ -82,7 +83,7 @@ def search(
         "fixed": sorted(fixed),
         "losses": None if losses is None else list(losses),
     }
-    earlier = _read(path) if resume else None
+    earlier = read_study(path) if resume else None
     if earlier is None:
         check_new(path)
     else:
@@ -135,7 +136,7 @@ def _opened(folder: Path, record: Mapping[str, Any]) -> Iterator[Workspace]:
         workspace.close()
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def read_study(folder: Path) -> dict[str, Any]:
     """What a study was started with."""
     if not Workspace.is_one(folder):
         raise DataError(f"there is no study to resume in {folder}. Leave out --resume to begin.")

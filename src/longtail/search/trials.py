@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import optuna
@@ -74,6 +75,21 @@ def outcome_of(trial: FrozenTrial, n_folds: int) -> Outcome:
     )
 
 
+class MedianOfFold(optuna.pruners.BasePruner):
+    """Prunes a trial that is below the median of the complete ones after the same fold.
+
+    Optuna's MedianPruner takes the best value of all folds so far: where the first fold is easier
+    than the others, it would prune after that fold only.
+    """
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        step, values = trial.last_step, trial.intermediate_values
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if step is None or len(complete) < BEFORE_PRUNING:
+            return False
+        return values[step] < median(other.intermediate_values[step] for other in complete)
+
+
 class Trials:
     """The trials in a folder that this process has locked."""
 
@@ -90,7 +106,7 @@ class Trials:
                 storage=JournalStorage(backend),
                 study_name="search",
                 direction="maximize",
-                pruner=optuna.pruners.MedianPruner(n_startup_trials=BEFORE_PRUNING),
+                pruner=MedianOfFold(),
                 load_if_exists=True,
             )
 
