@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from longtail.search.study import RECORD
-
 from .conftest import Command, child, wait_for
 
+pytest.importorskip("optuna", reason="needs the extra search")
 FAST = ("--model", "bag", "--folds", 2, "--thresholds", "global", "--losses", "bce,db")
 
 
@@ -127,7 +126,7 @@ def test_overwrite_removes_only_a_study(longtail: Command, folder: Path, tmp_pat
     longtail.ok(*search)
     longtail.fails("--overwrite", *search)
     longtail.ok(*search, "--overwrite", "--random-state", 1)
-    assert json.loads((study / RECORD).read_text())["settings"]["random_state"] == 1
+    assert json.loads((study / "study.json").read_text())["settings"]["random_state"] == 1
     (study / "notes.txt").write_text("mine")
     longtail.fails("notes.txt", *search, "--overwrite")
     assert (study / "best.yaml").is_file()

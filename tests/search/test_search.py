@@ -18,7 +18,7 @@ from longtail.corpora.newswire import load
 from longtail.errors import DataError, InputError
 from longtail.progress import Progress
 from longtail.reproduce import read_recipe
-from longtail.search import Searched, search
+from longtail.search import SearchResult, search
 from longtail.search.trials import JOURNAL, LOCK, Trials
 from longtail.thresholds.cuts import combine
 from longtail.training.interrupt import Stop
@@ -30,12 +30,12 @@ SVM = {"model": "svm", "folds": 3, "thresholds": "global"}
 BAG = {"model": "bag", "folds": 2, "thresholds": "global"}
 
 
-def study(folder: Path, settings: dict[str, Any], **more: Any) -> Searched:
+def study(folder: Path, settings: dict[str, Any], **more: Any) -> SearchResult:
     more = {"trials": 3, "progress": None, "note": lambda text: None} | more
     return search(TRAIN, VALIDATION, folder=folder, settings=settings, **more)
 
 
-def plain(done: Searched) -> list[tuple[Any, ...]]:
+def plain(done: SearchResult) -> list[tuple[Any, ...]]:
     """What must be the same in two studies: all but the times."""
     trials = [trial for trial in done.trials if trial.counts]
     return [(t.state, t.value, t.f1, t.folds, dict(t.settings)) for t in trials]

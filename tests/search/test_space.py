@@ -113,6 +113,12 @@ def test_flags_fix_settings_and_constants() -> None:
     assert first["epochs"] == 2 and first["loss_settings"]["gamma"] == 1
 
 
+def test_a_constant_may_belong_to_the_named_losses_only() -> None:
+    settings = {"model": "bag", "loss_settings": {"margin": 0.02}}
+    space = space_of(settings, {"margin"}, ["asl"])
+    assert first_of(space)["loss_settings"]["margin"] == 0.02 and "margin" not in space.to_dict()
+
+
 def test_a_hidden_layer_is_searched_like_a_network() -> None:
     assert set(space_of({"model": "bag"}).settings) == {"C", "char_ngrams"}
     network = {"char_ngrams", "learning_rate", "head_learning_rate", "epochs"}

@@ -18,7 +18,7 @@ from longtail.errors import InputError, LongtailError
 from longtail.progress import show_progress
 
 if TYPE_CHECKING:
-    from longtail.search import Searched
+    from longtail.search import SearchResult
     from longtail.search.space import Space
     from longtail.search.trials import Outcome
 
@@ -134,7 +134,7 @@ def _print_trial(trial: Outcome, best: Outcome | None) -> None:
     typer.echo(line, err=True)
 
 
-def _show(done: Searched) -> None:
+def _show(done: SearchResult) -> None:
     n_shown, n_all = len(done.top.rows), len(done.trials)
     title = "Trials" if n_shown == n_all else f"The best {n_shown} of {n_all} trials"
     # Wide enough that a table is not truncated in a pipe.

@@ -128,8 +128,10 @@ class Bag(ModelSettings):
         return stages.path(replace(self, C=stages.DEFAULT_C, loss=loss)) if is_open else []
 
     def searched(self) -> dict[str, Searched]:
-        without = "C" if self.hidden else ""
-        return {name: values for name, values in super().searched().items() if name != without}
+        searched = super().searched()
+        if self.hidden:
+            del searched["C"]  # it has no effect
+        return searched
 
     @property
     def trains_in_steps(self) -> bool:

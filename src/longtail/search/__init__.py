@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from longtail.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from longtail.search.results import Searched
+    from longtail.search.results import SearchResult
     from longtail.search.study import search
 
-__all__ = ["Searched", "check_extra", "search"]
+__all__ = ["SearchResult", "check_extra", "search"]
 
 
 def check_extra() -> None:

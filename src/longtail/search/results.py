@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import optuna
 from longtail.report.figures.importance import plot_importances
 from longtail.report.table import NONE, Cell, Strong, Table, pair_cell, plural, to_markdown
 from longtail.runs.workspace import Workspace
-from longtail.search.space import LOSS, Settings, Space
+from longtail.search.space import CONSTANTS, LOSS, Settings, Space
 from longtail.search.trials import Outcome, Trials
 from longtail.thresholds import Objective
 from longtail.training.interrupt import StoppedError
@@ -33,7 +32,7 @@ NAMES: dict[Objective, str] = {
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchResult:
     """The trials of a study, and the files that were written."""
 
     trials: tuple[Outcome, ...]
@@ -58,7 +57,7 @@ def write_results(
     space: Space,
     objective: Objective,
     stopped: StoppedError | None,
-) -> Searched:
+) -> SearchResult:
     """Write the table, the figure and the recipe to the folder of the study."""
     outcomes, best = trials.outcomes(), trials.best()
     table = trial_table(outcomes, best, space, objective)
@@ -77,7 +76,7 @@ def write_results(
     paths = tuple(folder.path / name for name in files)
     top = trial_table(outcomes, best, space, objective, most=MOST_SHOWN)
     runtime = {name: value for name, value in space.base.items() if name in RUNTIME}
-    return Searched(tuple(outcomes), best, settings, runtime, table, top, paths, stopped)
+    return SearchResult(tuple(outcomes), best, settings, runtime, table, top, paths, stopped)
 
 
 def best_settings(space: Space, best: Outcome) -> Settings:
@@ -106,14 +105,17 @@ def _recipe(
 
 
 def importances_of(study: optuna.Study) -> dict[str, float]:
-    """The share of each searched setting in reaching the best trials; empty with few trials."""
+    """The share of the settings that all complete trials have; empty with few of either.
+
+    By fANOVA: Optuna's default also rates constants that only some losses have, but by 11 trials
+    on Reuters it gave these 98 %, and the loss and C nothing.
+    """
     complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if len(complete) < ENOUGH_TRIALS:
         return {}
-    with warnings.catch_warnings():
-        # It warns of constants that few trials had: expected, as each belongs to some losses.
-        warnings.simplefilter("ignore", UserWarning)
-        return dict(optuna.importance.get_param_importances(study))
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return {name: float(share) for name, share in shares.items()} if len(shares) > 1 else {}
 
 
 def trial_table(
@@ -156,7 +158,7 @@ def trial_table(
 def describe(outcome: Outcome) -> str:
     """What became of a trial, and its settings, on one line."""
     settings = outcome.settings
-    words = [f"{k}={_shown(v)}" for k, v in settings.items() if k not in (LOSS, "loss_settings")]
+    words = [f"{k}={_shown(v)}" for k, v in settings.items() if k not in (LOSS, CONSTANTS)]
     words += [_loss(settings)] if LOSS in settings else []
     value = "" if outcome.value is None else f"{100 * outcome.value:.2f} "
     state = "" if outcome.state == "complete" else f"{_state(outcome)} "
@@ -171,7 +173,7 @@ def _state(outcome: Outcome) -> str:
 
 
 def _loss(settings: Mapping[str, Any], with_constants: bool = True) -> str:
-    constants = (with_constants and settings.get("loss_settings")) or {}
+    constants = (with_constants and settings.get(CONSTANTS)) or {}
     shown = [f"{name}={_shown(value)}" for name, value in constants.items()]
     return " ".join([str(settings.get(LOSS, NONE)), *shown])
 

@@ -20,7 +20,7 @@ from longtail.settings import Grid, Range, Searched
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
-LOSS = "loss"
+LOSS, CONSTANTS = "loss", "loss_settings"
 MANY = 1_000_000
 Settings = dict[str, Any]
 """Flat settings, as in a recipe."""
@@ -57,12 +57,12 @@ class Space:
             settings |= self.with_loss(loss)
             for constant, values in self.constants[loss].items():
                 value = _suggest(trial, self.key(loss, constant), values)
-                settings["loss_settings"] = {**settings["loss_settings"], constant: value}
+                settings[CONSTANTS] = {**settings[CONSTANTS], constant: value}
         return settings
 
     def searched_of(self, settings: Settings) -> Settings:
         """Those settings of a trial that may differ from the others'."""
-        names = [*self.settings, *((LOSS, "loss_settings") if self.losses else ())]
+        names = [*self.settings, *((LOSS, CONSTANTS) if self.losses else ())]
         return {name: settings[name] for name in names}
 
     @property
@@ -72,7 +72,7 @@ class Space:
 
     def with_loss(self, loss: str) -> Settings:
         """The loss and the constants that are given."""
-        return {LOSS: loss, "loss_settings": self.base.get("loss_settings") or {}}
+        return {LOSS: loss, CONSTANTS: self.base.get(CONSTANTS) or {}}
 
     def key(self, loss: str, constant: str) -> str:
         """The name of a constant in the study: losses with the same values for it share it."""
@@ -106,7 +106,8 @@ def make_space(
         n_documents: of the training part, which determines the epochs of an encoder.
     """
     base = _flat(settings)
-    plan = plan_of(base, n_documents)
+    # Constants are checked with the losses that they are meant for.
+    plan = plan_of({k: v for k, v in base.items() if k != CONSTANTS}, n_documents)
     searched = {k: values for k, values in plan.model.searched().items() if k not in fixed}
     references = plan.resolved().training.to_dict() | plan.model.to_dict()
     names = _losses(base, plan, fixed, losses)
@@ -176,13 +177,11 @@ def _losses(
         if losses:
             raise InputError(f"--losses has no effect on the model {plan.kind}. Leave it out.")
         return ()
-    own = set(base.get("loss_settings") or {}) - set(fixed)
+    own = set(base.get(CONSTANTS) or {}) - set(fixed)
     is_kept = LOSS in fixed or bool(own)
     if losses is None:
-        by_default = [name for name, row in LOSSES.items() if row.published]
-        by_default = [name for name in by_default if not LOSSES[name].is_ablation]
-        further = [name for name in plan.model.further_losses if name not in by_default]
-        return (str(plan.loss),) if is_kept else (*by_default, *further)
+        paper = [k for k, row in LOSSES.items() if row.published and not row.is_ablation]
+        return (str(plan.loss),) if is_kept else (*paper, *plan.model.further_losses)
     names = tuple(dict.fromkeys(known_name("loss", name, LOSSES) for name in losses))
     if is_kept and names != (plan.loss,):
         why = "--loss" if LOSS in fixed else f"its constants ({', '.join(sorted(own))})"
@@ -199,7 +198,7 @@ def _with_first_loss(space: Space, plan: Plan) -> Space:
     first: dict[str, Any] = {**space.first}
     if len(space.losses) > 1:
         first[LOSS] = loss
-    starts = {**LOSSES[loss].constants, **plan.loss_settings}
+    starts = {**LOSSES[loss].constants, **(space.base.get(CONSTANTS) or {})}
     # A value beyond the bounds widens them for all losses that share them.
     keys = {name: space.key(loss, name) for name in space.constants[loss]}
     wider = {

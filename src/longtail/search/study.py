@@ -24,7 +24,7 @@ from longtail.data import TextData
 from longtail.errors import DataError, InputError, warn
 from longtail.progress import Watch, watching
 from longtail.runs.workspace import Workspace, differences
-from longtail.search.results import Searched, write_results
+from longtail.search.results import SearchResult, write_results
 from longtail.search.scoring import Scorer
 from longtail.search.space import Space, make_space
 from longtail.search.trials import WORK, Outcome, Trials
@@ -55,7 +55,7 @@ def search(
     begun: OnSpace = lambda space: None,
     watch: OnTrial = lambda outcome, best: None,
     trust_remote_code: bool = False,
-) -> Searched:
+) -> SearchResult:
     """Search for the settings with the best F1 on held-out documents.
 
     The folder receives the study, a table of its trials, a figure of what mattered, and the best
@@ -156,9 +156,8 @@ def _continued(earlier: dict[str, Any], now: dict[str, Any], folder: Path) -> di
     before = Arguments().to_dict() | earlier["settings"]
     given = now["settings"]
     changed = differences({name: before.get(name) for name in given}, given, ignored=RUNTIME)
-    for name in set(now["fixed"]) - set(earlier["fixed"]) - set(RUNTIME):
-        if name in earlier["searched"]:
-            changed.append(f"{name} was searched, now it is fixed")
+    fixed = [name for name in now["fixed"] if name in earlier["searched"]]
+    changed += [f"{name} was searched, now it is fixed" for name in fixed]
     if now["losses"] is not None and now["losses"] != earlier["losses"]:
         changed += differences({"losses": earlier["losses"]}, {"losses": now["losses"]})
     if changed:
