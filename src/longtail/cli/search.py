@@ -14,7 +14,7 @@ from longtail.cli.flags import MODEL, RUN, command_line
 from longtail.cli.reading import Source, reads_data
 from longtail.cli.show import TrustRemoteCode, print_notes, print_table, stoppable
 from longtail.cli.trained import check_plans
-from longtail.errors import InputError, LongtailError
+from longtail.errors import InputError, LongtailError, printable
 from longtail.progress import show_progress
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _print_trial(trial: Outcome, best: Outcome | None) -> None:
     line = f"trial {trial.number}: {describe(trial)}"
     if best is not None and best.number == trial.number:
         line += " (best so far)"
-    typer.echo(line, err=True)
+    typer.echo(printable(line), err=True)
 
 
 def _show(done: SearchResult) -> None:
