@@ -106,6 +106,7 @@ def test_a_resumed_study_is_that_of_one_call(tmp_path: Path) -> None:
     assert study(tmp_path / "parts", {}, trials=1, resume=True).trials[1].state == "complete"
     resumed = study(tmp_path / "parts", {}, trials=5, resume=True)
     assert len(resumed.trials) == 5 and plain(resumed) == plain(whole)
+    assert len({str(trial.settings) for trial in resumed.trials}) == 5, "no trial is repeated"
     assert plain(study(tmp_path / "again", SVM, trials=5)) == plain(whole), "the same seed"
     other = study(tmp_path / "other", {**SVM, "random_state": 1}, trials=5)
     assert plain(other) != plain(whole)
