@@ -30,7 +30,7 @@ import scipy.sparse as sp
 
 from longtail import Bag, LongTailClassifier, TextData, load_data
 from longtail.data.documents import ReadReport
-from longtail.models.search import HINGE, asks_for_characters
+from longtail.models.stages import HINGE, asks_for_characters
 from longtail.report.table import Table, to_markdown
 
 PATH = (0.1, 0.32, 1.0, 3.2, 10.0)

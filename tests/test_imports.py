@@ -10,7 +10,7 @@ import pytest
 
 import longtail
 
-HEAVY = ("torch", "transformers", "sklearn", "scipy", "matplotlib", "requests")
+HEAVY = ("torch", "transformers", "sklearn", "scipy", "matplotlib", "optuna", "requests")
 
 
 def loaded_by(code: str) -> set[str]:
@@ -36,7 +36,8 @@ except SystemExit as stop:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["train", "--help"], ["corpus", "--help"]]
+    "arguments",
+    [["--help"], ["--version"], ["train", "--help"], ["search", "--help"], ["corpus", "--help"]],
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert loaded_by(HELP.format(arguments=arguments)) == set()

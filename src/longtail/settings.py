@@ -1,6 +1,7 @@
 """Settings as documented dataclasses, with scikit-learn's `get_params` and `set_params`.
 
-One declaration makes an argument of the estimator, a key of a recipe and a flag of the command.
+One declaration makes an argument of the estimator, a key of a recipe, a flag of the command, and
+the values that `longtail search` tries.
 """
 
 from __future__ import annotations
@@ -12,9 +13,33 @@ from typing import Any, Self
 from longtail.errors import InputError, UnknownNameError
 
 
-def setting(default: Any, text: str, *, common: bool = False) -> Any:
+@dataclass(frozen=True)
+class Grid:
+    """Values of a setting to search."""
+
+    values: tuple[Any, ...]
+    times: str | None = None
+    """The values are factors of this setting, which may be the default of the same one."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers from `low` to `high` to search, evenly or, with `log`, by orders of magnitude."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+Searched = Grid | Range
+
+
+def setting(
+    default: Any, text: str, *, common: bool = False, searched: Searched | None = None
+) -> Any:
     """A dataclass field with its help text; only `--help-all` lists it unless `common`."""
-    return field(default=default, metadata={"help": text, "common": common})
+    metadata = {"help": text, "common": common, "searched": searched}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(repr=False)
@@ -61,6 +86,12 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, for JSON."""
         return dataclasses.asdict(self)
+
+
+def searched_fields(kind: type[Settings]) -> dict[str, Searched]:
+    """Return what a search tries for the fields of a settings class that have it."""
+    values = {item.name: item.metadata.get("searched") for item in dataclasses.fields(kind)}
+    return {name: searched for name, searched in values.items() if searched is not None}
 
 
 def field_names(kind: type[Settings]) -> set[str]:

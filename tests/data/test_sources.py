@@ -39,6 +39,24 @@ def test_a_folder_of_parts(tmp_path: Path, suffix: str, names: str) -> None:
     assert parts["test"].Y.sum(axis=0).tolist() == [[0, 0, 3]]
 
 
+def test_files_of_parts_that_are_not_asked_for_stay_closed(tmp_path: Path) -> None:
+    write_data(numbered(20), tmp_path / "train.jsonl")
+    (tmp_path / "test.jsonl").write_text("not JSON")
+    with pytest.raises(DataError, match=r"test\.jsonl"):
+        load_data(tmp_path)
+    parts = load_data(tmp_path, parts=["train", "validation"])
+    assert sizes(parts) == {"train": 18, "validation": 2}
+    # Of a file that is read whole, all labels are columns, as if all parts were asked for.
+    labels = TextData.from_lists([f"text {k}" for k in range(40)], [[f"l{k}"] for k in range(40)])
+    write_data(labels, tmp_path / "whole.jsonl")
+    whole, some = (
+        load_data(tmp_path / "whole.jsonl", parts=names)
+        for names in (["train", "validation", "test"], ["train"])
+    )
+    assert list(some) == ["train"] and some["train"].label_names == whole["train"].label_names
+    assert some["train"].texts == whole["train"].texts
+
+
 SHARDS = [f"train-{k:05d}-of-00012.jsonl" for k in range(12)]
 
 

@@ -1,4 +1,4 @@
-"""`fit_plans`: fit one model, or a blend of several on the same folds.
+"""`fit_plans`: split into folds, and fit one model, or a blend of several on the same folds.
 
 TF-IDF and an encoder make different errors. Like the thresholds, the weight of each is fitted on
 documents that it was not trained on.
@@ -48,6 +48,21 @@ def fit_plans(
     run = run or Run()
     note_unknown_labels(data, plans[0].label_texts, run.note)
     folded = FoldedData.split(plans[0], data, validation, run.only_fold)
+    whole = fit_folded(plans, folded, run, objective=objective, as_logits=as_logits)
+    if whole is None:
+        return None
+    return dataclasses.replace(whole, half=_half(whole, folded, run))
+
+
+def fit_folded(
+    plans: Sequence[Plan],
+    folded: FoldedData,
+    run: Run,
+    *,
+    objective: Objective,
+    as_logits: bool = True,
+) -> Fitted | None:
+    """Fit all plans on given folds; arguments as for `fit_plans`."""
     fitted, trials = [], []
     for number, plan in enumerate(plans):
         plan_run = _member_run(run, number, len(plans))
@@ -63,7 +78,7 @@ def fit_plans(
     whole = members[0]
     if len(members) > 1 or (as_logits and whole.ensemble.scale == "margin"):
         whole = blend(members)
-    return dataclasses.replace(whole, trials=tuple(trials), half=_half(whole, folded, run))
+    return dataclasses.replace(whole, trials=tuple(trials))
 
 
 def _half(whole: Fitted, folded: FoldedData, run: Run) -> Half | None:

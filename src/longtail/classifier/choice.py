@@ -25,7 +25,7 @@ from longtail.data import TextData
 from longtail.metrics import average_precision
 from longtail.models import ModelSettings, build_model
 from longtail.models.base import FitContext, Floats
-from longtail.models.search import learn_alike
+from longtail.models.stages import learn_alike
 from longtail.progress import Progress
 from longtail.thresholds import Objective, cross_validated_score
 

@@ -56,6 +56,8 @@ class Run:
     note: Callable[[str], None] = warn
     stop: Stop = NEVER
     trust_remote_code: bool = False
+    after_fold: Callable[[int, Fitted], None] | None = None
+    """Called after each fold with the models and scores so far; may raise to stop the fit."""
 
 
 class Trial(NamedTuple):
@@ -201,23 +203,31 @@ def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
     if run.only_fold is not None:
         fit.fit_fold(run.only_fold)
         return None
-    models, knowns, pieces = [], [], []
+    models, knowns, pieces = list[TextModel](), list[NDArray[np.bool_]](), list[Any]()
+
+    def fitted() -> Fitted:
+        """The models and scores of the folds so far, in the order of the documents."""
+        rows = np.concatenate([folded.held_out_rows(fold) for fold in range(len(pieces))])
+        order = np.argsort(rows)
+        if sp.issparse(pieces[0]):
+            scores = sp.vstack(pieces, format="csr")[order]
+        else:
+            scores = np.ma.concatenate(pieces)[order]  # type: ignore[no-untyped-call]
+        sizes = (len(models),)
+        ensemble = Ensemble(models, np.stack(knowns), sizes, scale=models[0].scale)
+        held_out = folded.data.select(rows[order])
+        fold_of = folded.fold_of[rows[order]] if plan.folds > 1 else None
+        return Fitted(ensemble, scores, held_out, fold_of, (plan,))
+
     for fold in range(plan.folds):
         model, known = fit.fit_fold(fold)
         pieces.append(fit.held_out_scores(fold, model, known))
         models.append(model)
         knowns.append(known)
-    # Restore the order of the documents.
-    rows = np.concatenate([folded.held_out_rows(fold) for fold in range(plan.folds)])
-    order = np.argsort(rows)
-    if sp.issparse(pieces[0]):
-        scores = sp.vstack(pieces, format="csr")[order]
-    else:
-        scores = np.ma.concatenate(pieces)[order]  # type: ignore[no-untyped-call]
-    sizes = (len(models),)
-    ensemble = Ensemble(models, np.stack(knowns), sizes, scale=models[0].scale).merged()
-    held_out, fold_of = folded.data.select(rows[order]), folded.fold_of
-    return Fitted(ensemble, scores, held_out, fold_of if plan.folds > 1 else None, (plan,))
+        if run.after_fold is not None:
+            run.after_fold(fold, fitted())
+    whole = fitted()
+    return dataclasses.replace(whole, ensemble=whole.ensemble.merged())
 
 
 def fit_half(plan: Plan, halved: FoldedData, run: Run) -> Any:

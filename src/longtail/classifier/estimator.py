@@ -17,13 +17,13 @@ from longtail.classifier.blend import fit_plans
 from longtail.classifier.crossfit import Fitted, Run
 from longtail.classifier.held_out import Facts, choose_thresholds
 from longtail.classifier.hub import find_model, push_classifier
-from longtail.classifier.inputs import as_text_data, validation_part
+from longtail.classifier.inputs import as_text_data, with_validation
 from longtail.classifier.loading import load_classifier
 from longtail.classifier.plan import Plan, fingerprint, make_plans, plain_params, to_plain
 from longtail.classifier.prediction import PredictionMixin, Texts
 from longtail.classifier.saving import write_files
 from longtail.classifier.work import open_work
-from longtail.data import TextData, split
+from longtail.data import TextData
 from longtail.data.hashes import text_hashes
 from longtail.errors import InputError, warn
 from longtail.evaluation import Evaluation, evaluate
@@ -192,12 +192,7 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         for plan in plans:
             # Detect wrong label weights now rather than after all texts are encoded.
             plan.new_loss(data.stats())
-        if validation is not None:
-            validation = validation_part(validation, data, note)
-        elif plans[0].folds == 1:
-            share = float(self.validation_fraction)
-            shares = (1 - share, share)
-            data, validation = split(data, shares, random_state=self.random_state)
+        data, validation = with_validation(data, validation, params, plans[0].folds, note)
         path = None if folder is None else Path(folder)
         joins = resume or only_fold is not None
         prints = fingerprint(plans, data, validation)

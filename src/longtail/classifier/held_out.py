@@ -25,6 +25,7 @@ from longtail.thresholds import (
     cross_validated_decisions,
     fit_thresholds,
 )
+from longtail.thresholds.scales import Scale
 
 # A label with fewer training documents has "few"; example labels that are named.
 FEW, N_EXAMPLES = 10, 3
@@ -152,14 +153,7 @@ def choose_thresholds(
     """Choose thresholds by the estimator's parameters, and evaluate them by cross-validation."""
     # Cross-fitting also trains on the validation part.
     trained = data.stats() if fitted.fold_of is None else fitted.held_out.stats()
-    rule: dict[str, Any] = {
-        "label_counts": trained.label_counts,
-        "objective": params["objective"],
-        "scale": fitted.ensemble.scale,
-        "random_state": params["random_state"],
-        "min_labels": params["min_labels"],
-        "max_labels": params["max_labels"],
-    }
+    rule = threshold_rule(params, trained, fitted.ensemble.scale)
     likely, folds = likely_pairs(fitted), fitted.fold_of
     scores, truth = likely.scores, likely.held_out.truth
     thresholds = fit_thresholds(scores, truth, method=params["thresholds"], folds=folds, **rule)
@@ -189,6 +183,22 @@ def choose_thresholds(
         label_counts=label_counts,
     )
     return thresholds, facts
+
+
+def threshold_rule(params: Mapping[str, Any], trained: LabelStats, scale: Scale) -> dict[str, Any]:
+    """Arguments of `fit_thresholds` other than the method, by the estimator's parameters."""
+    names = ("objective", "random_state", "min_labels", "max_labels")
+    rule = {name: params[name] for name in names}
+    return {"label_counts": trained.label_counts, "scale": scale, **rule}
+
+
+def held_out_f1(fitted: Fitted, rule: Mapping[str, Any]) -> CrossValidatedF1:
+    """F1 on held-out documents, with thresholds chosen on others of them."""
+    part = likely_pairs(fitted)
+    decisions = cross_validated_decisions(part.scores, part.held_out.truth, **rule)
+    counts = count(fitted.held_out.truth, decisions)
+    f1 = [precision_recall_f1(counts, average).f1 for average in ("micro", "macro")]
+    return CrossValidatedF1(*f1)
 
 
 def likely_pairs(fitted: Fitted) -> Fitted:
@@ -254,11 +264,8 @@ def _half_score(fitted: Fitted, rule: Mapping[str, Any]) -> HalfScore | None:
         return None
     rows = np.flatnonzero(fitted.fold_of == 0)
     held_out = fitted.held_out.select(rows)
-    results = []
-    for scores in (fitted.half.scores, fitted.scores[rows]):
-        part = likely_pairs(dataclasses.replace(fitted, scores=scores, held_out=held_out))
-        decisions = cross_validated_decisions(part.scores, part.held_out.truth, **rule)
-        counts = count(held_out.truth, decisions)
-        f1 = [precision_recall_f1(counts, average).f1 for average in ("micro", "macro")]
-        results.append(CrossValidatedF1(*f1))
+    results = [
+        held_out_f1(dataclasses.replace(fitted, scores=scores, held_out=held_out), rule)
+        for scores in (fitted.half.scores, fitted.scores[rows])
+    ]
     return HalfScore(fitted.half.n_documents, len(fitted.fold_of) - len(rows), *results)

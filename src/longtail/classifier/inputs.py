@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.checks import has_surrogate, replace_surrogates
-from longtail.data import TextData
+from longtail.data import TextData, split
 from longtail.errors import InputError, shown, warn
 from longtail.metrics.inputs import known_labels
 
@@ -237,6 +237,23 @@ def _names(row: int, labels: Any) -> list[str] | None:
             )
         names.append(str(name))
     return names
+
+
+def with_validation(
+    data: TextData,
+    validation: TextData | None,
+    params: Mapping[str, Any],
+    folds: int,
+    note: Callable[[str], None],
+) -> tuple[TextData, TextData | None]:
+    """The training and the validation part; with one fold, split off if none is given."""
+    if validation is not None:
+        return data, validation_part(validation, data, note)
+    if folds > 1:
+        return data, None
+    share = float(params["validation_fraction"])
+    train, held_out = split(data, (1 - share, share), random_state=params["random_state"])
+    return train, held_out
 
 
 def validation_part(value: Any, data: TextData, note: Callable[[str], None]) -> TextData:

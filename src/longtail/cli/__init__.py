@@ -17,6 +17,7 @@ from longtail.cli.export import export
 from longtail.cli.predict import predict
 from longtail.cli.report import report
 from longtail.cli.reproduce import reproduce
+from longtail.cli.search import search
 from longtail.cli.serve import serve
 from longtail.cli.show import print_table
 from longtail.cli.train import train
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command()(data.stats)
 app.command()(train)
+app.command()(search)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(explain)

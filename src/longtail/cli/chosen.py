@@ -44,6 +44,11 @@ class Chosen:
     recipe: str | None
 
     @property
+    def names(self) -> set[str]:
+        """The settings, and the constants of the loss, that flags give."""
+        return {*self.flags, *self.loss_settings}
+
+    @property
     def is_plain(self) -> bool:
         """Whether the default model is trained."""
         return self.recipe is None and "model" not in self.flags

@@ -21,7 +21,7 @@ import typer
 
 from longtail.cli.flags import Verb, command_line, flag, given_flags, option, parse_settings, takes
 from longtail.cli.show import print_notes
-from longtail.data.documents import ReadOptions, ReadReport
+from longtail.data.documents import PARTS, ReadOptions, ReadReport
 from longtail.errors import DataError, InputError, UnknownNameError
 from longtail.progress import show_progress
 from longtail.runs.files import read_regular, write_text
@@ -84,12 +84,14 @@ class Source:
             f"corpus name: {names}."
         )
 
-    def parts(self, needed: tuple[str, ...] = ()) -> dict[str, TextData]:
-        """The train, validation and test parts."""
+    def parts(
+        self, needed: tuple[str, ...] = (), only: tuple[str, ...] = PARTS
+    ) -> dict[str, TextData]:
+        """The train, validation and test parts, or `only` some: files of others stay closed."""
         from longtail.data import load_data
 
         if self._is_corpus():
-            parts = self._corpus()
+            parts = {name: part for name, part in self._corpus().items() if name in only}
         else:
             parts = self._read(
                 load_data,
@@ -97,6 +99,7 @@ class Source:
                 split_method=self.split_method,
                 random_state=self.split_seed,
                 min_count=self.min_count,
+                parts=only,
                 **self.options,
             )
         for part in needed:

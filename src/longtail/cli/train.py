@@ -176,7 +176,7 @@ def _begin(
         raise DataError(f"there is nothing to resume in {out}. Leave out --resume to start.")
     _check_free(out, overwrite)
     if exists:
-        _remove(folder)
+        Workspace.open(folder).remove_alone()
     record = {"key": uuid.uuid4().hex, "settings": settings}
     work = Workspace.begin(folder, {RECORD: json.dumps(record, indent=2)}, join=joins)
     started = _read_record(work)
@@ -197,19 +197,6 @@ def _check_free(out: Path, overwrite: bool) -> None:
     check_out(out)
     if read_config(whole_folder(out)) is not None and not overwrite:
         raise DataError(f"{out} holds a trained model. Replace it with --overwrite.")
-
-
-def _remove(folder: Path) -> None:
-    """Remove an unfinished training; raises if the folder holds files of the user."""
-    work = Workspace.open(folder)
-    work.lock()
-    others = work.others()
-    if others:
-        raise DataError(
-            f"{folder} holds a file that longtail did not write ({others[0]}). Move it, then try "
-            "again."
-        )
-    work.remove()
 
 
 def _abandon(work: Workspace, new: Path | None) -> None:

@@ -109,6 +109,7 @@ def load_data(
     split_method: str = DEFAULT_SPLIT,
     random_state: int = 0,
     min_count: int = 0,
+    parts: Sequence[str] = PARTS,
     report: ReadReport | None = None,
     progress: OnProgress = ignore,
     **options: Any,
@@ -122,18 +123,21 @@ def load_data(
     Args:
         split_method: a name in SPLITS.
         min_count: keep only labels with at least this many training documents.
+        parts: the parts to return, among them train; files of other parts are not opened.
         source, format, report, progress, options: as for `read_data`.
     """
     settings, total = _read_options(load_data, options), report or ReadReport()
-    parts: dict[str, TextData] = {}
+    read: dict[str, TextData] = {}
     with our_errors(source):
         files = find_parts(source, format, total)
         for part in files:
+            if part and part not in parts:
+                continue
             if not part:
                 _refuse_hidden_parts(files[part])
             data, part_of = collect(files[part], settings, total, progress)
             if part or not any(part_of):
-                parts[part] = data
+                read[part] = data
             elif "" in part_of or "train" not in part_of:
                 raise DataError(
                     f"{source}: expected every document, or none, to belong to a part, and some to "
@@ -141,23 +145,24 @@ def load_data(
                 )
             else:
                 rows = np.array(part_of)
-                parts = {part: data.select(rows == part) for part in PARTS if part in part_of}
+                read = {part: data.select(rows == part) for part in PARTS if part in part_of}
     check_fields(source, settings, total)
     try:
-        if "" in parts:
-            divided = split(parts[""], SHARES, split_method, random_state)
-            parts = dict(zip(PARTS, divided, strict=True))
-        if "validation" not in parts:
-            parts["train"], parts["validation"] = split(
-                parts["train"], (0.9, 0.1), split_method, random_state
+        if "" in read:
+            divided = split(read[""], SHARES, split_method, random_state)
+            read = dict(zip(PARTS, divided, strict=True))
+        if "validation" not in read:
+            read["train"], read["validation"] = split(
+                read["train"], (0.9, 0.1), split_method, random_state
             )
     except DataError as error:
         raise DataError("\n".join([f"{source}: {error}", *total.lines()])) from error
     if min_count:
-        parts = frequent_labels(parts, min_count, total)
+        read = frequent_labels(read, min_count, total)
     warn_of_omissions(total, report)
-    names = label_union(parts.values())
-    return {part: parts[part].onto(names)[0] for part in PARTS if part in parts}
+    names = label_union(read.values())
+    # All labels of a source that was read whole, also those of a part that is not returned.
+    return {part: read[part].onto(names)[0] for part in PARTS if part in read and part in parts}
 
 
 def _read_options(reader: Callable[..., Any], options: Mapping[str, Any]) -> ReadOptions:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from longtail.errors import InputError, UnknownNameError, known_name
+from longtail.settings import Grid, Range, Searched
 
 if TYPE_CHECKING:
     from longtail.labels import LabelStats
@@ -24,6 +25,19 @@ __all__ = ["CONSTANTS", "LOSSES", "LossRow", "build_loss", "list_losses"]
 CONSTANTS: Mapping[str, Mapping[str, float]] = {
     corpus: dict(gamma=2, cb_beta=0.9, alpha=0.1, beta=10, mu=mu, kappa=0.05, lambda_=2)
     for corpus, mu in (("reuters", 0.9), ("pubmed", 0.05))
+}
+
+# What a search tries for the constants of the paper's family: from off, or a tenth, to twice or ten
+# times the paper's value; cb_beta as in Cui et al.; mu from the data, or from one to the other of
+# the paper's two.
+SEARCHED: Mapping[str, Searched] = {
+    "gamma": Range(0.0, 4.0),
+    "cb_beta": Grid((0.9, 0.99, 0.999, 0.9999)),
+    "alpha": Range(0.01, 1.0, log=True),
+    "beta": Range(1.0, 100.0, log=True),
+    "mu": Grid(("auto", 0.05, 0.25, 0.5, 0.75, 0.9)),
+    "kappa": Range(0.005, 0.5, log=True),
+    "lambda_": Range(1.0, 4.0),
 }
 
 HUANG = "Huang et al., EMNLP 2021"
@@ -44,6 +58,13 @@ class LossRow:
     needs_stats: bool = False
     published: bool = False
     """Whether CONSTANTS apply; the kappa of another loss is not the paper's."""
+    searched: Mapping[str, Searched] = field(default_factory=dict)
+    """What `longtail search` tries for the constants."""
+
+    @property
+    def is_ablation(self) -> bool:
+        """Whether it is a loss of the paper without the focal factor, which gamma=0 gives too."""
+        return self.published and self.needs_stats and not self.constants["gamma"]
 
     @property
     def module(self) -> type[MultiLabelLoss]:
@@ -67,7 +88,12 @@ def _balanced(
     if weighting == "rebalanced":
         constants |= {"alpha": 0.1, "beta": 10.0, "mu": "auto"}
     needs_stats = ntr or weighting != "none"
-    return LossRow(title, formula, paper, when, "BalancedLoss", constants, needs_stats, True)
+    searched = {key: SEARCHED[key] for key in constants if key in SEARCHED}
+    if not focal:
+        del searched["gamma"]
+    return LossRow(
+        title, formula, paper, when, "BalancedLoss", constants, needs_stats, True, searched
+    )
 
 
 LOSSES: Mapping[str, LossRow] = {
@@ -120,11 +146,18 @@ LOSSES: Mapping[str, LossRow] = {
         "asymmetric loss", "-(1-p)^g+ log p | -p_m^g- log(1-p_m), p_m = max(p-m, 0)",
         "Ridnik et al., ICCV 2021", "very many easy negatives per document", "AsymmetricLoss",
         {"gamma_positive": 1.0, "gamma_negative": 4.0, "margin": 0.05},
+        searched={
+            "gamma_positive": Range(0.0, 2.0), "gamma_negative": Range(0.0, 8.0),
+            "margin": Range(0.0, 0.1),
+        },
     ),
     "hill": LossRow(
         "Hill loss", "-(1-p')^g log p', p' = sigmoid(z-1) | (1.5-p) p^2",
         "Zhang et al., arXiv:2112.07368", "labels missing from the annotation", "HillLoss",
         {"gamma": 2.0, "margin": 1.0, "peak": 1.5},
+        searched={
+            "gamma": SEARCHED["gamma"], "margin": Range(0.0, 2.0), "peak": Range(1.0, 3.0),
+        },
     ),
     "zlpr": LossRow(
         "zero-bounded log-sum-exp pairwise rank loss",
@@ -136,17 +169,23 @@ LOSSES: Mapping[str, LossRow] = {
         "softplus(T- lse_neg(z/T-) + T+ lse_pos(-z/T+)), over labels and over documents",
         "Kobayashi, CVPR 2023", "large batches with several documents per label", "TwoWayLoss",
         {"positive_temperature": 4.0, "negative_temperature": 1.0},
+        searched={
+            "positive_temperature": Range(0.4, 40.0, log=True),
+            "negative_temperature": Range(0.1, 10.0, log=True),
+        },
     ),
     "dice": LossRow(
         "soft Dice loss", "1 - (2 sum p y + s) / (sum p^2 + sum y^2 + s)",
         "Milletari et al., 3DV 2016; Li et al., ACL 2020",
         "fine-tuning for F1 after another loss", "DiceLoss", {"smooth": 1.0},
+        searched={"smooth": Range(0.1, 10.0, log=True)},
     ),
     "logit-adjusted": LossRow(
         "logit-adjusted binary cross-entropy", "bce on z + tau logit(n/N)",
         "Menon et al., ICLR 2021",
         "macro-averaged metrics, at the cost of micro-F1", "BalancedLoss",
         {"gamma": 0.0, "weighting": "none", "kappa": 1.0}, needs_stats=True,
+        searched={"tau": Range(0.0, 2.0)},
     ),
     "squared-hinge": LossRow(
         "squared hinge loss", "max(0, 1 - z)^2 | max(0, 1 + z)^2", "Fan et al., JMLR 2008",

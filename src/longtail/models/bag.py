@@ -33,8 +33,8 @@ from longtail.models.features import TextFeatures
 from longtail.models.graphs import DenseRows, SparseRows
 from longtail.models.information import label_information
 from longtail.models.on_features import OnFeatures
-from longtail.models.search import DEFAULT_C
 from longtail.models.settings import Bag
+from longtail.models.stages import DEFAULT_C
 from longtail.progress import Progress
 from longtail.training.devices import device_of, in_threads
 from longtail.training.encoded import EncodedBags, Partial

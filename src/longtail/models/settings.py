@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from longtail.checks import check_bool, check_choice, check_integer, check_number
 from longtail.errors import InputError
-from longtail.models import search
-from longtail.models.search import Stage
-from longtail.settings import Settings, setting
+from longtail.models import stages
+from longtail.models.stages import Stage
+from longtail.settings import Grid, Range, Searched, Settings, searched_fields, setting
 from longtail.training.settings import Training
 
 if TYPE_CHECKING:
@@ -41,6 +41,15 @@ class ModelSettings(Settings):
     """The loss if none is given; None: chosen on held-out documents."""
     training_defaults: ClassVar[Mapping[str, Any]] = {}
     """This kind's defaults for fields of `Training` that are None."""
+    further_losses: ClassVar[tuple[str, ...]] = ()
+    """Losses that a search tries beside those of the paper."""
+    searched_as: ClassVar[str | None] = None
+    """The kind that a search tries in place of this one, which has nothing to search."""
+
+    def searched(self) -> dict[str, Searched]:
+        """What `longtail search` tries for settings of the model and of its training."""
+        training = searched_fields(Training) if self.trains_in_steps else {}
+        return searched_fields(type(self)) | training
 
     def stages(self, data: TextData, loss: str | None) -> list[Stage]:
         """The search over what these settings leave open; empty if they are complete."""
@@ -78,18 +87,26 @@ class Bag(ModelSettings):
         "weight_decay": 0.0,
     }
 
+    further_losses: ClassVar[tuple[str, ...]] = (stages.HINGE,)
+
     hidden: int = setting(0, "Width of a hidden layer; 0: a linear head, solved to convergence.")
     C: float | None = setting(
         None,
         "Inverse regularisation strength of a linear head; by default of bag, the best one on "
         "held-out documents.",
+        # The values that `auto` compares.
+        searched=Range(min(stages.HINGE_PATH), max(stages.PATH), log=True),
     )
     informed: bool = setting(
         True, "Linear head: regularise words that are informative about the labels less."
     )
     dropout: float = setting(0.5, "Hidden layer: dropout probability of its units.")
     ngrams: int = setting(1, "Maximum length of word n-grams.")
-    char_ngrams: int = setting(0, "Maximum length of character n-grams inside words; 0: none.")
+    char_ngrams: int = setting(
+        0,
+        "Maximum length of character n-grams inside words; 0: none.",
+        searched=Grid((0, stages.CHAR_NGRAMS)),
+    )
     min_df: int = setting(2, "Minimum document frequency of a word.")
     max_features: int = setting(200_000, "Maximum vocabulary size.")
 
@@ -108,7 +125,13 @@ class Bag(ModelSettings):
 
     def stages(self, data: TextData, loss: str | None) -> list[Stage]:
         is_open = self.C is None and not self.hidden
-        return search.path(replace(self, C=search.DEFAULT_C, loss=loss)) if is_open else []
+        return stages.path(replace(self, C=stages.DEFAULT_C, loss=loss)) if is_open else []
+
+    def searched(self) -> dict[str, Searched]:
+        searched = super().searched()
+        if self.hidden:
+            del searched["C"]  # it has no effect
+        return searched
 
     @property
     def trains_in_steps(self) -> bool:
@@ -124,10 +147,11 @@ class Auto(ModelSettings):
     """The best of several linear models on TF-IDF, by their scores of held-out documents."""
 
     default_loss = None
+    searched_as = "bag"
 
     def stages(self, data: TextData, loss: str | None) -> list[Stage]:
-        first = Bag(C=search.DEFAULT_C, loss=loss or search.HINGE)
-        return search.portfolio(first, data.texts, len(data.label_names), loss is None)
+        first = Bag(C=stages.DEFAULT_C, loss=loss or stages.HINGE)
+        return stages.portfolio(first, data.texts, len(data.label_names), loss is None)
 
     @property
     def description(self) -> str:
@@ -192,8 +216,16 @@ class Encoder(ModelSettings):
 class Svm(ModelSettings):
     """The paper's baseline: one linear support vector machine per label on TF-IDF."""
 
-    C: float = setting(1.0, "Inverse regularisation strength of a linear head.")
-    class_weight: str | None = setting(None, "balanced: weight rare labels as frequent ones.")
+    C: float = setting(
+        1.0,
+        "Inverse regularisation strength of a linear head.",
+        searched=Range(*stages.HINGE_PATH, log=True),
+    )
+    class_weight: str | None = setting(
+        None,
+        "balanced: weight rare labels as frequent ones.",
+        searched=Grid((None, "balanced")),
+    )
     ngrams: int = setting(1, "Maximum length of word n-grams.")
     min_df: int = setting(1, "Minimum document frequency of a word.")
     max_features: int = setting(200_000, "Maximum vocabulary size.")

@@ -183,6 +183,17 @@ class Workspace:
             self.folder.rmdir()
         self.close()
 
+    def remove_alone(self) -> None:
+        """Lock and remove; raises if the folder holds files of the user."""
+        self.lock()
+        others = self.others()
+        if others:
+            raise DataError(
+                f"{self.folder} holds a file that longtail did not write ({others[0]}). Move it, "
+                "then try again."
+            )
+        self.remove()
+
     def clear(self, *, but: Collection[str] = ()) -> None:
         """Remove what longtail wrote here except the files `but`."""
         for name in self.names():

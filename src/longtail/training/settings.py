@@ -11,13 +11,20 @@ from typing import Any
 
 from longtail.checks import check_bool, check_choice, check_integer, check_number
 from longtail.errors import InputError
-from longtail.settings import Settings, setting
+from longtail.settings import Grid, Settings, setting
 
 SCHEDULES = ("linear", "cosine", "constant")
 PRECISIONS = ("auto", "bf16", "fp32")
 ACCELERATIONS = ("auto", "off")
 RUNTIME = ("device", "checkpoint_minutes")
 """Fields that every model uses and that do not change what it learns."""
+# What a search tries: factors of the default, so that they suit an encoder and a hidden layer. The
+# paper searched the learning rate and names no grid; it used 1e-4 and 4e-4, both multiples by a
+# power of two of an encoder's default.
+LEARNING_RATES = Grid((0.25, 0.5, 1.0, 2.0, 4.0, 8.0), times="learning_rate")
+# The paper has one learning rate for all, an encoder by default 10 times as much for its head.
+HEAD_LEARNING_RATES = Grid((1.0, 3.0, 10.0, 30.0), times="learning_rate")
+EPOCHS = Grid((0.5, 1.0, 2.0), times="epochs")
 
 
 @dataclass(repr=False)
@@ -31,13 +38,16 @@ class Training(Settings):
         None,
         "Passes over the training documents; for an encoder, fewer on large data.",
         common=True,
+        searched=EPOCHS,
     )
     batch_size: int | None = setting(None, "Documents per step.")
     micro_batch: int | None = setting(
         None, "Documents in memory at a time; fewer than batch_size accumulates gradients."
     )
-    learning_rate: float | None = setting(None, "Peak learning rate.")
-    head_learning_rate: float | None = setting(None, "Peak learning rate of the head.")
+    learning_rate: float | None = setting(None, "Peak learning rate.", searched=LEARNING_RATES)
+    head_learning_rate: float | None = setting(
+        None, "Peak learning rate of the head.", searched=HEAD_LEARNING_RATES
+    )
     weight_decay: float | None = setting(None, "Decay of weight matrices, not of biases and norms.")
     warmup_ratio: float = setting(0.1, "Share of the steps in which the learning rate rises.")
     schedule: str = setting("linear", f"How the learning rate falls: {', '.join(SCHEDULES)}.")

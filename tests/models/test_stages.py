@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from longtail.data import TextData
 from longtail.models import Bag, Encoder, ModelSettings, Svm
-from longtail.models.search import (
+from longtail.models.settings import Auto
+from longtail.models.stages import (
     ALL_PAIRS,
     CHAR_NGRAMS,
     HINGE,
@@ -20,7 +21,6 @@ from longtail.models.search import (
     SHORT_TEXT,
     asks_for_characters,
 )
-from longtail.models.settings import Auto
 
 WORDS = "word and another " * SHORT_TEXT
 HAN = "\u94dc\u4ef7\u4e0a\u6da8" * SHORT_TEXT
