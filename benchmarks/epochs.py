@@ -2,12 +2,12 @@
 
     python benchmarks/epochs.py FOLDER --encoder ENCODER_FOLDER --out results/epochs-NAME
 
-FOLDER: train, validation and test parts. Each loss is trained with two settings: `paper`, one
-learning rate for encoder and head and the loss averaged over all elements, as in the paper's
-scripts; and `ours`, the default of this library. After every epoch thresholds are chosen on the
+FOLDER: train, validation and test parts. Each loss is trained with two settings: `one rate` of 4e-5
+for encoder and head and the loss averaged over all elements, as in the paper's scripts; and `fast
+head`, the default of this library, 1e-4 and 1e-3. After every epoch thresholds are chosen on the
 validation part, one of 0.40 to 0.60 and one per label, and F1 is computed on the test part. No
-setting is chosen by these figures. Writes OUT.json after every training, and at the end OUT.png;
-trainings that OUT.json has are not repeated.
+setting is chosen by these figures. Writes OUT.json after every training, and at the end OUT.md and
+OUT.png; trainings that OUT.json has are not repeated.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
 from longtail import Encoder, LabelStats, Training, build_loss
 from longtail.data import TextData, load_data
 from longtail.evaluation import evaluate
 from longtail.models.encoder import EncoderModel
 from longtail.progress import ignore
+from longtail.report.table import Table, to_markdown, to_terminal
 from longtail.thresholds import fit_thresholds
 from longtail.training.encoded import EncodedTokens
 from longtail.training.loop import Trainer, Validation
 
 LOSSES = ("bce", "fl", "cb-ntr", "db")
 RATES: dict[str, dict[str, Any]] = {
-    "paper": {"learning_rate": 4e-5, "head_learning_rate": 4e-5, "reduction": "mean"},
-    "ours": {"learning_rate": 1e-4, "head_learning_rate": 1e-3, "reduction": "batchmean"},
+    "one rate": {"learning_rate": 4e-5, "head_learning_rate": 4e-5, "reduction": "mean"},
+    "fast head": {"learning_rate": 1e-4, "head_learning_rate": 1e-3, "reduction": "batchmean"},
+}
+ABOUT = {
+    "one rate": "one learning rate, 4e-5",
+    "fast head": "learning rate 1e-4, head 1e-3",
 }
 DECISIONS = {"one threshold": "grid", "a threshold per label": "per-label"}
 Scores = dict[str, dict[str, tuple[float, float]]]
@@ -55,7 +59,10 @@ def scored(logits: NDArray[np.float32], parts: dict[str, TextData], stats: Label
         )
         result = evaluate(parts["test"].Y, logits[n_held_out:], thresholds, stats, n_resamples=0)
         groups = {"total": result.overall, "tail": result.tail}
-        scores[name] = {key: (group.micro_f1, group.macro_f1) for key, group in groups.items()}
+        scores[name] = {
+            key: (round(group.micro_f1, 5), round(group.macro_f1, 5))
+            for key, group in groups.items()
+        }
     return scores
 
 
@@ -123,7 +130,7 @@ def draw(curves: dict[str, list[list[Scores]]], epochs: int, path: Path) -> None
                 axis.plot(places, values.mean(axis=0), color=f"C{number}", label=loss)
                 low, high = values.min(axis=0), values.max(axis=0)
                 axis.fill_between(places, low, high, color=f"C{number}", alpha=0.15, linewidth=0)
-            axis.set_title(f"{rates}: {group}, {decision}", fontsize=10)
+            axis.set_title(f"{group}, {decision}; {ABOUT[rates]}", fontsize=9)
             axis.grid(alpha=0.3)
             if column == 0:
                 axis.set_ylabel("macro-F1")
@@ -134,15 +141,14 @@ def draw(curves: dict[str, list[list[Scores]]], epochs: int, path: Path) -> None
     figure.savefig(path, dpi=120)
 
 
-def table_of(curves: dict[str, list[list[Scores]]], epochs: int) -> Table:
+def table_of(curves: dict[str, list[list[Scores]]], epochs: int, hardware: list[str]) -> Table:
     """Macro-F1 of tail and total after some epochs, means over the seeds."""
     chosen = [k for k in (1, 3, 5, 10, 20, 30) if k <= epochs]
-    table = Table(title="tail / total macro-F1 by number of epochs")
-    for name in ("settings", "loss", "decision", *map(str, chosen), "seeds"):
-        table.add_column(name)
+    rows, rules = [], []
     for rates in RATES:
-        for loss in LOSSES:
-            for decision in DECISIONS:
+        rules.append(len(rows))
+        for decision in DECISIONS:
+            for loss in LOSSES:
                 runs = curves.get(f"{loss} {rates}", [])
                 if runs:
                     tail, total = (
@@ -150,8 +156,15 @@ def table_of(curves: dict[str, list[list[Scores]]], epochs: int) -> Table:
                         for group in ("tail", "total")
                     )
                     cells = [f"{tail[k - 1]:.1f} / {total[k - 1]:.1f}" for k in chosen]
-                    table.add_row(rates, loss, decision, *cells, str(len(runs)))
-    return table
+                    rows.append([ABOUT[rates], decision, loss, *cells, str(len(runs))])
+    return Table(
+        "Macro-F1 of the tail / of all labels after some epochs",
+        ["training", "thresholds", "loss", *map(str, chosen), "seeds"],
+        rows,
+        notes=[f"Test part, mean over the seeds; {', '.join(hardware)}."],
+        rules=rules,
+        n_names=3,
+    )
 
 
 def main() -> None:
@@ -165,7 +178,10 @@ def main() -> None:
     options = parser.parse_args()
     parts, begin = load_data(options.data), time.monotonic()
     path = options.out.with_suffix(".json")
-    done: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    saved = json.loads(path.read_text("utf-8")) if path.exists() else {"hardware": [], "runs": {}}
+    done: dict[str, Any] = saved["runs"]
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    hardware = f"{device}, torch {torch.__version__}"
     # All losses of a seed before the next seed, so that a stopped run can be read.
     for seed in range(options.seeds):
         for rates in RATES:
@@ -175,7 +191,9 @@ def main() -> None:
                 if len(done.get(name, [])) == options.epochs or taken > options.minutes:
                     continue
                 done[name] = curve(parts, options.encoder, loss, rates, seed, options.epochs)
-                path.write_text(json.dumps(done), "utf-8")
+                if hardware not in saved["hardware"]:
+                    saved["hardware"].append(hardware)
+                path.write_text(json.dumps(saved), "utf-8")
                 last = done[name][-1]["one threshold"]["tail"][1]
                 print(f"{name}: tail macro-F1 {100 * last:.1f} at the end", flush=True)
     curves: dict[str, list[list[Scores]]] = {}
@@ -183,9 +201,12 @@ def main() -> None:
         if len(run) == options.epochs:
             curves.setdefault(name.rpartition(" ")[0], []).append(run)
     draw(curves, options.epochs, options.out.with_suffix(".png"))
-    Console(width=130).print(table_of(curves, options.epochs))
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    print(f"{device}, torch {torch.__version__}")
+    table = table_of(curves, options.epochs, saved["hardware"])
+    figure = path.with_suffix(".png")
+    command = f"python benchmarks/epochs.py FOLDER --encoder ENCODER --out results/{path.stem}"
+    page = f"{to_markdown(table)}\n\n![Macro-F1 over the epochs]({figure.name})\n\n`{command}`\n"
+    path.with_suffix(".md").write_text(page, "utf-8")
+    Console(width=140).print(to_terminal(table))
 
 
 if __name__ == "__main__":
