@@ -27,9 +27,10 @@ from longtail.models.packed import PackedEncoder, pack
 from longtail.models.settings import Encoder
 from longtail.models.tokens import tokenize, tokens_of
 from longtail.models.words import Pieces, Spans, spread
-from longtail.training.devices import device_of, has_bf16, n_processes
+from longtail.training.devices import device_of, has_bf16
 from longtail.training.encoded import Encoded, EncodedTokens
 from longtail.training.packed import Layout, dropout, has_kernels
+from longtail.training.processes import Processes
 from longtail.training.settings import Training
 from longtail.training.steps import Note, is_out_of_memory
 
@@ -102,7 +103,7 @@ class EncoderModel(NetworkModel):
         device = device_of(training.device)
         if training.acceleration == "off":
             self._packs = False
-        if not self._packs or n_processes() > 1 or not has_kernels(device):
+        if not self._packs or Processes(device).count > 1 or not has_kernels(device):
             return None
         self.to_device(device)
         packed = self.network.packed if isinstance(self.network, MeanNetwork) else None
