@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -99,6 +100,12 @@ class _Link:
         self.awaited = False
 
 
+    def close(self) -> None:
+        """End the connection; no reference to it may be left, or it stays open."""
+        dist.destroy_process_group(self.messages)
+        del self.messages, self.gpus
+
+
 _link: _Link | None = None
 
 
@@ -128,8 +135,9 @@ def _connect() -> _Link:
     try:
         if not dist.is_initialized():
             dist.init_process_group("gloo")
-            # Without it, its threads abort the process at its end.
             atexit.register(dist.destroy_process_group)
+        # Before that, as it runs last: threads of a group that is left would abort the process.
+        atexit.register(_disconnect)
         return _Link()
     except (RuntimeError, ValueError) as error:
         raise InputError(
@@ -179,7 +187,7 @@ def _help(link: _Link) -> Any:
 def _disconnect() -> None:
     global _link
     if _link is not None:
-        dist.destroy_process_group(_link.messages)
+        _link.close()
         _link = None
 
 
@@ -197,14 +205,18 @@ def _noticing_loss() -> Iterator[None]:
 def _ignoring_signals() -> Iterator[None]:
     """Leave signals, which torchrun sends to all processes, to the main one: it ends the others."""
     before: dict[int, Any] = {}
+
+    def ignore(number: int, frame: FrameType | None) -> None: ...
+
     if threading.current_thread() is threading.main_thread():
         signals = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
+        before = {number: signal.signal(number, ignore) for number in signals}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is ignore:
+                signal.signal(number, handler)
 
 
 def outlive_torchrun() -> None:
