@@ -30,7 +30,7 @@ from longtail.models.words import Pieces, Spans, spread
 from longtail.training.devices import device_of, has_bf16
 from longtail.training.encoded import Encoded, EncodedTokens
 from longtail.training.packed import Layout, dropout, has_kernels
-from longtail.training.processes import Processes
+from longtail.training.processes import Helper, Processes
 from longtail.training.settings import Training
 from longtail.training.steps import Note, is_out_of_memory
 
@@ -75,6 +75,8 @@ class EncoderModel(NetworkModel):
 
     def prepare(self, data: TextData, context: FitContext) -> Encoded:
         self.load_pretrained(data.label_names)
+        if self.trust_remote_code:
+            Processes(torch.device("cpu")).call(_find_code)
         encoded: Encoded = context.encode(self)
         return encoded
 
@@ -369,6 +371,14 @@ class SequenceNetwork(nn.Module):
     ) -> Tensor:
         logits: Tensor = _call(self.model, input_ids, attention_mask, inputs_embeds).logits
         return logits
+
+
+def _find_code() -> Helper:
+    """Let this process import what transformers copied of the encoder's own code."""
+    from transformers.dynamic_module_utils import init_hf_modules
+
+    init_hf_modules()
+    yield
 
 
 def _call(

@@ -70,18 +70,18 @@ class _Link:
         self.gpus = dist.new_group(backend="nccl") if on_gpu else None
         self.is_used = False
         """Whether the processes work together now."""
-        self.awaited = False
-        """Whether the others wait for the gradients of this process, and not for a message."""
+        self.is_broken = False
+        """Whether the processes cannot go on together: one is lost, or failed within a step."""
 
     def send(self, message: Any) -> None:
         buffer = io.BytesIO()
         torch.save(message, buffer)
-        with _noticing_loss():
+        with self._noticing_loss():
             dist.broadcast_object_list([buffer.getvalue()], 0, self.messages)
 
     def receive(self) -> Any:
         received: list[Any] = [None]
-        with _noticing_loss():
+        with self._noticing_loss():
             dist.broadcast_object_list(received, 0, self.messages)
         # The GPU of the main process is another one here. Like all of torch's messages these are
         # pickled; they come from the program that this process runs, too.
@@ -90,15 +90,23 @@ class _Link:
 
     def add_up(self, values: Tensor) -> None:
         """Sum a flat tensor over all processes, in place."""
-        with _noticing_loss():
+        with self._noticing_loss():
             if values.device.type == "cuda":
                 dist.all_reduce(values, group=self.gpus)
             else:
                 on_cpu = values.cpu()
                 dist.all_reduce(on_cpu, group=self.messages)
                 values.copy_(on_cpu)
-        self.awaited = False
 
+    @contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
+        """Raise a LostProcessError if the other processes are not reached."""
+        try:
+            yield
+        except RuntimeError as error:
+            self.is_broken = True
+            outlive_torchrun()
+            raise LostProcessError(error) from error
 
     def close(self) -> None:
         """End the connection; no reference to it may be left, or it stays open."""
@@ -122,13 +130,16 @@ def together(work: Callable[[], Result]) -> Result:
     global _link
     if n_processes() == 1 or (_link is not None and _link.is_used):
         return work()
-    _link = _link or _connect()
-    _link.is_used = True
+    link = _link = _link or _connect()
+    link.is_used = True
     try:
-        result: Result = _lead(_link, work) if _link.rank == 0 else _help(_link)
+        result: Result = _lead(link, work) if link.rank == 0 else _help(link)
         return result
     finally:
-        _link.is_used = False
+        link.is_used = False
+        if link.is_broken:
+            # The others may wait for this process, which goes on without them.
+            _disconnect()
 
 
 def _connect() -> _Link:
@@ -150,14 +161,11 @@ def _lead(link: _Link, work: Callable[[], Result]) -> Result:
     try:
         result = work()
     except BaseException as error:
-        if link.awaited:
-            # They cannot receive a message: closing the connection ends their wait.
-            _disconnect()
-        else:
-            ours = isinstance(error, LongtailError)
+        if not link.is_broken:
+            known = isinstance(error, LongtailError)
             what = f"the main process failed: {type(error).__name__}: {error}"
             with suppress(LostProcessError):
-                link.send(_End(error=error if ours else LongtailError(what)))  # type: ignore[arg-type]
+                link.send(_End(error=error if known else LongtailError(what)))
         raise
     link.send(_End(result))
     return result
@@ -165,23 +173,29 @@ def _lead(link: _Link, work: Callable[[], Result]) -> Result:
 
 def _help(link: _Link) -> Any:
     """Run what the main process calls, until it ends; return its result."""
-    helper: Helper | None = None
     with _ignoring_signals():
-        while True:
-            message = link.receive()
-            if isinstance(message, (_Call, _End)) and helper is not None:
-                helper.close()
-                helper = None
-            if isinstance(message, _End):
-                if message.error is not None:
-                    raise message.error
-                return message.result
-            if isinstance(message, _Call):
-                helper = message.function(*message.arguments)
-                next(helper)
-            else:
-                assert helper is not None
-                helper.send(message)
+        link.is_broken = True  # if anything fails here
+        end = _answer(link)
+        link.is_broken = False
+    if end.error is not None:
+        raise end.error
+    return end.result
+
+
+def _answer(link: _Link) -> _End:
+    helper: Helper | None = None
+    while True:
+        message = link.receive()
+        if isinstance(message, (_Call, _End)) and helper is not None:
+            helper.close()
+        if isinstance(message, _End):
+            return message
+        if isinstance(message, _Call):
+            helper = message.function(*message.arguments)
+            next(helper)
+        else:
+            assert helper is not None
+            helper.send(message)
 
 
 def _disconnect() -> None:
@@ -189,16 +203,6 @@ def _disconnect() -> None:
     if _link is not None:
         _link.close()
         _link = None
-
-
-@contextmanager
-def _noticing_loss() -> Iterator[None]:
-    """Raise a LostProcessError if the other processes are not reached."""
-    try:
-        yield
-    except RuntimeError as error:
-        outlive_torchrun()
-        raise LostProcessError(error) from error
 
 
 @contextmanager
@@ -247,6 +251,8 @@ class Processes:
     def __init__(self, device: torch.device) -> None:
         self._link = _link if _link is not None and _link.is_used else None
         self.count, self.rank, self.device = 1, 0, device
+        self.is_awaited = True
+        """Whether the gradients of this step were not added up yet, so that it may be repeated."""
         if self._link is not None:
             check_device(device)
             self.count, self.rank = self._link.count, self._link.rank
@@ -267,15 +273,16 @@ class Processes:
         if self._link is not None:
             self._link.send(message)
 
-    @property
-    def can_repeat(self) -> bool:
-        """Whether a failed step may be tried again: its gradients were not added up yet."""
-        return self._link is None or self._link.awaited
-
-    def begin_step(self) -> None:
-        """From here on, the other processes wait for the gradients of this one."""
-        if self._link is not None:
-            self._link.awaited = True
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """A step, for whose gradients the others wait: they cannot go on with one that fails."""
+        self.is_awaited = True
+        try:
+            yield
+        except BaseException:
+            if self._link is not None:
+                self._link.is_broken = True
+            raise
 
     def add_up(self, weights: list[Tensor], loss: Tensor) -> Tensor:
         """Sum the gradients of weights over all processes, in place; return the sum of losses."""
@@ -285,6 +292,7 @@ class Processes:
         grads = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
         values = torch.cat([loss.reshape(1), *(grad.reshape(-1).float() for grad in grads)])
         self._link.add_up(values)
+        self.is_awaited = False
         sums = torch.split(values[1:], [weight.numel() for weight in weights])
         for weight, total in zip(weights, sums, strict=True):
             if weight.grad is not None:

@@ -90,7 +90,11 @@ class Steps:
                 group["lr"].fill_(group["peak"] * factor)
             else:
                 group["lr"] = group["peak"] * factor
-        self.processes.begin_step()
+        with self.processes.step():
+            return self._repeated(rows)
+
+    def _repeated(self, rows: IntArray) -> Tensor:
+        """Take a step, again and in another way if it fails."""
         while True:
             try:
                 mine = self._share(rows)
@@ -101,7 +105,7 @@ class Steps:
                 with SHARED if self.packed else nullcontext():
                     return self._step(self._on_device(mine), widths, shares)
             except Exception as error:
-                if not self.processes.can_repeat:
+                if not self.processes.is_awaited:
                     raise
                 if is_out_of_memory(error):
                     self._halve(error)
