@@ -101,12 +101,13 @@ class _Link:
     @contextmanager
     def _noticing_loss(self) -> Iterator[None]:
         """Raise a LostProcessError if the other processes are not reached."""
+        was_broken, self.is_broken = self.is_broken, True
         try:
             yield
         except RuntimeError as error:
-            self.is_broken = True
             outlive_torchrun()
             raise LostProcessError(error) from error
+        self.is_broken = was_broken
 
     def close(self) -> None:
         """End the connection; no reference to it may be left, or it stays open."""
@@ -162,10 +163,9 @@ def _lead(link: _Link, work: Callable[[], Result]) -> Result:
         result = work()
     except BaseException as error:
         if not link.is_broken:
-            known = isinstance(error, LongtailError)
-            what = f"the main process failed: {type(error).__name__}: {error}"
+            told = LongtailError(f"the main process failed: {type(error).__name__}: {error}")
             with suppress(LostProcessError):
-                link.send(_End(error=error if known else LongtailError(what)))
+                link.send(_End(error=error if isinstance(error, LongtailError) else told))
         raise
     link.send(_End(result))
     return result
