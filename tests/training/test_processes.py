@@ -6,7 +6,6 @@ The command itself under torchrun: tests/cli/test_torchrun.py.
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,17 +39,6 @@ def run_together(
         for k in range(world)
     ]
     return [children.wait(process) for process in started]
-
-
-@pytest.fixture(scope="module")
-def steady_bert(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Without dropout, which depends on the documents of a process."""
-    folder = tmp_path_factory.mktemp("steady") / "bert"
-    shutil.copytree(tiny_bert, folder)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
 
 
 # An epoch has 21 documents: the last batch of 5 is one document, which one process has.
@@ -122,7 +110,8 @@ def test_a_signal_to_all_saves_and_exits(
     """The main process ends the others, which do not heed it, after its step."""
     job: Job = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "states")}
     job |= {"signal": "SIGTERM", "training": {"checkpoint_minutes": 60.0}}
-    whens = {0: {"step": 6}, 1: {"sharing": 4}}
+    # Twice to the main one, as Ctrl-C comes: again while it saves.
+    whens = {0: {"step": 6, "replacing": 1}, 1: {"sharing": 4}}
     assert run_together(children, "train", whens=whens, **job) == [143, 143]
     error = (tmp_path / "out" / "error").read_text()
     assert error == "stopped by SIGTERM. The training so far is saved: resume it with --resume."
