@@ -85,7 +85,6 @@ def uninterrupted(children: Children, tmp_path_factory: pytest.TempPathFactory) 
 
 
 LOST = "another process of this training has ended"
-KEPT = r"What the last checkpoint has is kept: resume it with --resume\."
 
 
 @pytest.mark.parametrize("killed", [0, 1])

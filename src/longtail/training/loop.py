@@ -152,7 +152,7 @@ class Trainer:
         try:
             return self._train()
         except LostProcessError as lost:
-            kept = "What the last checkpoint has is kept: resume it with --resume."
+            kept = "The last checkpoint, if any, is kept: resume with --resume."
             if self.checkpoints is None:
                 kept = "Nothing was saved: the training has no folder."
             raise StoppedError(f"{lost} {kept}", lost.exit_code) from lost
