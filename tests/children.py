@@ -24,6 +24,7 @@ import scipy.sparse as sp
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from transformers import dynamic_module_utils, utils
 
 from longtail import LongTailClassifier
 from longtail.classifier.crossfit import Run, fit_plan
@@ -194,8 +195,12 @@ def shared_job(job: dict[str, Any], interruption: Interruption, out: Path) -> No
         if now.done == job.get("fails_after"):
             nn.modules.module.register_module_forward_pre_hook(fail)
 
+    if "modules" in job:
+        for module in (dynamic_module_utils, utils):
+            module.HF_MODULES_CACHE = job["modules"]
+    more: Any = {"folder": out / "folder", "trust_remote_code": "modules" in job}
     try:
-        classifier.fit(data, validation=documents(9), folder=out / "folder", progress=progress)
+        classifier.fit(data, validation=documents(9), progress=progress, **more)
     except LongtailError:
         # A script may go on without this model; the other process must not wait for it.
         (out / f"failed-{rank()}").touch()

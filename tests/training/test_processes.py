@@ -6,6 +6,7 @@ The command itself under torchrun: tests/cli/test_torchrun.py.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,6 +129,17 @@ def test_folds(children: Children, tmp_path: Path) -> None:
     assert killed == [1, -signal.SIGKILL]
     assert run_together(children, "fit", **job) == [0, 0]
     assert same(*(load_file(Path(p) / "weights.safetensors") for p in (whole, job["out"])))
+
+
+def test_an_encoder_with_code(children: Children, steady_bert: Path, tmp_path: Path) -> None:
+    """It is copied by the main process, and run in all."""
+    encoder = Path(shutil.copytree(steady_bert, tmp_path / "encoder"))
+    (encoder / "own.py").write_text("from transformers import BertModel\nclass Own(BertModel): ...")
+    config = json.loads((encoder / "config.json").read_text())
+    config |= {"auto_map": {"AutoModel": "own.Own"}, "model_type": "bert"}
+    (encoder / "config.json").write_text(json.dumps(config))
+    job = {"encoder": str(encoder), "modules": str(tmp_path / "modules")}
+    assert run_together(children, "shared", out=str(tmp_path), **job) == [0, 0]
 
 
 def test_a_step_that_fails_ends_all(children: Children, steady_bert: Path, tmp_path: Path) -> None:

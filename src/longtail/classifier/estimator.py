@@ -170,6 +170,8 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
     ) -> LongTailClassifier:
         """Train on texts and their labels.
 
+        Under torchrun all processes call it, and get the model: on the data of the main process.
+
         Args:
             texts: strings in a list, array, Series or generator; or a TextData, which includes
                 labels.

@@ -74,6 +74,8 @@ class _Link:
         """Whether the processes cannot go on together: one is lost, or failed within a step."""
 
     def send(self, message: Any) -> None:
+        if self.is_broken:
+            raise LostProcessError(RuntimeError("a step failed before"))
         buffer = io.BytesIO()
         torch.save(message, buffer)
         with self._noticing_loss():
