@@ -271,14 +271,14 @@ class Trainer:
             if was_packed != self.steps.packed and self.state.step:
                 self.note("resumed on another kind of device: the epoch starts again.")
                 self.state.step = 0
+            for name, value in tensors.items():
+                if name.startswith(("weights.", "optimizer.")):
+                    self.processes.send({name: value})
             if "random.cuda" in tensors and self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
             # Last: no random number may be drawn between here and the next step.
             if "random.cpu" in tensors:
                 torch.set_rng_state(tensors["random.cpu"])
-            for name, value in tensors.items():
-                if name.startswith(("weights.", "optimizer.")):
-                    self.processes.send({name: value})
         except (KeyError, TypeError, RuntimeError) as error:
             raise DataError(
                 f"the checkpoint in {checkpoints.folder} belongs to another network or version "
