@@ -6,6 +6,7 @@ The command itself under torchrun: tests/cli/test_torchrun.py.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -16,7 +17,8 @@ import torch
 from safetensors.torch import load_file
 
 from longtail.errors import InputError
-from longtail.training.processes import check_device
+from longtail.training.devices import JOINED
+from longtail.training.processes import check_device, together
 
 from .cases import same
 
@@ -157,6 +159,13 @@ def test_a_loss_that_compares_documents_is_refused(
     assert run_together(children, "shared", out=str(tmp_path), **job) == [1, 1]
     for name in ("error", "error1"):
         assert "which several processes do not share" in (tmp_path / name).read_text()
+
+
+def test_what_a_process_starts_works_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the cells of `longtail reproduce --jobs` do."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(JOINED, str(os.getppid()))
+    assert together(lambda: "done") == "done"
 
 
 def test_a_process_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

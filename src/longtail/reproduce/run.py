@@ -39,7 +39,7 @@ from longtail.reproduce.recipes import is_random, plans_of
 from longtail.reproduce.results import Results
 from longtail.runs.files import staging
 from longtail.runs.workspace import Workspace
-from longtail.training.devices import device_of, n_processes
+from longtail.training.devices import device_of
 from longtail.training.interrupt import NEVER, Stop, StoppedError, stopping
 
 KEPT = "Finished cells are kept."
@@ -112,8 +112,6 @@ def reproduce(
         watch: called with each event.
     """
     check_integer("--jobs", jobs, 1)
-    if jobs > 1 and n_processes() > 1:
-        raise InputError("--jobs starts processes of its own. Leave it out under torchrun.")
     check_integer("--seeds", seeds, 1)
     if against is None:
         against = "bce" if "bce" in recipes else None

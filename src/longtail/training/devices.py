@@ -20,6 +20,8 @@ Result = TypeVar("Result")
 # With fewer weights a step on the CPU is too short for several threads: on a busy two-core machine
 # one thread took 2 ms where two took 140 ms, waiting for each other.
 SMALL_NETWORK = 10_000_000
+JOINED = "LONGTAIL_JOINED"
+"""The environment variable with the id of a process that works together with others."""
 SHARED = threading.RLock()
 """Held by a thread that uses what all threads share: torch's random numbers and switches, the
 compiler, and the recording of CUDA graphs."""
@@ -45,8 +47,9 @@ def has_bf16(device: torch.device, precision: str) -> bool:
 
 
 def n_processes() -> int:
-    """The number of processes that torchrun started for this program."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """The number of processes that torchrun started for this program; 1 in what these start."""
+    own = str(os.getpid())
+    return int(os.environ.get("WORLD_SIZE", "1")) if os.environ.get(JOINED, own) == own else 1
 
 
 @contextmanager

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from longtail.errors import InputError, LongtailError
-from longtail.training.devices import n_processes
+from longtail.training.devices import JOINED, n_processes
 from longtail.training.interrupt import StoppedError
 
 Result = TypeVar("Result")
@@ -152,12 +152,14 @@ def _connect() -> _Link:
             atexit.register(dist.destroy_process_group)
         # Before that, as it runs last: threads of a group that is left would abort the process.
         atexit.register(_disconnect)
-        return _Link()
+        link = _Link()
     except (RuntimeError, ValueError) as error:
         raise InputError(
             f"WORLD_SIZE is {n_processes()}, but the other processes were not reached ({error}). "
             "Start all of them with torchrun, or unset WORLD_SIZE to use one process."
         ) from error
+    os.environ[JOINED] = str(os.getpid())
+    return link
 
 
 def _lead(link: _Link, work: Callable[[], Result]) -> Result:
