@@ -14,13 +14,19 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from safetensors.torch import save_file
+from torch import nn
+from transformers import dynamic_module_utils, utils
 
+from longtail import LongTailClassifier
 from longtail.classifier.crossfit import Run, fit_plan
 from longtail.classifier.folds import FoldedData
 from longtail.classifier.plan import Plan, fingerprint
@@ -37,6 +43,8 @@ from longtail.training import Training, checkpoints
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import StoppedError, stopping
 from longtail.training.loop import State, Trainer, Validation
+from longtail.training.processes import rank, together
+from longtail.training.steps import Steps
 
 WORDS = ("copper", "nickel", "tin", "wheat", "zinc")
 SECONDS = 60  # a job that takes longer is ended as stuck
@@ -91,14 +99,16 @@ class Interruption:
         self._wrap(os, "replace", "replacing", "replaced")
         self._wrap(encoder, "save_file", "saving", "saved")
         self._wrap(Workspace, "adopt", "adopting", "adopted")
+        self._wrap(Steps, "_shares", "sharing", "shared")
 
     def _wrap(self, owner: Any, name: str, before: str, after: str) -> None:
         function = getattr(owner, name)
 
-        def wrapped(*args: Any) -> None:
+        def wrapped(*args: Any) -> Any:
             self.at(before)
-            function(*args)
+            result = function(*args)
             self.at(after)
+            return result
 
         setattr(owner, name, wrapped)
 
@@ -164,26 +174,41 @@ def fit_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
 
 
 def shared_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
-    """One training in `world` processes, as torchrun starts them."""
-    rank, world = job["rank"], job["world"]
-    if world > 1:
-        os.environ |= {"WORLD_SIZE": str(world), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        store = f"file://{job['store']}"
-        torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
-    # The last batch is one document: a process without one must take part all the same.
+    """A classifier fitted by a script that several processes run."""
     data = documents(21)
-    settings = dict(epochs=2, batch_size=5, micro_batch=job.get("micro"), precision="fp32")
-    settings["reduction"] = job.get("reduction", "batchmean")
+    if job.get("unknown"):
+        unknown = np.random.default_rng(3).random(data.Y.shape) < 0.4
+        unknown[:, -1] = False
+        unknown = sp.csr_matrix(unknown)
+        data = replace(data, Y=data.Y - data.Y.multiply(unknown), unknown=unknown)
+    training = Training(device="cpu", epochs=2, **{"batch_size": 5, **job.get("training", {})})
+    model = Encoder(job["encoder"], dropout=0.0, training=training)
+    loss = job.get("loss", "db")
+    classifier = LongTailClassifier(model, loss, loss_settings=job.get("loss_settings"), folds=1)
     losses: list[float] = []
-    states, model = Checkpoints(begin(out / "states"), minutes=0), make_model(job, dropout=0.0)
-    train_encoder(
-        model, data, settings, checkpoints=states, progress=lambda now: losses.append(now.loss)
-    )
-    logits = torch.from_numpy(model.scores(data.texts))
-    result = {"logits": logits, "losses": torch.tensor(losses), **model.network.state_dict()}
-    save_file(result, out / f"result-{rank}.safetensors")
-    while not all((out / f"result-{other}.safetensors").exists() for other in range(world)):
-        time.sleep(0.01)  # the first to exit would break the connection
+
+    def fail(module: Any, inputs: Any) -> None:
+        raise LongtailError("failed within a step")
+
+    def progress(now: Progress) -> None:
+        losses.append(now.loss or 0.0)
+        if now.done == job.get("fails_after"):
+            nn.modules.module.register_module_forward_pre_hook(fail)
+
+    if "modules" in job:
+        for module in (dynamic_module_utils, utils):
+            module.HF_MODULES_CACHE = job["modules"]
+    more: Any = {"folder": out / "folder", "trust_remote_code": "modules" in job}
+    try:
+        classifier.fit(data, validation=documents(9), progress=progress, **more)
+    except LongtailError:
+        # A script may go on without this model; the other process must not wait for it.
+        (out / f"failed-{rank()}").touch()
+        while not all((out / f"failed-{other}").exists() for other in range(job["world"])):
+            time.sleep(0.01)
+        raise
+    network = classifier.ensemble_.models[0].network.state_dict()
+    save_file({"losses": torch.tensor(losses), **network}, out / f"result-{rank()}.safetensors")
 
 
 def key_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
@@ -197,6 +222,14 @@ def key_job(job: dict[str, Any], interruption: Interruption, out: Path) -> None:
 JOBS = {"train": train_job, "fit": fit_job, "shared": shared_job, "key": key_job}
 
 
+def join(rank: int, world: int, store: str) -> None:
+    """Become one of several processes, as torchrun starts them."""
+    os.environ |= {"WORLD_SIZE": str(world), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=world
+    )
+
+
 def run(job: dict[str, Any]) -> int:
     """Do a job; errors of ours go to the file `error`, and its exit code is the command's."""
     signal.alarm(SECONDS)
@@ -204,10 +237,16 @@ def run(job: dict[str, Any]) -> int:
     out.mkdir(parents=True, exist_ok=True)
     interruption = Interruption(job)
     interruption.patch()
+    work = partial(JOBS[job["job"]], job, interruption, out)
     try:
-        JOBS[job["job"]](job, interruption, out)
+        if "world" in job:
+            join(job["rank"], job["world"], job["store"])
+        if job["job"] == "shared":
+            work()
+        else:
+            together(work)
     except LongtailError as error:
-        (out / "error").write_text(str(error))
+        (out / f"error{job.get('rank') or ''}").write_text(str(error))
         return error.exit_code if isinstance(error, StoppedError) else 1
     except KeyboardInterrupt:
         return 99

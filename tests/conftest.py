@@ -47,7 +47,7 @@ SLOW_FILES = {
     "thresholds": ("selection",),
     "training": ("processes",),
 }
-SLOW_FIXTURES = {"browser", "children", "tiny_bert", "tiny_tokenizer", "shared"}
+SLOW_FIXTURES = {"browser", "children", "shared", "steady_bert", "tiny_bert", "tiny_tokenizer"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -106,6 +106,13 @@ def tiny_tokenizer() -> Callable[[], Any]:
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny BERT."""
     return save_bert(tmp_path_factory.mktemp("tiny-bert"))
+
+
+@pytest.fixture(scope="session")
+def steady_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same without dropout, which differs between numbers of processes."""
+    folder = tmp_path_factory.mktemp("steady-bert")
+    return save_bert(folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 @pytest.fixture(scope="session")

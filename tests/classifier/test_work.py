@@ -23,7 +23,6 @@ from longtail.training import Training
 from longtail.training.interrupt import NEVER, Stop, StoppedError
 
 from .cases import Remember, Remembering, fit_one, numbered, remembering
-from .conftest import Patch
 
 if TYPE_CHECKING:
     from conftest import Children
@@ -259,9 +258,3 @@ def test_a_model_that_cannot_be_saved(tmp_path: Path) -> None:
             fit_nothing(work, model=Unsaved(Remember()))
         # No half of a model.
         assert [path.name for path in (tmp_path / "fold-0").iterdir()] == ["lock"]
-
-
-def test_distributed_processes_cannot_use_a_folder(tmp_path: Path, monkeypatch: Patch) -> None:
-    """They would wait for each other's locks forever."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    refuse(tmp_path, r"one fold in each process \(--fold 0")

@@ -38,6 +38,8 @@ PRINTED = re.compile(r"^print\(.*\)  # (.+)$", re.MULTILINE)
 STDIN = "copper rose\nmy parcel is late\n"
 PLAIN = {"text", "csv", "html", "dockerfile"}
 """Output, formulas, and files that other programs read."""
+LAUNCHERS = {"torchrun", "accelerate"}
+"""Programs that start the command in several processes."""
 OTHERS = {"cd", "git", "docker", "curl", "cat", "."}
 ELSEWHERE = {"demo"}
 """Verbs that tests/cli runs as they stand here, and that take seconds."""
@@ -98,6 +100,8 @@ def run_line(line: str, place: str) -> None:
     if not words or words[0] in OTHERS:
         return
     program, arguments = words[0].rpartition("/")[2], words[1:]
+    if program in LAUNCHERS:
+        program, arguments = "longtail", words[words.index("longtail") + 1 :]
     if program == "longtail":
         parse(arguments)
         if not NEEDS.search(line) and arguments[0] not in ELSEWHERE:

@@ -54,6 +54,7 @@ def test_every_block_runs(
     ("language", "text", "named"),
     [
         ("sh", "# needs a GPU\nlongtail train x --no-such-flag --out y", "--no-such-flag"),
+        ("sh", "torchrun -m longtail train x --no-such-flag  # needs a GPU", "--no-such-flag"),
         ("sh", "longtail evaluate nowhere tickets.csv", "nowhere"),
         ("sh", "make no-such-target", "no-such-target"),
         ("sh", "pip install 'longtail[no-such-extra]'", "no-such-extra"),

@@ -33,6 +33,7 @@ from longtail.runs.model import check_out, replace_model
 from longtail.thresholds import Objective
 from longtail.training import Training
 from longtail.training.interrupt import NEVER, Stop
+from longtail.training.processes import together
 
 # Torch's random state is global to the process: only one thread may fit at a time.
 FIT_LOCK = threading.RLock()
@@ -169,6 +170,8 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
     ) -> LongTailClassifier:
         """Train on texts and their labels.
 
+        Under torchrun all processes call it, and get the model: on the data of the main process.
+
         Args:
             texts: strings in a list, array, Series or generator; or a TextData, which includes
                 labels.
@@ -186,20 +189,41 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
             stop: checked after every step; see `longtail.training.interrupt.stopping`.
             trust_remote_code: run the encoder's own code; see `from_pretrained`.
         """
-        data = as_text_data(texts, labels, label_names, sample_weight, note)
+
+        def learn() -> dict[str, Any]:
+            data = as_text_data(texts, labels, label_names, sample_weight, note)
+            run = Run(
+                only_fold=only_fold, note=note, stop=stop, trust_remote_code=trust_remote_code
+            )
+            path = None if folder is None else Path(folder)
+            self._fit(data, validation, run, path, resume, progress)
+            return self._learned()
+
+        learned = together(learn)
+        self._forget()
+        self.__dict__.update(learned)
+        return self
+
+    def _fit(
+        self,
+        data: TextData,
+        validation: TextData | None,
+        run: Run,
+        folder: Path | None,
+        resume: bool,
+        progress: Watch,
+    ) -> None:
         params = plain_params(self.get_params(deep=False))
         plans = make_plans(params, len(data))
         for plan in plans:
             # Detect wrong label weights now rather than after all texts are encoded.
             plan.new_loss(data.stats())
-        data, validation = with_validation(data, validation, params, plans[0].folds, note)
-        path = None if folder is None else Path(folder)
-        joins = resume or only_fold is not None
+        data, validation = with_validation(data, validation, params, plans[0].folds, run.note)
         prints = fingerprint(plans, data, validation)
-        with open_work(path, prints, joins, note) as work, FIT_LOCK, watching(progress) as watch:
-            for name in [name for name in vars(self) if name.endswith("_")]:
-                delattr(self, name)
-            run = Run(work, only_fold, watch, note, stop, trust_remote_code)
+        begun = open_work(folder, prints, resume or run.only_fold is not None, run.note)
+        with begun as work, FIT_LOCK, watching(progress) as watch:
+            self._forget()
+            run = dataclasses.replace(run, work=work, progress=watch)
             fitted = fit_plans(
                 plans,
                 data,
@@ -210,7 +234,14 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
             )
         if fitted is not None:
             self._set_fitted(data, fitted)
-        return self
+
+    def _learned(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name.endswith("_")}
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit has learned."""
+        for name in self._learned():
+            delattr(self, name)
 
     def _set_fitted(self, data: TextData, fitted: Fitted) -> None:
         plans = fitted.plans

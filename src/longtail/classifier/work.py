@@ -22,7 +22,6 @@ from longtail.models.base import TextModel
 from longtail.runs.files import Lock, staging, sync_tree
 from longtail.runs.workspace import Workspace, differences
 from longtail.training.checkpoints import Checkpoints
-from longtail.training.devices import n_processes
 from longtail.training.interrupt import NEVER, Stop
 
 PLAN_FILE = "plan.json"
@@ -47,12 +46,6 @@ def open_work(
     if folder is None:
         yield Work()
         return
-    if n_processes() > 1:
-        raise InputError(
-            "distributed training cannot use a folder: its processes would overwrite each other's "
-            "files. On several GPUs train one fold in each process (--fold 0 --device cuda:0, "
-            "--fold 1 --device cuda:1, ...)."
-        )
     if Workspace.is_one(folder) and not resume:
         _remove_earlier(folder)
     if Workspace.is_one(folder):

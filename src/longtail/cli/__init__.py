@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -85,13 +86,20 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A character that the console cannot encode is escaped, and raises no error.
             stream.reconfigure(errors="backslashreplace")
+    raise SystemExit(_reporting(_with_others if "WORLD_SIZE" in os.environ else app))
+
+
+def _reporting(run: Callable[[], object]) -> object:
+    """Run something, and report its errors; return the exit code."""
     exit_code = 1
     try:
-        app()
+        return run()
+    except SystemExit as ended:
+        return ended.code
     except BrokenPipeError:
         # The reader, such as `head`, closed the pipe: exit silently, as other commands do.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(exit_code) from None
+        return exit_code
     except PermissionError as error:
         message = f"no permission for {error.filename}. Ask its owner, or choose another path."
     except (LongtailError, OSError) as error:
@@ -99,4 +107,28 @@ def main() -> None:
     except MemoryError:
         message = "out of memory. Use fewer documents or labels, or a machine with more memory."
     typer.secho(f"error: {printable(message)}", fg="red", err=True)
-    raise SystemExit(exit_code)
+    return exit_code
+
+
+def _with_others() -> object:
+    """Run the command in the main process of torchrun; the others train with it, and print nothing.
+
+    Return its exit code, which is theirs too.
+    """
+    from longtail.training.processes import LostProcessError, outlive_torchrun, rank, together
+
+    def lead() -> object:
+        exit_code = _reporting(app)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        # The others end first.
+        outlive_torchrun()
+        return exit_code
+
+    try:
+        return together(lead)
+    except LostProcessError:
+        # The main process says so, or else one of those that are left.
+        if rank() == 1:
+            raise
+        return 1

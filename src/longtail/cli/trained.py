@@ -29,9 +29,12 @@ def check_plans(plans: Sequence[Plan]) -> None:
     from longtail.labels import LabelStats
     from longtail.models.encoder import check_source
     from longtail.training.devices import device_of
+    from longtail.training.processes import check_device
 
     for plan in plans:
         device, training = device_of(plan.training.device), plan.training
+        if plan.model.trains_in_steps:
+            check_device(device)
         if training.early_stopping_patience:
             stats = LabelStats.from_counts([1, 1], n_samples=2)
             score_by_name(training.early_stopping_metric, sp.eye(2, format="csr"), stats)

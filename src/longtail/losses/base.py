@@ -9,7 +9,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,8 @@ class MultiLabelLoss(nn.Module):
     label_weight: Tensor | None
     n_labels: int | None = None
     """Number of labels that the loss was built for; None for any."""
+    compares_documents: ClassVar[bool] = False
+    """Whether the loss of a batch is more than the sum over its documents."""
 
     def __init__(
         self,

@@ -342,6 +342,8 @@ class TwoWayLoss(DocumentLoss):
         compares the documents of a batch, so use batches with several documents per label.
     """
 
+    compares_documents = True
+
     def __init__(
         self, *, positive_temperature: float = 4.0, negative_temperature: float = 1.0, **common: Any
     ) -> None:

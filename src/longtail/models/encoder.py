@@ -28,9 +28,10 @@ from longtail.models.packed import PackedEncoder, pack
 from longtail.models.settings import Encoder
 from longtail.models.tokens import tokenize, tokens_of
 from longtail.models.words import Pieces, Spans, spread
-from longtail.training.devices import device_of, has_bf16, n_processes
+from longtail.training.devices import device_of, has_bf16
 from longtail.training.encoded import Encoded, EncodedTokens
 from longtail.training.packed import has_kernels
+from longtail.training.processes import Helper, Processes
 from longtail.training.settings import Training
 from longtail.training.steps import Note, is_out_of_memory, predict_logits
 
@@ -78,6 +79,8 @@ class EncoderModel(NetworkModel):
 
     def prepare(self, data: TextData, device: torch.device, context: FitContext) -> Encoded:
         self.load_pretrained(data.label_names)
+        if self.trust_remote_code:
+            Processes(torch.device("cpu")).call(_find_code)
         self.network.to(device)
         if isinstance(self.network, PooledNetwork):
             self._start_head(self.network, data.label_names, context.label_texts)
@@ -129,7 +132,7 @@ class EncoderModel(NetworkModel):
         device = device_of(training.device)
         if training.acceleration == "off":
             self._packs = False
-        if not self._packs or n_processes() > 1 or not has_kernels(device):
+        if not self._packs or Processes(device).count > 1 or not has_kernels(device):
             return None
         self.to_device(device)
         packed = self.network.packed if isinstance(self.network, PooledNetwork) else None
@@ -337,6 +340,14 @@ class EncoderModel(NetworkModel):
                 padding = module.padding_idx
                 lengths.append(module.num_embeddings - (0 if padding is None else padding + 1))
         return Limits(self._pretrained.get_input_embeddings().num_embeddings, min(lengths))
+
+
+def _find_code() -> Helper:
+    """Let this process import what transformers copied of the encoder's own code."""
+    from transformers.dynamic_module_utils import init_hf_modules
+
+    init_hf_modules()
+    yield
 
 
 @contextmanager

@@ -1,19 +1,17 @@
-"""Devices, precision, threads and processes that a network computes with."""
+"""Devices, precision and threads that a network computes with."""
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import joblib
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from longtail.errors import InputError
 
@@ -22,6 +20,8 @@ Result = TypeVar("Result")
 # With fewer weights a step on the CPU is too short for several threads: on a busy two-core machine
 # one thread took 2 ms where two took 140 ms, waiting for each other.
 SMALL_NETWORK = 10_000_000
+JOINED = "LONGTAIL_JOINED"
+"""The environment variable with the id of a process that works together with others."""
 SHARED = threading.RLock()
 """Held by a thread that uses what all threads share: torch's random numbers and switches, the
 compiler, and the recording of CUDA graphs."""
@@ -47,38 +47,9 @@ def has_bf16(device: torch.device, precision: str) -> bool:
 
 
 def n_processes() -> int:
-    """The number of processes that torchrun started for this training."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-class Processes:
-    """The processes of one data-parallel training; usually one."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.count, self.rank, self.device = n_processes(), 0, device
-        if self.count == 1:
-            return
-        if device.type == "cuda" and device.index is None:
-            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        if not dist.is_initialized():
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-            atexit.register(dist.destroy_process_group)
-        self.rank = dist.get_rank()
-
-    def wrap(self, network: nn.Module) -> nn.Module:
-        """Wrap the network so that gradients are averaged over all processes."""
-        return network if self.count == 1 else nn.parallel.DistributedDataParallel(network)
-
-    def without_sync(self, network: nn.Module) -> AbstractContextManager[Any]:
-        """Context for a backward pass that accumulates gradients without averaging them."""
-        return nullcontext() if self.count == 1 else network.no_sync()  # type: ignore[operator]
-
-    def mean(self, value: Tensor) -> Tensor:
-        """The mean of a tensor over all processes."""
-        if self.count > 1:
-            dist.all_reduce(value)
-            value = value / self.count
-        return value
+    """The number of processes that torchrun started for this program; 1 in what these start."""
+    own = str(os.getpid())
+    return int(os.environ.get("WORLD_SIZE", "1")) if os.environ.get(JOINED, own) == own else 1
 
 
 @contextmanager

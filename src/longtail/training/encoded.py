@@ -71,6 +71,10 @@ class Partial:
     unknown: sp.csr_matrix | None = None
     weights: NDArray[np.float64] | None = None
 
+    def known(self, Y: sp.csr_matrix) -> IntArray | None:
+        """The number of known labels of each document; None: all labels are known."""
+        return None if self.unknown is None else Y.shape[1] - np.diff(self.unknown.indptr)
+
     def tensors(
         self, device: torch.device, rows: Any = slice(None), labels: Any = slice(None)
     ) -> tuple[Tensor | None, Tensor | None]:

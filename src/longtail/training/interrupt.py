@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from longtail.errors import LongtailError
+from longtail.training.devices import n_processes
 
 
 class StoppedError(LongtailError):
@@ -39,17 +40,22 @@ NEVER = Stop()
 def stopping() -> Iterator[Stop]:
     """Catch the first SIGINT or SIGTERM; a second one ends the process at once.
 
-    A signal that is ignored (a command in the background, under nohup) stays ignored.
+    A signal that is ignored (a command in the background, under nohup) stays ignored. Under
+    torchrun every signal after the first is: Ctrl-C comes twice, from the terminal and from
+    torchrun, which also kills what has not ended 30 seconds later.
     """
     stop, before = Stop(), dict[signal.Signals, Any]()
 
     def request(number: int, frame: FrameType | None) -> None:
-        stop.signal = signal.Signals(number)
-        restore()
+        stop.signal = stop.signal or signal.Signals(number)
+        if n_processes() == 1:
+            restore()
 
     def restore() -> None:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            # Another handler may have been installed meanwhile.
+            if signal.getsignal(number) is request:
+                signal.signal(number, handler)
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):

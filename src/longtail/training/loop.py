@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.errors import DataError, LongtailError, warn
+from longtail.errors import DataError, InputError, LongtailError, warn
 from longtail.losses import MultiLabelLoss
 from longtail.progress import OnProgress, Progress, ignore
 from longtail.training.checkpoints import Checkpoints
-from longtail.training.devices import Processes, device_of, gpu_stream, has_bf16, limited_threads
+from longtail.training.devices import device_of, gpu_stream, has_bf16, limited_threads
 from longtail.training.encoded import (
     WHOLE,
     DeviceFeed,
@@ -32,7 +33,8 @@ from longtail.training.encoded import (
     level_batches,
     make_feed,
 )
-from longtail.training.interrupt import NEVER, Stop
+from longtail.training.interrupt import NEVER, Stop, StoppedError
+from longtail.training.processes import Helper, LostProcessError, Processes
 from longtail.training.settings import Training
 from longtail.training.steps import Note, Steps, predict_logits
 from longtail.training.weights import Weights
@@ -99,6 +101,8 @@ class Trainer:
         self.epochs, self.per_epoch = training.epochs, -(-len(self.encoded) // training.batch_size)
         self.processes = Processes(device_of(training.device))
         self.device = self.processes.device
+        if self.processes.leads:
+            self._call_others()
         half = self.bf16 and has_bf16(self.device, training.precision)
         if training.precision == "bf16" and not half:
             self.note("this model or device does not support bf16: computing in float32.")
@@ -108,7 +112,7 @@ class Trainer:
         feed = make_feed(self.encoded, self.Y, self.device, self.partial, size)
         is_packed = isinstance(feed, DeviceFeed) and feed.packed
         self.make_batches = level_batches if is_packed else epoch_batches
-        self.weights = Weights(network, half and alone, training.ema)
+        self.weights = Weights(network, half, training.ema)
         self.steps = Steps(
             network,
             self.weights,
@@ -116,14 +120,44 @@ class Trainer:
             feed,
             training,
             processes=self.processes,
-            autocast=half and not alone,
+            known=self.partial.known(self.Y) if self.loss.reduction == "mean" else None,
             is_head=self.is_head,
             note=self.note,
         )
         self.state = State()
 
+    def _call_others(self) -> None:
+        """Build this training in the other processes too, with the same weights."""
+        if self.loss.compares_documents:
+            raise InputError(
+                "this loss compares the documents of a batch with each other, which several "
+                "processes do not share. Train with one process, or with another loss."
+            )
+        heads = {name for name, _ in self.network.named_parameters() if self.is_head(name)}
+        parts = {
+            "network": self.network,
+            "encoded": self.encoded,
+            "Y": self.Y,
+            "loss": self.loss,
+            # Only the main process keeps an average of the weights.
+            "training": replace(self.training, ema=0.0),
+            "partial": self.partial,
+            "is_head": heads.__contains__,
+            "bf16": self.bf16,
+        }
+        self.processes.call(_take_steps, parts, torch.initial_seed())
+
     def train(self) -> State:
         """Run all epochs, from the last checkpoint if there is one."""
+        try:
+            return self._train()
+        except LostProcessError as lost:
+            kept = "The last checkpoint, if any, is kept: resume with --resume."
+            if self.checkpoints is None:
+                kept = "Nothing was saved: the training has no folder."
+            raise StoppedError(f"{lost} {kept}", lost.exit_code) from lost
+
+    def _train(self) -> State:
         if self.checkpoints is not None:
             # Weights, AdamW's two moments, the best weights, and their average.
             copies = 4 + bool(self.training.ema)
@@ -131,6 +165,7 @@ class Trainer:
                 copies * sum(weight.numel() * 4 for weight in self.weights.optimized)
             )
             self._resume(self.checkpoints)
+        self.processes.send(None)
         self.steps.taken.fill_(self.state.epoch * self.per_epoch + self.state.step)
         with gpu_stream(self.device, self.training.deterministic), limited_threads(self.network):
             while self.state.epoch < self.epochs and not self._stops_early():
@@ -153,7 +188,9 @@ class Trainer:
         for rows in batches[self.state.step :]:
             total = self.epochs * self.per_epoch
             done = self.state.epoch * self.per_epoch + self.state.step
-            waiting.append((rows, self.steps(rows, self.training.rate(done, total))))
+            rate = self.training.rate(done, total)
+            self.processes.send((rows, rate, done))
+            waiting.append((rows, self.steps(rows, rate)))
             self.state.step += 1
             seen += len(rows)
             is_last = self.state.step == len(batches)
@@ -213,8 +250,6 @@ class Trainer:
 
     def _save(self, checkpoints: Checkpoints) -> None:
         """Save everything that the rest of the training depends on."""
-        if self.processes.rank > 0:
-            return
         tensors = self.weights.tensors(self.steps.optimizer)
         if not self.steps.packed:
             tensors["random.cpu"] = torch.get_rng_state()
@@ -236,6 +271,9 @@ class Trainer:
             if was_packed != self.steps.packed and self.state.step:
                 self.note("resumed on another kind of device: the epoch starts again.")
                 self.state.step = 0
+            for name, value in tensors.items():
+                if name.startswith(("weights.", "optimizer.")):
+                    self.processes.send({name: value})
             if "random.cuda" in tensors and self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
             # Last: no random number may be drawn between here and the next step.
@@ -246,3 +284,25 @@ class Trainer:
                 f"the checkpoint in {checkpoints.folder} belongs to another network or version "
                 f"({error}). Remove that folder to start this part over."
             ) from error
+
+
+def _take_steps(parts: dict[str, Any], seed: int) -> Helper:
+    """What the other processes do: take the steps that the main process sends.
+
+    It sends the tensors of a checkpoint first, one by one, then None.
+    """
+    trainer = Trainer(**parts, note=lambda text: None)
+    tensors: dict[str, Tensor] = {}
+    while (part := (yield)) is not None:
+        tensors |= part
+    if tensors:
+        trainer.weights.load(tensors, trainer.steps.optimizer)
+    device, rank = trainer.device, trainer.processes.rank
+    forked = torch.random.fork_rng([device] if device.type == "cuda" else [])
+    computing = gpu_stream(device, trainer.training.deterministic)
+    with forked, computing, limited_threads(trainer.network):
+        while True:
+            rows, rate, done = yield
+            # Dropout of its own, which a resumed training repeats.
+            torch.manual_seed(int(np.random.SeedSequence([seed, done, rank]).generate_state(1)[0]))
+            trainer.steps(rows, rate)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from longtail.errors import InputError, LongtailError
 from longtail.losses import MultiLabelLoss
 from longtail.random_bits import mix
-from longtail.training.devices import SHARED, Processes
+from longtail.training.devices import SHARED
 from longtail.training.encoded import (
     DeviceFeed,
     Encoded,
@@ -29,6 +29,7 @@ from longtail.training.encoded import (
     sorted_batches,
 )
 from longtail.training.packed import has_kernels
+from longtail.training.processes import Processes
 from longtail.training.settings import Training
 from longtail.training.weights import Weights, make_optimizer
 
@@ -47,7 +48,7 @@ class Steps:
 
     Args:
         processes: those that share each batch.
-        autocast: whether to compute in bf16 by autocast, as several processes do.
+        known: number of known labels of each document, if the loss is a mean over them.
         is_head: whether a parameter, by name, belongs to the head.
         note: called with a message about each fallback.
     """
@@ -61,25 +62,25 @@ class Steps:
         training: Training,
         *,
         processes: Processes,
-        autocast: bool,
+        known: IntArray | None,
         is_head: Callable[[str], bool],
         note: Note,
     ) -> None:
         assert training.batch_size is not None
         self.weights, self.loss, self.feed, self.training = weights, loss, feed, training
-        self.processes, self.autocast, self.note = processes, autocast, note
+        self.network, self.processes, self.known, self.note = network, processes, known, note
         self.packed = isinstance(feed, DeviceFeed) and feed.packed
         self.seed = torch.initial_seed() & 0x7FFFFFFF
         self.taken = torch.zeros(1, dtype=torch.int32, device=processes.device)
         """Number of steps taken; on the device, so that a CUDA graph counts too."""
         flat = self.packed and weights.half and has_kernels(processes.device)
         self.optimizer = make_optimizer(weights, is_head, training, processes.device, flat)
-        self.forward = processes.wrap(network)
         self.batch_size = training.batch_size
         # Documents in memory at a time.
         self.micro = min(training.micro_batch or self.batch_size, self.batch_size)
         self.graphs = training.acceleration != "off" and isinstance(feed, DeviceFeed)
-        self.graphs = self.graphs and processes.count == 1
+        # A graph would record the weights of the parts of a batch as constants.
+        self.graphs = self.graphs and processes.count == 1 and known is None
         self._recorded: dict[tuple[int, Widths], Any] = {}
         self._pool: Any = None
 
@@ -90,15 +91,23 @@ class Steps:
                 group["lr"].fill_(group["peak"] * factor)
             else:
                 group["lr"] = group["peak"] * factor
+        with self.processes.step():
+            return self._repeated(rows)
+
+    def _repeated(self, rows: IntArray) -> Tensor:
+        """Take a step, again and in another way if it fails."""
         while True:
             try:
                 mine = self._share(rows)
                 widths = tuple(map(self.feed.width, self._parts(mine)))
                 if self.graphs and None not in widths:
                     return self._graphed(rows, widths)
+                shares = self._shares(mine, rows)
                 with SHARED if self.packed else nullcontext():
-                    return self._step(self._on_device(mine), widths, len(rows))
+                    return self._step(self._on_device(mine), widths, shares)
             except Exception as error:
+                if not self.processes.is_awaited:
+                    raise
                 if is_out_of_memory(error):
                     self._halve(error)
                 elif "deterministic" in str(error) and torch.are_deterministic_algorithms_enabled():
@@ -108,8 +117,8 @@ class Steps:
                     self._reset(
                         f"another run may differ in the last digits on this GPU ({reason})."
                     )
-                elif getattr(getattr(self.forward, "packed", None), "is_compiled", False):
-                    self.forward.packed.reset()  # type: ignore[union-attr, operator]
+                elif getattr(getattr(self.network, "packed", None), "is_compiled", False):
+                    self.network.packed.reset()  # type: ignore[union-attr, operator]
                     reason = _first_line(error)
                     self._reset(f"continuing with layers that are not compiled: {reason}.")
                 else:
@@ -118,7 +127,7 @@ class Steps:
     def _share(self, rows: IntArray) -> IntArray:
         """This process's rows."""
         mine = rows[self.processes.rank :: self.processes.count]
-        # Every process must exchange gradients, even without a document; see `_weight`.
+        # Every process takes part, even without a document; see `_shares`.
         return mine if len(mine) else rows[:1]
 
     def _parts(self, rows: Any) -> list[Any]:
@@ -131,31 +140,30 @@ class Steps:
             return rows
         return torch.from_numpy(np.ascontiguousarray(rows)).to(self.processes.device)
 
-    def _step(self, rows: Any, widths: Widths, n_rows: int) -> Tensor:
-        device = self.processes.device
-        total = torch.zeros((), device=device)
-        autocast = torch.autocast(device.type, torch.bfloat16, enabled=self.autocast)
-        parts = list(zip(self._parts(rows), widths, strict=True))
-        for number, (part, width) in enumerate(parts, start=1):
+    def _step(self, rows: Any, widths: Widths, shares: list[float]) -> Tensor:
+        total = torch.zeros((), device=self.processes.device)
+        parts = zip(self._parts(rows), widths, shares, strict=True)
+        for number, (part, width, share) in enumerate(parts, start=1):
             inputs, targets = self.feed.batch(part, width)
             if self.packed:
                 inputs["seed"] = mix(self.taken * len(rows) + number, self.seed)
-            accumulating = self.processes.without_sync(self.forward)
-            with nullcontext() if number == len(parts) else accumulating, autocast:
-                logits = self.forward(**inputs)
-                value = self.loss(logits.float(), *targets) * self._weight(len(part), n_rows)
-                value.backward()
+            logits = self.network(**inputs)
+            value = self.loss(logits.float(), *targets) * share
+            value.backward()
             total = total + value.detach()
+        total = self.processes.add_up(self.weights.used, total)
         self.weights.step(self.optimizer, self.training.max_grad_norm)
         self.taken += 1
-        # The loss of the whole batch, so that all processes stop at the same non-finite one.
-        return self.processes.mean(total)
+        return total
 
-    def _weight(self, n_part: int, n_rows: int) -> float:
-        """A part's weight in the loss of the batch, given that gradients are averaged."""
-        if self.processes.rank >= n_rows:
-            return 0.0
-        return self.processes.count * self.loss.share(n_part, n_rows)
+    def _shares(self, mine: IntArray, rows: IntArray) -> list[float]:
+        """The weight of each part of this process's rows in the loss of the batch."""
+        if self.processes.rank >= len(rows):
+            return [0.0]
+        known = self.known
+        sizes = [len(part) if known is None else known[part].sum() for part in self._parts(mine)]
+        whole = len(rows) if known is None else known[rows].sum()
+        return [self.loss.share(size, whole) for size in sizes]
 
     def _graphed(self, rows: IntArray, widths: Widths) -> Tensor:
         shape = len(rows), widths
@@ -169,14 +177,14 @@ class Steps:
 
     def _record(self, rows: IntArray, widths: Widths) -> Tensor:
         # The first batch of a shape takes an eager step, which also warms up for the capture.
-        static_rows = self._on_device(rows)
-        loss, graph = self._step(static_rows, widths, len(rows)), torch.cuda.CUDAGraph()
+        static_rows, shares = self._on_device(rows), self._shares(rows, rows)
+        loss, graph = self._step(static_rows, widths, shares), torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream()
         try:
             # Other threads may allocate memory meanwhile.
             mode = "thread_local"
             with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode=mode):
-                result = self._step(static_rows, widths, len(rows))
+                result = self._step(static_rows, widths, shares)
             self._pool = self._pool or graph.pool()
             self._recorded[len(rows), widths] = (graph, static_rows, result)
         except RuntimeError as error:
