@@ -278,7 +278,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--labels", type=numbers, default=LABELS, help="of the first table")
     parser.add_argument(
-        "--elements", type=numbers, default=[23],
+        "--elements", type=numbers, default=[25],
         help="logits of a chunk on a GPU, as powers of 2, to compare",
     )  # fmt: skip
     parser.add_argument("--skip", choices=["heads", "trainings"], help="leave out a table")

@@ -200,6 +200,7 @@ def main() -> None:
             if device == "cuda":
                 times = milliseconds(recorded(step), recorded(baseline), device, arguments.seconds)
                 cells = [f"{times[0]:.3f}", f"{times[0] / times[1]:.2f}"]
+            print(f"    {taken:.3f} ms, {' '.join(cells)}", file=sys.stderr)
             table.add_row(
                 f"{size[0]} x {size[1]:,}",
                 name,
