@@ -98,7 +98,7 @@ def _table_row(name: str, row: LossRow) -> str:
     constants = row.constants
     family = row.module is BalancedLoss
     weight = constants["weighting"] if family else "-"
-    focal = ("yes" if constants["gamma"] else "no") if family else "-"
+    focal = ("yes" if constants.get("gamma") else "no") if family else "-"
     shifted = "yes" if constants.get("lambda_", 1) != 1 else "shift only"
     tolerant = (shifted if constants.get("kappa") else "no") if family else "-"
     names = {"kappa": "tau"} if name == "logit-adjusted" else {}

@@ -5,6 +5,7 @@ Shares no code with the package.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -77,7 +78,12 @@ def mixed(batch: Batch, positive: Cost, negative: Cost, weighting: str = "none")
         mu = min(1.0, batch.n_samples / batch.counts.sum()) if batch.counts.any() else 1.0
         ratio = 1 / n / (y / n).sum(dim=1, keepdim=True)
         weight = weight * (0.1 + torch.sigmoid(10 * (ratio - mu)))
-    cost = y * positive(z) + (1 - y) * negative(z)
+    boost = 1.0
+    if weighting == "propensity":
+        odds = (math.log(max(batch.n_samples, math.e)) - 1) * (2.5 / (batch.counts + 1.5)) ** 0.55
+        propensity = 1 / (1 + odds)
+        boost = 2 / propensity - 1
+    cost = y * boost * positive(z) + (1 - y) * negative(z)
     return Terms(weight * batch.sample_weight[:, None] * cost)
 
 
@@ -160,6 +166,7 @@ FORMULAS: dict[str, Callable[[Batch], Terms]] = {
     "two-way": two_way,
     "dice": dice,
     "logit-adjusted": balanced(0, kappa=1.0),
+    "pw-bce": balanced(0, weighting="propensity"),
     "squared-hinge": lambda batch: mixed(
         batch, lambda z: (1 - z).relu() ** 2, lambda z: (1 + z).relu() ** 2
     ),

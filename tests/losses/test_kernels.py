@@ -28,7 +28,7 @@ pytest.importorskip("triton", reason="triton is not installed on this platform")
 
 # The interpreter uses numpy, which warns about infinities.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-KINDS = ["bce", "fl", "cb-ntr", "db", "asl", "hill", "squared-hinge", "zlpr", "two-way"]
+KINDS = ["bce", "fl", "cb-ntr", "db", "asl", "hill", "pw-bce", "squared-hinge", "zlpr", "two-way"]
 WITH_KERNELS = [name for name in NAMES if name != "dice"]
 # Odd sizes: one label, a tile of several rows, two blocks, rows and blocks beyond one program.
 SHAPES = [(1, 1), (3, 7), (35, 90), (2, 2049)]

@@ -12,7 +12,7 @@ from longtail.losses import LOSSES, build_loss, list_losses
 
 PAPER = ["bce", "fl", "cb", "r-fl", "ntr-fl", "db-0fl", "cb-ntr", "db"]
 ABLATIONS = ["cb-bce", "r-bce", "ntr-bce"]
-LATER = ["asl", "hill", "zlpr", "two-way", "dice", "logit-adjusted", "squared-hinge"]
+LATER = ["asl", "hill", "zlpr", "two-way", "dice", "logit-adjusted", "pw-bce", "squared-hinge"]
 STATS = LabelStats.from_counts([900, 9, 300], n_samples=1000)
 REBALANCED = ["r-fl", "db-0fl", "db", "r-bce"]
 

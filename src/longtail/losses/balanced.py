@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -39,17 +39,18 @@ class ElementTerms(NamedTuple):
     label_weight: Tensor | None = None
     inverse_counts: Tensor | None = None
     """1/n of every label; None unless the loss is rebalanced."""
+    positive_weight: Tensor | None = None
+    """Weights of positives by label; the negatives have none."""
     alpha: float = 0.0
     beta: float = 0.0
     mu: float = 0.0
 
     def map(self, change: Callable[[Tensor], Tensor]) -> ElementTerms:
         """Apply a function to every per-label tensor."""
-        shift, weight, inverse = (
-            None if values is None else change(values)
-            for values in (self.shift, self.label_weight, self.inverse_counts)
-        )
-        return self._replace(shift=shift, label_weight=weight, inverse_counts=inverse)
+        names = ("shift", "label_weight", "inverse_counts", "positive_weight")
+        known = {name: values for name in names if (values := getattr(self, name)) is not None}
+        changed: dict[str, Any] = {name: change(values) for name, values in known.items()}
+        return self._replace(**changed)
 
     def constants(self) -> tuple[float, float]:
         """Return the two numbers in the formula besides the exponents."""
@@ -185,7 +186,8 @@ def _positives(picked: Tensor, batch: Batch, terms: ElementTerms) -> tuple[Tenso
     y = batch.targets.position_values(picked.dtype)
     shifted = picked if terms.shift is None else picked - terms.shift[labels]
     cost, slope = _cost_and_slope(-shifted, terms.gamma)
-    cost, slope = y * cost, -y * slope
+    weighted = y if terms.positive_weight is None else y * terms.positive_weight[labels]
+    cost, slope = weighted * cost, -weighted * slope
     if batch.targets.values is not None:
         other_cost, other_slope = _cost_and_slope(shifted * terms.lambda_, terms.gamma)
         cost += (1 - y) * terms.negative_scale * other_cost

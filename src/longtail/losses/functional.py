@@ -51,6 +51,12 @@ def class_balanced_weight(label_counts: Tensor, cb_beta: float) -> Tensor:
     return (1 - cb_beta) / -torch.expm1(n * log_beta)
 
 
+def propensity_weight(label_counts: Tensor, n_samples: int, a: float, b: float) -> Tensor:
+    """2/p - 1 = 1 + 2 (ln N - 1) ((b+1) / (n+b))^a: p is the propensity of `metrics`."""
+    odds = max(0.0, math.log(max(1, n_samples)) - 1) * ((b + 1) / (label_counts + b)) ** a
+    return 1 + 2 * odds
+
+
 def rebalanced_weight(
     inverse_counts: Tensor, document_mass: Tensor, alpha: float, beta: float, mu: float
 ) -> Tensor:
@@ -76,15 +82,23 @@ def asymmetric_negative(logits: Tensor, gamma_negative: float, margin: float) ->
     return torch.where(is_easy, 0.0, -(shifted**gamma_negative) * torch.log1p(-shifted))
 
 
-def elementwise(input: Tensor, targets: Targets, positive: Cost, negative: Cost) -> Tensor:
-    """y * positive(z) + (1 - y) * negative(z) for every element."""
+def elementwise(
+    input: Tensor,
+    targets: Targets,
+    positive: Cost,
+    negative: Cost,
+    positive_weight: Tensor | None = None,
+) -> Tensor:
+    """y * weight * positive(z) + (1 - y) * negative(z) for every element; a weight per label."""
     if targets.dense is not None:
         y = targets.dense.to(input.dtype)
-        return y * positive(input) + (1 - y) * negative(input)
+        weighted = y if positive_weight is None else y * positive_weight
+        return weighted * positive(input) + (1 - y) * negative(input)
     rows, labels = targets.positions()
     y = targets.position_values(input.dtype)
     picked = input[rows, labels]
-    mixed = y * positive(picked) + (1 - y) * negative(picked)
+    weighted = y if positive_weight is None else y * positive_weight[labels]
+    mixed = weighted * positive(picked) + (1 - y) * negative(picked)
     return negative(input).index_put((rows, labels), mixed)
 
 

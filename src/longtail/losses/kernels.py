@@ -166,21 +166,26 @@ def _document_weights(
 
 
 @triton.jit
-def _mixed(z, y, first, second, KIND: tl.constexpr, GAMMA: tl.constexpr, OTHER: tl.constexpr):
-    """Cost and slope of soft targets."""
+def _mixed(
+    z, y, factor, first, second, KIND: tl.constexpr, GAMMA: tl.constexpr, OTHER: tl.constexpr
+):
+    """Cost and slope of soft targets, whose positive part is multiplied by a factor."""
     ones = tl.full(z.shape, 1, tl.int1)
     cost, slope = _cost_and_slope(z, ones, first, second, KIND, GAMMA, OTHER)
     other_cost, other_slope = _cost_and_slope(z, ones == 0, first, second, KIND, GAMMA, OTHER)
     # 0 times an infinite cost is 0 here; a NaN target stays NaN.
-    cost = tl.where(y == 0.0, 0.0, y * cost) + tl.where(y == 1.0, 0.0, (1.0 - y) * other_cost)
-    return cost, y * slope + (1.0 - y) * other_slope
+    cost = tl.where(y == 0.0, 0.0, y * factor * cost) + tl.where(
+        y == 1.0, 0.0, (1.0 - y) * other_cost
+    )
+    return cost, y * factor * slope + (1.0 - y) * other_slope
 
 
 @triton.jit(do_not_specialize=["n_rows", "n_blocks", "steps", "count"])
 def _element_kernel(
     sum_ptr, grad_ptr, grad_stride, logits_ptr, logits_stride, targets_ptr, targets_stride,
     starts_ptr, labels_ptr, values_ptr, state_ptr, shift_ptr, label_weight_ptr, inverse_ptr,
-    mass_ptr, sample_weight_ptr, mask_ptr, mask_stride, n_rows, n_labels, n_blocks, steps, count,
+    positive_weight_ptr, mass_ptr, sample_weight_ptr, mask_ptr, mask_stride,
+    n_rows, n_labels, n_blocks, steps, count,
     first, second, alpha, beta, mu, scale,
     KIND: tl.constexpr, GAMMA: tl.constexpr, GAMMA_NEGATIVE: tl.constexpr,
     BITS: tl.constexpr, HARD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -190,13 +195,15 @@ def _element_kernel(
     stop = tl.minimum(start + steps * ROWS, n_rows)
     cols = pid % n_blocks * BLOCK + tl.arange(0, BLOCK)
     inside_cols = cols < n_labels
-    shift, label_weight, inverse = cols, cols, cols
+    shift, label_weight, inverse, positive_weight = cols, cols, cols, cols
     if shift_ptr is not None:
         shift = tl.load(shift_ptr + cols, mask=inside_cols, other=0.0)
     if label_weight_ptr is not None:
         label_weight = tl.load(label_weight_ptr + cols, mask=inside_cols, other=0.0)
     if inverse_ptr is not None:
         inverse = tl.load(inverse_ptr + cols, mask=inside_cols, other=0.0)
+    if positive_weight_ptr is not None:
+        positive_weight = tl.load(positive_weight_ptr + cols, mask=inside_cols, other=0.0)
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     odd = tl.zeros([ROWS, BLOCK], tl.int32)
     flaw = tl.zeros([ROWS], tl.float32)
@@ -233,11 +240,18 @@ def _element_kernel(
                     cost, slope = _cost_and_slope(
                         z, raw != 0, first, second, KIND, GAMMA, GAMMA_NEGATIVE
                     )
+                    if positive_weight_ptr is not None:
+                        factor = tl.where(raw != 0, positive_weight[None, :], 1.0)
+                        cost = cost * factor
+                        slope = slope * factor
                 else:
                     y = soft_targets(
                         raw, rows, cols, starts_ptr, labels_ptr, values_ptr, n_rows, count, BITS
                     )
-                    cost, slope = _mixed(z, y, first, second, KIND, GAMMA, GAMMA_NEGATIVE)
+                    factor = tl.full(y.shape, 1.0, tl.float32)
+                    if positive_weight_ptr is not None:
+                        factor = factor * positive_weight[None, :]
+                    cost, slope = _mixed(z, y, factor, first, second, KIND, GAMMA, GAMMA_NEGATIVE)
                 # An infinite cost of weight 0 counts 0, not NaN.
                 total += tl.where(known & (weight != 0.0), cost * weight, 0.0)
                 if grad_ptr is not None:
@@ -306,7 +320,8 @@ def weighted_sum(
     _element_kernel[(tiles.programs,)](
         total, *address(grad), logits, logits.stride(0), inputs.matrix, inputs.stride,
         inputs.starts, inputs.labels, inputs.values, inputs.state,
-        plain(terms.shift), plain(terms.label_weight), inverse, mass, plain(batch.sample_weight),
+        plain(terms.shift), plain(terms.label_weight), inverse, plain(terms.positive_weight),
+        mass, plain(batch.sample_weight),
         *address(batch.mask), n_rows, n_labels, tiles.n_blocks, tiles.steps,
         0 if inputs.labels is None else inputs.labels.numel(),
         first, second, terms.alpha, terms.beta, terms.mu, scale,

@@ -32,7 +32,7 @@ __all__ = [
     "SquaredHingeLoss", "TwoWayLoss", "ZLPRLoss",
 ]  # fmt: skip
 SMALLEST = 1e-6  # the minimum of scales, which must be positive
-Weighting = Literal["none", "class-balanced", "rebalanced"]
+Weighting = Literal["none", "class-balanced", "rebalanced", "propensity"]
 
 
 class BalancedLoss(ElementwiseLoss):
@@ -44,24 +44,28 @@ class BalancedLoss(ElementwiseLoss):
         shift:      v_i = kappa log(N/n_i - 1)
         weight:     w = 1, or class-balanced (1-cb_beta) / (1-cb_beta^n_i),
                     or rebalanced alpha + sigmoid(beta (r - mu)),
-                    r = (1/n_i) / (sum of 1/n_j over the document's labels)
+                    r = (1/n_i) / (sum of 1/n_j over the document's labels);
+                    propensity is 1 + 2 (ln N - 1) ((b+1) / (n_i+b))^a for positives, 1 otherwise
 
     Args:
         label_counts, n_samples: training documents per label and in total (see LabelStats).
             Needed unless weighting is "none" and kappa 0.
-        weighting: "none", "class-balanced" or "rebalanced".
+        weighting: "none", "class-balanced", "rebalanced" or "propensity".
         gamma: focal exponent; 0 switches it off (paper: 2).
         kappa, lambda_: negative-tolerant shift and scale; 0 and 1 switch them off (paper: 0.05, 2).
         cb_beta: growth of the effective number of documents (paper: 0.9).
         alpha, beta, mu: floor, slope and centre of the rebalanced weight (paper: 0.1, 10, and 0.9
             for Reuters, 0.05 for PubMed).
+        propensity_a, propensity_b: constants of the propensity model (Jain et al., KDD 2016: 0.55
+            and 1.5; 0.5 and 0.4 for Wikipedia, 0.6 and 2.6 for Amazon).
         negative_scale: factor of the negatives; None is 1/lambda, as in the paper. The authors'
             scripts use 1 for NTR-FL only.
         label_weight, reduction, check_targets, dtype: see MultiLabelLoss.
 
     Relations:
         weighting "none", gamma 0, kappa 0, lambda 1 is `BCEWithLogitsLoss`. The eleven rows from
-        `bce` to `db` and `logit-adjusted` of LOSSES are this module with different switches.
+        `bce` to `db`, `logit-adjusted` and `pw-bce` of LOSSES are this module with different
+        switches.
 
     Example:
         >>> loss = BalancedLoss([900, 9], 1000, weighting="rebalanced", gamma=2, kappa=0.05,
@@ -74,6 +78,7 @@ class BalancedLoss(ElementwiseLoss):
     shift: Tensor | None
     class_weight: Tensor | None
     inverse_counts: Tensor | None
+    positive_weight: Tensor | None
 
     def __init__(
         self,
@@ -88,6 +93,8 @@ class BalancedLoss(ElementwiseLoss):
         alpha: float = 0.1,
         beta: float = 10.0,
         mu: float = 0.9,
+        propensity_a: float = 0.55,
+        propensity_b: float = 1.5,
         negative_scale: float | None = None,
         dtype: torch.dtype = torch.float32,
         **common: Any,
@@ -101,10 +108,12 @@ class BalancedLoss(ElementwiseLoss):
         self.cb_beta = number("cb_beta", cb_beta, 0, below=1)
         self.alpha, self.beta = number("alpha", alpha, 0), number("beta", beta)
         self.mu = number("mu", mu)
+        self.propensity_a = number("propensity_a", propensity_a, 0)
+        self.propensity_b = number("propensity_b", propensity_b, SMALLEST)
         self.negative_scale = 1 / self.lambda_
         if negative_scale is not None:
             self.negative_scale = number("negative_scale", negative_scale, 0)
-        shift = class_weight = inverse_counts = None
+        shift = class_weight = inverse_counts = positive_weight = None
         if weighting != "none" or self.kappa != 0:
             if label_counts is None or n_samples is None:
                 raise InputError(
@@ -119,14 +128,28 @@ class BalancedLoss(ElementwiseLoss):
                 class_weight = functional.class_balanced_weight(counts, self.cb_beta)
             if weighting == "rebalanced":
                 inverse_counts = 1 / counts.clamp(min=0.5)
+            if weighting == "propensity":
+                positive_weight = functional.propensity_weight(
+                    counts, stats.n_samples, self.propensity_a, self.propensity_b
+                )
             self.for_labels(stats.n_labels)
-        buffers = dict(shift=shift, class_weight=class_weight, inverse_counts=inverse_counts)
+        buffers = {
+            "shift": shift,
+            "class_weight": class_weight,
+            "inverse_counts": inverse_counts,
+            "positive_weight": positive_weight,
+        }
         for name, value in buffers.items():
             self.register_buffer(name, None if value is None else value.to(dtype))
 
     def extra_repr(self) -> str:
-        more = {"rebalanced": ("alpha", "beta", "mu"), "class-balanced": ("cb_beta",), "none": ()}
-        names = ("weighting", "gamma", "kappa", "lambda_", *more[self.weighting], "reduction")
+        more = {
+            "rebalanced": ("alpha", "beta", "mu"),
+            "class-balanced": ("cb_beta",),
+            "propensity": ("propensity_a", "propensity_b"),
+        }
+        own = more.get(self.weighting, ())
+        names = ("weighting", "gamma", "kappa", "lambda_", *own, "reduction")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def terms(self, dtype: torch.dtype) -> ElementTerms:
@@ -134,6 +157,7 @@ class BalancedLoss(ElementwiseLoss):
         # Attributes of modules are slow to read.
         values = self._buffers
         shift, inverse = values["shift"], values["inverse_counts"]
+        positive = values["positive_weight"]
         weights = [
             w.to(dtype) for w in (values["class_weight"], values["label_weight"]) if w is not None
         ]
@@ -142,6 +166,7 @@ class BalancedLoss(ElementwiseLoss):
             shift=None if shift is None else shift.to(dtype),
             label_weight=reduce(torch.mul, weights) if weights else None,
             inverse_counts=None if inverse is None else inverse.to(dtype),
+            positive_weight=None if positive is None else positive.to(dtype),
             alpha=self.alpha, beta=self.beta, mu=self.mu,
         )  # fmt: skip
 
@@ -162,7 +187,9 @@ class BalancedLoss(ElementwiseLoss):
     def _elements(self, logits: Tensor, batch: Batch) -> Tensor:
         terms, targets = self.terms(logits.dtype), batch.targets
         shifted = logits if terms.shift is None else logits - terms.shift
-        values = functional.elementwise(shifted, targets, self._positive, self._negative)
+        values = functional.elementwise(
+            shifted, targets, self._positive, self._negative, terms.positive_weight
+        )
         if terms.inverse_counts is not None:
             mass = batch.document_mass
             if mass is None:

@@ -187,6 +187,12 @@ LOSSES: Mapping[str, LossRow] = {
         {"gamma": 0.0, "weighting": "none", "kappa": 1.0}, needs_stats=True,
         searched={"tau": Range(0.0, 2.0)},
     ),
+    "pw-bce": LossRow(
+        "propensity-weighted binary cross-entropy", "-(2/p_i - 1) log p | -log(1-p)",
+        "Qaraei et al., WWW 2021", "rare labels missing from the annotation; PSP@k",
+        "BalancedLoss",
+        {"weighting": "propensity", "propensity_a": 0.55, "propensity_b": 1.5}, needs_stats=True,
+    ),
     "squared-hinge": LossRow(
         "squared hinge loss", "max(0, 1 - z)^2 | max(0, 1 + z)^2", "Fan et al., JMLR 2008",
         "a linear head on sparse features, like a linear SVM", "SquaredHingeLoss",
