@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from safetensors.torch import load_file, save_file
 from scipy.special import expit
 
 from longtail.errors import DataError
+from longtail.fused import chunks
 from longtail.models import Encoder
 from longtail.models.encoder import HEAD_NORM, EncoderModel
+from longtail.training import steps
 
 from .cases import NAMES, TEXTS, fit_model, load_encoder
 
@@ -141,6 +144,23 @@ def test_labels_start_from_their_texts(family: Family) -> None:
     # One text alone is its own mean.
     alone = fit_model(settings, label_texts={"metal": "copper"}, **still).network.labels.weight
     assert torch.allclose(alone, plain)
+
+
+@pytest.mark.parametrize("loss", ["db", "pw-bce", "zlpr"])
+def test_many_labels_are_trained_without_all_logits(
+    family: Family, monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    """With the same result; zlpr needs all logits of a document."""
+    settings = Encoder(str(family("Bert")), max_length=8)
+    plain = fit_model(settings, epochs=2, batch_size=4, loss=loss)
+    monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", 2)
+    monkeypatch.setattr(chunks, "STEP", 1)
+    used = Mock(wraps=steps.linear_balanced_loss)
+    monkeypatch.setattr(steps, "linear_balanced_loss", used)
+    fused = fit_model(settings, epochs=2, batch_size=4, loss=loss)
+    assert used.called == (loss != "zlpr")
+    pairs = zip(plain.network.parameters(), fused.network.parameters(), strict=True)
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in pairs)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])

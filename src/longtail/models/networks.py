@@ -36,6 +36,20 @@ class PooledNetwork(nn.Module):
         seed: Tensor | None = None,
     ) -> Tensor:
         """Logits of padded texts, or of packed ones, whose dropout has a `seed`."""
+        logits: Tensor = self.labels(
+            self.pooled(input_ids, attention_mask, inputs_embeds, layout, seed)
+        )
+        return logits
+
+    def pooled(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        layout: Layout | None = None,
+        seed: Tensor | None = None,
+    ) -> Tensor:
+        """What the head `labels` takes, (texts, width)."""
         if layout is not None:
             assert self.packed is not None and input_ids is not None
             seeds = None if seed is None else self.packed.seeds(seed)
@@ -49,8 +63,7 @@ class PooledNetwork(nn.Module):
             known = attention_mask.unsqueeze(-1).to(states.dtype)
             pooled = (states * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
             pooled = self.dropout(pooled)
-        logits: Tensor = self.labels(pooled)
-        return logits
+        return pooled
 
     @contextmanager
     def pooling_only(self) -> Iterator[None]:

@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail.errors import InputError, LongtailError
+from longtail.fused.chunks import most_logits
+from longtail.fused.linear import linear_balanced_loss
 from longtail.losses import MultiLabelLoss
+from longtail.losses.base import ElementwiseLoss
 from longtail.random_bits import mix
 from longtail.training.devices import SHARED
 from longtail.training.encoded import (
@@ -147,14 +150,33 @@ class Steps:
             inputs, targets = self.feed.batch(part, width)
             if self.packed:
                 inputs["seed"] = mix(self.taken * len(rows) + number, self.seed)
-            logits = self.network(**inputs)
-            value = self.loss(logits.float(), *targets) * share
+            value: Any = self._loss(inputs, targets, len(part)) * share
             value.backward()
             total = total + value.detach()
         total = self.processes.add_up(self.weights.used, total)
         self.weights.step(self.optimizer, self.training.max_grad_norm)
         self.taken += 1
         return total
+
+    def _loss(self, inputs: dict[str, Any], targets: Any, n_documents: int) -> Tensor:
+        """The loss of some documents; for very many labels without all their logits at once."""
+        network: Any = self.network
+        if isinstance(self.loss, ElementwiseLoss) and hasattr(network, "pooled"):
+            head = network.labels
+            if n_documents * head.out_features > most_logits(self.processes.device):
+                target, mask, weight = targets
+                return linear_balanced_loss(
+                    network.pooled(**inputs),
+                    head.weight,
+                    target,
+                    head.bias,
+                    loss=self.loss,
+                    mask=mask,
+                    sample_weight=weight,
+                    reduction=self.loss.reduction,
+                )
+        value: Tensor = self.loss(network(**inputs).float(), *targets)
+        return value
 
     def _shares(self, mine: IntArray, rows: IntArray) -> list[float]:
         """The weight of each part of this process's rows in the loss of the batch."""
