@@ -5,11 +5,14 @@ Imports no torch, so that `--help` is fast.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from longtail.settings import Settings, setting
+
+LabelTexts = str | Mapping[str, str | Sequence[str]]
+"""`names`, or a text or several for each label."""
 
 
 @dataclass(repr=False)
@@ -22,7 +25,7 @@ class Arguments(Settings):
     folds: int | None = setting(
         None, "Folds to cross-fit, one model each; 1: one model and a validation part."
     )
-    label_texts: str | Mapping[str, str] | None = setting(
+    label_texts: str | Mapping[str, str | Sequence[str]] | None = setting(
         None,
         "`names`, or a JSON file of label descriptions, which help rare labels.",
         common=True,

@@ -50,6 +50,13 @@ def test_rare_labels_get_their_names() -> None:
     assert names.ids[:2] == ("label castor-oil", "label lin_oil")
 
 
+def test_labels_may_have_several_texts() -> None:
+    texts = {"castor-oil": ["castor oil", "ricinus", "  ", "palma christi"], "never": ["nothing"]}
+    names = label_documents(documents(), texts)
+    assert names.texts == ["castor oil", "nothing", "ricinus", "nothing", "palma christi"]
+    assert [names.labels_of(k) for k in (2, 3, 4)] == [["castor-oil"], ["never"], ["castor-oil"]]
+
+
 @pytest.mark.parametrize(
     ("lists", "expected"),
     [

@@ -129,7 +129,7 @@ def test_cls_loads_in_the_pipeline_of_transformers(family: Family, tmp_path: Pat
 def test_labels_start_from_their_texts(family: Family) -> None:
     """Similar texts give similar weights; labels without a text start at random."""
     settings = Encoder(str(family("Bert")), max_length=8)
-    texts = {"metal": "copper zinc", "all": "copper zinc tin", "née": "wheat"}
+    texts = {"metal": ["copper zinc"], "all": ["copper tin", "zinc tin"], "née": ["wheat"]}
     still = {"epochs": 1, "learning_rate": 1e-12, "head_learning_rate": 1e-12}
     plain, started = (
         fit_model(settings, label_texts=given, **still).network.labels.weight.detach()
@@ -142,7 +142,7 @@ def test_labels_start_from_their_texts(family: Family) -> None:
     rest = [k for k in range(len(NAMES)) if k not in rows]
     assert torch.allclose(started[rest], plain[rest])
     # One text alone is its own mean.
-    alone = fit_model(settings, label_texts={"metal": "copper"}, **still).network.labels.weight
+    alone = fit_model(settings, label_texts={"metal": ["copper"]}, **still).network.labels.weight
     assert torch.allclose(alone, plain)
 
 

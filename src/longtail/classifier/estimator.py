@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from longtail.arguments import Arguments
+from longtail.arguments import Arguments, LabelTexts
 from longtail.classifier.blend import fit_plans
 from longtail.classifier.crossfit import Fitted, Run
 from longtail.classifier.held_out import Facts, choose_thresholds
@@ -59,8 +59,8 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
             fold choose the thresholds, and predictions are the mean of the models. 1: one model,
             with thresholds chosen on a validation part. None: the default of the model, 5 for a
             blend.
-        label_texts: "names", or a dict from label names to descriptions: rare labels also learn
-            from these texts.
+        label_texts: "names", or a dict from label names to a description or a list of synonyms:
+            rare labels also learn from these texts.
         min_labels, max_labels: minimum and maximum number of predicted labels per text; labels
             nearest to their thresholds are added, labels furthest above them are kept.
         validation_fraction: with folds=1, the share of documents held out for the thresholds if
@@ -96,7 +96,7 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         thresholds: str = Arguments.thresholds,
         objective: Objective = Arguments.objective,
         folds: int | None = Arguments.folds,
-        label_texts: str | Mapping[str, str] | None = Arguments.label_texts,
+        label_texts: LabelTexts | None = Arguments.label_texts,
         min_labels: int = Arguments.min_labels,
         max_labels: int | None = Arguments.max_labels,
         validation_fraction: float = 0.1,

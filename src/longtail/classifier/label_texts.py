@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.arguments import LabelTexts
 from longtail.data import TextData
-from longtail.errors import DataError, InputError
+from longtail.errors import DataError, InputError, shown
 from longtail.metrics.blocks import rows_of
 from longtail.runs.files import read_small
 
@@ -39,11 +40,16 @@ def check_label_texts(value: Any) -> None:
     """Raise unless the value is None, "names", or texts by label name."""
     if value is None or value == NAMES:
         return
-    if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
+    if not isinstance(value, Mapping) or not all(map(_are_texts, value.values())):
         raise InputError(
-            f"label_texts must be {NAMES!r}, or a mapping from label names to texts that describe "
-            f"them, got {value!r}."
+            f"label_texts must be {NAMES!r}, or a mapping from label names to a text or a list of "
+            f"texts, got {shown(value)}."
         )
+
+
+def _are_texts(value: Any) -> bool:
+    texts = value if isinstance(value, (list, tuple)) else [value]
+    return all(isinstance(text, str) for text in texts)
 
 
 def read_label_texts(value: str, folder: Path = Path()) -> Any:
@@ -60,30 +66,42 @@ def read_label_texts(value: str, folder: Path = Path()) -> Any:
         ) from error
 
 
-def texts_by_label(
-    label_names: Sequence[str], texts: str | Mapping[str, str] | None
-) -> dict[str, str]:
-    """The text of each label that has one."""
+def texts_by_label(label_names: Sequence[str], texts: LabelTexts | None) -> dict[str, list[str]]:
+    """The texts of each label that has any."""
     if texts is None:
         return {}
     if isinstance(texts, str):
         texts = {name: SEPARATORS.sub(" ", name) for name in label_names if WORDS.search(name)}
-    return {name: texts[name] for name in label_names if texts.get(name, "").strip()}
+    found = {}
+    for name in label_names:
+        value = texts.get(name, ())
+        kept = [text for text in ([value] if isinstance(value, str) else value) if text.strip()]
+        if kept:
+            found[name] = kept
+    return found
 
 
-def label_documents(data: TextData, texts: str | Mapping[str, str]) -> TextData:
-    """COPIES documents for each rare label that has a text, with the label columns of `data`."""
+def label_documents(data: TextData, texts: LabelTexts) -> TextData:
+    """Documents for each rare label that has texts, with the label columns of `data`.
+
+    As many as the label has texts, and at least COPIES.
+    """
     counts = np.asarray(data.Y.sum(axis=0)).ravel()
-    texts = texts_by_label(data.label_names, texts)
-    described = [k for k, name in enumerate(data.label_names) if name in texts]
-    rare = [k for k in described if counts[k] < LIMIT] * COPIES
-    names = [data.label_names[k] for k in rare]
+    found = texts_by_label(data.label_names, texts)
+    described = [k for k, name in enumerate(data.label_names) if name in found]
+    few = {k: found[data.label_names[k]] for k in described if counts[k] < LIMIT}
+    rare, documents = [], []
+    for number in range(max([COPIES, *map(len, few.values())])):
+        for k, own in few.items():
+            if number < max(COPIES, len(own)):
+                rare.append(k)
+                documents.append(own[number % len(own)])
     ones = sp.csr_matrix(
         (np.ones(len(rare), np.float32), (np.arange(len(rare)), rare)),
         shape=(len(rare), len(data.label_names)),
     )
-    ids = tuple(f"label {name}" for name in names)
-    return TextData([texts[name] for name in names], ones, data.label_names, ids)
+    ids = tuple(f"label {data.label_names[k]}" for k in rare)
+    return TextData(documents, ones, data.label_names, ids)
 
 
 def note_unknown_labels(data: TextData, texts: Any, note: Callable[[str], None]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from longtail.arguments import LabelTexts
 from longtail.checks import check_integer, check_number
 from longtail.classifier.label_texts import check_label_texts
 from longtail.data import TextData
@@ -51,7 +52,7 @@ class Plan:
     loss_settings: Mapping[str, Any] = field(default_factory=dict)
     training: Training = field(default_factory=Training)
     folds: int = 1
-    label_texts: str | Mapping[str, str] | None = None
+    label_texts: LabelTexts | None = None
     """Texts that rare labels also learn from: "names", or descriptions by label."""
     random_state: int = 0
 

@@ -62,7 +62,7 @@ class FitContext:
     """A sentence on what is kept if the run stops now."""
     describe: Callable[[int], str]
     """Describes the document of a row in error messages."""
-    label_texts: Mapping[str, str] = field(default_factory=dict)
+    label_texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Texts that describe labels, by name."""
     earlier: dict[Any, Any] | None = None
     """Warm starts: what fits with other settings on the same documents left for later ones."""

@@ -88,9 +88,9 @@ class EncoderModel(NetworkModel):
         return encoded
 
     def _start_head(
-        self, network: PooledNetwork, names: Sequence[str], texts: Mapping[str, str]
+        self, network: PooledNetwork, names: Sequence[str], texts: Mapping[str, Sequence[str]]
     ) -> None:
-        """Start the weights of labels that have a text from its pooled states.
+        """Start the weights of labels that have texts from the mean of their pooled states.
 
         Their mean is subtracted, as what all texts have in common does not tell labels apart.
         """
@@ -99,7 +99,10 @@ class EncoderModel(NetworkModel):
             return
         network.eval()
         with network.pooling_only():
-            states = predict_logits(network, self.encode([texts[names[k]] for k in rows]))
+            found = [text for k in rows for text in texts[names[k]]]
+            states = predict_logits(network, self.encode(found))
+        sizes = np.array([len(texts[names[k]]) for k in rows])
+        states = np.add.reduceat(states, np.cumsum(sizes) - sizes) / sizes[:, None]
         states -= states.mean(axis=0)
         norms = np.linalg.norm(states, axis=1, keepdims=True)
         weights = torch.from_numpy(HEAD_NORM * states / np.maximum(norms, 1e-6))
