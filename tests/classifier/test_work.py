@@ -227,7 +227,7 @@ def test_a_folder_with_other_files_is_not_started_over(tmp_path: Path) -> None:
     Workspace.begin(cell, {"finished.json": "result"}).close()
     before = sorted(tmp_path.rglob("*"))
     for folder, name in ((training, r"fold-0/notes\.txt"), (cell, r"finished\.json")):
-        message = rf"files that no training wrote, such as {name}\."
+        message = rf"also holds other files, such as {name}\."
         refuse(folder, message, remembering(3), resume=False)
     assert sorted(tmp_path.rglob("*")) == before
 

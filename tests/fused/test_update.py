@@ -210,3 +210,26 @@ def test_a_wrong_target_leaves_the_head_as_it_was() -> None:
     with pytest.raises(InputError, match="label indices"):
         head(case.head[0].float(), (torch.tensor([70]), torch.tensor([0] * 4 + [1]))).backward()
     assert torch.equal(head.linear.weight, before)
+
+
+def test_a_frozen_head_stays() -> None:
+    head = LinearBalancedLoss(4, 3, loss="bce", update="in_backward", learning_rate=0.1)
+    head.linear.requires_grad_(False)
+    before = head.linear.weight.clone()
+    features = torch.ones(2, 4, requires_grad=True)
+    head(features, torch.tensor([[1, 0, 0], [0, 1, 1]])).backward()
+    assert torch.equal(head.linear.weight, before) and features.grad is not None
+
+
+def test_targets_that_change_before_the_update_are_an_error() -> None:
+    head = LinearBalancedLoss(4, 30, loss="bce", update="in_backward", learning_rate=0.1)
+    labels, offsets = torch.tensor([1, 2]), torch.tensor([0, 1, 2])
+    value = head(torch.ones(2, 4), (labels, offsets))
+    labels += 5
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        value.backward()
+
+
+def test_rates_without_an_update_are_refused() -> None:
+    with pytest.raises(InputError, match="pass them to your optimizer"):
+        LinearBalancedLoss(4, 3, loss="bce", learning_rate=0.1)

@@ -263,3 +263,39 @@ def test_a_copied_study_can_be_resumed(tmp_path: Path) -> None:
     study(tmp_path / "study", SVM, trials=1)
     shutil.copytree(tmp_path / "study", tmp_path / "copy")
     assert len(study(tmp_path / "copy", {}, trials=2, resume=True).trials) == 2
+
+
+def test_equal_scores_have_no_importance(tmp_path: Path) -> None:
+    """fANOVA raises for scores without variance, such as those of a corpus that is too easy."""
+    texts, lists = ["wheat rose", "copper fell"] * 40, [["wheat"], ["copper"]] * 40
+    easy = TextData.from_lists(texts, lists)
+    done = search(
+        easy, folder=tmp_path / "s", settings=BAG, losses=["bce"], trials=11, progress=None
+    )
+    assert len({trial.value for trial in done.trials}) == 1
+    assert {path.name for path in done.files} == {"best.yaml", "trials.md"}
+
+
+def test_overwrite_removes_studies_only(tmp_path: Path) -> None:
+    fitted = tmp_path / "fitted"
+    LongTailClassifier("svm", folds=2).fit(TRAIN, folder=fitted)
+    before = sorted(path for path in fitted.rglob("*") if path.is_file())
+    with pytest.raises(DataError, match="something else, no study"):
+        study(fitted, SVM, overwrite=True)
+    assert sorted(path for path in fitted.rglob("*") if path.is_file()) == before
+    first = study(tmp_path / "s", SVM)
+    with pytest.raises(DataError, match="--resume, or start over with --overwrite"):
+        study(tmp_path / "s", SVM)
+    # A search that cannot begin keeps the study.
+    with pytest.raises(InputError, match="document"):
+        search(TRAIN[:2], folder=tmp_path / "s", settings=SVM, overwrite=True)
+    assert plain(study(tmp_path / "s", {}, resume=True)) == plain(first)
+    assert len(study(tmp_path / "s", SVM, overwrite=True, trials=2).trials) == 2
+
+
+def test_a_damaged_journal_is_an_error(tmp_path: Path) -> None:
+    study(tmp_path / "s", SVM)
+    path = tmp_path / "s" / JOURNAL
+    path.write_bytes(b"{broken\n" + path.read_bytes())
+    with pytest.raises(DataError, match="damaged"):
+        study(tmp_path / "s", {}, resume=True)

@@ -25,7 +25,7 @@ from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import NEVER, Stop
 
 PLAN_FILE = "plan.json"
-OURS = re.compile(rf"{re.escape(PLAN_FILE)}|(member-\d+/)?fold-\d+/.*")
+OURS = rf"{re.escape(PLAN_FILE)}|(member-\d+/)?fold-\d+/.*"
 """Names of files that a fit writes."""
 # Seconds between attempts to lock a fold that another process is training.
 POLL_SECONDS = 0.5
@@ -47,7 +47,8 @@ def open_work(
         yield Work()
         return
     if Workspace.is_one(folder) and not resume:
-        _remove_earlier(folder)
+        # The workspace may hold something else, such as a cell of `reproduce`.
+        Workspace.open(folder).remove_alone(OURS)
     if Workspace.is_one(folder):
         space = Workspace.open(folder)
         space.share()
@@ -138,19 +139,6 @@ def _save(model: TextModel, space: Workspace, fold: int) -> None:
             f"could not save the model of fold {fold} to {space.path / 'model'}: {error}. Its "
             "last checkpoint is kept. Free some space, then resume with --resume."
         ) from error
-
-
-def _remove_earlier(folder: Path) -> None:
-    earlier = Workspace.open(folder)
-    earlier.lock()
-    # The workspace may hold something else, such as a cell of `reproduce`.
-    others = [name for name in earlier.names() if not OURS.fullmatch(name)] + earlier.others()
-    if others:
-        raise DataError(
-            f"{folder} contains files that no training wrote, such as {others[0]}. Move them, or "
-            "choose another folder."
-        )
-    earlier.remove()
 
 
 def _check_same(before: dict[str, Any] | None, now: dict[str, Any], folder: Path) -> None:

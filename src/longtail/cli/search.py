@@ -14,7 +14,7 @@ from longtail.cli.flags import MODEL, RUN, command_line
 from longtail.cli.reading import Source, reads_data
 from longtail.cli.show import TrustRemoteCode, print_notes, print_table, stoppable
 from longtail.cli.trained import check_plans
-from longtail.errors import InputError, LongtailError, printable
+from longtail.errors import LongtailError, printable
 from longtail.progress import show_progress
 
 if TYPE_CHECKING:
@@ -63,26 +63,19 @@ def search(
     from longtail.search import check_extra
 
     check_extra()
-    if overwrite and resume:
-        raise InputError("--overwrite starts over, --resume continues the study: not both.")
     names = None if losses is None else [name.strip() for name in losses.split(",")]
     settings = chosen.resolved(partial=resume)
     source.check_split_is_used()
     from longtail.analysis import label_warnings
     from longtail.search.space import check_settings
-    from longtail.search.study import KEPT, check_new, read_study, remove_study
+    from longtail.search.study import KEPT, check_folder
     from longtail.search.study import search as run_search
 
-    if resume:
-        read_study(out)  # raises if there is none
-    else:
+    check_folder(out, resume=resume, overwrite=overwrite)
+    if not resume:
         check_plans([check_settings(settings, chosen.names, names)])
-        if not overwrite:
-            check_new(out)
     parts = source.parts(only=("train", "validation"))
     print_notes(label_warnings(parts["train"]))
-    if overwrite:
-        remove_study(out)
     arguments = source.arguments(with_split=True)
     flags = ["--out", str(out), "--resume", *(["--trust-remote-code"] if trust_remote_code else [])]
     command = shlex.join(["longtail", "search", *arguments, *flags])
@@ -97,6 +90,7 @@ def search(
             trials=trials,
             minutes=minutes,
             resume=resume,
+            overwrite=overwrite,
             progress=progress,
             note=lambda text: print_notes([text]),
             stop=stop,
@@ -112,7 +106,7 @@ def search(
         errors = [trial.error for trial in done.trials if trial.error]
         why = f"The last one: {errors[-1]}" if errors else "Allow more --minutes."
         raise LongtailError(f"no trial was completed. {why}")
-    run = out.with_name(f"{out.resolve().name}-best")
+    run = out.parent / f"{out.resolve().name}-best"
     to_train = ["--recipe", str(out / "best.yaml"), "--out", str(run)]
     words = ["longtail", "train", *arguments, *to_train, *command_line(done.runtime, {})]
     typer.echo(f"Train with the best settings: {shlex.join(words)}")

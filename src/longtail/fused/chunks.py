@@ -193,6 +193,7 @@ class _TritonChunks:
 
     def __init__(self, job: Job, parts: list[Span], bias: Tensor | None) -> None:
         from longtail.losses.kernel_parts import plain, read_inputs
+        from longtail.losses.kernels import document_mass
 
         self.parts, self.batch = parts, job.batch
         terms = job.loss.terms(torch.float32)
@@ -203,7 +204,11 @@ class _TritonChunks:
             terms = terms._replace(shift=shift)
         self.terms = terms.map(plain)
         # Bits of all labels, and what depends on all labels of a document.
-        self.inputs = read_inputs(job.batch.targets, job.batch.mask, self.terms.inverse_counts)
+        targets, mask, inverse = job.batch.targets, job.batch.mask, self.terms.inverse_counts
+        self.inputs = read_inputs(targets, mask, inverse)
+        if targets.dense is not None and inverse is not None:
+            mass = document_mass(targets.dense, inverse, mask)
+            self.batch = replace(job.batch, document_mass=mass)
         size = max((stop - start for start, stop in parts), default=0)
         shape, device = (job.batch.targets.shape[0], size), self.inputs.matrix.device
         self.logits = torch.empty(shape, dtype=job.dtype, device=device)

@@ -150,7 +150,10 @@ def chunked(
         # The kernels find wrong positions themselves and make the loss NaN: too late for an update.
         targets = targets.checked(batch.mask)
     document_weight = _document_weights(loss, outline, batch)
-    batch = replace(batch, targets=targets.sparse(), sample_weight=document_weight)
+    if impl == "torch":
+        # Finding the positions of dense ones waits for a GPU.
+        targets = targets.sparse()
+    batch = replace(batch, targets=targets, sample_weight=document_weight)
     job = Job(loss, batch, impl, dtype)
     with_grad = torch.is_grad_enabled()
     value: Tensor = _LinearLoss.apply(features, weight, bias, job, updates, with_grad)  # type: ignore[no-untyped-call]
@@ -199,8 +202,10 @@ class _LinearLoss(torch.autograd.Function):
         updates: Updates | None,
         with_grad: bool,
     ) -> Tensor:
-        # The mask is saved only so that autograd detects in-place changes.
-        ctx.save_for_backward(features, weight, bias, job.batch.mask)
+        # Mask and targets are saved only so that autograd detects in-place changes.
+        targets = job.batch.targets
+        others = (job.batch.mask, targets.dense, targets.labels, targets.values)
+        ctx.save_for_backward(features, weight, bias, *others)
         ctx.job, ctx.updates = job, updates
         wanted = (False, False, False)
         if with_grad and updates is None:

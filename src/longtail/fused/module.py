@@ -37,8 +37,8 @@ class LinearBalancedLoss(nn.Module):
 
     With `update`, every backward pass is a step: one per batch, also if you accumulate gradients of
     other weights. Weight and bias have no `.grad`, so optimizers leave them out, and clipping by
-    the norm of all gradients cannot include them. In eval mode the head does not change. Processes
-    that share a batch would diverge.
+    the norm of all gradients cannot include them. In eval mode, and with requires_grad off, the
+    head does not change. Processes that share a batch would diverge.
 
     Shape:
         features (documents, in_features); see MultiLabelLoss for the others.
@@ -84,6 +84,11 @@ class LinearBalancedLoss(nn.Module):
         self.impl: Impl = impl
         self.update = update
         if update is None:
+            if learning_rate is not None or momentum or weight_decay:
+                raise InputError(
+                    "learning_rate, momentum and weight_decay are those of update='in_backward'. "
+                    "Without it, pass them to your optimizer."
+                )
             return
         check_choice("update", update, ("in_backward",))
         if weight.dtype not in UPDATED:
@@ -123,8 +128,13 @@ class LinearBalancedLoss(nn.Module):
     ) -> Tensor:
         weight: Tensor = self.linear.weight
         bias: Tensor | None = self.linear.bias
-        if self.update is not None and self.training and torch.is_grad_enabled():
+        learns = weight.requires_grad and self.training and torch.is_grad_enabled()
+        if self.update is not None and learns:
             check_head(features, weight, bias)
+            if not weight.is_contiguous():
+                raise InputError(
+                    "update='in_backward' needs a contiguous weight. Assign weight.contiguous()."
+                )
             inputs = (target, mask, sample_weight)
             value: Tensor = chunked(
                 features, weight, bias, self.loss, inputs, self.impl, self._updates
@@ -153,7 +163,7 @@ class LinearBalancedLoss(nn.Module):
             first = start * weight.shape[1]
             grad = slope.t() @ features
             sgd_step(weight[part], grad, velocity, rates, first, seed, with_kernels)
-            if bias is not None:
+            if bias is not None and bias.requires_grad:
                 still, first = rates._replace(weight_decay=0.0), weight.numel() + start
                 grad = slope.sum(dim=0)
                 values = bias.detach()[part]

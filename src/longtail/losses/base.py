@@ -180,7 +180,7 @@ class MultiLabelLoss(nn.Module):
 
     def share(self, n_documents: int, n_batch: int) -> float:
         """Return the weight of the loss of some documents in the loss of their batch."""
-        return 1.0 if self.reduction == "sum" else n_documents / n_batch
+        return 1.0 if self.reduction == "sum" else n_documents / max(1, n_batch)
 
     def divide(self, total: Tensor, batch: Batch) -> Tensor:
         """Divide the sum over known elements according to the reduction."""
@@ -236,10 +236,13 @@ class ElementwiseLoss(MultiLabelLoss):
         return None
 
     def part(self, start: int, stop: int) -> Self:
-        """Return the loss of some consecutive labels; shares the constants' memory."""
+        """Return the loss of some consecutive labels; shares the constants' memory.
+
+        What a subclass keeps per label must be in buffers.
+        """
         part = copy.copy(self)
         part._buffers = {
-            name: None if values is None else values[start:stop]
+            name: values if values is None or not values.dim() else values[start:stop]
             for name, values in self._buffers.items()
         }
         part.n_labels = stop - start

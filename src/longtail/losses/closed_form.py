@@ -86,7 +86,9 @@ class _ClosedForm(torch.autograd.Function):
         ctx: Any, logits: Tensor, batch: Batch, evaluate: Evaluate, factor: float, with_grad: bool
     ) -> Tensor:
         # All but the logits are saved only so that autograd detects in-place changes.
-        ctx.save_for_backward(logits, batch.targets.dense, batch.mask, batch.sample_weight)
+        targets = batch.targets
+        others = (targets.dense, targets.labels, targets.values, batch.mask, batch.sample_weight)
+        ctx.save_for_backward(logits, *others)
         ctx.rest = (evaluate, factor)
         with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
             total, ctx.grad = evaluate(logits.detach(), with_grad)

@@ -53,6 +53,7 @@ def class_balanced_weight(label_counts: Tensor, cb_beta: float) -> Tensor:
 
 def propensity_weight(label_counts: Tensor, n_samples: int, a: float, b: float) -> Tensor:
     """2/p - 1 = 1 + 2 (ln N - 1) ((b+1) / (n+b))^a: p is the propensity of `metrics`."""
+    # ln N - 1 is negative below three documents.
     odds = max(0.0, math.log(max(1, n_samples)) - 1) * ((b + 1) / (label_counts + b)) ** a
     return 1 + 2 * odds
 

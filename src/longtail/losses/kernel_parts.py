@@ -206,7 +206,9 @@ class Inputs(NamedTuple):
     invalid."""
 
     def columns(self, start: int, stop: int) -> Inputs:
-        """Return sparse targets of some labels, from a multiple of 32 on; shares the bits."""
+        """Return the targets of some labels, from a multiple of 32 on; shares their memory."""
+        if not self.bits:
+            return self._replace(matrix=self.matrix[:, start:stop])
         matrix = self.matrix[:, start // 32 : -(-stop // 32)]
         labels = self.labels
         # Only the search for values reads them.

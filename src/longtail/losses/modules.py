@@ -132,6 +132,12 @@ class BalancedLoss(ElementwiseLoss):
                 positive_weight = functional.propensity_weight(
                     counts, stats.n_samples, self.propensity_a, self.propensity_b
                 )
+                if not bool(torch.isfinite(positive_weight.to(dtype)).all()):
+                    raise InputError(
+                        f"propensity_a={self.propensity_a:g} and "
+                        f"propensity_b={self.propensity_b:g} give a label an infinite weight. "
+                        "Lower the former or raise the latter."
+                    )
             self.for_labels(stats.n_labels)
         buffers = {
             "shift": shift,

@@ -183,14 +183,14 @@ class Workspace:
             self.folder.rmdir()
         self.close()
 
-    def remove_alone(self) -> None:
-        """Lock and remove; raises if the folder holds files of the user."""
+    def remove_alone(self, ours: str = ".*") -> None:
+        """Lock and remove; raises if the folder holds files of the user, or other names."""
         self.lock()
-        others = self.others()
+        others = [name for name in self.names() if not re.fullmatch(ours, name)] + self.others()
         if others:
             raise DataError(
-                f"{self.folder} holds a file that longtail did not write ({others[0]}). Move it, "
-                "then try again."
+                f"{self.folder} also holds other files, such as {others[0]}. Move them, or choose "
+                "another folder."
             )
         self.remove()
 

@@ -111,7 +111,8 @@ def importances_of(study: optuna.Study) -> dict[str, float]:
     on Reuters it gave these 98 %, and the loss and C nothing.
     """
     complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-    if len(complete) < ENOUGH_TRIALS:
+    # Equal scores have no variance to explain.
+    if len(complete) < ENOUGH_TRIALS or len({trial.value for trial in complete}) < 2:
         return {}
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     shares = optuna.importance.get_param_importances(study, evaluator=evaluator)

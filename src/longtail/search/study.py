@@ -9,10 +9,13 @@ FOLDER/best.yaml, trials.md, importance.png
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from longtail.arguments import Arguments
 from longtail.checks import check_integer, check_number
@@ -24,14 +27,18 @@ from longtail.data import TextData
 from longtail.errors import DataError, InputError, warn
 from longtail.progress import Watch, watching
 from longtail.runs.workspace import Workspace, differences
-from longtail.search.results import SearchResult, write_results
+from longtail.search.results import BEST, FIGURE, TABLE, SearchResult, write_results
 from longtail.search.scoring import Scorer
 from longtail.search.space import Space, make_space
-from longtail.search.trials import WORK, Outcome, Trials
+from longtail.search.trials import JOURNAL, LOCK, WORK, Outcome, Trials
+from longtail.training.devices import n_processes
 from longtail.training.interrupt import NEVER, Stop, StoppedError
+from longtail.training.processes import Processes
 from longtail.training.settings import RUNTIME
 
 RECORD = "study.json"
+OURS = "|".join([*map(re.escape, (RECORD, JOURNAL, LOCK, BEST, TABLE, FIGURE)), f"{WORK}/.*"])
+"""Names of files that a search writes."""
 N_TRIALS = 50
 KEPT = "Finished trials are kept, and finished folds of the one in progress."
 OnSpace = Callable[[Space], None]
@@ -49,6 +56,7 @@ def search(
     trials: int | None = None,
     minutes: float | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     progress: Watch = "auto",
     note: Callable[[str], None] = warn,
     stop: Stop = NEVER,
@@ -72,6 +80,7 @@ def search(
             for `bag`.
         trials: in total, with those of earlier calls; default: 50, or as before.
         minutes: begin no trial after this time.
+        overwrite: remove an earlier study in the folder, once this one can begin.
         progress, note, stop, trust_remote_code: as for `LongTailClassifier.fit`.
         begun: called with what is searched. watch: called with each trial, and the best so far.
     """
@@ -83,10 +92,14 @@ def search(
         "fixed": sorted(fixed),
         "losses": None if losses is None else list(losses),
     }
+    if n_processes() > 1 and not Processes(torch.device("cpu")).leads:
+        raise InputError(
+            "search is one process that several may help: run `longtail search` under torchrun, or "
+            "unset WORLD_SIZE."
+        )
+    check_folder(path, resume=resume, overwrite=overwrite)
     earlier = read_study(path) if resume else None
-    if earlier is None:
-        check_new(path)
-    else:
+    if earlier is not None:
         asked = _continued(earlier, asked, path)
     space = make_space(asked["settings"], asked["fixed"], asked["losses"], len(data))
     scorer = Scorer(space.start, data, validation, note)
@@ -95,6 +108,8 @@ def search(
     if earlier is not None:
         _check_same(earlier, record, path)
     begun(space)
+    if overwrite and Workspace.is_one(path):
+        Workspace.open(path).remove_alone(OURS)
     with _opened(path, {**record, "trials": n_trials}) as workspace, watching(progress) as show:
         study = Trials(workspace, scorer.n_folds)
         work = Work(workspace.within(WORK), note)
@@ -107,18 +122,19 @@ def search(
         return write_results(workspace, study, space, scorer.objective, stopped)
 
 
-def check_new(folder: Path) -> None:
-    """Raise if there is a study in the folder."""
-    if Workspace.is_one(folder):
-        raise DataError(
-            f"{folder} holds a study. Resume it with --resume, or start over with --overwrite."
-        )
-
-
-def remove_study(folder: Path) -> None:
-    """Remove a study, if there is one; raises if its folder holds files of the user."""
-    if Workspace.is_one(folder):
-        Workspace.open(folder).remove_alone()
+def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
+    """Raise unless a study can begin in the folder, or go on there."""
+    if overwrite and resume:
+        raise InputError("--overwrite starts over, --resume continues the study: not both.")
+    if resume:
+        read_study(folder)
+    elif Workspace.is_one(folder):
+        if RECORD not in Workspace.open(folder).names():
+            raise DataError(f"{folder} holds something else, no study. Choose another folder.")
+        if not overwrite:
+            raise DataError(
+                f"{folder} holds a study. Resume it with --resume, or start over with --overwrite."
+            )
 
 
 @contextmanager

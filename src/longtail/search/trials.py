@@ -17,7 +17,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
 from longtail.classifier.crossfit import Run
-from longtail.errors import LongtailError
+from longtail.errors import DataError, LongtailError
 from longtail.progress import Progress
 from longtail.runs.workspace import Workspace
 from longtail.search.scoring import Scorer
@@ -100,15 +100,21 @@ class Trials:
         # A process that was killed while it wrote leaves Optuna's lock, or half a line.
         space.discard(LOCK)
         _drop_half_line(path)
-        with _quiet():
-            backend = JournalFileBackend(str(path), JournalFileOpenLock(str(path)))
-            self.study = optuna.create_study(
-                storage=JournalStorage(backend),
-                study_name="search",
-                direction="maximize",
-                pruner=MedianOfFold(),
-                load_if_exists=True,
-            )
+        try:
+            with _quiet():
+                backend = JournalFileBackend(str(path), JournalFileOpenLock(str(path)))
+                self.study = optuna.create_study(
+                    storage=JournalStorage(backend),
+                    study_name="search",
+                    direction="maximize",
+                    pruner=MedianOfFold(),
+                    load_if_exists=True,
+                )
+        except (ValueError, KeyError) as error:
+            raise DataError(
+                f"{path} is damaged ({error}), so that the study cannot be resumed. Start over "
+                "with --overwrite."
+            ) from error
 
     def outcomes(self) -> list[Outcome]:
         """All trials that were begun."""

@@ -49,7 +49,7 @@ def has_bf16(device: torch.device, precision: str) -> bool:
 def n_processes() -> int:
     """The number of processes that torchrun started for this program; 1 in what these start."""
     own = str(os.getpid())
-    return int(os.environ.get("WORLD_SIZE", "1")) if os.environ.get(JOINED, own) == own else 1
+    return int(os.environ.get("WORLD_SIZE") or 1) if os.environ.get(JOINED, own) == own else 1
 
 
 @contextmanager

@@ -270,11 +270,12 @@ class DeviceFeed:
         assert width is not None
         gather = self._gather_packed if self.packed else self._gather_padded
         # The extra column takes the padding of the label table.
-        targets = torch.zeros((len(rows), self._n_labels + 1), device=self._device)
-        targets.scatter_(1, self._labels[rows], 1.0)
+        shape = len(rows), self._n_labels + 1
+        targets = torch.zeros(shape, dtype=torch.bool, device=self._device)
+        targets.scatter_(1, self._labels[rows], True)
         known = None
         if self._unknown is not None:
-            known = torch.ones_like(targets, dtype=torch.bool)
+            known = torch.ones_like(targets)
             known = known.scatter_(1, self._unknown[rows], False)[:, :-1]
         weights = None if self._weights is None else self._weights[rows]
         return gather(rows, width), (targets[:, :-1], known, weights)

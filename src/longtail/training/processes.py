@@ -77,7 +77,8 @@ class _Link:
         if self.is_broken:
             raise LostProcessError(RuntimeError("a step failed before"))
         buffer = io.BytesIO()
-        torch.save(message, buffer)
+        # An older protocol writes arrays as text.
+        torch.save(message, buffer, pickle_protocol=5)
         with self._noticing_loss():
             dist.broadcast_object_list([buffer.getvalue()], 0, self.messages)
 
@@ -122,7 +123,7 @@ _link: _Link | None = None
 
 def rank() -> int:
     """The number of this process; 0 is the main one."""
-    return int(os.environ.get("RANK", "0"))
+    return int(os.environ.get("RANK") or 0)
 
 
 def together(work: Callable[[], Result]) -> Result:
@@ -165,14 +166,14 @@ def _connect() -> _Link:
 def _lead(link: _Link, work: Callable[[], Result]) -> Result:
     try:
         result = work()
+        link.send(_End(result))
+        return result
     except BaseException as error:
         if not link.is_broken:
             told = LongtailError(f"the main process failed: {type(error).__name__}: {error}")
             with suppress(LostProcessError):
                 link.send(_End(error=error if isinstance(error, LongtailError) else told))
         raise
-    link.send(_End(result))
-    return result
 
 
 def _help(link: _Link) -> Any:
