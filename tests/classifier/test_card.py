@@ -105,7 +105,7 @@ def test_limits_and_labels_without_documents(make: Make) -> None:
     assert "at least 1: those nearest to their thresholds" in card and "at most 2: those" in card
     assert "without the limits" not in card
     assert "| without a document | 1 |" in card and "tin (" not in card
-    assert "1 label was never predicted for lack of training documents: tin." in card
+    assert "1 label (tin) was never predicted for lack of training documents." in card
 
 
 @pytest.mark.parametrize("folds", [1, 2])

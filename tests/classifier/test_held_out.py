@@ -152,4 +152,4 @@ def test_a_label_without_documents_is_named(svm: LongTailClassifier) -> None:
     data = TextData.concat([NEWS, TextData.from_lists(["x"], [[]], ["tin"])])
     facts = LongTailClassifier("svm", training=CPU, folds=2).fit(data).facts_
     first = facts.sentences()[0]
-    assert first == "1 label was never predicted for lack of training documents: tin."
+    assert first == "1 label (tin) was never predicted for lack of training documents."

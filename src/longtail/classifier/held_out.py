@@ -103,9 +103,9 @@ class Facts:
     def sentences(self) -> list[str]:
         """Which labels are never predicted, and what more documents may gain, as sentences."""
         lines = [
-            f"{plural(group.n_labels, 'label')} {'was' if group.n_labels == 1 else 'were'} "
-            f"{group.why}: {', '.join(group.examples)}"
-            f"{' and others' * (group.n_labels > len(group.examples))}."
+            f"{plural(group.n_labels, 'label')} ({', '.join(group.examples)}"
+            f"{' and others' * (group.n_labels > len(group.examples))}) "
+            f"{'was' if group.n_labels == 1 else 'were'} {group.why}."
             for group in self.never_predicted
         ]
         if self.half is not None:

@@ -42,6 +42,7 @@ def evaluate(
     from longtail.analysis.label_warnings import separator_warnings
     from longtail.classifier import LongTailClassifier
     from longtail.report import label_table
+    from longtail.report.table import plural
 
     documents = source.read_as(run).part(split)
     classifier = LongTailClassifier.from_pretrained(run, trust_remote_code=trust_remote_code)
@@ -51,20 +52,29 @@ def evaluate(
         typer.echo(json.dumps({"documents": kept.counts} | result.to_dict(), indent=2))
         return
     n_documents = len(kept.documents)
-    title = f"micro-F1 / macro-F1 on {n_documents:,} documents of {source.data}"
+    title = f"micro-F1 / macro-F1 on {plural(n_documents, 'document')} of {source.data}"
     print_table(label_table({str(run): result}), title)
+    n_absent = int((result.y_true.getnnz(axis=0) == 0).sum())
+    if n_absent:
+        verb = (
+            "is in none of these documents and counts"
+            if n_absent == 1
+            else ("are in none of these documents and count")
+        )
+        typer.echo(f"{plural(n_absent, 'label')} {verb} as 0 in macro-F1.")
     if result.unknown_labels:
         print_notes(separator_warnings([*kept.documents.label_names, *classifier.classes_]))
         count = sum(result.unknown_labels.values())
+        n_labels, first = len(result.unknown_labels), next(iter(result.unknown_labels))
         typer.echo(
-            f"Not evaluated: {count:,} assignments of {len(result.unknown_labels):,} labels that "
-            f"the model was not trained on, such as {next(iter(result.unknown_labels))!r}."
+            f"Not evaluated: {plural(count, 'assignment')} of {plural(n_labels, 'label')} that the "
+            f"model was not trained on, such as {first!r}."
         )
         only_unknown = (result.y_true.getnnz(axis=1) == 0) & (kept.documents.Y.getnnz(axis=1) > 0)
         if only_unknown.any():
             typer.echo(
-                f"{only_unknown.sum():,} documents have no other labels: every label predicted for "
-                "them counts as wrong."
+                f"No other labels: {plural(int(only_unknown.sum()), 'document')}. Every label "
+                "predicted there counts as wrong."
             )
 
 

@@ -120,7 +120,9 @@ def predict(
             typer.echo(f"{out} is finished already.")
             return
         request.write(texts, load, parts)
-        typer.echo(f"{out}: {parts.kept:,} documents")
+        from longtail.report.table import plural
+
+        typer.echo(f"{out}: {plural(parts.kept, 'document')}")
     print_notes(texts.report.lines())
 
 
@@ -225,7 +227,8 @@ class Request:
                 )
         finally:
             # Standard input cannot be read again, so its parts are of no use.
-            parts.close(keep=not texts.is_stream)
+            is_worth = parts.kept > 0 or texts.error is not None
+            parts.close(keep=is_worth and not texts.is_stream)
             if parts.kept and not parts.is_finished and not texts.is_stream:
                 advice = f"Resume with: {command}"
                 if texts.error is not None:

@@ -36,7 +36,7 @@ def linear_balanced_loss(
     stats: LabelStats | None = None,
     mask: Tensor | None = None,
     sample_weight: Tensor | None = None,
-    reduction: Reduction = "batchmean",
+    reduction: Reduction | None = None,
     impl: Impl = "auto",
 ) -> Tensor:
     """The loss of a linear head without its logits: `loss(F.linear(features, weight, bias), ...)`.
@@ -52,7 +52,7 @@ def linear_balanced_loss(
             `two-way`, `dice`) need all logits at once and are refused.
         stats: LabelStats of the training documents, for a loss by name.
         mask, sample_weight: as for the losses.
-        reduction: `mean`, `batchmean` or `sum`; in place of that of the loss.
+        reduction: `mean`, `batchmean` or `sum`. None: that of the loss; of a name `batchmean`.
         impl: `torch` on any device; `triton` on an NVIDIA or AMD GPU, with the loss's kernel, not
             in float64; `auto` is `triton` where it can run, or the loss on all logits where they
             fit into one chunk.
@@ -82,10 +82,12 @@ def prepared(
     bias: Tensor | None,
     loss: str | MultiLabelLoss,
     stats: LabelStats | None,
-    reduction: Reduction,
+    reduction: Reduction | None,
 ) -> ElementwiseLoss:
     """Check the head; return the loss with this reduction."""
     check_head(features, weight, bias)
+    if reduction is None:
+        reduction = loss.reduction if isinstance(loss, MultiLabelLoss) else "batchmean"
     check_choice("reduction", reduction, ("mean", "batchmean", "sum"))
     if isinstance(loss, str):
         exact = torch.promote_types(_product_dtype(features), torch.float32)

@@ -62,7 +62,7 @@ class LinearBalancedLoss(nn.Module):
         loss: str | MultiLabelLoss,
         stats: LabelStats | None = None,
         bias: bool = True,
-        reduction: Reduction = "batchmean",
+        reduction: Reduction | None = None,
         impl: Impl = "auto",
         update: Literal["in_backward"] | None = None,
         learning_rate: float | None = None,

@@ -173,7 +173,6 @@ class Steps:
                     loss=self.loss,
                     mask=mask,
                     sample_weight=weight,
-                    reduction=self.loss.reduction,
                 )
         value: Tensor = self.loss(network(**inputs).float(), *targets)
         return value
