@@ -99,8 +99,8 @@ class LinearBag(OnFeatures):
             label_weight = module.label_weight
             label_C = C if label_weight is None else C * label_weight.numpy()
             key = repr(dataclasses.replace(self.settings, C=None))
-            solutions = {} if context.earlier is None else context.earlier.setdefault(key, {})
-            duals = nearest_duals(solutions, C)
+            earlier = context.earlier
+            duals = None if earlier is None else nearest_duals(earlier.setdefault(key, {}), C)
             weight = solve_hinge(features, Y, label_C, progress, partial, duals)
             bias = np.full(Y.shape[1], BIAS, dtype=np.float32)
         else:
