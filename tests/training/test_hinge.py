@@ -145,7 +145,9 @@ def test_the_head_is_sparse() -> None:
     features, labels = problem(400, 3, 300)
     weights = solve_hinge(features, labels, 1.0)
     largest = abs(weights).max(axis=1).toarray().ravel()
-    assert (abs(weights.data) > descent.SMALLEST * np.repeat(largest, np.diff(weights.indptr))).all()
+    assert (
+        abs(weights.data) > descent.SMALLEST * np.repeat(largest, np.diff(weights.indptr))
+    ).all()
 
 
 @pytest.mark.parametrize("pairs", [0, hinge.EXACT_PAIRS])

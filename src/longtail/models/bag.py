@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +36,7 @@ from longtail.models.information import label_information
 from longtail.models.on_features import OnFeatures
 from longtail.models.settings import Bag
 from longtail.models.stages import DEFAULT_C
+from longtail.models.tiles import TILE, Tile, tile_scores, tiles_of
 from longtail.progress import Progress
 from longtail.training.devices import device_of, in_threads
 from longtail.training.encoded import EncodedBags, Partial
@@ -121,16 +123,29 @@ class LinearBag(OnFeatures):
 
     def _keep(self, weight: sp.csr_matrix, bias: Floats) -> None:
         self._weight, self._bias = weight, bias
-        self._by_feature = sp.csr_matrix(weight.T)
+        self.__dict__.pop("_tiles", None)
+
+    @cached_property
+    def _tiles(self) -> list[Tile]:
+        return tiles_of(self._weight, self._bias)
+
+    @property
+    def n_tiles(self) -> int:  # type: ignore[override]
+        return len(self._tiles)
+
+    def tile_scores(self, encoded: EncodedBags, tile: int) -> Floats:
+        return tile_scores(encoded.matrix, self._tiles[tile])
 
     def scores(self, texts: Sequence[str], encoded: EncodedBags | None = None) -> Floats:
         encoded = self.encode(texts) if encoded is None else encoded
         scores = np.empty((len(encoded), len(self._bias)), dtype=np.float32)
+        tiles = self._tiles
 
         def fill(start: int) -> None:
             rows = slice(start, start + BLOCK_DOCUMENTS)
-            scores[rows] = (encoded.matrix[rows] @ self._by_feature).toarray()
-            scores[rows] += self._bias
+            part = encoded.matrix[rows]
+            for number, tile in enumerate(tiles):
+                scores[rows, number * TILE : (number + 1) * TILE] = tile_scores(part, tile)
 
         list(in_threads(fill, range(0, len(encoded), BLOCK_DOCUMENTS)))
         return scores
@@ -152,7 +167,7 @@ class LinearBag(OnFeatures):
         return merged
 
     def graph(self) -> nn.Module:
-        return SparseRows(self._by_feature, self._bias)
+        return SparseRows(sp.csr_matrix(self._weight.T), self._bias)
 
     def save(self, folder: Path) -> None:
         self.save_encoding(folder)
