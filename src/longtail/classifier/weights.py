@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from longtail.metrics.blocks import rows_of
 from longtail.metrics.inputs import known_labels
 
 Floats = NDArray[np.float64]
-# Document-label pairs to fit on; there are few weights.
-FITTING_PAIRS = 1_000_000
+# Document-label pairs to fit on; there are few weights. If fewer than FEWEST_PAIRS of them would be
+# scored, they are drawn from the pairs that are.
+FITTING_PAIRS, FEWEST_PAIRS = 1_000_000, 10_000
 # Keeps weights finite if a model is never wrong; negligible otherwise.
 RIDGE = 2e-4
 
@@ -60,13 +62,19 @@ def _fitting_pairs(
         rows, columns = np.divmod(np.arange(total), n_labels)
         share = 1.0
     else:
-        drawn = np.random.default_rng(0).integers(total, size=FITTING_PAIRS)
-        rows, columns = np.divmod(drawn, n_labels)
+        n_scored = min(part.nnz if sp.issparse(part) else total for part in scores)
+        share = FITTING_PAIRS / total
+        rng = np.random.default_rng(0)
+        if n_scored * share < FEWEST_PAIRS:
+            drawn = rng.integers(scores[0].nnz, size=FITTING_PAIRS)
+            rows, columns = rows_of(scores[0])[drawn], scores[0].indices[drawn]
+            share = FITTING_PAIRS / scores[0].nnz
+        else:
+            rows, columns = np.divmod(rng.integers(total, size=FITTING_PAIRS), n_labels)
         negative = np.asarray(Y[rows, columns]).ravel() == 0
         positive = Y.nonzero()
         rows = np.concatenate([positive[0], rows[negative]])
         columns = np.concatenate([positive[1], columns[negative]])
-        share = FITTING_PAIRS / total
     scored = np.ones(len(rows), dtype=np.bool_)
     if unknown is not None:
         scored = ~np.asarray(unknown[rows, columns]).ravel()

@@ -123,7 +123,7 @@ class LinearBag(OnFeatures):
 
     def _keep(self, weight: sp.csr_matrix, bias: Floats) -> None:
         self._weight, self._bias = weight, bias
-        self.__dict__.pop("_tiles", None)
+        self.release()
 
     @cached_property
     def _tiles(self) -> list[Tile]:
@@ -132,6 +132,9 @@ class LinearBag(OnFeatures):
     @property
     def n_tiles(self) -> int:  # type: ignore[override]
         return len(self._tiles)
+
+    def release(self) -> None:
+        self.__dict__.pop("_tiles", None)
 
     def tile_scores(self, encoded: EncodedBags, tile: int) -> Floats:
         return tile_scores(encoded.matrix, self._tiles[tile])
@@ -161,9 +164,14 @@ class LinearBag(OnFeatures):
         merged = type(self)(self.settings)
         merged.scale, merged._features = self.scale, self._features
         parts = list(zip(models, shares, strict=True))
-        weight = sum(sp.diags(share) @ model._weight for model, share in parts)
+        blocks = []
+        # Some labels at a time: the sum of many labels takes as much memory as all models.
+        for start in range(0, len(self._bias), TILE):
+            rows = slice(start, start + TILE)
+            total = sum(sp.diags(share[rows]) @ model._weight[rows] for model, share in parts)
+            blocks.append(_without_small(sp.csr_matrix(total, dtype=np.float32)))
         bias = sum(share * model._bias for model, share in parts)
-        merged._keep(_without_small(sp.csr_matrix(weight, dtype=np.float32)), np.asarray(bias))
+        merged._keep(sp.vstack(blocks, format="csr"), np.asarray(bias))
         return merged
 
     def graph(self) -> nn.Module:

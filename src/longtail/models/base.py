@@ -102,6 +102,9 @@ class TextModel(ABC):
         """Scores of encoded texts for the labels of a tile, in any thread; tiles are in order."""
         raise NotImplementedError
 
+    def release(self) -> None:  # noqa: B027
+        """Free what scoring has cached."""
+
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> Any:
         """Encode texts as model inputs; `cache`: a folder to cache slow results in."""
         return texts
