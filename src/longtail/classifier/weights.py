@@ -15,9 +15,9 @@ from longtail.metrics.blocks import rows_of
 from longtail.metrics.inputs import known_labels
 
 Floats = NDArray[np.float64]
-# Document-label pairs to fit on; there are few weights. If fewer than FEWEST_PAIRS of them would be
-# scored, they are drawn from the pairs that are.
-FITTING_PAIRS, FEWEST_PAIRS = 1_000_000, 10_000
+# Document-label pairs to fit on; there are few weights. If less than RARELY of all pairs are
+# scored, they are drawn from those that are.
+FITTING_PAIRS, RARELY = 1_000_000, 0.01
 # Keeps weights finite if a model is never wrong; negligible otherwise.
 RIDGE = 2e-4
 
@@ -62,15 +62,14 @@ def _fitting_pairs(
         rows, columns = np.divmod(np.arange(total), n_labels)
         share = 1.0
     else:
-        n_scored = min(part.nnz if sp.issparse(part) else total for part in scores)
-        share = FITTING_PAIRS / total
-        rng = np.random.default_rng(0)
-        if n_scored * share < FEWEST_PAIRS:
-            drawn = rng.integers(scores[0].nnz, size=FITTING_PAIRS)
-            rows, columns = rows_of(scores[0])[drawn], scores[0].indices[drawn]
-            share = FITTING_PAIRS / scores[0].nnz
+        rng, first = np.random.default_rng(0), scores[0]
+        if sp.issparse(first) and first.nnz < RARELY * total:
+            total = first.nnz
+            drawn = rng.integers(total, size=FITTING_PAIRS)
+            rows, columns = rows_of(first)[drawn], first.indices[drawn]
         else:
             rows, columns = np.divmod(rng.integers(total, size=FITTING_PAIRS), n_labels)
+        share = FITTING_PAIRS / total
         negative = np.asarray(Y[rows, columns]).ravel() == 0
         positive = Y.nonzero()
         rows = np.concatenate([positive[0], rows[negative]])
