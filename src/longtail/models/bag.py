@@ -118,8 +118,7 @@ class LinearBag(OnFeatures):
                 partial=partial,
             )
             weight, bias = sp.csr_matrix(head.weight.numpy()), head.bias.numpy()
-        weight.data *= scale[weight.indices]
-        self._keep(_without_small(weight), bias)
+        self._keep(_without_small(weight, scale), bias)
 
     def _keep(self, weight: sp.csr_matrix, bias: Floats) -> None:
         self._weight, self._bias = weight, bias
@@ -216,10 +215,20 @@ def _read_sparse(
     return weight, bias
 
 
-def _without_small(weight: sp.csr_matrix) -> sp.csr_matrix:
-    """Drop, in place, weights that are small compared with the largest of their label."""
-    largest = abs(weight).max(axis=1).toarray().ravel()
-    weight.data[abs(weight.data) <= SMALLEST * np.repeat(largest, np.diff(weight.indptr))] = 0
+def _without_small(weight: sp.csr_matrix, scale: Floats | None = None) -> sp.csr_matrix:
+    """Multiply features by their scale, then drop weights that are small compared with the largest
+    of their label; in place, some labels at a time."""
+    for start in range(0, weight.shape[0], TILE):
+        starts = weight.indptr[start : start + TILE + 1]
+        part, sizes = slice(starts[0], starts[-1]), np.diff(starts)
+        values, has_any = weight.data[part], sizes > 0
+        if scale is not None:
+            values *= scale[weight.indices[part]]
+        amounts, largest = np.abs(values), np.zeros(len(sizes), dtype=values.dtype)
+        if has_any.any():
+            first = starts[:-1][has_any] - starts[0]
+            largest[has_any] = np.maximum.reduceat(amounts, first)
+        values[amounts <= SMALLEST * np.repeat(largest, sizes)] = 0
     weight.eliminate_zeros()
     return weight
 
