@@ -27,7 +27,7 @@ from typing import Any
 MEAN_LABELS = 3.0
 SIZES = ("10000x5000", "20000x10000", "40000x20000")
 RANKED = ("precision@1", "precision@3", "precision@5", "psp@1", "psp@3", "psp@5")
-COLUMNS = (
+NAMES = (
     "documents",
     "labels",
     "assignments",
@@ -38,7 +38,7 @@ COLUMNS = (
     "peak GiB",
     "model MB",
     "predict, docs/s",
-    "peak GiB",
+    "peak GiB of predict",
     "P@1",
     "P@3",
     "P@5",
@@ -101,7 +101,7 @@ def evaluate(run: Path, folder: Path, out: Path) -> None:
 
 
 def measure(size: str, threads: int, most_test: int) -> list[str]:
-    """A row of the table."""
+    """A column of the table."""
     n_documents, n_labels = map(int, size.split("x"))
     folder = Path(tempfile.mkdtemp(prefix="many-labels-"))
     try:
@@ -143,12 +143,15 @@ def main() -> None:
     if arguments.evaluate:
         evaluate(*arguments.evaluate)
         return
-    rows = [list(COLUMNS)]
+    columns = [list(NAMES)]
     for size in arguments.sizes:
-        rows.append(measure(size, arguments.threads, arguments.test))
-        print(*(f"{n}: {v}" for n, v in zip(COLUMNS, rows[-1], strict=True)), sep="\n", flush=True)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(v.rjust(w) for v, w in zip(row, widths, strict=True)) for row in rows]
+        columns.append(measure(size, arguments.threads, arguments.test))
+        print(*columns[-1], sep="; ", flush=True)
+    widths = [max(map(len, column)) for column in columns]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+        for row in zip(*columns, strict=True)
+    ]
     text = "\n".join(lines) + "\n"
     print(text)
     if arguments.out:
