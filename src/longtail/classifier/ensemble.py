@@ -92,14 +92,13 @@ class Ensemble:
         """
         known = np.asarray(self.known.any(axis=0))
         keep = partial(KeptPairs, known=known, n_highest=n_highest, thresholds=thresholds)
-        n_tiles = {model.n_tiles for model in self.models}
-        if 0 in n_tiles:
+        count, *others = {model.n_tiles for model in self.models}
+        if count == 0 or others:
             for rows, scores in self.blocks(texts, encoded=encoded):
                 kept = keep(len(scores))
                 kept.add(0, scores)
                 yield rows, kept.matrix()
             return
-        (count,) = n_tiles
         for start in range(0, len(texts), BLOCK_DOCUMENTS):
             rows = slice(start, min(start + BLOCK_DOCUMENTS, len(texts)))
             inputs = self._inputs(texts, rows, encoded)

@@ -214,8 +214,8 @@ def likely_pairs(fitted: Fitted) -> Fitted:
     blocks = []
     for start in range(0, len(held_out), ROWS):
         rows = slice(start, start + ROWS)
-        known = np.where(unknown[rows], -np.inf, np.ma.getdata(scores)[rows])
-        blocks.append(highest(known, KEPT_LABELS))
+        scored = np.where(unknown[rows], -np.inf, np.ma.getdata(scores)[rows])
+        blocks.append(highest(scored, KEPT_LABELS))
     reduced = dataclasses.replace(held_out, Y=held_out.Y.multiply(~unknown))
     return dataclasses.replace(fitted, scores=sp.vstack(blocks, format="csr"), held_out=reduced)
 
