@@ -30,7 +30,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from longtail.classifier.ensemble import highest
+from longtail.classifier.ensemble import KEPT_LABELS
+from longtail.classifier.kept_pairs import highest
 from longtail.data import ReadReport, TextData, load_data
 from longtail.data.splits import assign_stratified
 from longtail.metrics import count, precision_recall_f1
@@ -110,9 +111,7 @@ def known_pairs(scores: np.ndarray, known: np.ndarray) -> Any:
     """Labels without a training document masked; of many labels the highest of each document."""
     if len(known) < 1000:
         return np.ma.MaskedArray(scores, np.broadcast_to(~known, scores.shape))
-    kept = highest(np.where(known, scores, -np.inf)).tocoo()
-    finite = np.isfinite(kept.data)
-    return sp.csr_matrix((kept.data[finite], (kept.row[finite], kept.col[finite])), kept.shape)
+    return highest(np.where(known, scores, -np.inf), KEPT_LABELS)
 
 
 def scored(folder: Path, chosen: DataSet, seed: int) -> Scored:

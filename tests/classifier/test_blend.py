@@ -203,3 +203,7 @@ def test_weights_from_a_sample_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None
         assert sampled == pytest.approx(whole, rel=0.1)
         assert constant == pytest.approx(intercept, abs=0.3)
         assert none < 0.1 * whole and nothing < 0.1 * sampled
+    monkeypatch.setattr(weights_module, "RARELY", 1.1)  # drawn from the scored pairs
+    (sampled, nothing), constant = blend_weights(drawn, Y)
+    assert sampled == pytest.approx(whole, rel=0.1) and nothing < 0.1 * sampled
+    assert constant == pytest.approx(intercept, abs=0.3)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail import Encoder, LongTailClassifier, __version__
-from longtail.classifier import ensemble, estimator, held_out
+from longtail.classifier import estimator, held_out
 from longtail.classifier.crossfit import Fitted
 from longtail.classifier.saving import model_card
 from longtail.data import TextData
@@ -237,7 +237,7 @@ def test_the_highest_scores_are_kept(fitted: Fitted, monkeypatch: Patch, rows: i
     assert held_out.likely_pairs(fitted) is fitted, "few pairs are all kept"
     monkeypatch.setattr(held_out, "TUNING_PAIRS", 10)
     monkeypatch.setattr(held_out, "ROWS", rows)
-    monkeypatch.setattr(ensemble, "KEPT_LABELS", 5)
+    monkeypatch.setattr(held_out, "KEPT_LABELS", 5)
     reduced = held_out.likely_pairs(fitted)
     known = ~np.ma.getmaskarray(fitted.scores)
     np.testing.assert_array_equal(reduced.held_out.Y.toarray(), fitted.held_out.Y.toarray() * known)

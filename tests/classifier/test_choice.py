@@ -155,6 +155,24 @@ def test_parts_hold_out_their_documents(enough: int, n_parts: int, monkeypatch: 
     assert choice.describe(settled) in [trial.settings for trial in trials]
 
 
+def test_of_many_labels_documents_of_the_compared_ones_come_first(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(choice, "MANY_LABELS", 1)
+    monkeypatch.setattr(choice, "MAX_LABELS", 1)
+    monkeypatch.setattr(choice, "MAX_DOCUMENTS", 12)
+    monkeypatch.setattr(choice, "MAX_HELD_OUT", 31)
+    data = stems()
+    folded = FoldedData.split(AUTO, data, None, None)
+    part = choice.Comparison(AUTO, folded, "mean", Run()).parts[0]
+    assert len(part.training) == 12 and part.training.Y.sum() == 12
+    assert part.truth.shape == (31, 1) and part.truth.sum() == 31
+    texts = [data.texts[row] for row in part.rows]
+    assert part.training.texts == texts and set(part.held_out) <= set(folded.held_out_rows(0))
+    # Where few documents have the label, others fill the sample.
+    Y = sp.csr_matrix(np.arange(9)[:, None] == 4, dtype=np.float32)
+    rows = choice._sample(Y, 5, np.random.default_rng(0))
+    assert 4 in rows and len(set(rows)) == 5 and sorted(rows) == rows.tolist()
+
+
 def test_weights_of_labels_follow_the_compared_labels() -> None:
     """A label whose only document is held out is not compared."""
     Y = sp.hstack([DOCUMENTS.Y, np.ones((120, 1)) * (np.arange(120)[:, None] == 3)], format="csr")

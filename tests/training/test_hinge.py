@@ -4,6 +4,7 @@ to the documents that matter, label by label, whatever the number of threads."""
 from __future__ import annotations
 
 import joblib
+import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from longtail.training import hinge
+from longtail.training import descent, hinge
 from longtail.training.hinge import BIAS, solve_hinge
 
 from .test_linear import X, Y, problem
@@ -144,7 +145,9 @@ def test_the_head_is_sparse() -> None:
     features, labels = problem(400, 3, 300)
     weights = solve_hinge(features, labels, 1.0)
     largest = abs(weights).max(axis=1).toarray().ravel()
-    assert (abs(weights.data) > hinge.SMALLEST * np.repeat(largest, np.diff(weights.indptr))).all()
+    assert (
+        abs(weights.data) > descent.SMALLEST * np.repeat(largest, np.diff(weights.indptr))
+    ).all()
 
 
 @pytest.mark.parametrize("pairs", [0, hinge.EXACT_PAIRS])
@@ -173,3 +176,39 @@ def test_labels_of_two_documents_in_a_large_problem(monkeypatch: pytest.MonkeyPa
     dense[[3, 70], 0], dense[200, 1] = 1, 1
     scores = (features @ solve_hinge(features, sp.csr_matrix(dense), 10.0).T).toarray()
     assert set(np.argsort(-scores[:, 0])[:2]) == {3, 70} and scores[:, 1].argmax() == 200
+
+
+@settings(max_examples=min(40, settings.default.max_examples))
+@given(
+    n_documents=st.integers(1, 60),
+    limit=st.integers(1, 8),
+    levels=st.integers(1, 40),
+    floor=st.sampled_from([0.0, 0.1]),
+    seed=st.integers(0, 999),
+)
+def test_the_nearest_documents_are_those_of_all_scores(
+    n_documents: int, limit: int, levels: int, floor: float, seed: int
+) -> None:
+    """Also where many scores are equal, and without the documents to leave out."""
+    rng = np.random.default_rng(seed)
+    features = sp.random(n_documents, 5, 0.5, format="csr", dtype=np.float32, random_state=seed)
+    features.data = np.ceil(features.data * levels).astype(np.float32)
+    queries = rng.integers(-1, 3, size=(5, 3)).astype(np.float32)
+    left_out = [np.flatnonzero(rng.random(n_documents) < 0.2).astype(np.int32) for _ in range(3)]
+    found = descent.score_all(
+        descent.Rows.of(features),
+        n_documents,
+        queries.ravel(),
+        numba.typed.List(left_out),
+        np.array([limit, 1, limit]),
+        floor,
+    )
+    for k, most in enumerate((limit, 1, limit)):
+        scores = features @ queries[:, k]
+        scores[left_out[k]] = -1
+        above = np.flatnonzero(scores > floor)
+        if len(above) > most:
+            above = above[scores[above] >= np.sort(scores[above])[-most]][:most]
+        chosen = np.zeros(n_documents, np.int32)
+        size = descent.append_highest(*found[k], chosen, 0, most)
+        np.testing.assert_array_equal(chosen[:size], above)

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.classifier.crossfit import Run, Trial, seeded
+from longtail.classifier.ensemble import MANY_LABELS
 from longtail.classifier.folds import FoldedData
 from longtail.classifier.plan import Plan, to_plain
 from longtail.classifier.weights import blend_weights
@@ -31,6 +32,9 @@ from longtail.thresholds import Objective, cross_validated_score
 
 # Size of the sample: labels, and training documents per fold.
 MAX_LABELS, MAX_DOCUMENTS = 300, 50_000
+# With more than MANY_LABELS labels, a random document rarely has one of the sample: documents that
+# have one come first, and of the held-out documents, too, only a sample is compared.
+MAX_HELD_OUT = 10_000
 # Folds are added until their held-out documents have ENOUGH labels in total; with fewer than
 # TOO_FEW the first settings are used without a comparison.
 ENOUGH, TOO_FEW = 5_000, 30
@@ -111,8 +115,12 @@ class Comparison:
     def _part(self, fold: int, labels: NDArray[np.int64]) -> Part:
         training = self.folded.training_part(fold)
         rng = np.random.default_rng(self.plan.random_state)
-        kept = np.sort(rng.permutation(len(training))[:MAX_DOCUMENTS])
         held_out = self.folded.held_out_rows(fold)
+        if len(training.label_names) > MANY_LABELS:
+            kept = _sample(training.Y[:, labels], MAX_DOCUMENTS, rng)
+            held_out = held_out[_sample(self.folded.data.Y[held_out][:, labels], MAX_HELD_OUT, rng)]
+        else:
+            kept = np.sort(rng.permutation(len(training))[:MAX_DOCUMENTS])
         names = [training.label_names[k] for k in labels]
         training, _ = training.select(kept).onto(names)
         truth = self.folded.data.select(held_out).truth[:, labels]
@@ -196,6 +204,13 @@ class Comparison:
             describe=lambda row: str(part.rows[row]),
             earlier=part.earlier,
         )
+
+
+def _sample(Y: sp.csr_matrix, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rows, in order: at random, those with a label first."""
+    order = rng.permutation(Y.shape[0])
+    has_label = np.diff(Y.indptr)[order] > 0
+    return np.sort(order[np.argsort(~has_label, kind="stable")][:size])
 
 
 def describe(plan: Plan) -> str:

@@ -174,6 +174,7 @@ class _PlanFit:
         n_scored = int((self.folded.fold_of >= 0).sum())
         ensemble = Ensemble([model], known[None, :], (1,))
         scores = ensemble.compact_scores(texts, n_scored, encoded)
+        model.release()
         values = scores.data if sp.issparse(scores) else scores
         # Also true for NaN.
         if values.size and not np.abs(values).max() < MAX_SCORE:

@@ -6,9 +6,10 @@ A blend is the weighted sum of its members; each member is the mean of its folds
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,25 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from longtail.classifier.kept_pairs import KeptPairs
 from longtail.errors import DataError, LongtailError
 from longtail.models.base import Floats, Scale, TextModel
 from longtail.models.explanation import Contributions
 from longtail.models.words import Spans, word_spans
+from longtail.thresholds import Thresholds
+from longtail.training.devices import in_threads
 
-# With more document-label pairs only the KEPT_LABELS highest scores of each document are kept.
+MANY_LABELS = 50_000
+"""With more labels, predictions keep the scores that matter, as CSR."""
+# With more document-label pairs only the highest scores of each document are kept: KEPT_LABELS, or
+# as many as make KEPT_PAIRS of all documents, but at least FEWEST_LABELS.
 DENSE_PAIRS = 200_000_000
 KEPT_LABELS = 200
-BLOCK_DOCUMENTS = 4096
+KEPT_PAIRS, FEWEST_LABELS = 50_000_000, 20
+# Documents that are encoded together, and the most pairs of a block of dense scores: 256 MiB.
+BLOCK_DOCUMENTS, BLOCK_PAIRS = 4096, 2**26
+# Documents that a thread scores at a time, for a tile of labels: 1 MiB of scores.
+TILE_DOCUMENTS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,25 +65,84 @@ class Ensemble:
         return np.concatenate(blocks)
 
     def blocks(
-        self, texts: Sequence[str], size: int = BLOCK_DOCUMENTS, encoded: Any = None
+        self, texts: Sequence[str], size: int | None = None, encoded: Any = None
     ) -> Iterator[tuple[slice, Floats]]:
-        """Scores of `size` documents at a time, in bounded memory.
+        """Dense scores of `size` documents at a time, in bounded memory.
 
         `encoded`: the texts, encoded for the only member.
         """
+        size = size or min(BLOCK_DOCUMENTS, max(1, BLOCK_PAIRS // max(1, self.known.shape[1])))
         for start in range(0, len(texts), size):
             part = texts[start : start + size]
             rows = slice(start, start + len(part))
             inputs = encoded and encoded.select(np.arange(rows.start, rows.stop))
-            total: Any = np.float32(self.intercept)
-            for weight, folds in self._members():
-                if weight:
-                    # In place, as a block of scores may take most of the memory.
-                    scores = self._member_scores(folds, part, inputs)
-                    scores *= np.float32(weight)
-                    scores += total
-                    total = scores
-            yield rows, total
+            yield rows, self._sum(partial(self._member_scores, texts=part, encoded=inputs))
+
+    def kept_blocks(
+        self,
+        texts: Sequence[str],
+        n_highest: int,
+        thresholds: Thresholds | None = None,
+        encoded: Any = None,
+    ) -> Iterator[tuple[slice, sp.csr_matrix]]:
+        """The scores that matter, as CSR, of a few thousand documents at a time.
+
+        Those are the `n_highest` of each document among the labels that a model knows, and those
+        that `thresholds` predict; the arguments are those of `KeptPairs` and `blocks`.
+        """
+        known = np.asarray(self.known.any(axis=0))
+        keep = partial(KeptPairs, known=known, n_highest=n_highest, thresholds=thresholds)
+        count, *others = {model.n_tiles for model in self.models}
+        if count == 0 or others:
+            for rows, scores in self.blocks(texts, encoded=encoded):
+                kept = keep(len(scores))
+                kept.add(0, scores)
+                yield rows, kept.matrix()
+            return
+        for start in range(0, len(texts), BLOCK_DOCUMENTS):
+            rows = slice(start, min(start + BLOCK_DOCUMENTS, len(texts)))
+            inputs = self._inputs(texts, rows, encoded)
+
+            def score(first: int, inputs: Any = inputs) -> sp.csr_matrix:
+                part = np.arange(first, min(first + TILE_DOCUMENTS, len(inputs[0])))
+                chosen = [item.select(part) for item in inputs]
+                kept, label = keep(len(part)), 0
+                for tile in range(count):
+                    scores = self._sum(partial(self._tile_scores, chosen, tile, label))
+                    kept.add(label, scores)
+                    label += scores.shape[1]
+                return kept.matrix()
+
+            with _as_data_error():
+                parts = list(in_threads(score, range(0, len(inputs[0]), TILE_DOCUMENTS)))
+            yield rows, sp.vstack(parts, format="csr")
+
+    def _inputs(self, texts: Sequence[str], rows: slice, encoded: Any) -> list[Any]:
+        """Some texts, encoded for each model; `encoded`: all texts, for the only member."""
+        if encoded is not None:
+            return [encoded.select(np.arange(rows.start, rows.stop))] * len(self.models)
+        with _as_data_error():
+            inputs = [(self.models[s.start].encode(texts[rows]), s) for _, s in self._members()]
+        return [item for item, folds in inputs for _ in self.models[folds]]
+
+    def _sum(self, member_scores: Callable[[slice], Floats]) -> Floats:
+        """The weighted sum of the members' scores."""
+        total: Any = np.float32(self.intercept)
+        for weight, folds in self._members():
+            if weight:
+                # In place, as a block of scores may take most of the memory.
+                scores = member_scores(folds)
+                scores *= np.float32(weight)
+                scores += total
+                total = scores
+        return np.asarray(total)
+
+    def _tile_scores(self, inputs: Sequence[Any], tile: int, label: int, folds: slice) -> Floats:
+        """As `_member_scores`, for the labels of a tile, which starts at `label`."""
+        pairs = zip(self.models[folds], inputs[folds], strict=True)
+        scores = [model.tile_scores(item, tile) for model, item in pairs]
+        shares = self._shares(self.known[folds, label : label + scores[0].shape[1]])
+        return np.asarray(sum(share * part for share, part in zip(shares, scores, strict=True)))
 
     def _members(self) -> Iterator[tuple[float, slice]]:
         """The weight of each member, and the slice of its models."""
@@ -112,20 +182,22 @@ class Ensemble:
         return words, Contributions(base, values)
 
     def compact_scores(
-        self, texts: Sequence[str], n_documents: int = 0, encoded: Any = None
+        self,
+        texts: Sequence[str],
+        n_documents: int = 0,
+        encoded: Any = None,
+        thresholds: Thresholds | None = None,
     ) -> Any:
-        """Dense scores or, if those are too large, the highest ones of each document as CSR.
+        """Dense scores or, if those are too large, those that matter as CSR: see `kept_blocks`.
 
-        `n_documents`: the total, if these texts are only some of the documents. CSR has no scores
-        of labels that no model knows.
+        `n_documents`: the total, if these texts are only some of the documents.
         """
-        n_labels = self.known.shape[1]
-        if len(texts) == 0 or (n_documents or len(texts)) * n_labels <= DENSE_PAIRS:
+        n_documents = n_documents or len(texts)
+        if len(texts) == 0 or n_documents * self.known.shape[1] <= DENSE_PAIRS:
             return self.scores(texts, encoded)
-        size = max(1, DENSE_PAIRS // (4 * n_labels))
-        labels = np.flatnonzero(self.known.any(axis=0))
-        blocks = [highest(block, labels) for _, block in self.blocks(texts, size, encoded)]
-        return sp.vstack(blocks, format="csr")
+        kept = min(KEPT_LABELS, max(FEWEST_LABELS, KEPT_PAIRS // n_documents))
+        blocks = self.kept_blocks(texts, kept, thresholds, encoded)
+        return sp.vstack([block for _, block in blocks], format="csr")
 
     def merged(self) -> Ensemble:
         """Merge the folds of the only member into one model, if its kind can."""
@@ -179,17 +251,3 @@ def is_failure(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return False
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
-
-
-def highest(scores: Floats, labels: NDArray[np.int64] | None = None) -> sp.csr_matrix:
-    """The KEPT_LABELS highest scores of each document among these labels, as CSR."""
-    labels = np.arange(scores.shape[1]) if labels is None else labels
-    kept = min(KEPT_LABELS, len(labels))
-    if kept == 0:
-        return sp.csr_matrix(scores.shape, dtype=np.float32)
-    first = len(labels) - kept
-    positions = np.sort(np.argpartition(scores[:, labels], first, axis=1)[:, first:], axis=1)
-    columns = labels[positions]
-    values = np.take_along_axis(scores, columns, axis=1)
-    starts = np.arange(len(scores) + 1, dtype=np.int64) * kept
-    return sp.csr_matrix((values.ravel(), columns.ravel(), starts), shape=scores.shape)

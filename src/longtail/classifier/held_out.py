@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.classifier.crossfit import Fitted, Trial
-from longtail.classifier.ensemble import highest
+from longtail.classifier.ensemble import KEPT_LABELS
+from longtail.classifier.kept_pairs import highest
 from longtail.data import TextData
 from longtail.evaluation import Scores
 from longtail.evaluation.results import f1_of_groups
@@ -213,10 +214,8 @@ def likely_pairs(fitted: Fitted) -> Fitted:
     blocks = []
     for start in range(0, len(held_out), ROWS):
         rows = slice(start, start + ROWS)
-        kept = highest(np.where(unknown[rows], -np.inf, np.ma.getdata(scores)[rows])).tocoo()
-        known = np.isfinite(kept.data)
-        pairs = (kept.data[known], (kept.row[known], kept.col[known]))
-        blocks.append(sp.csr_matrix(pairs, kept.shape))
+        scored = np.where(unknown[rows], -np.inf, np.ma.getdata(scores)[rows])
+        blocks.append(highest(scored, KEPT_LABELS))
     reduced = dataclasses.replace(held_out, Y=held_out.Y.multiply(~unknown))
     return dataclasses.replace(fitted, scores=sp.vstack(blocks, format="csr"), held_out=reduced)
 

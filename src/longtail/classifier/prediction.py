@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from longtail.checks import check_integer
-from longtail.classifier.ensemble import Ensemble
+from longtail.classifier.ensemble import MANY_LABELS, Ensemble
 from longtail.classifier.inputs import check_evaluable, check_texts, on_classes
 from longtail.classifier.plan import Plan
 from longtail.classifier.predictions import Predictions, as_frame
@@ -54,15 +54,21 @@ class PredictionMixin:
             )
         return np.asarray(expit(self.decision_function(texts)), dtype=np.float32)
 
-    def predict_blocks(self, texts: Texts, **overrides: Unpack[Overrides]) -> Iterator[Predictions]:
+    def predict_blocks(
+        self, texts: Texts, top_k: int | None = None, **overrides: Unpack[Overrides]
+    ) -> Iterator[Predictions]:
         """Scores and decisions for a few thousand texts at a time, in bounded memory.
 
-        The other methods are built on it. `overrides`: as in `predict_frame`.
+        The other methods are built on it. With more than MANY_LABELS labels, scores are CSR: those
+        of the predicted and of the `top_k` best labels. `overrides`: as in `predict_frame`.
         """
         self._check_fitted()
-        thresholds = self.thresholds_.override(**overrides)
+        thresholds, strings = self.thresholds_.override(**overrides), check_texts(texts)
         known = np.flatnonzero(self.ensemble_.known.any(axis=0))
-        for rows, scores in self.ensemble_.blocks(check_texts(texts)):
+        blocks: Iterator[tuple[slice, Any]] = self.ensemble_.blocks(strings)
+        if len(self.classes_) > MANY_LABELS:
+            blocks = self.ensemble_.kept_blocks(strings, top_k or 1, thresholds)
+        for rows, scores in blocks:
             yield Predictions(rows.start, scores, thresholds, known)
 
     def predict(self, texts: Texts) -> sp.csr_matrix:
@@ -93,7 +99,7 @@ class PredictionMixin:
         """
         self._check_fitted()
         check_integer("top_k", top_k, 1, optional=True)
-        pairs = (block.pairs(top_k) for block in self.predict_blocks(texts, **overrides))
+        pairs = (block.pairs(top_k) for block in self.predict_blocks(texts, top_k, **overrides))
         return as_frame(pairs, self.classes_, self.thresholds_)
 
     def top_k(self, texts: Texts, k: int = 5) -> list[list[tuple[str, float]]]:
@@ -103,9 +109,13 @@ class PredictionMixin:
         """
         check_integer("k", k, 1)
         best: list[list[tuple[str, float]]] = []
-        for block in self.predict_blocks(texts):
-            for row, labels in zip(block.scores, block.best(k), strict=True):
-                best.append([(str(self.classes_[n]), float(row[n])) for n in labels])
+        for block in self.predict_blocks(texts, k):
+            labels = block.best(k)
+            rows = np.repeat(np.arange(len(labels)), labels.shape[1])
+            scores = block.at(rows, labels.ravel()).reshape(labels.shape)
+            for chosen, values in zip(labels, scores, strict=True):
+                names = map(str, self.classes_[chosen])
+                best.append(list(zip(names, map(float, values), strict=True)))
         return best
 
     def explain(self, texts: Texts, labels: Sequence[str] | None = None) -> list[Explanation]:
@@ -123,12 +133,15 @@ class PredictionMixin:
         strings = check_texts(texts)
         explained = []
         for block in self.predict_blocks(strings):
-            for row, scores in enumerate(block.scores):
+            for row in range(block.scores.shape[0]):
+                text = strings[block.first + row]
+                scores = block.scores[row]
+                if sp.issparse(scores):
+                    scores = self.ensemble_.scores([text])[0]
                 chosen = block.decisions[[row]].indices if columns is None else columns
                 if not len(chosen) and columns is None:
                     chosen = block.best(1)[row]
                 chosen = chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.int64)
-                text = strings[block.first + row]
                 words, parts = self.ensemble_.explain(text, chosen)
                 spans = [(int(a), int(b)) for a, b in words]
                 names = [str(name) for name in self.classes_[chosen]]
@@ -207,7 +220,7 @@ class PredictionMixin:
         self._check_fitted()
         known, unknown = on_classes(texts, labels, self.classes_.tolist())
         check_evaluable(known, unknown)
-        scores = self.ensemble_.compact_scores(known.texts)
+        scores = self.ensemble_.compact_scores(known.texts, thresholds=self.thresholds_)
         unseen = ~self.ensemble_.known.any(axis=0)
         if unseen.any() and not sp.issparse(scores):
             # The score of a label without a training document cannot be ranked.

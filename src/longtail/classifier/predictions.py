@@ -38,7 +38,8 @@ class Predictions:
 
     first: int
     """Position of the block's first document among all."""
-    scores: Floats
+    scores: Any
+    """Dense or, of many labels, CSR with the scores that can be predicted or ranked."""
     thresholds: Thresholds
     known: NDArray[np.int64]
     """Columns of the labels with training documents: scores of others cannot be ranked."""
@@ -50,9 +51,16 @@ class Predictions:
 
     def best(self, k: int) -> NDArray[np.int64]:
         """Columns of the k best known labels of each document, or of all if there are fewer."""
-        all_known = len(self.known) == self.scores.shape[1]
-        scores = self.scores if all_known else self.scores[:, self.known]
-        return np.asarray(self.known[top_k(scores, min(k, len(self.known)))], dtype=np.int64)
+        # CSR has no scores of other labels.
+        all_known = len(self.known) == self.scores.shape[1] or sp.issparse(self.scores)
+        if all_known:
+            return np.asarray(top_k(self.scores, min(k, len(self.known))), dtype=np.int64)
+        best = top_k(self.scores[:, self.known], min(k, len(self.known)))
+        return np.asarray(self.known[best], dtype=np.int64)
+
+    def at(self, rows: NDArray[Any], labels: NDArray[Any]) -> Floats:
+        """The scores of pairs that are predicted or among the best."""
+        return np.asarray(self.scores[rows, labels]).ravel()
 
     def pairs(self, k: int | None = None) -> Pairs:
         """The pairs of each document with its predicted labels, and with its k best labels.
@@ -66,7 +74,7 @@ class Predictions:
             ones = np.ones(best.size, dtype=np.float32)
             marked = marked + sp.csr_matrix((ones, best.ravel(), starts), marked.shape)
         rows, labels = rows_of(marked), marked.indices.astype(np.int64)
-        scores = self.scores[rows, labels]
+        scores = self.at(rows, labels)
         order = np.lexsort((labels, -scores, rows))
         rows, labels, scores = rows[order], labels[order], scores[order]
         thresholds = self.thresholds.values[labels]
@@ -79,7 +87,7 @@ class Predictions:
     def records(self, classes: NDArray[Any], k: int | None = None) -> list[dict[str, Any]]:
         """One dict of lists per document, with the fields of `record_columns`."""
         pairs = self.pairs(k)
-        positions = np.arange(self.first, self.first + len(self.scores) + 1)
+        positions = np.arange(self.first, self.first + self.scores.shape[0] + 1)
         ends = np.searchsorted(pairs.documents, positions).tolist()
         names = classes[pairs.labels].tolist()
         values, thresholds = (_short(part) for part in (pairs.values, pairs.thresholds))
@@ -87,7 +95,7 @@ class Predictions:
         inner = np.searchsorted(predicted, ends).tolist()
         fields = list(record_columns(self.thresholds, k))
         records = []
-        for row in range(len(self.scores)):
+        for row in range(self.scores.shape[0]):
             chosen = predicted[inner[row] : inner[row + 1]].tolist()
             best = range(ends[row], ends[row + 1])[:k]
             lists = [[part[n] for n in chosen] for part in (names, values, thresholds)]

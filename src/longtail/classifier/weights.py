@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from longtail.metrics.blocks import rows_of
 from longtail.metrics.inputs import known_labels
 
 Floats = NDArray[np.float64]
-# Document-label pairs to fit on; there are few weights.
-FITTING_PAIRS = 1_000_000
+# Document-label pairs to fit on; there are few weights. If less than RARELY of all pairs are
+# scored, they are drawn from those that are.
+FITTING_PAIRS, RARELY = 1_000_000, 0.01
 # Keeps weights finite if a model is never wrong; negligible otherwise.
 RIDGE = 2e-4
 
@@ -60,13 +62,18 @@ def _fitting_pairs(
         rows, columns = np.divmod(np.arange(total), n_labels)
         share = 1.0
     else:
-        drawn = np.random.default_rng(0).integers(total, size=FITTING_PAIRS)
-        rows, columns = np.divmod(drawn, n_labels)
+        rng, first = np.random.default_rng(0), scores[0]
+        if sp.issparse(first) and first.nnz < RARELY * total:
+            total = first.nnz
+            drawn = rng.integers(total, size=FITTING_PAIRS)
+            rows, columns = rows_of(first)[drawn], first.indices[drawn]
+        else:
+            rows, columns = np.divmod(rng.integers(total, size=FITTING_PAIRS), n_labels)
+        share = FITTING_PAIRS / total
         negative = np.asarray(Y[rows, columns]).ravel() == 0
         positive = Y.nonzero()
         rows = np.concatenate([positive[0], rows[negative]])
         columns = np.concatenate([positive[1], columns[negative]])
-        share = FITTING_PAIRS / total
     scored = np.ones(len(rows), dtype=np.bool_)
     if unknown is not None:
         scored = ~np.asarray(unknown[rows, columns]).ravel()

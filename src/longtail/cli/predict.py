@@ -181,7 +181,7 @@ class Request:
         for batch in texts.batches(n_before):
             predicted: list[dict[str, Any]] = []
             documents = [document.text for document in batch]
-            for block in classifier.predict_blocks(documents, **self.overrides):
+            for block in classifier.predict_blocks(documents, self.top_k, **self.overrides):
                 predicted += block.records(classifier.classes_, self.top_k)
             n_done += len(batch)
             yield [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +36,7 @@ from longtail.models.information import label_information
 from longtail.models.on_features import OnFeatures
 from longtail.models.settings import Bag
 from longtail.models.stages import DEFAULT_C
+from longtail.models.tiles import TILE, Tile, tile_scores, tiles_of
 from longtail.progress import Progress
 from longtail.training.devices import device_of, in_threads
 from longtail.training.encoded import EncodedBags, Partial
@@ -99,8 +101,8 @@ class LinearBag(OnFeatures):
             label_weight = module.label_weight
             label_C = C if label_weight is None else C * label_weight.numpy()
             key = repr(dataclasses.replace(self.settings, C=None))
-            solutions = {} if context.earlier is None else context.earlier.setdefault(key, {})
-            duals = nearest_duals(solutions, C)
+            earlier = context.earlier
+            duals = None if earlier is None else nearest_duals(earlier.setdefault(key, {}), C)
             weight = solve_hinge(features, Y, label_C, progress, partial, duals)
             bias = np.full(Y.shape[1], BIAS, dtype=np.float32)
         else:
@@ -116,21 +118,36 @@ class LinearBag(OnFeatures):
                 partial=partial,
             )
             weight, bias = sp.csr_matrix(head.weight.numpy()), head.bias.numpy()
-        weight.data *= scale[weight.indices]
-        self._keep(_without_small(weight), bias)
+        self._keep(_without_small(weight, scale), bias)
 
     def _keep(self, weight: sp.csr_matrix, bias: Floats) -> None:
         self._weight, self._bias = weight, bias
-        self._by_feature = sp.csr_matrix(weight.T)
+        self.release()
+
+    @cached_property
+    def _tiles(self) -> list[Tile]:
+        return tiles_of(self._weight, self._bias)
+
+    @property
+    def n_tiles(self) -> int:  # type: ignore[override]
+        return len(self._tiles)
+
+    def release(self) -> None:
+        self.__dict__.pop("_tiles", None)
+
+    def tile_scores(self, encoded: EncodedBags, tile: int) -> Floats:
+        return tile_scores(encoded.matrix, self._tiles[tile])
 
     def scores(self, texts: Sequence[str], encoded: EncodedBags | None = None) -> Floats:
         encoded = self.encode(texts) if encoded is None else encoded
         scores = np.empty((len(encoded), len(self._bias)), dtype=np.float32)
+        tiles = self._tiles
 
         def fill(start: int) -> None:
             rows = slice(start, start + BLOCK_DOCUMENTS)
-            scores[rows] = (encoded.matrix[rows] @ self._by_feature).toarray()
-            scores[rows] += self._bias
+            part = encoded.matrix[rows]
+            for number, tile in enumerate(tiles):
+                scores[rows, number * TILE : (number + 1) * TILE] = tile_scores(part, tile)
 
         list(in_threads(fill, range(0, len(encoded), BLOCK_DOCUMENTS)))
         return scores
@@ -146,13 +163,18 @@ class LinearBag(OnFeatures):
         merged = type(self)(self.settings)
         merged.scale, merged._features = self.scale, self._features
         parts = list(zip(models, shares, strict=True))
-        weight = sum(sp.diags(share) @ model._weight for model, share in parts)
+        blocks = []
+        # Some labels at a time: the sum of many labels takes as much memory as all models.
+        for start in range(0, len(self._bias), TILE):
+            rows = slice(start, start + TILE)
+            total = sum(sp.diags(share[rows]) @ model._weight[rows] for model, share in parts)
+            blocks.append(_without_small(sp.csr_matrix(total, dtype=np.float32)))
         bias = sum(share * model._bias for model, share in parts)
-        merged._keep(_without_small(sp.csr_matrix(weight, dtype=np.float32)), np.asarray(bias))
+        merged._keep(sp.vstack(blocks, format="csr"), np.asarray(bias))
         return merged
 
     def graph(self) -> nn.Module:
-        return SparseRows(self._by_feature, self._bias)
+        return SparseRows(sp.csr_matrix(self._weight.T), self._bias)
 
     def save(self, folder: Path) -> None:
         self.save_encoding(folder)
@@ -193,10 +215,20 @@ def _read_sparse(
     return weight, bias
 
 
-def _without_small(weight: sp.csr_matrix) -> sp.csr_matrix:
-    """Drop, in place, weights that are small compared with the largest of their label."""
-    largest = abs(weight).max(axis=1).toarray().ravel()
-    weight.data[abs(weight.data) <= SMALLEST * np.repeat(largest, np.diff(weight.indptr))] = 0
+def _without_small(weight: sp.csr_matrix, scale: Floats | None = None) -> sp.csr_matrix:
+    """Multiply features by their scale, then drop weights that are small compared with the largest
+    of their label; in place, some labels at a time."""
+    for start in range(0, weight.shape[0], TILE):
+        starts = weight.indptr[start : start + TILE + 1]
+        part, sizes = slice(starts[0], starts[-1]), np.diff(starts)
+        values, has_any = weight.data[part], sizes > 0
+        if scale is not None:
+            values *= scale[weight.indices[part]]
+        amounts, largest = np.abs(values), np.zeros(len(sizes), dtype=values.dtype)
+        if has_any.any():
+            first = starts[:-1][has_any] - starts[0]
+            largest[has_any] = np.maximum.reduceat(amounts, first)
+        values[amounts <= SMALLEST * np.repeat(largest, sizes)] = 0
     weight.eliminate_zeros()
     return weight
 

@@ -84,6 +84,8 @@ class TextModel(ABC):
     """What computes the scores."""
     is_int8 = False
     """Whether scores are computed in 8-bit integers."""
+    n_tiles = 0
+    """Parts of the labels that can be scored separately; 0: only all labels at once."""
 
     @abstractmethod
     def fit(self, data: TextData, loss: MakeLoss, training: Training, context: FitContext) -> None:
@@ -95,6 +97,13 @@ class TextModel(ABC):
     @abstractmethod
     def scores(self, texts: Sequence[str], encoded: Any = None) -> Floats:
         """Scores, (documents, labels); `encoded`: the texts as `encode` returned them."""
+
+    def tile_scores(self, encoded: Any, tile: int) -> Floats:
+        """Scores of encoded texts for the labels of a tile, in any thread; tiles are in order."""
+        raise NotImplementedError
+
+    def release(self) -> None:  # noqa: B027
+        """Free what scoring has cached."""
 
     def encode(self, texts: Sequence[str], cache: Path | None = None) -> Any:
         """Encode texts as model inputs; `cache`: a folder to cache slow results in."""

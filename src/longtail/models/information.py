@@ -32,7 +32,11 @@ def label_information(features: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.f
     # For a label absent from all documents of a feature only the shrinkage matters: absent pairs
     # take one sum per document frequency, and only the others are visited.
     values, inverse = np.unique(df, return_inverse=True)
-    absent = np.array([_divergence(s * prior, prior).sum() for s in PRIOR / (values + PRIOR)])
+    # Labels of the same count have the same term.
+    priors, n_labels = np.unique(prior, return_counts=True)
+    absent = np.array(
+        [n_labels @ _divergence(s * priors, priors) for s in PRIOR / (values + PRIOR)]
+    )
     information = absent[inverse]
     gains = np.zeros(n_features)
     for start in range(0, n_features, BLOCK_FEATURES):

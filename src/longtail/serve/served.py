@@ -83,11 +83,12 @@ class Served:
 
     def predict(self, queries: list[PredictQuery]) -> list[list[Answer]]:
         """The predicted and the `top_k` best labels of each text, best first."""
-        top_k = max((query.top_k or 0 for query in queries), default=0)
+        most = max((query.top_k or 0 for query in queries), default=0)
+        top_k = min(most, len(self.labels)) or None
         answers: list[list[Answer]] = [[] for _ in queries]
-        for block in self.classifier.predict_blocks([query.text for query in queries]):
-            pairs = block.pairs(min(top_k, len(self.labels)) or None)
-            scores = block.scores[pairs.documents - block.first, pairs.labels]
+        for block in self.classifier.predict_blocks([query.text for query in queries], top_k):
+            pairs = block.pairs(top_k)
+            scores = block.at(pairs.documents - block.first, pairs.labels)
             columns = (pairs.documents, pairs.labels, scores, pairs.values, pairs.predicted)
             for row, label, score, value, predicted in zip(
                 *(column.tolist() for column in columns), strict=True

@@ -12,19 +12,29 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.progress import OnProgress, Progress, ignore
+from longtail.training.descent import (
+    FEWEST,
+    PER_POSITIVE,
+    ROUNDS,
+    VIOLATION,
+    Rows,
+    add_document,
+    advance,
+    append_highest,
+    jit,
+    score_all,
+    use_features,
+    without_small,
+)
 from longtail.training.devices import in_threads
 from longtail.training.encoded import WHOLE, Partial
 
 BIAS = -1.0
-# Negatives in the first working set, and the most that each round adds: FEWEST, or PER_POSITIVE for
-# each positive if that is more.
-FEWEST, PER_POSITIVE, ROUNDS = 100, 2, 3
 # Problems of at most this many (document, label) pairs are solved exactly: the working set grows
 # until no document outside it is misclassified.
 EXACT_PAIRS = 2_000_000
@@ -34,32 +44,8 @@ EXACT_FEWEST = 1000
 # labels of pubmed_mesh with one and with two documents the mean average precision is 23.8 and 28.3,
 # against 23.7 and 28.1 with three rounds, at half the cost.
 RARE = 2
-# A negative joins the working set where w'x, which should be at most 0, exceeds this.
-VIOLATION = 0.1
-# Range of the projected gradients at which the descent stops, as in LIBLINEAR; maximum passes.
-TOLERANCE, MAX_PASSES = 0.1, 200
-# Passes before the working set grows: converging in every round took half as long again.
-EARLY_PASSES = 2
-# Weights smaller than this fraction of the label's largest weight are dropped.
-SMALLEST = 0.01
 # Labels that are scored together.
 MIN_CHUNK, MAX_CHUNK = 8, 32
-
-
-class Rows(NamedTuple):
-    """The arrays of a CSR matrix, for compiled code."""
-
-    starts: NDArray[Any]
-    columns: NDArray[Any]
-    values: NDArray[np.float32]
-
-    @classmethod
-    def of(cls, matrix: Any, rank: NDArray[Any] | None = None) -> Rows:
-        """Take the arrays of a matrix; `rank` renumbers its columns."""
-        rows = sp.csr_matrix(matrix, dtype=np.float32)
-        columns = rows.indices if rank is None else rank[rows.indices]
-        # Unsigned: for signed indices numba adds a check for negative ones to every access.
-        return cls(rows.indptr.astype(np.int64), columns.astype(np.uint32), rows.data)
 
 
 class Dual(NamedTuple):
@@ -113,7 +99,9 @@ def solve_hinge(
         part = Partial(unknown[k], importance[k])
         return solve_hinge(features[k], Y[k], C, progress, part, duals)
     # Frequent features are adjacent, so that they stay in the cache: a third of the time.
-    rank = np.argsort(np.argsort(-np.bincount(features.indices, minlength=features.shape[1])))
+    column_of = np.argsort(-np.bincount(features.indices, minlength=features.shape[1]))
+    column_of = column_of.astype(np.int32)
+    rank = np.argsort(column_of)
     X = Rows.of(features, rank)
     norms = np.asarray(features.multiply(features).sum(axis=1), dtype=np.float32).ravel()
     positives, unknown = sp.csc_matrix(Y), sp.csc_matrix(unknown)
@@ -151,12 +139,13 @@ def solve_hinge(
             used,
             alpha,
             n,
-            rank,
+            column_of,
         )
         for row, label in enumerate(labels):
             size = n[row]
             weights[label] = solved[row]
-            solutions[label] = Dual(used[row, :size].copy(), alpha[row, :size].copy())
+            if duals is not None:
+                solutions[label] = Dual(used[row, :size].copy(), alpha[row, :size].copy())
         return len(labels)
 
     for done in accumulate(in_threads(solve, chunks)):
@@ -184,158 +173,93 @@ def _stacked(rows: list[Any], n_columns: int) -> sp.csr_matrix:
     return sp.csr_matrix((values, columns, starts), shape=(len(rows), n_columns))
 
 
-_jit = numba.njit(nogil=True, cache=True)
-
-
-@_jit
+@jit
 def _solve_chunk(  # type: ignore[no-untyped-def]
-    X, norms, ridge, positives, unknown, C, fewest, first, rounds, rare, documents, alpha, n, rank
+    X,
+    norms,
+    ridge,
+    positives,
+    unknown,
+    C,
+    fewest,
+    first,
+    rounds,
+    rare,
+    documents,
+    alpha,
+    n,
+    column_of,
 ):
     """Solve some labels; return the columns and values of their nonzero weights.
 
     The first `n[k]` entries of row k of `documents` and `alpha` are the working set of label k and
     its dual variables, both updated in place; with `first` > 0 they are a warm start. `ridge` is
-    1 / (2 * weight) of each document; `rank` maps columns of the features to those of `X`.
+    1 / (2 * weight) of each document; `column_of` maps columns of `X` to those of the features.
     """
-    n_documents, n_labels, n_features = len(norms), len(C), len(rank)
+    n_documents, n_labels, n_features = len(norms), len(C), len(column_of)
     weights = np.zeros((n_labels, n_features), np.float32)
-    by_feature = np.zeros((n_features, n_labels), np.float32)
-    scores = np.zeros((n_documents, n_labels), np.float32)
+    queries = np.zeros(n_features * n_labels, np.float32)
+    used = np.empty(n_features, np.int32)
+    is_used = np.zeros(n_features, np.bool_)
+    n_used = width = 0
     n_positive = np.diff(positives.starts)
-    is_open = np.zeros(n_labels, np.bool_)
-    for k in range(n_labels):
-        if n_positive[k] > 0 and C[k] > 0.0:
-            is_open[k] = True
-            if n[k] > 0:
-                for d in range(n[k]):
-                    i = documents[k, d]
-                    change = np.float32(alpha[k, d] if d < n_positive[k] else -alpha[k, d])
-                    for e in range(X.starts[i], X.starts[i + 1]):
-                        weights[k, X.columns[e]] += change * X.values[e]
-                by_feature[:, k] = weights[k]
-                continue
-            of_label = positives.columns[positives.starts[k] : positives.starts[k + 1]]
+    limits = np.maximum(fewest, PER_POSITIVE * n_positive)
+    is_open = (n_positive > 0) & (C > 0.0)
+    is_new = is_open & (n == 0)
+    for k in np.flatnonzero(is_open):
+        of_label = positives.columns[positives.starts[k] : positives.starts[k + 1]]
+        if is_new[k]:
             documents[k, : len(of_label)] = of_label
             n[k] = len(of_label)
-            # The first negatives are those nearest to the sum of the label's documents.
-            for i in of_label:
-                for e in range(X.starts[i], X.starts[i + 1]):
-                    by_feature[X.columns[e], k] += X.values[e]
+        n_used = use_features(X, documents[k, : n[k]], used, is_used, n_used)
+        # The first negatives are those nearest to the sum of the label's documents.
+        for d in range(n[k]):
+            scale = 1.0 if is_new[k] else alpha[k, d]
+            add_document(X, documents[k, d], scale if d < n_positive[k] else -scale, weights[k])
     for step in range(first, rounds + 1):
-        if not is_open.any():
+        open_labels = np.flatnonzero(is_open)
+        if not len(open_labels):
             break
-        if step > first:
-            by_feature[:] = weights.T
-        _score(X, by_feature, scores)
-        floor = np.float32(0.0 if step == 0 else VIOLATION)
-        for k in range(n_labels):
-            if is_open[k]:
-                # Documents for which the label is unknown stay below any floor.
-                left_out = unknown.columns[unknown.starts[k] : unknown.starts[k + 1]]
-                for i in left_out:
-                    scores[i, k] = -1.0
-                limit = max(fewest, PER_POSITIVE * n_positive[k])
-                before = n[k]
-                n[k] = _add_highest(scores[:, k], documents[k], n[k], limit, floor)
-                is_open[k] = n[k] > before or step == 0
-                has_all = n[k] == n_documents - len(left_out)
-                is_last = step == rounds or not is_open[k] or has_all or n_positive[k] <= rare
-                if is_last:
-                    is_open[k] = False
-                _descend(
-                    X,
-                    norms,
-                    ridge,
+        for column in used[:n_used]:
+            queries[column * width : (column + 1) * width] = 0.0
+        width = len(open_labels)
+        for column in used[:n_used]:
+            for j in range(width):
+                queries[column * width + j] = weights[open_labels[j], column]
+        floor = 0.0 if step == 0 else VIOLATION
+        left_out = [
+            np.sort(
+                np.append(
+                    unknown.columns[unknown.starts[k] : unknown.starts[k + 1]].astype(np.int32),
                     documents[k, : n[k]],
-                    n_positive[k],
-                    C[k],
-                    alpha[k, : n[k]],
-                    weights[k],
-                    MAX_PASSES if is_last else EARLY_PASSES,
                 )
-    return [_without_small(weights[k][rank]) for k in range(n_labels)]
-
-
-# No fastmath: the scores of a label must not depend on the others in its chunk.
-@_jit
-def _score(X, by_feature, scores):  # type: ignore[no-untyped-def]
-    """Multiply all documents with the weights of some labels."""
-    n_labels = by_feature.shape[1]
-    for i in range(len(scores)):
-        total = scores[i]
-        total[:] = 0.0
-        for e in range(X.starts[i], X.starts[i + 1]):
-            value, row = X.values[e], by_feature[X.columns[e]]
-            for k in range(n_labels):
-                total[k] += value * row[k]
-
-
-@_jit
-def _add_highest(score, documents, n, limit, floor):  # type: ignore[no-untyped-def]
-    """Append the documents with the highest scores above a floor, at most `limit`."""
-    is_above = score > floor
-    is_above[documents[:n]] = False
-    above = np.flatnonzero(is_above)
-    if len(above) > limit:
-        values = score[above]
-        least = np.partition(values, len(above) - limit)[len(above) - limit]
-        above = above[values >= least][:limit]
-    documents[n : n + len(above)] = above
-    return n + len(above)
-
-
-@_jit
-def _descend(X, norms, ridge, documents, n_positive, C, alpha, weights, max_passes):  # type: ignore[no-untyped-def]
-    """Run dual coordinate descent with shrinking; updates `alpha` and `weights` in place.
-
-    The margin of 1 around the bias is reached at w'x >= 2 for positives and w'x <= 0 for negatives.
-    """
-    order = np.arange(len(documents))
-    n_active = len(documents)
-    highest_before = np.inf
-    state = np.uint64(88172645463325252)
-    for _ in range(max_passes):
-        for a in range(n_active - 1, 0, -1):
-            state ^= state << np.uint64(13)
-            state ^= state >> np.uint64(7)
-            state ^= state << np.uint64(17)
-            b = np.int64(state % np.uint64(a + 1))
-            order[a], order[b] = order[b], order[a]
-        highest, lowest = -np.inf, np.inf
-        s = 0
-        while s < n_active:
-            k = order[s]
-            i = documents[k]
-            sign, margin = (1.0, 2.0) if k < n_positive else (-1.0, 0.0)
-            product = np.float32(0.0)
-            for e in range(X.starts[i], X.starts[i + 1]):
-                product += weights[X.columns[e]] * X.values[e]
-            diagonal = ridge[i] / C
-            gradient = sign * product - margin + diagonal * alpha[k]
-            if alpha[k] == 0.0 and gradient > highest_before:
-                n_active -= 1
-                order[s], order[n_active] = order[n_active], order[s]
-                continue
-            projected = min(gradient, 0.0) if alpha[k] == 0.0 else gradient
-            highest, lowest = max(highest, projected), min(lowest, projected)
-            if projected != 0.0:
-                before = alpha[k]
-                alpha[k] = max(0.0, before - gradient / (norms[i] + diagonal))
-                change = np.float32((alpha[k] - before) * sign)
-                for e in range(X.starts[i], X.starts[i + 1]):
-                    weights[X.columns[e]] += change * X.values[e]
-            s += 1
-        if highest - lowest <= TOLERANCE:
-            if n_active == len(documents):
-                break
-            n_active, highest_before = len(documents), np.inf
-        else:
-            highest_before = highest if highest > 0.0 else np.inf
-
-
-@_jit
-def _without_small(weights):  # type: ignore[no-untyped-def]
-    """Return the columns and values of the weights that are not negligible."""
-    size = np.abs(weights)
-    kept = np.flatnonzero(size > SMALLEST * size.max())
-    return kept.astype(np.int32), weights[kept]
+            )
+            for k in open_labels
+        ]
+        found = score_all(X, n_documents, queries, left_out, limits[open_labels], floor)
+        for j in range(width):
+            k = open_labels[j]
+            if step == first and is_new[k]:
+                weights[k, used[:n_used]] = 0.0
+            before = n[k]
+            n[k] = append_highest(*found[j], documents[k], n[k], limits[k])
+            n_used = use_features(X, documents[k, before : n[k]], used, is_used, n_used)
+            is_open[k] = advance(
+                X,
+                norms,
+                ridge,
+                documents[k],
+                before,
+                n[k],
+                n_documents - (len(left_out[j]) - before),
+                n_positive[k],
+                C[k],
+                alpha[k],
+                weights[k],
+                step,
+                rounds,
+                rare,
+            )
+    columns = used[:n_used]
+    columns = columns[np.argsort(column_of[columns])]
+    return [without_small(weights[k], columns, column_of) for k in range(n_labels)]
