@@ -8,12 +8,13 @@ FOLDER/member-1/...    the same for each model of a blend
 
 from __future__ import annotations
 
+import platform
 import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 
@@ -63,6 +64,30 @@ def open_work(
         space.close()
 
 
+class Place(NamedTuple):
+    """Where the files of a fit are, for processes of other machines too."""
+
+    folder: Path
+    within: str
+
+
+@contextmanager
+def rejoin_work(place: Place, note: Callable[[str], None]) -> Iterator[Work]:
+    """The folder of a fit that another process has begun, and keeps locked until this one ends."""
+    if not Workspace.is_one(place.folder):
+        raise DataError(
+            f"{place.folder} is not on the machine {platform.node()}. --engine ray needs --out on "
+            "a path that all machines of the cluster share, such as NFS."
+        )
+    space = Workspace.open(place.folder)
+    try:
+        # Not granted to the worker of a search, which holds the lock alone.
+        space.try_share()
+        yield Work(space.within(place.within), note)
+    finally:
+        space.close()
+
+
 class Work:
     """Checkpoints and finished folds of a fit; without a folder nothing is saved."""
 
@@ -74,6 +99,14 @@ class Work:
     def member(self, number: int) -> Work:
         """The part of one member of a blend."""
         return Work(self._space and self._space.within(f"member-{number}"), self._note)
+
+    @property
+    def place(self) -> Place:
+        """Where other processes may join this fit."""
+        if self._space is None:
+            raise InputError("--engine ray needs a folder that all machines share: give `folder`.")
+        folder = self._space.folder.absolute()
+        return Place(folder, self._space.path.relative_to(self._space.folder).as_posix())
 
     @property
     def kept(self) -> str:

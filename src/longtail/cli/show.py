@@ -15,6 +15,7 @@ from longtail.runs.model import check_model
 
 if TYPE_CHECKING:
     from longtail.report import Table
+    from longtail.training.engines import RayEngine
     from longtail.training.interrupt import Stop
 
 
@@ -46,6 +47,15 @@ Engine = Annotated[
     str | None,
     typer.Option(help="torch or onnx; default: that of the run. See `longtail export`."),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="ray: on a Ray cluster, of many machines or this one. Needs the extra ray.",
+        rich_help_panel="Run",
+        hidden=True,
+    ),
+]
 Part = Annotated[
     str | None,
     typer.Option("--split", "--part", help="Only this part of DATA: train, validation or test."),
@@ -67,6 +77,18 @@ def print_table(table: Table, title: str, width: int | None = None) -> None:
     from longtail.report import to_terminal
 
     Console(width=width).print(to_terminal(replace(table, title=title), framed=True))
+
+
+@contextmanager
+def cluster_of(engine: str | None) -> Iterator[RayEngine | None]:
+    """The cluster of --engine ray, and a line on which it is; None without the flag."""
+    if engine is None:
+        yield None
+        return
+    from longtail.training.engines import open_engine
+
+    with open_engine(engine, lambda line: typer.echo(line, err=True)) as cluster:
+        yield cluster
 
 
 @contextmanager
