@@ -14,7 +14,8 @@ import pytest
 from longtail.training.engines import RayEngine, check_engine, open_engine
 
 pytest.importorskip("ray", reason="needs the extra ray")
-NODE = {"num_cpus": 2, "object_store_memory": 100_000_000}
+# One CPU each: a worker takes seconds of a core to start.
+NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 
 
 @pytest.fixture(scope="session")

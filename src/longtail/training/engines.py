@@ -10,11 +10,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 from longtail.checks import check_choice
 from longtail.errors import InputError, LongtailError, MissingExtraError
@@ -24,6 +24,8 @@ from longtail.training.interrupt import Stop, StoppedError, stopping
 ENGINES = ("ray",)
 # How often a task is repeated whose worker died.
 RETRIES = 3
+# What a process that reads files for a pool of workers takes; each worker leaves as much.
+READER_CPUS = 0.25
 POLL_SECONDS = 0.2
 # Time for tasks to save a checkpoint before their workers are killed.
 STOP_SECONDS = 120.0
@@ -102,11 +104,10 @@ class RayEngine:
 
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         self.n_gpus = int(sum(node.get("GPU", 0) for node in nodes))
-        self.n_cpus = int(sum(node.get("CPU", 0) for node in nodes))
-        self._most_cpus = int(max(node.get("CPU", 0) for node in nodes))
+        self._cpus = [node.get("CPU", 0) for node in nodes]
         address = ray.get_runtime_context().gcs_address
-        size = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}, {self.n_cpus} CPUs"
-        self.where = f"Ray: {size}, {self.n_gpus} GPUs at {address}"
+        size = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}"
+        self.where = f"Ray at {address}: {size}, {sum(self._cpus):g} CPUs, {self.n_gpus} GPUs"
         self._shared: tuple[Any, Any] = (None, None)
 
     def resources(self, uses_gpu: bool) -> dict[str, float]:
@@ -116,7 +117,20 @@ class RayEngine:
         """
         if uses_gpu and self.n_gpus:
             return {"num_cpus": 1, "num_gpus": 1}
-        return {"num_cpus": max(1, min(_n_threads(), self._most_cpus)), "num_gpus": 0}
+        return {"num_cpus": max(1, min(_n_threads(), int(max(self._cpus)))), "num_gpus": 0}
+
+    def pool(self, uses_gpu: bool) -> tuple[dict[str, float], int]:
+        """What each worker of a pool takes, and how many fit beside the readers that feed them."""
+        resources = self.resources(uses_gpu)
+        if resources["num_gpus"]:
+            return resources, self.n_gpus
+        cpus = resources["num_cpus"]
+        n_workers = sum(int(n // cpus) for n in self._cpus)
+        return {**resources, "num_cpus": cpus - READER_CPUS}, n_workers
+
+    def setting(self, resources: Mapping[str, float]) -> WorkerSetting:
+        """How a worker with these resources computes."""
+        return WorkerSetting(_n_threads(), os.getcwd(), resources["num_gpus"] > 0)
 
     def put(self, shared: Any) -> Any:
         """A reference to an object that all tasks read; the last one is kept."""
@@ -153,13 +167,12 @@ class RayEngine:
         retries = {"max_retries": RETRIES, "retry_exceptions": [StoppedError]}
         remote = ray.remote(scheduling_strategy="SPREAD", **retries)(_run_task)
         # In a list, a reference is passed as it is: a worker reads each object once for all tasks.
-        reference, place = [self.put(shared)], os.getcwd()
+        reference = [self.put(shared)]
         refs = {}
         for number, (task, uses_gpu) in enumerate(tasks):
             resources = self.resources(uses_gpu)
-            arguments = (function, reference, task, number, reports, _n_threads(), place)
-            ref = remote.options(**resources).remote(*arguments, resources["num_gpus"] > 0)
-            refs[ref] = number
+            arguments = (function, reference, task, number, reports, self.setting(resources))
+            refs[remote.options(**resources).remote(*arguments)] = number
 
         def deliver() -> None:
             for number, item in ray.get(reports.take.remote()):
@@ -187,17 +200,26 @@ def _end(ray: Any, refs: list[Any]) -> None:
 
 
 def _result(ray: Any, ref: Any) -> Any:
-    try:
+    with worker_errors():
         return ray.get(ref)
-    except ray.exceptions.RayTaskError as error:
+
+
+@contextmanager
+def worker_errors() -> Iterator[None]:
+    """Raise what a worker raised, and a LongtailError if workers died."""
+    from ray import exceptions
+
+    try:
+        yield
+    except exceptions.RayTaskError as error:
         # What the task raised, and not Ray's account of it.
         raise error.cause from None
-    except ray.exceptions.RayError as error:
+    except exceptions.RayError as error:
         reason = str(error).strip().partition("\n")[0]
         raise LongtailError(
-            f"a task was given up: its worker died {1 + RETRIES} times ({type(error).__name__}: "
-            f"{reason}). If its machine had too little memory, use larger ones or OMP_NUM_THREADS "
-            "with more CPUs for each task, then resume."
+            f"the work was given up after its workers died ({type(error).__name__}: {reason}) and "
+            f"{RETRIES} repetitions. If they had too little memory, give each more of a machine by "
+            "a larger OMP_NUM_THREADS, then resume."
         ) from error
 
 
@@ -229,6 +251,26 @@ def _n_threads() -> int:
     return torch.get_num_threads()
 
 
+class WorkerSetting(NamedTuple):
+    """What makes a worker compute like the process that it works for."""
+
+    n_threads: int
+    folder: str
+    has_gpu: bool
+
+    def apply(self) -> None:
+        """In a worker: set its threads, its folder, and whether it sees GPUs."""
+        if not self.has_gpu:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ["LOKY_MAX_CPU_COUNT"] = str(self.n_threads)  # the size of thread pools
+        # So that relative paths, such as that of an encoder, mean the same.
+        with suppress(OSError):
+            os.chdir(self.folder)
+        import torch
+
+        torch.set_num_threads(self.n_threads)
+
+
 _read: dict[str, Any] = {}
 """In a worker: the last shared object, by its reference."""
 
@@ -239,21 +281,12 @@ def _run_task(
     task: Any,
     number: int,
     reports: Any,
-    n_threads: int,
-    place: str,
-    has_gpu: bool,
+    setting: WorkerSetting,
 ) -> Any:
     """Run a task in a worker; Ray's cancelling stops it as Ctrl-C does."""
-    if not has_gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    os.environ["LOKY_MAX_CPU_COUNT"] = str(n_threads)  # the size of thread pools
-    # Relative paths, such as that of an encoder, mean the same as where the command was given.
-    with suppress(OSError):
-        os.chdir(place)
+    setting.apply()
     import ray
-    import torch
 
-    torch.set_num_threads(n_threads)
     (ref,) = reference
     if ref.hex() not in _read:
         _read.clear()
