@@ -13,7 +13,6 @@ import pytest
 
 from longtail.training.engines import RayEngine, check_engine, open_engine
 
-pytest.importorskip("ray", reason="needs the extra ray")
 # One CPU each: a worker takes seconds of a core to start.
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 
@@ -21,6 +20,7 @@ NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:
     """The address of a cluster of two nodes."""
+    pytest.importorskip("ray", reason="needs the extra ray")
     check_engine("ray")
     from ray.cluster_utils import Cluster
 

@@ -11,7 +11,7 @@ import pytest
 
 from longtail import Bag, Encoder, LongTailClassifier, Svm, Training
 from longtail.corpora.newswire import load
-from longtail.errors import DataError, InputError, LongtailError
+from longtail.errors import InputError, LongtailError
 from longtail.progress import Progress
 from longtail.runs.model import CONFIG_FILE, checksum
 from longtail.training.engines import RayEngine
@@ -118,13 +118,3 @@ def test_what_an_engine_needs(engine: RayEngine, tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=f"(?i){message}"):
             make(model="svm", **settings).fit(DATA, engine=engine, progress=None, **options)
-
-
-def test_a_folder_that_is_not_shared(tmp_path: Path) -> None:
-    from longtail.classifier.work import Place, rejoin_work
-
-    with (
-        pytest.raises(DataError, match=r"is not on the machine .*that all machines of the cluster"),
-        rejoin_work(Place(tmp_path, "."), print),
-    ):
-        pass

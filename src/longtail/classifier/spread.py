@@ -35,11 +35,7 @@ def fit_members(
         raise InputError("an engine fits all folds. Leave out only_fold (--fold) or engine.")
     fits = list(members)
     for plan, _ in fits:
-        if ":" in plan.training.device:
-            raise InputError(
-                f"Ray chooses the GPU of each fold, got the device {plan.training.device!r}. Use "
-                "'auto', 'cuda' or 'cpu'."
-            )
+        run.engine.check_device(plan.training.device)
     tasks = [
         (FoldTask(plan, fold, member.work.place, run.trust_remote_code), plan.model.trains_in_steps)
         for plan, member in fits

@@ -74,11 +74,7 @@ class Place(NamedTuple):
 @contextmanager
 def rejoin_work(place: Place, note: Callable[[str], None]) -> Iterator[Work]:
     """The folder of a fit that another process has begun, and keeps locked until this one ends."""
-    if not Workspace.is_one(place.folder):
-        raise DataError(
-            f"{place.folder} is not on the machine {platform.node()}. --engine ray needs --out on "
-            "a path that all machines of the cluster share, such as NFS."
-        )
+    check_shared(place.folder)
     space = Workspace.open(place.folder)
     try:
         # Not granted to the worker of a search, which holds the lock alone.
@@ -86,6 +82,15 @@ def rejoin_work(place: Place, note: Callable[[str], None]) -> Iterator[Work]:
         yield Work(space.within(place.within), note)
     finally:
         space.close()
+
+
+def check_shared(folder: Path) -> None:
+    """Raise, in a worker on another machine, if the folder of the work is not there."""
+    if not Workspace.is_one(folder):
+        raise DataError(
+            f"{folder} is not on the machine {platform.node()}. --engine ray needs --out on a path "
+            "that all machines of the cluster share, such as NFS."
+        )
 
 
 class Work:

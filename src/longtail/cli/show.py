@@ -26,6 +26,15 @@ def _check_runs(folders: list[Path] | Path) -> list[Path] | Path:
     return folders
 
 
+def _check_cluster(engine: str | None) -> str | None:
+    """Raise for a wrong engine, or one that is not installed, before data is read."""
+    if engine is not None:
+        from longtail.training.engines import check_engine
+
+        check_engine(engine)
+    return engine
+
+
 Run = Annotated[
     Path, typer.Argument(help="A folder written by `longtail train`.", callback=_check_runs)
 ]
@@ -54,6 +63,7 @@ Cluster = Annotated[
         help="ray: on a Ray cluster, of many machines or this one. Needs the extra ray.",
         rich_help_panel="Run",
         hidden=True,
+        callback=_check_cluster,
     ),
 ]
 Part = Annotated[

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from longtail.cli.chosen import Chosen, check_resumed, takes_settings
-from longtail.cli.flags import RUN
+from longtail.cli.flags import RUN, command_line
 from longtail.cli.reading import Source, reads_data
 from longtail.cli.show import Cluster, TrustRemoteCode, cluster_of, print_notes, stoppable
 from longtail.cli.trained import check_plans, print_result, suggest_best
@@ -68,12 +68,8 @@ def train(
 ) -> None:
     """Train a model, fit its thresholds on held-out documents, and save it."""
     joins = resume or fold is not None
-    if engine is not None:
-        from longtail.training.engines import check_engine
-
-        check_engine(engine)
-        if fold is not None:
-            raise InputError("--engine ray trains all folds: leave out --fold.")
+    if engine is not None and fold is not None:
+        raise InputError("--engine ray trains all folds: leave out --fold.")
     if not joins:
         _check_free(out, overwrite)
     settings = chosen.resolved(partial=joins)
@@ -96,7 +92,7 @@ def train(
     is_new = not out.exists()
     work, record, is_first = _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
     flags = ["--out", str(out), "--resume"]
-    flags += ["--engine", engine] if engine else []
+    flags += command_line({"engine": engine}, {"engine": None})
     flags += ["--trust-remote-code"] if trust_remote_code else []
     command = shlex.join(["longtail", "train", *source.arguments(with_split=True), *flags])
     try:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from longtail.checks import check_choice
@@ -68,8 +67,10 @@ def check_engine(name: str) -> None:
     check_choice("engine", name, ENGINES)
     # Before the import: Ray would report its use to its makers.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    if find_spec("ray") is None:
-        raise MissingExtraError("--engine ray", "ray", "ray")
+    try:
+        import ray  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("--engine ray", "ray", "ray") from error
     if n_processes() > 1:
         raise InputError(
             "Ray starts processes itself: --engine ray cannot run under torchrun. Call longtail "
@@ -109,6 +110,11 @@ class RayEngine:
         size = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}"
         self.where = f"Ray at {address}: {size}, {sum(self._cpus):g} CPUs, {self.n_gpus} GPUs"
         self._shared: tuple[Any, Any] = (None, None)
+        # A worker that is told to end, as on a machine that is taken away, stops its task.
+        retries = {"max_retries": RETRIES, "retry_exceptions": [StoppedError]}
+        self._remote = ray.remote(scheduling_strategy="SPREAD", **retries)(_run_task)
+        self._reports: Any = None
+        self._n_runs = 0
 
     def resources(self, uses_gpu: bool) -> dict[str, float]:
         """What a task takes: a GPU if the cluster has any, else as many CPUs as threads here.
@@ -127,6 +133,15 @@ class RayEngine:
         cpus = resources["num_cpus"]
         n_workers = sum(int(n // cpus) for n in self._cpus)
         return {**resources, "num_cpus": cpus - READER_CPUS}, n_workers
+
+    @staticmethod
+    def check_device(device: str) -> None:
+        """Raise for a device that names one GPU of a machine."""
+        if ":" in device:
+            raise InputError(
+                f"Ray chooses the GPU of each task, got the device {device!r}. Use 'auto', 'cuda' "
+                "or 'cpu'."
+            )
 
     def setting(self, resources: Mapping[str, float]) -> WorkerSetting:
         """How a worker with these resources computes."""
@@ -162,21 +177,23 @@ class RayEngine:
         """
         import ray
 
-        reports = ray.remote(num_cpus=0, **_here(ray))(_Reports).remote()
-        # A worker that is told to end, as on a machine that is taken away, stops its task.
-        retries = {"max_retries": RETRIES, "retry_exceptions": [StoppedError]}
-        remote = ray.remote(scheduling_strategy="SPREAD", **retries)(_run_task)
+        if self._reports is None:
+            self._reports = ray.remote(num_cpus=0, **_here(ray))(_Reports).remote()
+        reports, self._n_runs = self._reports, self._n_runs + 1
         # In a list, a reference is passed as it is: a worker reads each object once for all tasks.
         reference = [self.put(shared)]
         refs = {}
         for number, (task, uses_gpu) in enumerate(tasks):
             resources = self.resources(uses_gpu)
-            arguments = (function, reference, task, number, reports, self.setting(resources))
-            refs[remote.options(**resources).remote(*arguments)] = number
+            address = reports, self._n_runs, number
+            arguments = (function, reference, task, address, self.setting(resources))
+            refs[self._remote.options(**resources).remote(*arguments)] = number
 
         def deliver() -> None:
-            for number, item in ray.get(reports.take.remote()):
-                receive(number, item)
+            for n_run, number, item in ray.get(reports.take.remote()):
+                # Tasks of an earlier run that ended early may have reported since.
+                if n_run == self._n_runs:
+                    receive(number, item)
 
         try:
             while refs:
@@ -235,12 +252,12 @@ class _Reports:
     """What tasks have reported, until it is taken; an actor."""
 
     def __init__(self) -> None:
-        self._items: list[tuple[int, Any]] = []
+        self._items: list[tuple[int, int, Any]] = []
 
-    def put(self, number: int, item: Any) -> None:
-        self._items.append((number, item))
+    def put(self, n_run: int, number: int, item: Any) -> None:
+        self._items.append((n_run, number, item))
 
-    def take(self) -> list[tuple[int, Any]]:
+    def take(self) -> list[tuple[int, int, Any]]:
         items, self._items = self._items, []
         return items
 
@@ -279,24 +296,30 @@ def _run_task(
     function: Function,
     reference: list[Any],
     task: Any,
-    number: int,
-    reports: Any,
+    address: tuple[Any, int, int],
     setting: WorkerSetting,
 ) -> Any:
     """Run a task in a worker; Ray's cancelling stops it as Ctrl-C does."""
     setting.apply()
     import ray
 
-    (ref,) = reference
+    (ref,), (reports, n_run, number) = reference, address
     if ref.hex() not in _read:
         _read.clear()
         _read[ref.hex()] = ray.get(ref)
 
+    sent = None
+
     def report(item: Any) -> None:
-        reports.put.remote(number, item)
+        nonlocal sent
+        sent = reports.put.remote(n_run, number, item)
 
     with stopping() as stop:
-        return function(_read[ref.hex()], task, report, stop)
+        result = function(_read[ref.hex()], task, report, stop)
+    # Reports keep their order: none arrives after the result.
+    if sent is not None:
+        ray.get(sent)
+    return result
 
 
 def at_times(callback: Callable[[Any], None], seconds: float = 0.5) -> Callable[[Any], None]:
