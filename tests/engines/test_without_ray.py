@@ -12,7 +12,8 @@ from longtail.classifier.work import Place, rejoin_work
 from longtail.errors import DataError, InputError
 from longtail.training.engines import check_engine, open_engine
 
-from ..cli.conftest import PROGRAM
+from ..cli.conftest import Command
+from ..cli.conftest import longtail as longtail
 
 
 def test_ray_is_an_extra(tmp_path: Path) -> None:
@@ -45,14 +46,19 @@ def test_a_process_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
         check_engine("ray")
 
 
-def test_no_cluster_at_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="needs the extra ray")
-    monkeypatch.setenv("RAY_ADDRESS", "nonsense")
-    call = [*PROGRAM, "train", "newswire", "--model", "svm", "--out", str(tmp_path / "run")]
-    done = subprocess.run([*call, "--engine", "ray"], capture_output=True, text=True)
-    assert done.returncode == 1 and not list(tmp_path.iterdir())
-    assert "error: there is no Ray cluster at RAY_ADDRESS=nonsense" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("address", ["nonsense", "ray://127.0.0.1:1", "127.0.0.1:1"])
+def test_no_cluster_at_the_address(
+    address: str, longtail: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address that Ray cannot use, that of a Ray Client, and one where nothing listens."""
+    ray = pytest.importorskip("ray", reason="needs the extra ray")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    # The other tests of this process may be connected to a cluster.
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    call = ("train", "newswire", "--set", "n_documents=300", "--model", "svm", "--device", "cpu")
+    out = ("--out", tmp_path / "run", "--engine", "ray")
+    longtail.fails(f"there is no Ray cluster at RAY_ADDRESS={address}", *call, *out)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_not_shared(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -83,8 +84,9 @@ def _connect(ray: Any) -> None:
     handler = signal.getsignal(signal.SIGTERM)
     address = os.environ.get("RAY_ADDRESS")
     try:
+        _check_address(address)
         ray.init(address=address or "auto", **QUIET)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         if address:
             raise InputError(
                 f"there is no Ray cluster at RAY_ADDRESS={address} ({error}). Start one with `ray "
@@ -95,6 +97,16 @@ def _connect(ray: Any) -> None:
         # Ray's own handler would end the process without a checkpoint.
         if in_main and handler is not None:
             signal.signal(signal.SIGTERM, handler)
+
+
+def _check_address(address: str | None) -> None:
+    """Raise if nothing listens at an address: Ray itself would wait for minutes."""
+    if not address or address in ("auto", "local"):
+        return
+    host, _, port = address.rpartition(":")
+    if "/" in host or not port.isdecimal():
+        raise ValueError("expected HOST:PORT of the head node")
+    socket.create_connection((host, int(port)), timeout=10).close()
 
 
 class RayEngine:
