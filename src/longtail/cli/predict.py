@@ -9,8 +9,8 @@ import io
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from longtail.classifier import LongTailClassifier
 
 RAY = "ray"
-Batches = Iterator[list[dict[str, Any]]]
+Batches = Generator[list[dict[str, Any]], None, None]
 # Options that may change on --resume: after a bad record, `--on-error skip` leaves it out.
 CHANGEABLE = ("on_error",)
 # Options of texts and ids, and the separator of labels in the output.
@@ -278,9 +278,11 @@ class Request:
                     batches = self.records(texts, classifier, progress, parts.kept)
                 else:
                     batches = stream(self, texts, classifier, progress, parts.kept)
-                for records in batches:
-                    parts.add(records)
-                    stop.check("What was predicted is kept.")
+                # Closed at once: Ray Data would go on, and connect again.
+                with closing(batches):
+                    for records in batches:
+                        parts.add(records)
+                        stop.check("What was predicted is kept.")
                 parts.finish(
                     lambda path, records: write_records(
                         path, parts.out, columns, records, texts.separator

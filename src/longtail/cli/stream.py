@@ -10,8 +10,8 @@ import logging
 import os
 import pickle
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -73,7 +73,7 @@ def stream(
     classifier: LongTailClassifier,
     progress: OnProgress,
     n_before: int,
-) -> Iterator[list[dict[str, Any]]]:
+) -> Generator[list[dict[str, Any]], None, None]:
     """The records of the documents after the first `n_before`, as `Request.records` yields them."""
     start, n_done = time.monotonic(), n_before
     report = ReadReport(remembered=texts.report.remembered, left_out=texts.left_out)
@@ -81,22 +81,26 @@ def stream(
     if texts.first is not None and not n_before:
         texts.check_format(texts.first)
     skipped = position.skip(n_before)
-    for item in _items(engine, model, request, texts, classifier, position, skipped):
-        position.check(item)
-        if isinstance(item, End):
-            position.end(item)
-            continue
-        ids = [one or str(position.n_before + number) for one, number in item.ids]
-        kept = [{"text": text} for text in item.texts] if request.with_text else [{}] * len(ids)
-        yield [
-            {"id": one} | text | record
-            for one, text, record in zip(ids, kept, item.records, strict=True)
-        ]
-        n_done += len(ids)
-        texts.n_bytes = position.n_bytes + item.n_bytes
-        rate = (n_done - n_before) / (time.monotonic() - start)
-        progress(texts.progress(n_done, rate))
+    with closing(_items(engine, model, request, texts, classifier, position, skipped)) as items:
+        for item in items:
+            position.check(item)
+            if isinstance(item, End):
+                position.end(item)
+                continue
+            yield _records(item, position.n_before, request.with_text)
+            n_done += len(item.ids)
+            texts.n_bytes = position.n_bytes + item.n_bytes
+            rate = (n_done - n_before) / (time.monotonic() - start)
+            progress(texts.progress(n_done, rate))
     position.finish()
+
+
+def _records(batch: Batch, n_before: int, with_text: bool) -> list[dict[str, Any]]:
+    """The records of a batch; documents without an id are numbered after `n_before`."""
+    ids = [str(n_before + number) if one is None else one for one, number in batch.ids]
+    texts = [{"text": text} for text in batch.texts] if with_text else [{}] * len(ids)
+    parts = zip(ids, texts, batch.records, strict=True)
+    return [{"id": one} | text | record for one, text, record in parts]
 
 
 class _Position:
@@ -167,7 +171,7 @@ def _items(
     classifier: LongTailClassifier,
     position: _Position,
     skipped: int,
-) -> Iterator[Batch | End]:
+) -> Generator[Batch | End, None, None]:
     """The batches of all files from a position, predicted, and the end of each file, in order."""
     import ray.data
 
@@ -202,8 +206,8 @@ def _items(
             compute=ray.data.ActorPoolStrategy(min_size=1, max_size=n_workers),
             **resources,
         )
-        with worker_errors():
-            for row in rows.iter_rows():
+        with worker_errors(), closing(iter(rows.iter_rows())) as predicted:
+            for row in predicted:
                 yield pickle.loads(row["item"])
 
 
