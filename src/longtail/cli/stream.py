@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import platform
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longtail.data.documents import Document, ReadReport
-from longtail.errors import LongtailError
+from longtail.errors import DataError, LongtailError
 from longtail.progress import OnProgress
 
 if TYPE_CHECKING:
@@ -259,9 +260,19 @@ class Predict:
         from longtail.classifier import LongTailClassifier
 
         self._request = request
-        self._classifier = LongTailClassifier.from_pretrained(
-            model.run, device=model.device, trust_remote_code=model.trust_remote_code
-        )
+        self._error: LongtailError | None = None
+        try:
+            if not model.run.is_dir():
+                raise DataError(
+                    f"{model.run} is not on the machine {platform.node()}. --engine ray needs the "
+                    "run and DATA on paths that all machines of the cluster share, such as NFS."
+                )
+            self._classifier = LongTailClassifier.from_pretrained(
+                model.run, device=model.device, trust_remote_code=model.trust_remote_code
+            )
+        except LongtailError as error:
+            # Raised here, Ray would start the worker again and again.
+            self._error = error
 
     def __call__(self, block: Any) -> dict[str, list[bytes]]:
         items = map(pickle.loads, block["item"].to_pylist())
@@ -271,6 +282,8 @@ class Predict:
         if isinstance(item, End):
             return item
         try:
+            if self._error is not None:
+                raise self._error
             records = self._request.predict(self._classifier, item.texts)
         except LongtailError as error:
             return End(item.file, item.number, ReadReport(), error, is_of_reading=False)

@@ -270,7 +270,7 @@ def _run_on(
     plans = [plans_of(cell.row, cell.recipe) for cell in cells]
     uses_gpu = [any(plan.model.trains_in_steps for plan in each) for each in plans]
     tasks = list(zip(cells, uses_gpu, strict=True))
-    ended = engine.run(_run_task, parts, tasks, lambda number, event: watch(event), stop, KEPT)
+    ended = engine.run(_train_task, parts, tasks, lambda number, event: watch(event), stop, KEPT)
     with contextlib.closing(ended):
         for number, get in ended:
             try:
@@ -282,7 +282,7 @@ def _run_on(
             watch(event)
 
 
-def _run_task(parts: Mapping[str, TextData], cell: Cell, report: OnEvent, stop: Stop) -> Event:
+def _train_task(parts: Mapping[str, TextData], cell: Cell, report: OnEvent, stop: Stop) -> Event:
     """Train one cell in a worker; return the event `done` or `failed`."""
     check_shared(cell.folder.parents[1])
     events: list[Event] = []

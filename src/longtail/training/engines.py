@@ -7,6 +7,7 @@ folder that all machines share, so a task whose worker dies is repeated and cont
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import threading
@@ -140,10 +141,9 @@ class RayEngine:
     def pool(self, uses_gpu: bool) -> tuple[dict[str, float], int]:
         """What each worker of a pool takes, and how many fit beside the readers that feed them."""
         resources = self.resources(uses_gpu)
-        if resources["num_gpus"]:
-            return resources, self.n_gpus
         cpus = resources["num_cpus"]
-        n_workers = sum(int(n // cpus) for n in self._cpus)
+        on_cpus = sum(int(n // cpus) for n in self._cpus)
+        n_workers = self.n_gpus if resources["num_gpus"] else on_cpus
         return {**resources, "num_cpus": cpus - READER_CPUS}, n_workers
 
     @staticmethod
@@ -164,7 +164,8 @@ class RayEngine:
         import ray
 
         if self._shared[0] is not shared:
-            self._shared = shared, ray.put(shared)
+            # As bytes: Ray's own copies of arrays cannot be written to.
+            self._shared = shared, ray.put(pickle.dumps(shared))
         return self._shared[1]
 
     def run(
@@ -202,7 +203,7 @@ class RayEngine:
             refs[self._remote.options(**resources).remote(*arguments)] = number
 
         def deliver() -> None:
-            for n_run, number, item in ray.get(reports.take.remote()):
+            for n_run, number, item in _result(ray, reports.take.remote()):
                 # Tasks of an earlier run that ended early may have reported since.
                 if n_run == self._n_runs:
                     receive(number, item)
@@ -318,7 +319,7 @@ def _run_task(
     (ref,), (reports, n_run, number) = reference, address
     if ref.hex() not in _read:
         _read.clear()
-        _read[ref.hex()] = ray.get(ref)
+        _read[ref.hex()] = pickle.loads(ray.get(ref))
 
     sent = None
 
