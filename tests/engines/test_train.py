@@ -65,6 +65,15 @@ def test_a_blend_of_linear_models(engine: RayEngine, tmp_path: Path) -> None:
     assert not notes
 
 
+def test_the_default_model(engine: RayEngine, tmp_path: Path) -> None:
+    """A squared hinge loss, chosen by `auto`: its margins become logits."""
+    there = LongTailClassifier().fit(
+        DATA, folder=tmp_path / "work", engine=engine, progress=None, note=print
+    )
+    here = LongTailClassifier().fit(DATA, progress=None, note=print)
+    assert digests(here, tmp_path / "here") == digests(there, tmp_path / "there")
+
+
 def test_a_killed_worker(engine: RayEngine, tiny_bert: Path, tmp_path: Path) -> None:
     here = make(**network(tiny_bert)).fit(DATA, progress=None)
     fold = tmp_path / "work" / "fold-1"

@@ -26,6 +26,7 @@ from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import NEVER, Stop
 
 PLAN_FILE = "plan.json"
+SCALE_FILE = "scale"  # beside a model's own files: margins or logits, which its loss determined
 OURS = rf"{re.escape(PLAN_FILE)}|(member-\d+/)?fold-\d+/.*"
 """Names of files that a fit writes."""
 # Seconds between attempts to lock a fold that another process is training.
@@ -147,7 +148,7 @@ class Work:
                     time.sleep(POLL_SECONDS)
             checkpoints = Checkpoints(space, minutes)
             if (space.path / "model").is_dir():
-                _load(load, space, fold)
+                _load(load, model, space, fold)
             else:
                 fit(checkpoints)
                 _save(model, space, fold)
@@ -155,9 +156,11 @@ class Work:
             checkpoints.clear()
 
 
-def _load(load: Callable[[Path], None], space: Workspace, fold: int) -> None:
+def _load(load: Callable[[Path], None], model: TextModel, space: Workspace, fold: int) -> None:
     try:
         load(space.path / "model")
+        scale = (space.path / "model" / SCALE_FILE).read_text("utf-8")
+        model.scale = "margin" if scale == "margin" else "logit"
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"the model of fold {fold} in {space.path} cannot be read ({error}). Remove that "
@@ -169,6 +172,7 @@ def _save(model: TextModel, space: Workspace, fold: int) -> None:
     try:
         with staging(space.path) as private:
             model.save(private)
+            (private / SCALE_FILE).write_text(model.scale, "utf-8")
             sync_tree(private)
             space.adopt(private, "model")
     except Exception as error:
