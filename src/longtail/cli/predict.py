@@ -151,6 +151,8 @@ def predict(
                 return
             on_cluster = partial(stream, cluster, model) if cluster is not None else None
             request.write(texts, load, parts, on_cluster)
+        from longtail.report.table import plural
+
         typer.echo(f"{out}: {plural(parts.kept, 'document')}")
     print_notes(texts.report.lines())
 
