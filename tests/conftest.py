@@ -33,7 +33,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 # Left out by `make quick`: tests that start processes, compile, draw, fit many models, read large
 # files, or use an encoder.
-SLOW_FOLDERS = ("attack", "cli", "documents", "examples", "reproduce", "search")
+SLOW_FOLDERS = ("attack", "cli", "documents", "engines", "examples", "reproduce", "search")
 SLOW_FILES = {
     "classifier": ("export", "odd_inputs", "predict"),
     "corpora": ("pubmed",),

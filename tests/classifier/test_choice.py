@@ -197,7 +197,7 @@ def test_an_interrupted_fit_makes_the_same_choice(stage: str, tmp_path: Path) ->
     resumed, folder = LongTailClassifier(folds=3), tmp_path / "work"
     with pytest.raises(StoppedError):
         resumed.fit(DOCUMENTS, folder=folder, progress=progress, stop=stop)
-    for fold in (1, 2):
+    for fold in range(3):
         resumed.fit(DOCUMENTS, folder=folder, only_fold=fold)
     resumed.fit(DOCUMENTS, folder=folder, resume=True)
     assert resumed.plans_ == whole.plans_ and resumed.facts_ == whole.facts_

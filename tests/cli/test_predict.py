@@ -95,6 +95,26 @@ def test_json_lines_keep_their_ids(longtail: Command, trained: Path, tmp_path: P
         assert len(best) == len(answer["top_labels"]) == 3 and best == sorted(best, reverse=True)
 
 
+def test_several_files_are_read_as_one(longtail: Command, trained: Path, tmp_path: Path) -> None:
+    """Numbered over all files, skipped records too; of several formats."""
+    texts = ["Earnings rose", "Wheat fell", "Oil", "Corn"]
+    first, second, lines = (tmp_path / name for name in ("in.jsonl", "in.csv", "in.txt"))
+    first.write_text('{"text": "Earnings rose"}\n{broken\n{"text": "Wheat fell"}\n')
+    second.write_text("text\nOil\nCorn\n")
+    lines.write_text("Oats\n")
+    done = longtail.ok("predict", trained, first, second, "--on-error", "skip")
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    assert [answer["text"] for answer in answers] == texts
+    assert [answer["id"] for answer in answers] == ["1", "3", "4", "5"]
+    assert "1 bad record was skipped of 5" in done.err
+    longtail.fails(
+        "plain text and other files need one call each", "predict", trained, first, lines
+    )
+    longtail.fails("would be read twice", "predict", trained, second, second)
+    longtail.fails("can only be read alone", "predict", trained, second, "-")
+    longtail.fails("--split is a part of one", "predict", trained, first, second, "--split", "test")
+
+
 @pytest.mark.parametrize("name", ["in.csv", "in.tsv", "in.jsonl.gz", "in.parquet"])
 def test_every_format(longtail: Command, trained: Path, tmp_path: Path, name: str) -> None:
     texts = ["Earnings figures rose", 'Wheat, "corn"\tand oats', "Oil"]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longtail.data import read_data
+from longtail.data import ReadReport, read_data
 from longtail.errors import DataError
 
 from .cases import article, citation, heading, read, sgml, skip, story, write_files, xml
@@ -221,3 +221,19 @@ def test_a_row_of_many_lines_is_named_by_its_first(tmp_path: Path) -> None:
         read(tmp_path / "a.csv", content)
     data, report = skip(tmp_path / "a.csv")
     assert data.texts == ["one\ntwo\nthree", "six"] and report.skipped == 1
+
+
+def test_reports_of_files_add_up(tmp_path: Path) -> None:
+    """One by one, as the workers of a cluster read them, or together."""
+    paths = [tmp_path / f"{k}.jsonl" for k in range(3)]
+    good, empty = '{"text": "a", "labels": ["x"]}\n', '{"text": "", "labels": ["x"]}\n'
+    for path, bad in zip(paths, ("{broken\n", "", "{broken\n" + empty), strict=True):
+        path.write_text(good + bad)
+    together, one_by_one = ReadReport(), ReadReport()
+    read_data(paths, report=together, on_error="skip")
+    for path in paths:
+        report = ReadReport()
+        read_data(path, report=report, on_error="skip")
+        one_by_one.add(report)
+    assert one_by_one == together
+    assert one_by_one.skipped == 3 and len(one_by_one.examples) == 2

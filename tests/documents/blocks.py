@@ -40,7 +40,7 @@ PLAIN = {"text", "csv", "html", "dockerfile"}
 """Output, formulas, and files that other programs read."""
 LAUNCHERS = {"torchrun", "accelerate"}
 """Programs that start the command in several processes."""
-OTHERS = {"cd", "git", "docker", "curl", "cat", "."}
+OTHERS = {"cd", "git", "docker", "curl", "cat", "ray", "."}
 ELSEWHERE = {"demo"}
 """Verbs that tests/cli runs as they stand here, and that take seconds."""
 

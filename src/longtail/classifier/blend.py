@@ -7,18 +7,19 @@ documents that it was not trained on.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail.classifier.choice import settle
-from longtail.classifier.crossfit import Fitted, Half, Run, fit_half, fit_plan
+from longtail.classifier.crossfit import Fitted, Half, Run, Trial, fit_half
 from longtail.classifier.ensemble import Ensemble
 from longtail.classifier.folds import FoldedData
 from longtail.classifier.label_texts import note_unknown_labels
 from longtail.classifier.plan import Plan
+from longtail.classifier.spread import fit_members
 from longtail.classifier.weights import blend_weights
 from longtail.data import TextData
 from longtail.metrics.blocks import rows_of
@@ -63,15 +64,18 @@ def fit_folded(
     as_logits: bool = True,
 ) -> Fitted | None:
     """Fit all plans on given folds; arguments as for `fit_plans`."""
-    fitted, trials = [], []
-    for number, plan in enumerate(plans):
-        plan_run = _member_run(run, number, len(plans))
-        may_blend = len(plans) == 1 and plan.folds > 1
-        settled, compared = settle(plan, folded, objective, plan_run, may_blend=may_blend)
-        trials += compared
-        for member, settled_plan in enumerate(settled):
-            member_run = _member_run(plan_run, member, len(settled))
-            fitted.append(fit_plan(settled_plan, folded, member_run))
+    trials = list[Trial]()
+
+    def members_of_plans() -> Iterator[tuple[Plan, Run]]:
+        for number, plan in enumerate(plans):
+            plan_run = _member_run(run, number, len(plans))
+            may_blend = len(plans) == 1 and plan.folds > 1
+            settled, compared = settle(plan, folded, objective, plan_run, may_blend=may_blend)
+            trials.extend(compared)
+            for member, settled_plan in enumerate(settled):
+                yield settled_plan, _member_run(plan_run, member, len(settled))
+
+    fitted = fit_members(members_of_plans(), folded, run)
     members = [item for item in fitted if item is not None]
     if not members:
         return None

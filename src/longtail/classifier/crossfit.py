@@ -32,6 +32,7 @@ from longtail.progress import OnProgress, Progress, ignore
 from longtail.thresholds import Objective, fit_thresholds
 from longtail.training.checkpoints import Checkpoints
 from longtail.training.devices import SHARED, device_of
+from longtail.training.engines import RayEngine
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.loop import Validation
 
@@ -58,6 +59,8 @@ class Run:
     trust_remote_code: bool = False
     after_fold: Callable[[int, Fitted], None] | None = None
     """Called after each fold with the models and scores so far; may raise to stop the fit."""
+    engine: RayEngine | None = None
+    """The cluster that fits the folds; None: this process, one after another."""
 
 
 class Trial(NamedTuple):
@@ -198,8 +201,19 @@ def seeded(plan: Plan, fold: int) -> Iterator[None]:
         yield
 
 
-def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
-    """Fit a plan; return None if only one fold was fitted."""
+def fit_and_score(plan: Plan, folded: FoldedData, run: Run, fold: int) -> Any:
+    """Fit a fold in the run's folder; return the scores of the documents that it holds out."""
+    fit = _PlanFit(plan, folded, run)
+    return fit.held_out_scores(fold, *fit.fit_fold(fold))
+
+
+def fit_plan(
+    plan: Plan, folded: FoldedData, run: Run, scores: Iterator[Any] | None = None
+) -> Fitted | None:
+    """Fit a plan; return None if only one fold was fitted.
+
+    `scores`: the held-out scores of each fold, once other processes have fitted it.
+    """
     fit = _PlanFit(plan, folded, run)
     if run.only_fold is not None:
         fit.fit_fold(run.only_fold)
@@ -221,8 +235,9 @@ def fit_plan(plan: Plan, folded: FoldedData, run: Run) -> Fitted | None:
         return Fitted(ensemble, scores, held_out, fold_of, (plan,))
 
     for fold in range(plan.folds):
+        piece = None if scores is None else next(scores)
         model, known = fit.fit_fold(fold)
-        pieces.append(fit.held_out_scores(fold, model, known))
+        pieces.append(fit.held_out_scores(fold, model, known) if piece is None else piece)
         models.append(model)
         knowns.append(known)
         if run.after_fold is not None:

@@ -32,6 +32,7 @@ from longtail.progress import Watch, watching
 from longtail.runs.model import check_out, replace_model
 from longtail.thresholds import Objective
 from longtail.training import Training
+from longtail.training.engines import RayEngine
 from longtail.training.interrupt import NEVER, Stop
 from longtail.training.processes import together
 
@@ -163,6 +164,7 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         folder: str | Path | None = None,
         resume: bool = False,
         only_fold: int | None = None,
+        engine: RayEngine | None = None,
         progress: Watch = "auto",
         note: Callable[[str], None] = warn,
         stop: Stop = NEVER,
@@ -184,6 +186,8 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
             validation: documents to choose thresholds on; cross-fitting also trains on them.
             folder: where to save checkpoints and finished folds. resume: resume an earlier fit.
             only_fold: train only this fold, into the folder.
+            engine: a Ray cluster that trains the folds, as `longtail.training.engines.open_engine`
+                returns; needs a folder that its machines share.
             progress: called with a `longtail.progress.Progress`; "auto": a bar in a terminal or a
                 notebook; None: no progress. note: called with warnings.
             stop: checked after every step; see `longtail.training.interrupt.stopping`.
@@ -193,7 +197,11 @@ class LongTailClassifier(PredictionMixin, ClassifierMixin, BaseEstimator):  # ty
         def learn() -> dict[str, Any]:
             data = as_text_data(texts, labels, label_names, sample_weight, note)
             run = Run(
-                only_fold=only_fold, note=note, stop=stop, trust_remote_code=trust_remote_code
+                only_fold=only_fold,
+                note=note,
+                stop=stop,
+                trust_remote_code=trust_remote_code,
+                engine=engine,
             )
             path = None if folder is None else Path(folder)
             self._fit(data, validation, run, path, resume, progress)

@@ -35,6 +35,10 @@ class FoldedData:
     n_folds: int
     _encoded: dict[Any, tuple[TextModel, Any]] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Encodings stay: another process may need none of them.
+        return FoldedData, (self.data, self.fold_of, self.n_folds)
+
     @classmethod
     def split(
         cls, plan: Plan, data: TextData, validation: TextData | None, only_fold: int | None

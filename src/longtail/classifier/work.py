@@ -8,12 +8,13 @@ FOLDER/member-1/...    the same for each model of a blend
 
 from __future__ import annotations
 
+import platform
 import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 
@@ -25,6 +26,7 @@ from longtail.training.checkpoints import Checkpoints
 from longtail.training.interrupt import NEVER, Stop
 
 PLAN_FILE = "plan.json"
+SCALE_FILE = "scale"  # beside a model's own files: margins or logits, which its loss determined
 OURS = rf"{re.escape(PLAN_FILE)}|(member-\d+/)?fold-\d+/.*"
 """Names of files that a fit writes."""
 # Seconds between attempts to lock a fold that another process is training.
@@ -63,6 +65,35 @@ def open_work(
         space.close()
 
 
+class Place(NamedTuple):
+    """Where the files of a fit are, for processes of other machines too."""
+
+    folder: Path
+    within: str
+
+
+@contextmanager
+def rejoin_work(place: Place, note: Callable[[str], None]) -> Iterator[Work]:
+    """The folder of a fit that another process has begun, and keeps locked until this one ends."""
+    check_shared(place.folder)
+    space = Workspace.open(place.folder)
+    try:
+        # Not granted to the worker of a search, which holds the lock alone.
+        space.try_share()
+        yield Work(space.within(place.within), note)
+    finally:
+        space.close()
+
+
+def check_shared(folder: Path) -> None:
+    """Raise, in a worker on another machine, if the folder of the work is not there."""
+    if not Workspace.is_one(folder):
+        raise DataError(
+            f"{folder} is not on the machine {platform.node()}. --engine ray needs --out on a path "
+            "that all machines of the cluster share, such as NFS."
+        )
+
+
 class Work:
     """Checkpoints and finished folds of a fit; without a folder nothing is saved."""
 
@@ -74,6 +105,14 @@ class Work:
     def member(self, number: int) -> Work:
         """The part of one member of a blend."""
         return Work(self._space and self._space.within(f"member-{number}"), self._note)
+
+    @property
+    def place(self) -> Place:
+        """Where other processes may join this fit."""
+        if self._space is None:
+            raise InputError("--engine ray needs a folder that all machines share: give `folder`.")
+        folder = self._space.folder.absolute()
+        return Place(folder, self._space.path.relative_to(self._space.folder).as_posix())
 
     @property
     def kept(self) -> str:
@@ -109,7 +148,7 @@ class Work:
                     time.sleep(POLL_SECONDS)
             checkpoints = Checkpoints(space, minutes)
             if (space.path / "model").is_dir():
-                _load(load, space, fold)
+                _load(load, model, space, fold)
             else:
                 fit(checkpoints)
                 _save(model, space, fold)
@@ -117,9 +156,11 @@ class Work:
             checkpoints.clear()
 
 
-def _load(load: Callable[[Path], None], space: Workspace, fold: int) -> None:
+def _load(load: Callable[[Path], None], model: TextModel, space: Workspace, fold: int) -> None:
     try:
         load(space.path / "model")
+        scale = (space.path / "model" / SCALE_FILE).read_text("utf-8")
+        model.scale = "margin" if scale == "margin" else "logit"
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"the model of fold {fold} in {space.path} cannot be read ({error}). Remove that "
@@ -131,6 +172,7 @@ def _save(model: TextModel, space: Workspace, fold: int) -> None:
     try:
         with staging(space.path) as private:
             model.save(private)
+            (private / SCALE_FILE).write_text(model.scale, "utf-8")
             sync_tree(private)
             space.adopt(private, "model")
     except Exception as error:

@@ -70,7 +70,7 @@ def explain(
     source = STANDARD_INPUT if data is None else data
     if source == STANDARD_INPUT and split is not None:
         raise InputError("standard input and --text have no parts. Leave out --split.")
-    texts = None if text else Texts(source, reading.pop("format", None), reading, split, run)
+    texts = None if text else Texts([source], reading.pop("format", None), reading, split, run)
 
     from longtail.classifier import LongTailClassifier
 

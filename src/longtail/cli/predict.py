@@ -9,27 +9,40 @@ import io
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.checks import check_choice
 from longtail.cli.flags import THRESHOLDS, given_flags, option, takes
 from longtail.cli.reading import RUN_OPTIONS
-from longtail.cli.show import Device, Engine, OverwriteOut, Part, Run, TrustRemoteCode, print_notes
+from longtail.cli.show import (
+    Device,
+    OverwriteOut,
+    Part,
+    Run,
+    TrustRemoteCode,
+    cluster_of,
+    print_notes,
+)
+from longtail.cli.stream import Model, stream
 from longtail.cli.texts import STANDARD_INPUT, Texts, text_hint
 from longtail.errors import BadRecordError, InputError
 from longtail.progress import OnProgress, ignore, show_progress
 from longtail.runs.files import check_new, check_not_read
-from longtail.runs.model import check_engine, read_config, whole_folder
+from longtail.runs.model import ENGINES, check_engine, read_config, whole_folder
 from longtail.runs.parts import Parts
 
 if TYPE_CHECKING:
     from longtail.classifier import LongTailClassifier
 
+RAY = "ray"
+Batches = Generator[list[dict[str, Any]], None, None]
 # Options that may change on --resume: after a bad record, `--on-error skip` leaves it out.
 CHANGEABLE = ("on_error",)
 # Options of texts and ids, and the separator of labels in the output.
@@ -39,6 +52,14 @@ READING_FLAGS = [flag for flag in RUN_OPTIONS if flag.name in READING]
 WithText = Annotated[
     bool | None,
     typer.Option("--with-text/--without-text", help="Write the texts too; default: not to files."),
+]
+AnyEngine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="torch or onnx; default: that of the run. See `longtail export`. ray: on a Ray "
+        "cluster; needs the extra ray.",
+    ),
 ]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the interrupted prediction to --out.")
@@ -57,13 +78,14 @@ def predict(
     reading: dict[str, Any],
     overrides: dict[str, Any],
     data: Annotated[
-        str,
+        list[str] | None,
         typer.Argument(
             help="What `longtail train` reads, with or without labels, in the columns of the "
-            "training data; .txt: one text per line; -: standard input, one text per line or in "
-            "--format."
+            "training data; .txt: one text per line; several files: as if they were one; -, the "
+            "default: standard input, one text per line or in --format.",
+            show_default=False,
         ),
-    ] = STANDARD_INPUT,
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="File to write: .csv, .tsv, .jsonl (each also .gz) or .parquet."),
@@ -80,7 +102,7 @@ def predict(
     resume: Resume = False,
     overwrite: OverwriteOut = False,
     device: Device = None,
-    engine: Engine = None,
+    engine: AnyEngine = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Predict the labels of texts, in the order of DATA, to standard output or to a file.
@@ -90,7 +112,13 @@ def predict(
     """
     if text is not None:
         raise InputError(f"predict has no --text. {text_hint(run, text)}")
-    _check_flags(data, out, split, overrides, resume=resume, overwrite=overwrite)
+    names = data or [STANDARD_INPUT]
+    _check_flags(names, out, split, overrides, resume=resume, overwrite=overwrite)
+    is_spread = engine == RAY
+    check_choice("--engine", engine or RAY, (*ENGINES, RAY))
+    if is_spread:
+        _check_spread(names, out, split)
+        engine = None
     config = read_config(whole_folder(run))
     check_engine(run, config or {}, engine)
 
@@ -104,22 +132,25 @@ def predict(
     if config is None:
         load()  # raises, and says what is wrong
     request = Request(overrides, top_k, out is None if with_text is None else with_text)
-    texts = Texts(data, reading.pop("format", None), reading, split, run)
+    texts = Texts(names, reading.pop("format", None), reading, split, run)
     if out is None:
         request.print(texts, load())
     else:
+        model = Model(run.absolute(), device, trust_remote_code)
         settings = {"checksum of the model": config and config["checksum"]} | request.settings()
-        parts = Parts.open(
-            out,
-            lambda: settings | texts.settings(),
-            resume=resume,
-            overwrite=overwrite,
-            ignored=CHANGEABLE,
-        )
-        if parts is None:
-            typer.echo(f"{out} is finished already.")
-            return
-        request.write(texts, load, parts)
+        with cluster_of(RAY if is_spread else None) as cluster:
+            parts = Parts.open(
+                out,
+                lambda: settings | texts.settings(),
+                resume=resume,
+                overwrite=overwrite,
+                ignored=CHANGEABLE,
+            )
+            if parts is None:
+                typer.echo(f"{out} is finished already.")
+                return
+            on_cluster = partial(stream, cluster, model) if cluster is not None else None
+            request.write(texts, load, parts, on_cluster)
         from longtail.report.table import plural
 
         typer.echo(f"{out}: {plural(parts.kept, 'document')}")
@@ -127,7 +158,7 @@ def predict(
 
 
 def _check_flags(
-    data: str,
+    names: list[str],
     out: Path | None,
     split: str | None,
     overrides: dict[str, Any],
@@ -146,15 +177,30 @@ def _check_flags(
         raise InputError("--overwrite starts over, --resume continues: not both.")
     if out is None and (resume or overwrite):
         raise InputError("--resume and --overwrite need a file. Name it with --out.")
-    if data == STANDARD_INPUT and resume:
+    if STANDARD_INPUT in names and resume:
         raise InputError("standard input cannot be read again: --resume needs a file.")
-    if data == STANDARD_INPUT and split is not None:
+    if STANDARD_INPUT in names and split is not None:
         raise InputError("standard input has no parts. Leave out --split.")
     if out is not None:
         record_format(out)
-        check_not_read(out, data)
+        for name in names:
+            check_not_read(out, name)
         if not resume:
             check_new(out, overwrite)
+
+
+def _check_spread(names: list[str], out: Path | None, split: str | None) -> None:
+    """Raise for what cannot be predicted on a cluster."""
+    from longtail.training.engines import check_engine
+
+    check_engine(RAY)
+    if out is None:
+        raise InputError("--engine ray writes a file. Name it with --out.")
+    if STANDARD_INPUT in names or split is not None:
+        raise InputError(
+            "--engine ray reads files on all machines, neither standard input nor --split. Write "
+            "that part to a file: longtail corpus split DATA --out FOLDER."
+        )
 
 
 @dataclass(frozen=True)
@@ -164,6 +210,13 @@ class Request:
     overrides: dict[str, Any]
     top_k: int | None
     with_text: bool
+
+    def predict(self, classifier: LongTailClassifier, batch: Sequence[str]) -> list[dict[str, Any]]:
+        """The records of a batch of texts, without ids and texts."""
+        records: list[dict[str, Any]] = []
+        for block in classifier.predict_blocks(batch, self.top_k, **self.overrides):
+            records += block.records(classifier.classes_, self.top_k)
+        return records
 
     def settings(self) -> dict[str, Any]:
         """The settings that the records depend on."""
@@ -175,14 +228,11 @@ class Request:
         classifier: LongTailClassifier,
         progress: OnProgress,
         n_before: int = 0,
-    ) -> Iterator[list[dict[str, Any]]]:
+    ) -> Batches:
         """The records of the documents after the first `n_before`, batch by batch."""
         start, n_done = time.monotonic(), 0
         for batch in texts.batches(n_before):
-            predicted: list[dict[str, Any]] = []
-            documents = [document.text for document in batch]
-            for block in classifier.predict_blocks(documents, self.top_k, **self.overrides):
-                predicted += block.records(classifier.classes_, self.top_k)
+            predicted = self.predict(classifier, [document.text for document in batch])
             n_done += len(batch)
             yield [
                 {"id": document.id} | ({"text": document.text} if self.with_text else {}) | record
@@ -203,8 +253,17 @@ class Request:
                 sys.stdout.writelines(map(json_line, records))
                 sys.stdout.flush()
 
-    def write(self, texts: Texts, load: Callable[[], LongTailClassifier], parts: Parts) -> None:
-        """Write a file, from parts that are kept if the process ends early."""
+    def write(
+        self,
+        texts: Texts,
+        load: Callable[[], LongTailClassifier],
+        parts: Parts,
+        stream: Callable[..., Batches] | None = None,
+    ) -> None:
+        """Write a file, from parts that are kept if the process ends early.
+
+        `stream`: predicts on a cluster, in place of this process.
+        """
         from longtail.classifier.predictions import record_columns
         from longtail.data.records import check_separator, write_records
         from longtail.training.interrupt import stopping
@@ -217,9 +276,15 @@ class Request:
             columns = {"id": str} | ({"text": str} if self.with_text else {})
             columns |= record_columns(classifier.thresholds_, self.top_k)
             with stopping() as stop, show_progress() as progress:
-                for records in self.records(texts, classifier, progress, parts.kept):
-                    parts.add(records)
-                    stop.check("What was predicted is kept.")
+                if stream is None:
+                    batches = self.records(texts, classifier, progress, parts.kept)
+                else:
+                    batches = stream(self, texts, classifier, progress, parts.kept)
+                # Closed at once: Ray Data would go on, and connect again.
+                with closing(batches):
+                    for records in batches:
+                        parts.add(records)
+                        stop.check("What was predicted is kept.")
                 parts.finish(
                     lambda path, records: write_records(
                         path, parts.out, columns, records, texts.separator

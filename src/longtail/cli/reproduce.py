@@ -16,7 +16,7 @@ import typer
 
 from longtail.cli.flags import command_line
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import AsJson, print_notes, print_table, stoppable
+from longtail.cli.show import AsJson, Cluster, cluster_of, print_notes, print_table, stoppable
 from longtail.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(min=1, help="Cells to train at a time, in separate processes.")
     ] = 1,
+    engine: Cluster = None,
     against: Annotated[
         str | None, typer.Option(help="Row to compare the others with; default: bce.")
     ] = None,
@@ -84,7 +85,7 @@ def reproduce(
         chosen = {row: {**recipe, "device": device} for row, recipe in chosen.items()}
     flags = {
         "recipes": recipes, "encoder": encoder, "seeds": seeds, "rows": rows, "device": device,
-        "jobs": jobs, "against": against, "out": out, "publish": publish,
+        "jobs": jobs, "engine": engine, "against": against, "out": out, "publish": publish,
     }  # fmt: skip
     arguments = [*source.arguments(with_split=True), *command_line(flags, {"seeds": 3, "jobs": 1})]
     command = shlex.join(["longtail", "reproduce", *arguments])
@@ -92,11 +93,15 @@ def reproduce(
     cells = cells_of(chosen, out, seeds)
     parts = source.parts(needed=("train", "validation", "test"))
     kept = f"Finished cells and checkpoints are kept in {out}. Resume with the same command."
-    with stoppable(command, kept) as stop, _progress(cells, jobs) as watch:
+    with (
+        cluster_of(engine) as cluster,
+        stoppable(command, kept) as stop,
+        _progress(cells, jobs) as watch,
+    ):
         result = run_rows(
             parts, chosen, out, corpus=_corpus(source, parts), seeds=seeds, jobs=jobs,
-            against=against, command=command, publish=publish, overwrite=overwrite, stop=stop,
-            watch=watch,
+            engine=cluster, against=against, command=command, publish=publish,
+            overwrite=overwrite, stop=stop, watch=watch,
         )  # fmt: skip
     _show(result, source, as_json)
     if result.failed:
@@ -212,6 +217,7 @@ class Counts:
         seconds = 0.0
         for name, row in self.unfinished.items():
             share = self.running[name].share if name in self.running else 0
-            seconds += (1 - share) * mean(self.durations.get(row, known)) / self.jobs
+            seconds += (1 - share) * mean(self.durations.get(row, known))
+        seconds /= max(self.jobs, len(self.running))
         amount = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
         return f"about {amount} left"

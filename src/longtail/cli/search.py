@@ -12,7 +12,14 @@ import typer
 from longtail.cli.chosen import Chosen, takes_settings
 from longtail.cli.flags import MODEL, RUN, command_line
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import TrustRemoteCode, print_notes, print_table, stoppable
+from longtail.cli.show import (
+    Cluster,
+    TrustRemoteCode,
+    cluster_of,
+    print_notes,
+    print_table,
+    stoppable,
+)
 from longtail.cli.trained import check_plans
 from longtail.errors import LongtailError, printable
 from longtail.progress import show_progress
@@ -54,6 +61,7 @@ def search(
         bool,
         typer.Option("--overwrite", help="Start over: remove the study.", rich_help_panel=RUN),
     ] = False,
+    engine: Cluster = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Search for the best settings on held-out documents, and write them as a recipe.
@@ -77,9 +85,14 @@ def search(
     parts = source.parts(only=("train", "validation"))
     print_notes(label_warnings(parts["train"]))
     arguments = source.arguments(with_split=True)
-    flags = ["--out", str(out), "--resume", *(["--trust-remote-code"] if trust_remote_code else [])]
+    flags = ["--out", str(out), "--resume", *command_line({"engine": engine}, {"engine": None})]
+    flags += ["--trust-remote-code"] if trust_remote_code else []
     command = shlex.join(["longtail", "search", *arguments, *flags])
-    with stoppable(command, KEPT) as stop, show_progress() as progress:
+    with (
+        cluster_of(engine) as cluster,
+        stoppable(command, KEPT) as stop,
+        show_progress() as progress,
+    ):
         done = run_search(
             parts["train"],
             parts["validation"],
@@ -91,6 +104,7 @@ def search(
             minutes=minutes,
             resume=resume,
             overwrite=overwrite,
+            engine=cluster,
             progress=progress,
             note=lambda text: print_notes([text]),
             stop=stop,

@@ -15,6 +15,7 @@ from longtail.runs.model import check_model
 
 if TYPE_CHECKING:
     from longtail.report import Table
+    from longtail.training.engines import RayEngine
     from longtail.training.interrupt import Stop
 
 
@@ -23,6 +24,15 @@ def _check_runs(folders: list[Path] | Path) -> list[Path] | Path:
     for folder in [folders] if isinstance(folders, Path) else folders:
         check_model(folder)
     return folders
+
+
+def _check_cluster(engine: str | None) -> str | None:
+    """Raise for a wrong engine, or one that is not installed, before data is read."""
+    if engine is not None:
+        from longtail.training.engines import check_engine
+
+        check_engine(engine)
+    return engine
 
 
 Run = Annotated[
@@ -46,6 +56,16 @@ Engine = Annotated[
     str | None,
     typer.Option(help="torch or onnx; default: that of the run. See `longtail export`."),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="ray: on a Ray cluster, of many machines or this one. Needs the extra ray.",
+        rich_help_panel="Run",
+        hidden=True,
+        callback=_check_cluster,
+    ),
+]
 Part = Annotated[
     str | None,
     typer.Option("--split", "--part", help="Only this part of DATA: train, validation or test."),
@@ -67,6 +87,18 @@ def print_table(table: Table, title: str, width: int | None = None) -> None:
     from longtail.report import to_terminal
 
     Console(width=width).print(to_terminal(replace(table, title=title), framed=True))
+
+
+@contextmanager
+def cluster_of(engine: str | None) -> Iterator[RayEngine | None]:
+    """The cluster of --engine ray, and a line on which it is; None without the flag."""
+    if engine is None:
+        yield None
+        return
+    from longtail.training.engines import open_engine
+
+    with open_engine(engine, lambda line: typer.echo(line, err=True)) as cluster:
+        yield cluster
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from longtail.cli.chosen import Chosen, check_resumed, takes_settings
-from longtail.cli.flags import RUN
+from longtail.cli.flags import RUN, command_line
 from longtail.cli.reading import Source, reads_data
-from longtail.cli.show import TrustRemoteCode, print_notes, stoppable
+from longtail.cli.show import Cluster, TrustRemoteCode, cluster_of, print_notes, stoppable
 from longtail.cli.trained import check_plans, print_result, suggest_best
 from longtail.errors import DataError, InputError
 from longtail.progress import show_progress
@@ -63,10 +63,13 @@ def train(
     resume: Resume = False,
     overwrite: Overwrite = False,
     fold: Fold = None,
+    engine: Cluster = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Train a model, fit its thresholds on held-out documents, and save it."""
     joins = resume or fold is not None
+    if engine is not None and fold is not None:
+        raise InputError("--engine ray trains all folds: leave out --fold.")
     if not joins:
         _check_free(out, overwrite)
     settings = chosen.resolved(partial=joins)
@@ -88,20 +91,27 @@ def train(
         return
     is_new = not out.exists()
     work, record, is_first = _begin(out, settings, resume=resume, joins=joins, overwrite=overwrite)
-    flags = ["--out", str(out), "--resume", *(["--trust-remote-code"] if trust_remote_code else [])]
+    flags = ["--out", str(out), "--resume"]
+    flags += command_line({"engine": engine}, {"engine": None})
+    flags += ["--trust-remote-code"] if trust_remote_code else []
     command = shlex.join(["longtail", "train", *source.arguments(with_split=True), *flags])
     try:
         classifier = LongTailClassifier.from_settings(record["settings"])
         _check_fold(fold, classifier.plans()[0].folds)
         parts = source.parts()
         print_notes(label_warnings(parts["train"]))
-        with stoppable(command) as stop, show_progress() as progress:
+        with (
+            cluster_of(engine) as cluster,
+            stoppable(command) as stop,
+            show_progress() as progress,
+        ):
             classifier.fit(
                 parts["train"],
                 validation=parts["validation"],
                 folder=work.folder,
                 resume=True,
                 only_fold=fold,
+                engine=cluster,
                 progress=progress,
                 note=lambda text: print_notes([text]),
                 stop=stop,

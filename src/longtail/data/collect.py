@@ -95,7 +95,7 @@ def collect(
     """
     if not files:
         raise InputError("expected at least one file to read, got none.")
-    _check_once(files)
+    check_once(files)
     total = sum(size_of(path) for path, _ in files)
     name = Path(files[0][0]).name if len(files) == 1 else f"{len(files)} files"
     done = 0
@@ -143,7 +143,8 @@ def collect(
     return data, parts
 
 
-def _check_once(files: Files) -> None:
+def check_once(files: Files) -> None:
+    """Raise if a file is named twice."""
     (path, count), *_ = Counter(str(p).removesuffix(".gz") for p, _ in files).most_common(1)
     if count > 1:
         raise DataError(f"{path} would be read twice. Name it once, with or without .gz.")

@@ -233,6 +233,18 @@ class ReadReport:
         self.kinds[kind] += 1
         self.skipped += 1
 
+    def add(self, later: ReadReport) -> None:
+        """Add the report of a later file."""
+        for kind, example in zip(later.kinds, later.examples, strict=False):
+            if kind not in self.kinds and len(self.examples) < MAX_EXAMPLES:
+                self.examples.append(example)
+        for name in ("kinds", "passed_over", "left_out"):
+            getattr(self, name).update(getattr(later, name))
+        self.documents += later.documents
+        self.skipped += later.skipped
+        self.fields |= later.fields
+        self.notes += later.notes
+
     def lines(self) -> list[str]:
         """Return the report as text, one sentence per line; empty if everything was read."""
         lines = []

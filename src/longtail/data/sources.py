@@ -17,7 +17,7 @@ from longtail.data.arrow import PREFIX
 from longtail.data.collect import Files, check_fields, collect, our_errors, usable
 from longtail.data.documents import PART_NAMES, PARTS, Document, ReadOptions, ReadReport
 from longtail.data.files import STANDARD_INPUT, Tick, shown_names
-from longtail.data.formats import FORMATS, format_of_file, format_of_folder, get_format
+from longtail.data.formats import FORMATS, Format, format_of_file, format_of_folder, get_format
 from longtail.data.splits import DEFAULT_SPLIT, split
 from longtail.data.textdata import TextData, label_union
 from longtail.errors import DataError, InputError, UnknownNameError, shown, warn
@@ -81,25 +81,56 @@ def iter_texts(
         tick: called with the number of bytes just read.
         options: as for `read_data`; those for labels are ignored.
     """
+    return chain.from_iterable(text_files(source, format, report=report, tick=tick, **options))
+
+
+def text_files(
+    source: Source,
+    format: str | None = None,
+    *,
+    report: ReadReport,
+    tick: Tick = lambda count: None,
+    **options: Any,
+) -> Iterator[Iterator[Document]]:
+    """Iterate over files, and over the documents of each; arguments as for `iter_texts`."""
     settings = ReadOptions(**{**options, **WITHOUT_LABELS})
-    with our_errors(source):  # at once, before the caller loads a model
+    where = source if isinstance(source, str | Path) else ", ".join(map(str, source))
+    with our_errors(where):  # at once, before the caller loads a model
         files = resolve(source, format, report)
+    is_checked = False
 
-    def documents() -> Iterator[Document]:
-        is_checked = False
+    def documents(path: Path | str, entry: Format) -> Iterator[Document]:
+        nonlocal is_checked
+        for document in documents_of(path, entry, report=report, tick=tick, **options):
+            if not is_checked and report.fields and len(files) == 1:
+                # The header of a table: raise before the first document.
+                check_fields(where, settings, report, ("id_field",))
+                is_checked = True
+            yield document
+
+    def each() -> Iterator[Iterator[Document]]:
         for path, entry in files:
-            with our_errors(path):
-                for record in usable(path, entry, settings, report, tick):
-                    if isinstance(record, Document):
-                        if not is_checked and report.fields and len(files) == 1:
-                            # The header of a table: raise before the first document.
-                            check_fields(source, settings, report, ("id_field",))
-                            is_checked = True
-                        yield record
+            yield documents(path, entry)
         if not is_checked:
-            check_fields(source, settings, report, ("id_field",))
+            check_fields(where, settings, report, ("id_field",))
 
-    return documents()
+    return each()
+
+
+def documents_of(
+    path: Path | str,
+    entry: Format,
+    *,
+    report: ReadReport,
+    tick: Tick = lambda count: None,
+    **options: Any,
+) -> Iterator[Document]:
+    """Iterate over the documents of one file, without their labels."""
+    settings = ReadOptions(**{**options, **WITHOUT_LABELS})
+    with our_errors(path):
+        for record in usable(path, entry, settings, report, tick):
+            if isinstance(record, Document):
+                yield record
 
 
 def load_data(

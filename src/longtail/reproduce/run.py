@@ -13,7 +13,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from longtail.checks import check_integer
+from longtail.classifier.work import check_shared
 from longtail.data import TextData
 from longtail.errors import InputError, LongtailError, UnknownNameError
 from longtail.reproduce.cells import (
@@ -40,6 +41,7 @@ from longtail.reproduce.results import Results
 from longtail.runs.files import staging
 from longtail.runs.workspace import Workspace
 from longtail.training.devices import device_of
+from longtail.training.engines import RayEngine, at_times
 from longtail.training.interrupt import NEVER, Stop, StoppedError, stopping
 
 KEPT = "Finished cells are kept."
@@ -87,6 +89,7 @@ def reproduce(
     corpus: str = "data",
     seeds: int = 3,
     jobs: int = 1,
+    engine: RayEngine | None = None,
     against: str | None = None,
     command: str = "",
     publish: Path | None = None,
@@ -103,6 +106,7 @@ def reproduce(
         corpus: its name; `reuters` and `pubmed` add the paper's results.
         seeds: number of seeds; rows that use no random numbers are trained once.
         jobs: number of cells trained at a time, in separate processes; 1 uses this process.
+        engine: a Ray cluster that trains the cells; its machines share `out`.
         against: the row that others are compared with; default: `bce` if present.
         command: the command that the tables give as their source.
         publish: also write the tables to this path with the suffixes .md, .json and .png.
@@ -113,6 +117,8 @@ def reproduce(
     """
     check_integer("--jobs", jobs, 1)
     check_integer("--seeds", seeds, 1)
+    if engine is not None and jobs > 1:
+        raise InputError("--engine ray trains as many cells as fit at a time. Leave out --jobs.")
     if against is None:
         against = "bce" if "bce" in recipes else None
     elif against not in recipes:
@@ -125,6 +131,8 @@ def reproduce(
         missing = [cell for cell in cells if str(cell) not in finished]
         for plan in [plan for cell in missing for plan in plans_of(cell.row, cell.recipe)]:
             device_of(plan.training.device)  # raises if it does not exist
+            if engine is not None:
+                engine.check_device(plan.training.device)
         stems = [out / "results", *([publish_stem(publish)] if publish else [])]
         write_corpus_figure(parts["train"], corpus, stems)
         results = Results(parts, corpus, recipes, seeds, against, command)
@@ -148,7 +156,9 @@ def reproduce(
             if event.kind in ("done", "failed"):
                 reproduced = write()
 
-        if jobs == 1:
+        if engine is not None:
+            _run_on(engine, missing, parts, stop, handle)
+        elif jobs == 1:
             _run_here(missing, parts, stop, handle)
         else:
             _run_apart(missing, parts, stop, handle, jobs, out)
@@ -246,6 +256,46 @@ def _run_here(
             # Free the GPU memory of the model.
             gc.collect()
             torch.cuda.empty_cache()
+
+
+def _run_on(
+    engine: RayEngine,
+    cells: Sequence[Cell],
+    parts: Mapping[str, TextData],
+    stop: Stop,
+    watch: OnEvent,
+) -> None:
+    """Train the cells on a cluster, as many at a time as fit."""
+    cells = [replace(cell, folder=cell.folder.absolute()) for cell in cells]
+    plans = [plans_of(cell.row, cell.recipe) for cell in cells]
+    uses_gpu = [any(plan.model.trains_in_steps for plan in each) for each in plans]
+    tasks = list(zip(cells, uses_gpu, strict=True))
+    ended = engine.run(_train_task, parts, tasks, lambda number, event: watch(event), stop, KEPT)
+    with contextlib.closing(ended):
+        for number, get in ended:
+            try:
+                event: Event = get()
+            except StoppedError:
+                raise
+            except LongtailError as error:  # its worker died again and again
+                event = Event("failed", cells[number], str(error))
+            watch(event)
+
+
+def _train_task(parts: Mapping[str, TextData], cell: Cell, report: OnEvent, stop: Stop) -> Event:
+    """Train one cell in a worker; return the event `done` or `failed`."""
+    check_shared(cell.folder.parents[1])
+    events: list[Event] = []
+    sometimes = at_times(report)
+
+    def send(event: Event) -> None:
+        if event.kind in ("done", "failed"):
+            events.append(event)
+        else:
+            (sometimes if event.kind == "progress" else report)(event)
+
+    _run_here([cell], parts, stop, send)
+    return events[-1]
 
 
 def _run_apart(

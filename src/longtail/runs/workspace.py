@@ -95,13 +95,18 @@ class Workspace:
         if not self._lock.is_current():
             raise _removed_meanwhile(self.folder)
 
+    def try_share(self) -> None:
+        """Take the lock shared, unless another process has it exclusively."""
+        self._lock.acquire(shared=True)
+
     def close(self) -> None:
         """Release the lock."""
         self._lock.close()
 
     def within(self, name: str) -> Workspace:
-        """Return a subfolder, with its files on the same list."""
-        return Workspace(self.folder, self._lock, f"{self._prefix}{name}/")
+        """Return a subfolder, with its files on the same list; "." is this folder."""
+        prefix = self._prefix if name == "." else f"{self._prefix}{name}/"
+        return Workspace(self.folder, self._lock, prefix)
 
     @property
     def path(self) -> Path:

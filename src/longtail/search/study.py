@@ -32,6 +32,7 @@ from longtail.search.scoring import Scorer
 from longtail.search.space import Space, make_space
 from longtail.search.trials import JOURNAL, LOCK, WORK, Outcome, Trials
 from longtail.training.devices import n_processes
+from longtail.training.engines import RayEngine
 from longtail.training.interrupt import NEVER, Stop, StoppedError
 from longtail.training.processes import Processes
 from longtail.training.settings import RUNTIME
@@ -57,6 +58,7 @@ def search(
     minutes: float | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    engine: RayEngine | None = None,
     progress: Watch = "auto",
     note: Callable[[str], None] = warn,
     stop: Stop = NEVER,
@@ -81,7 +83,7 @@ def search(
         trials: in total, with those of earlier calls; default: 50, or as before.
         minutes: begin no trial after this time.
         overwrite: remove an earlier study in the folder, once this one can begin.
-        progress, note, stop, trust_remote_code: as for `LongTailClassifier.fit`.
+        engine, progress, note, stop, trust_remote_code: as for `LongTailClassifier.fit`.
         begun: called with what is searched. watch: called with each trial, and the best so far.
     """
     check_integer("trials", trials, 1, optional=True)
@@ -113,7 +115,7 @@ def search(
     with _opened(path, {**record, "trials": n_trials}) as workspace, watching(progress) as show:
         study = Trials(workspace, scorer.n_folds)
         work = Work(workspace.within(WORK), note)
-        run = Run(work, None, show, note, stop, trust_remote_code)
+        run = Run(work, None, show, note, stop, trust_remote_code, engine=engine)
         stopped = None
         try:
             study.run(space, scorer, run, n_trials, minutes, lambda each: watch(each, study.best()))
