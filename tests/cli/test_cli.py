@@ -121,7 +121,10 @@ def test_a_file_is_evaluated_whole_and_unknown_labels_are_named(
     file.write_text("\n".join([*lines, strange]) + "\n")
     out = longtail.ok("evaluate", trained, file).out
     assert f"{len(lines) + 1} documents of" in " ".join(out.split()) and "[bold]" in out
-    assert "Not evaluated: 1 assignment of 1 label that" in " ".join(out.split()) and "'martian'" in out
+    assert (
+        "Not evaluated: 1 assignment of 1 label that" in " ".join(out.split())
+        and "'martian'" in out
+    )
     result = json.loads(longtail("evaluate", trained, file, "--json").out)
     assert result["overall"]["n_documents"] == len(lines) + 1
     assert result["unknown_labels"] == {"martian": 1}
