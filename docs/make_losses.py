@@ -30,7 +30,7 @@ logits, target = torch.zeros(1, 2, requires_grad=True), torch.tensor([[1.0, 0.0]
 loss(logits, target, mask=None, sample_weight=None).backward()
 ```
 
-With so many labels that the head fills the memory, use the loss
+If the head of very many labels fills the memory, use the loss
 [without the logits](howto/very-many-labels.md).
 
 "The paper" is [Huang et al., EMNLP 2021](https://aclanthology.org/2021.emnlp-main.643/). In the

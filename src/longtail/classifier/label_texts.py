@@ -72,13 +72,13 @@ def texts_by_label(label_names: Sequence[str], texts: LabelTexts | None) -> dict
         return {}
     if isinstance(texts, str):
         texts = {name: SEPARATORS.sub(" ", name) for name in label_names if WORDS.search(name)}
-    found = {}
+    kept_texts = {}
     for name in label_names:
         value = texts.get(name, ())
         kept = [text for text in ([value] if isinstance(value, str) else value) if text.strip()]
         if kept:
-            found[name] = kept
-    return found
+            kept_texts[name] = kept
+    return kept_texts
 
 
 def label_documents(data: TextData, texts: LabelTexts) -> TextData:
@@ -87,9 +87,9 @@ def label_documents(data: TextData, texts: LabelTexts) -> TextData:
     As many as the label has texts, and at least COPIES.
     """
     counts = np.asarray(data.Y.sum(axis=0)).ravel()
-    found = texts_by_label(data.label_names, texts)
-    described = [k for k, name in enumerate(data.label_names) if name in found]
-    few = {k: found[data.label_names[k]] for k in described if counts[k] < LIMIT}
+    texts_of = texts_by_label(data.label_names, texts)
+    described = [k for k, name in enumerate(data.label_names) if name in texts_of]
+    few = {k: texts_of[data.label_names[k]] for k in described if counts[k] < LIMIT}
     rare, documents = [], []
     for number in range(max([COPIES, *map(len, few.values())])):
         for k, own in few.items():

@@ -111,8 +111,9 @@ class Texts:
         if self.is_corpus:
             raise InputError(f"{self.data} is a corpus: name one of its parts, as in --split test.")
         source = self.data if len(self.names) == 1 else self.names
-        found = ReadReport()
-        self.files, self.left_out = resolve(source, self.format, found), found.left_out
+        resolved = ReadReport()
+        self.files = resolve(source, self.format, resolved)
+        self.left_out = resolved.left_out
         check_once(self.files)
         paths = [path for path, _ in self.files]
         self._total_bytes = sum(map(size_of, paths))

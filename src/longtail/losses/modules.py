@@ -154,8 +154,8 @@ class BalancedLoss(ElementwiseLoss):
             "class-balanced": ("cb_beta",),
             "propensity": ("propensity_a", "propensity_b"),
         }
-        own = more.get(self.weighting, ())
-        names = ("weighting", "gamma", "kappa", "lambda_", *own, "reduction")
+        constants = more.get(self.weighting, ())
+        names = ("weighting", "gamma", "kappa", "lambda_", *constants, "reduction")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def terms(self, dtype: torch.dtype) -> ElementTerms:

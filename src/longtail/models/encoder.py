@@ -99,8 +99,8 @@ class EncoderModel(NetworkModel):
             return
         network.eval()
         with network.pooling_only():
-            found = [text for k in rows for text in texts[names[k]]]
-            states = predict_logits(network, self.encode(found))
+            label_texts = [text for k in rows for text in texts[names[k]]]
+            states = predict_logits(network, self.encode(label_texts))
         sizes = np.array([len(texts[names[k]]) for k in rows])
         states = np.add.reduceat(states, np.cumsum(sizes) - sizes) / sizes[:, None]
         states -= states.mean(axis=0)

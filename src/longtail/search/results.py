@@ -128,7 +128,7 @@ def trial_table(
 ) -> Table:
     """The trials, complete ones first and the best at the top.
 
-    `most`: only so many, without what makes the table wide.
+    `most`: the number of rows; without what makes the table wide.
     """
     is_whole = most is None
     names = [name for name in space.settings if any(name in each.settings for each in outcomes)]
